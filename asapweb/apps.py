@@ -11,6 +11,7 @@ class AsapWebConfig(AppConfig):
 
 
 class NeededStaticFilesConfig(StaticFilesConfig):
-    """Leaves out what no page uses: the browsable API's look and a second reader of the schema, half of all files."""
+    """Leaves out what no page uses: the browsable API's look, a second reader of the schema, and htmx as django-htmx
+    brings it beside ours."""
 
-    ignore_patterns = [*StaticFilesConfig.ignore_patterns, "rest_framework", "*/redoc", "redoc"]
+    ignore_patterns = [*StaticFilesConfig.ignore_patterns, "rest_framework", "*/redoc", "redoc", "django_htmx"]

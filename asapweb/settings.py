@@ -142,7 +142,7 @@ WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = not HASHED_STATIC
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
-        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        "BACKEND": "asapweb.static_storage.StaticStorage"
         if HASHED_STATIC
         else "django.contrib.staticfiles.storage.StaticFilesStorage"
     },

@@ -404,6 +404,7 @@ def many(count: int, name: str = "axis_size") -> Stream:
     return calls(*((name, {"name": "data"}) for _ in range(count)))
 
 
+@pytest.mark.slow
 def test_calls_of_one_response_are_capped_and_the_model_is_told(serve: Serve) -> None:
     server = serve([many(4_000), text("It is 4.")])
     events, outcome = ask(server, tools=TOOLS)

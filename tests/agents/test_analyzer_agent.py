@@ -20,6 +20,8 @@ from proposals.agents.workbench import Workbench
 from tests.agent.conftest import drive, settings_for
 from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, error, refusal, text
 
+pytestmark = pytest.mark.slow
+
 Write = Callable[..., tuple[list[RunEvent], Reported, ScriptedServer]]
 LOOK = (("ops", {"top": 10}), ("ops", {"group_by": "family", "top": 20}), ("ops", {"group_by": "module", "top": 20}))
 

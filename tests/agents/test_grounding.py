@@ -65,6 +65,7 @@ def figures() -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_what_the_product_writes_of_a_run_is_grounded(name: str) -> None:
     assert wrong(written(bench(name)), evidence(name)) == []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from proposals.agents.workbench import Workbench
     from tests.backend.factories import People, Stored
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
 
 def bench(ready: Stored, user: Any) -> Workbench:  # noqa: F811

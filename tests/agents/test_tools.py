@@ -22,6 +22,7 @@ from proposals.proposer import evaluate, propose
 each_profile = pytest.mark.parametrize("name", PROFILES)
 
 
+@pytest.mark.slow
 @each_profile
 def test_every_tool_answers_within_its_bounds(name: str) -> None:
     for found in results(bench(name)):
@@ -116,6 +117,7 @@ def test_collectives_sum_to_their_axes(name: str) -> None:
     assert "collectives ran on" in refusal(of, "collectives", axis="nowhere")
 
 
+@pytest.mark.slow
 @each_profile
 def test_proposals_stand_as_they_were_made(name: str) -> None:
     of = bench(name)
@@ -129,6 +131,7 @@ def test_proposals_stand_as_they_were_made(name: str) -> None:
     assert "the proposals are 1, 2, 3" in refusal(of, "proposals", number=9)
 
 
+@pytest.mark.slow
 @each_profile
 def test_predictions_are_the_proposers_to_the_last_digit(name: str) -> None:
     of = bench(name)
@@ -234,6 +237,7 @@ def test_launch_files_are_text_of_the_proposal(name: str) -> None:
         assert f"{axis}: {size}" in found["files"][0]["text"]
 
 
+@pytest.mark.slow
 @each_profile
 def test_facts_and_constraints_change_what_is_priced_and_can_be_taken_back(name: str) -> None:
     of = bench(name)

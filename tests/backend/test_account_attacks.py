@@ -14,6 +14,8 @@ from accounts import attempts, members, services, tokens
 from accounts.models import Membership, Role, SignInAttempt, SignInLink, Team, User
 from tests.backend.threads import in_threads
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def head(people):

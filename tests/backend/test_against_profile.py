@@ -20,6 +20,8 @@ from proposals.services import coordinator, measuring
 from tests.backend.factories import CONFIG, step_profile, upload
 from tests.backend.measured_runs import analyse, config_of, make_run, step_of
 
+pytestmark = pytest.mark.slow
+
 SAMPLE = next(sample for sample in SAMPLES if sample.key == "asap-experiment-3")
 TRUE: dict[str, Any] = json.loads(SAMPLE.config.read_text())
 WRONG = {**copy.deepcopy(TRUE), "hardware": {"chip": "v6e", "topology": [16, 16], "slices": 1}}

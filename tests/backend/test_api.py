@@ -53,6 +53,7 @@ DETAILS = (
 LISTS = ("experiments", "profiles", "runs", "diagnoses", "plans", "proposals", "reviews", "history")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", DETAILS)
 def test_one_object_is_there_for_its_team_only(people, addresses, what):
     address = addresses[what]

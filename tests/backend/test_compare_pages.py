@@ -15,6 +15,8 @@ from perfmodel.config_file import parse_config
 from tests.backend.factories import make_experiment
 from tests.backend.test_diagnosis_pages import sample, stored
 
+pytestmark = pytest.mark.slow
+
 BEFORE, AFTER = "cpu-data8", "cpu-data2-seq2-model2"
 
 

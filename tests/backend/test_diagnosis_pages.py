@@ -80,6 +80,7 @@ def test_every_value_of_the_diagnosis_has_a_panel_with_that_value(record):
         assert shown == pytest.approx(value.value), value
 
 
+@pytest.mark.slow
 def test_every_evidence_link_of_page_and_report_leads_somewhere(record, people):
     client = people.client("viewer")
     pages = [client.get(base(record) + path) for path in ("", "report/")]
@@ -249,6 +250,7 @@ PATHS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_the_team_reads_others_do_not_and_nobody_writes(path, paper, people):
     address, events = base(paper) + path, Event.objects.count()

@@ -21,6 +21,8 @@ from experiments.services import profiles, runs, storage, traces, uploads
 from experiments.trace import Trace, tiles
 from perfmodel.config_file import read_config
 
+pytestmark = pytest.mark.slow
+
 PARTS = (
     "timeline/", "timeline/sums/?t0=0&t1=1", "timeline/event/?track=0&t=0.01&slack=1", "timeline/spans/?q=fusion",
     "timeline/perfetto.json.gz", "timeline/tiles/x/44/0/", "hbm/", "xprof/", "profile.zip",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from django.http import HttpResponse
 from django.test import RequestFactory
 
 from asapweb.turns import AT_ONCE, turns_middleware
+
+pytestmark = pytest.mark.slow
 
 PAGE, STREAM, UNKNOWN = "/experiments/", "/experiments/1/events/", "/there/is/none"
 

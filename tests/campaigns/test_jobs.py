@@ -20,7 +20,7 @@ from perfmodel.config_file import parse_config
 from tests.backend.factories import CONFIG
 from tests.backend.threads import in_threads
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1234567890 bytes."
 

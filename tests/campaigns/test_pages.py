@@ -12,7 +12,7 @@ from campaigns.models import TrialStatus
 from campaigns.services import campaigns, running
 from campaigns.services.campaigns import Asked
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,8 @@ from tests.diagnosis.arbitrary import configs, profiles
 from tests.diagnosis.build import collective, config, matmul, profile, stream
 from tests.diagnosis.test_numbers import QUANTITY
 
+pytestmark = pytest.mark.slow
+
 OVER_MODEL = "replica_groups=[4,4]<=[16]"
 OVER_DATA = "replica_groups=[4,4]<=[4,4]T(1,0)"
 BEFORE = config({"data": 4, "model": 4}, (4, 4), global_batch=64, seq_len=1024)

@@ -75,6 +75,7 @@ THROUGH_XPROF = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", THROUGH_XPROF)
 def test_through_the_converter(name: str, tmp_path: Path) -> None:
     """The same step written as an XSpace and read by XProf: its tables in between change nothing."""

@@ -124,6 +124,7 @@ def test_no_finding_contradicts_a_generated_step(scenario) -> None:  # type: ign
     check(diagnose(generated(scenario), config_of(scenario)), generated(scenario), config_of(scenario))
 
 
+@pytest.mark.slow
 def test_no_finding_contradicts_a_real_profile() -> None:
     """Every profile at hand, with its configuration or without: those that ship, and others where present."""
     seen = 0

@@ -12,6 +12,8 @@ from evaluation.steps import paper
 from evaluation.steps.variants import perturbed
 from experiments.step_profile import Op, StepProfile
 
+pytestmark = pytest.mark.slow
+
 
 def filler(name: str, category: str, share: float, bound: str, efficiency: float | None) -> Op:
     compute = efficiency if bound == "Compute" else 0.02

@@ -20,6 +20,8 @@ from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
 from tests.diagnosis.build import find, rules
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "experiments" / "samples"
 REAL = Path("/work/shared/profiles/934987a2fc2f.xplane.pb")

@@ -50,6 +50,7 @@ def changed(of: Recording, kind, **values) -> tuple[Recording, int]:
 # The shipped recordings.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recorded_conversation_is_repeated_by_todays_code(name):
     found = recording(name)

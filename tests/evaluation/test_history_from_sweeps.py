@@ -25,6 +25,8 @@ from history import seeds
 from history.likeness import MOST_TELLING
 from proposals.proposer.precedents import precedents_of, published
 
+pytestmark = pytest.mark.slow
+
 RUNS = {run.id: run for run in load_sweeps()}
 
 

@@ -14,6 +14,8 @@ from history.models import HistoryRecord
 from history.services import formats, store
 from tests.history.records import record, side
 
+pytestmark = pytest.mark.slow
+
 INSIDERS = ("viewer", "engineer", "reviewer", "administrator")
 OUTSIDERS = ("outsider", "teamless")
 TRAINING = {"global_batch": 512, "seq_len": 4096}

@@ -72,6 +72,7 @@ def records(draw) -> Record:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", formats.FORMATS)
 @settings(max_examples=30)
 @given(st.lists(records(), max_size=4))

@@ -111,6 +111,7 @@ def test_both_sides_beside_each_other():
     assert [kpi.key for kpi in found.kpis][:2] == ["step_time_s", "mfu"]
 
 
+@pytest.mark.slow
 def test_a_side_without_a_mesh_is_not_a_mesh_of_one():
     found = difference(record("x", before=Side(), after=side()))
     assert {(axis.before, axis.ratio) for axis in found.axes} == {(None, None)}

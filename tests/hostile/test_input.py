@@ -142,6 +142,7 @@ def is_plain(name: str, longest: int = 255) -> bool:
     return 0 < len(name) <= longest and not re.search(odd, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_a_name_stays_text(people, api, data_folder, name) -> None:
     sent = name.encode("utf-8", "replace").decode()
@@ -270,6 +271,7 @@ READ = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "content"), READ.values(), ids=READ)
 def test_a_document_that_can_be_read_stays_text(people, data_folder, temporary, name, content) -> None:
     document = documents.receive(people.team, people.engineer, upload(name, content)).document

@@ -14,6 +14,8 @@ from tests.backend.conftest import approved, data_folder, people, ready
 from tests.backend.factories import upload
 from tests.hostile.house import active
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["approved", "data_folder", "people", "ready"]
 
 SAID = b"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"

@@ -27,6 +27,8 @@ from tests.hostile.house import House, active, built, events_of, seen, sent, tab
 from tests.hostile.transport import CONNECTIONS, SHAPES
 from tests.hostile.words import CALLS, CLAIMS, MARKUP, ORDERS, SECRETS
 
+pytestmark = pytest.mark.slow
+
 TABLE = (*CONNECTIONS, *SHAPES, *CALLS, *SECRETS, *MARKUP, *CLAIMS, *ORDERS)
 PROJECT = Path(__file__).resolve().parents[2]
 #: Does not wait between two requests.

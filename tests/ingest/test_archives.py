@@ -15,6 +15,8 @@ from experiments.ingest import IngestError, Limits, inspect_file, read_profile
 from tests.ingest.conftest import OPS
 from tests.ingest.xspaces import tpu_xspace
 
+pytestmark = pytest.mark.slow
+
 PROFILE = "plugins/profile/2026_01_02_03_04_05"
 
 

@@ -16,6 +16,8 @@ from experiments.xplane import XSpace
 from tests.ingest.conftest import OPS, Save
 from tests.ingest.xspaces import OpSpec, tpu_xspace
 
+pytestmark = pytest.mark.slow
+
 
 def refusal(*paths: Path, **arguments: object) -> IngestError:
     with pytest.raises(IngestError) as caught:

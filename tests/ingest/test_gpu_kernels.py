@@ -8,6 +8,8 @@ from experiments.ingest import read_profile
 from tests.ingest.conftest import Save
 from tests.ingest.gpu_xspaces import Kernel, gpu_xspace
 
+pytestmark = pytest.mark.slow
+
 GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8>(Params)"
 REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 

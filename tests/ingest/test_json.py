@@ -14,6 +14,8 @@ from experiments.ingest import IngestError, inspect_file, read_profile
 from experiments.step_profile import StepProfile
 from tests.ingest.conftest import Save
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).resolve().parents[2]
 TOOLS = ("overview_page", "hlo_stats", "roofline_model", "op_profile")
 

@@ -12,6 +12,8 @@ import pytest
 from experiments.ingest import IngestError, inspect_file, read_profile
 from experiments.step_profile import StepProfile
 
+pytestmark = pytest.mark.slow
+
 
 def table(columns: Sequence[str], *rows: Sequence[Any]) -> dict[str, Any]:
     return {

@@ -15,6 +15,8 @@ from experiments.step_profile import Op, StepProfile
 from experiments.trace import Trace as Events
 from tests.ingest.kineto_traces import ADD, AUTOGRAD, GEMM, Trace, collective, training
 
+pytestmark = pytest.mark.slow
+
 Read = Callable[..., StepProfile]
 
 

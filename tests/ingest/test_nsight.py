@@ -10,6 +10,8 @@ import pytest
 from experiments.ingest import IngestError, inspect_file, read_profile
 from tests.ingest.nsight_exports import PROCESS, Export, iterations
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("old", [False, True])
 def test_iterations_ops_and_overlap_are_read_from_the_tables(tmp_path: Path, old: bool) -> None:

@@ -15,6 +15,8 @@ from experiments.xplane import XSpace
 from tests.ingest.conftest import OPS, Save
 from tests.ingest.xspaces import OpSpec, PlaneWriter, tpu_xspace
 
+pytestmark = pytest.mark.slow
+
 US = 1e-6
 SHARED = Path("/work/shared/profiles/934987a2fc2f.xplane.pb")
 

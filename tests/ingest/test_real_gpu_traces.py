@@ -10,6 +10,8 @@ import pytest
 from evaluation import trace_oracle
 from experiments.ingest import read_profile
 
+pytestmark = pytest.mark.slow
+
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "profiles" / "kineto"
 OTHERS = Path("/work/real")
 TRACES = [*SHARED.glob("*.json.gz"), *(OTHERS / "nsys").rglob("*_2gpu_*.sqlite")]

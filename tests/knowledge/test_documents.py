@@ -234,6 +234,7 @@ def test_a_damaged_pdf_is_one_sentence(tmp_path, content) -> None:
     assert "paper.pdf" in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_bomb_ends_within_its_limits(tmp_path) -> None:
     content = bomb()
     assert len(content) < 1_000_000
@@ -255,6 +256,7 @@ def test_what_takes_too_long_is_stopped(tmp_path) -> None:
 # In the database
 
 
+@pytest.mark.slow
 def test_a_document_becomes_passages_that_are_found_and_cited_by_place(people, passages) -> None:
     document = added(people, RUNBOOK)
     assert (document.state, document.kind, document.title) == (State.READY, "markdown", "runbook")

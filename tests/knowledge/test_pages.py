@@ -43,6 +43,7 @@ def own(people) -> Document:
 # Who sees what
 
 
+@pytest.mark.slow
 def test_shipped_passages_are_everybodys_and_those_of_a_team_its_own(people, passages, own):
     key = own.passages.first().key
     for name in ("viewer", "engineer", "administrator", "outsider"):

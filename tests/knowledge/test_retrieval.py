@@ -197,6 +197,7 @@ def test_a_team_finds_the_shipped_passages_and_its_own(passages) -> None:
     assert passage([theirs.pk], "data").title == "Data parallelism"
 
 
+@pytest.mark.slow
 def test_few_rows_behind_a_filter_are_all_found(passages) -> None:
     """The index gives up after so many neighbours that the filter drops; then the few are compared one by one."""
     document = Document.objects.create(kind=Kind.TEXT, title="Many", name="many", sha256="3")

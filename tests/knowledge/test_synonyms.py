@@ -33,6 +33,7 @@ def test_parts_of_words_quotes_and_exclusions_are_no_abbreviations(query: str) -
     assert other_words(query) == ()
 
 
+@pytest.mark.slow
 def test_a_written_form_stands_once_in_the_table() -> None:
     assert len({term.pattern for term in terms()}) == len(terms())
     assert all(term.means for term in terms())

@@ -13,6 +13,8 @@ from perfmodel.config_file import read_config
 if TYPE_CHECKING:
     from tests.backend.factories import People, Stored
 
+pytestmark = pytest.mark.slow
+
 INSIDERS = ("viewer", "engineer", "reviewer", "administrator")
 
 

@@ -37,6 +37,7 @@ def share(rng, trials, **truth):
     return held / trials
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeats", [2, 3, 5])
 def test_the_interval_holds_as_often_as_it_says(repeats):
     rng = np.random.default_rng(7)

@@ -13,6 +13,8 @@ from accounts.models import Membership
 from launches.models import ArmRun, ReportFile
 from tests.launches.reports import client, place, report, report_all, send_file, send_piece, work
 
+pytestmark = pytest.mark.slow
+
 CONTENT = b"step 1\nstep 2\n" * 100
 
 

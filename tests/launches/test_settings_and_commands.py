@@ -49,6 +49,7 @@ def test_the_words_of_a_status_command_and_its_refusals(tmp_path):
         Command(tmp_path, "false").submit(spec("asap-2-control-1", "true"))
 
 
+@pytest.mark.slow
 def test_only_what_the_operator_enables_is_there(tmp_path):
     assert backends.read(None).keys == ("manual",)
     path = tmp_path / "launch.toml"

@@ -72,6 +72,7 @@ def _texts() -> Iterator[tuple[str, int, str]]:
             yield from ((path.relative_to(ROOT).as_posix(), line, text) for line, text in _lines(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "term", [term for term in (*glossary.load(), *glossary.style()) if term.avoid], ids=lambda term: term.term
 )

@@ -290,6 +290,7 @@ def test_all_to_all_belongs_to_the_expert_axis():
 sizes = st.integers(0, 5).map(lambda power: 2**power)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(sizes, sizes, st.booleans())
 def test_parts_add_up_and_time_stays_positive(data, seq, unknown):

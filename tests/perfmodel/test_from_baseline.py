@@ -12,6 +12,8 @@ from perfmodel.from_baseline import baseline_of
 from perfmodel.search import search
 from perfmodel.step_time import predict
 
+pytestmark = pytest.mark.slow
+
 H100 = {
     "hardware": {"chip": "h100", "topology": [8, 8]},
     "mesh": {"ici": {"data": 8, "model": 8}},

@@ -137,6 +137,7 @@ def test_a_loss_on_whole_logits_takes_16_bytes_each_on_every_tensor_rank():
     assert per_chip(from_config(asked)).total[0] == per_chip(from_config(tpus)).total[0]
 
 
+@pytest.mark.slow
 def test_few_meshes_of_a_sweep_that_ran_are_refused_and_most_that_failed_are():
     """nanotron on H100, where crashes are not told apart from running out of memory.  On workloads that the fit has not
     seen: test_memory_fit.py."""

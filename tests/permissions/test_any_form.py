@@ -16,7 +16,7 @@ from tests.permissions.doors import Doors
 from tests.permissions.page_forms import FILE, forms_of, merged
 from tests.permissions.table import ANYONE, ROWS, STREAMS, Row
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
 #: XProf's own server would be started for each.
 NOT_SENT = ("/experiments/{failed}/xprof/",)

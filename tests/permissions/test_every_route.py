@@ -18,7 +18,7 @@ from tests.permissions.callers import ROLES, Caller, filled
 from tests.permissions.doors import Doors
 from tests.permissions.table import ANYONE, AREAS, CROSSED, NOBODY, ROWS, SIGNED_IN, STREAMS, TO_THEIR_TEAM, Row
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
 METHODS = ("get", "post", "put", "patch", "delete")
 

@@ -23,6 +23,8 @@ from experiments.step_profile import StepProfile
 from perfmodel.chips import load_chips
 from perfmodel.config_file import parse_config
 
+pytestmark = pytest.mark.slow
+
 KEYS = [sample.key for sample in SAMPLES]
 REAL = Path("/work/shared/profiles")
 every_sample = pytest.mark.parametrize("key", KEYS)

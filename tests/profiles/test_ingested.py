@@ -10,6 +10,8 @@ from experiments.ingest import read_profile
 from experiments.samples.samples import SAMPLES
 from experiments.step_profile import StepProfile
 
+pytestmark = pytest.mark.slow
+
 
 @cache
 def profile(key: str) -> StepProfile:

@@ -10,6 +10,8 @@ from evaluation.real_profiles import BEGIN, DOCS, END, ORACLES, Source, compare,
 from experiments.ingest import read_profile
 from experiments.step_profile import Device, Memory, Op, StepProfile
 
+pytestmark = pytest.mark.slow
+
 SHARED = Path("/work/shared/profiles")
 FOUND = sources()
 

@@ -56,6 +56,7 @@ def roofline(tables: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted((r for r in found if r["category"] != "Program"), key=lambda r: -r["total_self_time"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_step_time_and_duty_cycle_come_back_as_printed(tables_of: Tables, number: int) -> None:
     step_ms, busy, _ = PRINTED_KPIS[number]

@@ -106,6 +106,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.Ca
     assert "cannot be written" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_platform_that_is_not_here_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["record", "--out", str(tmp_path / "log"), "--platform", "tpu", "--mesh", "data=2"]) == 2
     assert "tpu" in capsys.readouterr().err.lower()

@@ -329,6 +329,7 @@ def test_whatever_runs_each_change_is_cited_where_a_passage_bears_on_it_and_none
     check(bench, plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS[::6], ids=lambda item: item.name)
 def test_so_it_is_with_a_profile(scenario: Any) -> None:
     profile, config = profiled(scenario), configured(scenario)

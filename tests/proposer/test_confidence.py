@@ -14,6 +14,8 @@ from evaluation import fit_confidence
 from evaluation.measured_pairs import log_gain, measured_pairs
 from proposals.proposer.confidence import Confidence, OwnPair, probability, shipped, updated
 
+pytestmark = pytest.mark.slow
+
 GAINS = st.floats(-1.0, 1.0)
 SPREADS = st.floats(0.01, 0.5)
 

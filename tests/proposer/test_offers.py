@@ -20,6 +20,8 @@ from proposals.proposer.changes import further_changes
 from proposals.proposer.from_step_time import start
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, op, profile_of
 
+pytestmark = pytest.mark.slow
+
 #: A mixture on GPUs in small micro-batches: the model expects a third of the step to be waiting for kernel launches.
 LAUNCHES = ExperimentConfig(
     Hardware("h100", (8, 2)),

@@ -58,6 +58,7 @@ def test_experiment_3_gains_what_its_verdict_promises() -> None:
         assert proposal.predicted.speedup is not None and proposal.predicted.speedup < 1.0 / (1.0 - exposed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(4))
 def test_stable_when_durations_vary_and_ops_are_lost(number: int, seed: int) -> None:

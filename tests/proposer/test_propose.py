@@ -19,6 +19,8 @@ from proposals.candidate import candidate
 from proposals.plan import Plan
 from proposals.proposer import Pricer, propose
 
+pytestmark = pytest.mark.slow
+
 CORES, STEPS = 16, 4
 
 

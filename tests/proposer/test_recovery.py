@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import pytest
+
 from diagnosis.analyzer import diagnose
 from evaluation.steps.generated import profile
 from evaluation.steps.scenario import LARGE, MIDDLE, SMALL, Scenario, config
@@ -17,6 +19,8 @@ from perfmodel import legality
 from perfmodel.shapes import ModelShape
 from proposals.plan import ProposalPlan
 from proposals.proposer import propose
+
+pytestmark = pytest.mark.slow
 
 Sizes = tuple[int, int, int]
 #: model, chip, topology, batch, sequence length, poor meshes (data, seq, model)

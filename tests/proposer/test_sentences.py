@@ -18,6 +18,8 @@ from proposals.proposer import Pricer
 from tests.proposer.sentences import check_sentences
 from tests.proposer.test_step_time import GPU, MEASURED, TPU, pricer, read
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("key", [item.key for item in SAMPLES])
 def test_every_value_of_a_shipped_sample_equals_the_field_it_names(key: str) -> None:

@@ -20,6 +20,8 @@ from proposals.candidate import candidate
 from proposals.constraints import Constraints
 from proposals.proposer import Pricer
 
+pytestmark = pytest.mark.slow
+
 TPU: dict[str, Any] = {
     "name": "llama3.1-8b on v6e-16",
     "hardware": {"chip": "v6e", "topology": [4, 4]},

@@ -12,6 +12,8 @@ from experiments.samples.samples import SAMPLES
 from experiments.step_profile import StepProfile
 from experiments.trace import OPS, Trace
 
+pytestmark = pytest.mark.slow
+
 REAL = Path("/work/shared/profiles")
 FOUND = {
     "v6e": REAL / "xprof_tpu_v6e_host_offload/host.xplane.pb",
