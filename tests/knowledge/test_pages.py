@@ -325,7 +325,7 @@ def test_many_documents_come_in_pages(people):
         for n in range(30)
     )
     client = people.client("viewer")
-    assert "Page 1 of 2" in text(client.get("/knowledge/documents/"))
+    assert "1–25 of 30" in text(client.get("/knowledge/documents/"))
     assert len(client.get("/knowledge/documents/?page=2").context["listed"].object_list) == 5
     assert client.get("/knowledge/documents/?page=x").status_code == 200
 
