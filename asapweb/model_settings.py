@@ -78,7 +78,7 @@ def shown() -> Shown:
             ("Tokens, in and out", f"{limits.tokens:,}"),
             ("Tokens per response", f"{limits.answer_tokens:,}"),
             ("Time", f"{limits.time_s:,.0f}\u00a0s"),
-            ("Money", money),
+            ("Cost", money),
             ("Timeouts: connect, read, request",
              f"{found.connect_timeout_s:g} · {found.read_timeout_s:g} · {found.request_timeout_s:g}\u00a0s"),
         ),

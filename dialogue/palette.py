@@ -78,7 +78,7 @@ def field(name: str, info: FieldInfo) -> forms.Field:
     if float in kinds:
         return forms.FloatField(**said, widget=forms.NumberInput(attrs={"class": "input", "step": "any"}))
     if choices := [each for each in get_args(kind) if isinstance(each, str)]:
-        pairs = [(each, each or "as it is") for each in choices]
+        pairs = [(each, each or "unchanged") for each in choices]
         return forms.ChoiceField(**said, choices=pairs, widget=forms.Select(attrs={"class": "input"}))
     return forms.CharField(**said, max_length=400, widget=forms.TextInput(attrs={"class": "input"}))
 

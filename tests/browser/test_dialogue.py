@@ -339,7 +339,7 @@ def test_it_reads_and_asks_without_a_script(server: str, experiment: Any, as_eng
 
 
 def test_a_form_of_the_list_says_what_is_wrong_where_it_is_and_then_asks(panel: Any, page: Page) -> None:
-    panel.get_by_text("All that can be computed").click()
+    panel.get_by_text("Everything that can be computed").click()
     panel.get_by_label("Find a capability").fill("another batch")
     expect(panel.get_by_text("Longest ops of the step")).to_have_count(0)
     panel.get_by_text("Another batch size").click()
