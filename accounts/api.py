@@ -53,16 +53,16 @@ class MeView(APIView):
     def get(self, request: Request) -> Response:
         """The signed-in user, with the role in each team."""
         user = cast(User, request.user)
-        found = memberships(user).select_related("team").order_by("pk")
-        return Response(MeSerializer({"username": user.get_username(), "memberships": found}).data)
+        rows = memberships(user).select_related("team").order_by("pk")
+        return Response(MeSerializer({"username": user.get_username(), "memberships": rows}).data)
 
 
 class TokensView(APIView):
     @extend_schema(operation_id="tokens_list", responses=TokenSerializer(many=True), tags=["accounts"])
     def get(self, request: Request) -> Response:
         """My tokens, newest first."""
-        found = tokens.visible(request.user).order_by("-created")
-        return Response(TokenSerializer(found, many=True).data)
+        shown = tokens.visible(request.user).order_by("-created")
+        return Response(TokenSerializer(shown, many=True).data)
 
     @extend_schema(
         operation_id="tokens_create",

@@ -59,8 +59,8 @@ class TokenAuthentication(KnoxTokenAuthentication):
     def validate_user(self, auth_token: AuthToken) -> tuple[User, AuthToken]:
         user, token = super().validate_user(auth_token)
         self.check_scope(TokenScope.objects.filter(token=token).first())
-        found = TokenConfinement.objects.filter(token=token).first()
-        user.confined_to = None if found is None else found.membership_id or _NONE
+        confinement = TokenConfinement.objects.filter(token=token).first()
+        user.confined_to = None if confinement is None else confinement.membership_id or _NONE
         return user, token
 
     def check_scope(self, scope: TokenScope | None) -> None:

@@ -64,20 +64,20 @@ def invite(team: Team, username: str, role: str) -> str:
 
 def open_invitations(team: Team) -> QuerySet[Invitation]:
     """Those that can still be accepted, by user name."""
-    found = Invitation.objects.filter(team=team, expires_at__gt=timezone.now())
-    return found.select_related("user").order_by("user__username")
+    open_ones = Invitation.objects.filter(team=team, expires_at__gt=timezone.now())
+    return open_ones.select_related("user").order_by("user__username")
 
 
 def withdraw(team: Team, pk: int) -> Invitation | None:
     """End an invitation of the team; None where it was accepted, replaced or withdrawn before."""
-    found = Invitation.objects.select_related("user").filter(team=team, pk=pk).first()
-    return found if found is not None and Invitation.objects.filter(pk=pk).delete()[0] else None
+    invitation = Invitation.objects.select_related("user").filter(team=team, pk=pk).first()
+    return invitation if invitation is not None and Invitation.objects.filter(pk=pk).delete()[0] else None
 
 
 def open_invitation(token: str) -> Invitation | None:
     """The invitation, if it can be accepted; None if it is unknown, accepted, replaced or expired."""
-    found = Invitation.objects.select_related("user", "team")
-    return found.filter(token_hash=hash_of(token), expires_at__gt=timezone.now()).first()
+    invitations = Invitation.objects.select_related("user", "team")
+    return invitations.filter(token_hash=hash_of(token), expires_at__gt=timezone.now()).first()
 
 
 @transaction.atomic

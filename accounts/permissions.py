@@ -76,11 +76,11 @@ def get_for(user: Any, queryset: QuerySet[M], role: Role | str = Role.VIEWER, **
 
     Every model asked for has a `team`.  Raises Http404 for outsiders and PermissionDenied for too low a role.
     """
-    found = queryset.filter(**lookup).first()
-    if found is None:
+    item = queryset.filter(**lookup).first()
+    if item is None:
         raise Http404
-    check(user, found, role)
-    return found
+    check(user, item, role)
+    return item
 
 
 def check(user: Any, item: Any, role: Role | str) -> Membership:

@@ -108,9 +108,9 @@ def memberships(user: AbstractBaseUser | AnonymousUser) -> QuerySet[Membership]:
     """The user's memberships that this session or token opens; none of an anonymous visitor's."""
     if user.pk is None:
         return Membership.objects.none()
-    found = Membership.objects.filter(user_id=user.pk)
+    own = Membership.objects.filter(user_id=user.pk)
     confined_to = getattr(user, "confined_to", None)
-    return found if confined_to is None else found.filter(pk=confined_to)
+    return own if confined_to is None else own.filter(pk=confined_to)
 
 
 def membership_of(user: AbstractBaseUser | AnonymousUser, team_id: int) -> Membership | None:
@@ -136,14 +136,14 @@ def _find_membership(request: HttpRequest) -> Membership | None:
     user = request.user
     if isinstance(user, AnonymousUser) or not user.is_authenticated:
         return None
-    found = list(memberships(user).select_related("team").order_by("pk"))
+    own = list(memberships(user).select_related("team").order_by("pk"))
     session = getattr(request, "session", None)
     chosen = session.get(SESSION_TEAM) if session is not None else None
-    for membership in found:
+    for membership in own:
         membership.user = user
         if membership.team_id == chosen:
             return membership
-    return found[0] if found else None
+    return own[0] if own else None
 
 
 def choose_team(request: HttpRequest, team_id: int) -> bool:

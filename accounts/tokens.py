@@ -21,10 +21,10 @@ class TokenError(Exception):
 
 def visible(user: Any) -> QuerySet[AuthToken]:
     """The user's tokens; in a session or with a token that opens one membership those made for it."""
-    found = AuthToken.objects.filter(user_id=user.pk)
+    own = AuthToken.objects.filter(user_id=user.pk)
     if user.confined_to is not None:
-        found = found.filter(confinement__membership=user.confined_to)
-    return found
+        own = own.filter(confinement__membership=user.confined_to)
+    return own
 
 
 @transaction.atomic
@@ -55,7 +55,7 @@ def create_scoped(membership: Membership, scope: str, label: str, expires_in: ti
 
 def revoke_scope(scope: str) -> int:
     """Ends every token that was made for this purpose; returns how many there were."""
-    found = AuthToken.objects.filter(scoped__scope=scope)
-    ended = found.count()
-    found.delete()
+    scoped = AuthToken.objects.filter(scoped__scope=scope)
+    ended = scoped.count()
+    scoped.delete()
     return ended

@@ -147,14 +147,14 @@ def add_member(request: HttpRequest) -> HttpResponse:
 @require_POST
 def change_member(request: HttpRequest, pk: int) -> HttpResponse:
     """Another role, or none."""
-    found = get_object_or_404(Membership, pk=pk, team=request.membership.team)  # type: ignore[attr-defined]
+    changed = get_object_or_404(Membership, pk=pk, team=request.membership.team)  # type: ignore[attr-defined]
     try:
         if request.POST.get("remove"):
-            members.remove(found)
-            messages.success(request, f"{found.user} is no longer in the team.")
+            members.remove(changed)
+            messages.success(request, f"{changed.user} is no longer in the team.")
         else:
-            members.change_role(found, request.POST.get("role", ""))
-            messages.success(request, f"{found.user} is {Role(request.POST['role']).label.lower()} now.")
+            members.change_role(changed, request.POST.get("role", ""))
+            messages.success(request, f"{changed.user} is {Role(request.POST['role']).label.lower()} now.")
     except members.MemberError as error:
         messages.error(request, str(error))
     return redirect("settings")
@@ -165,8 +165,8 @@ def change_member(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def member_link(request: HttpRequest, pk: int) -> HttpResponse:
     """A new one-time link for a member, shown once."""
-    found = get_object_or_404(Membership, pk=pk, team=request.membership.team)  # type: ignore[attr-defined]
-    return _with_link(request, found)
+    of_member = get_object_or_404(Membership, pk=pk, team=request.membership.team)  # type: ignore[attr-defined]
+    return _with_link(request, of_member)
 
 
 def _with_link(request: HttpRequest, member: Membership) -> HttpResponse:
@@ -182,9 +182,9 @@ def _with_link(request: HttpRequest, member: Membership) -> HttpResponse:
 @require_POST
 def withdraw_invitation(request: HttpRequest, pk: int) -> HttpResponse:
     """End an invitation that nobody has accepted yet."""
-    found = members.withdraw(request.membership.team, pk)  # type: ignore[attr-defined]
-    if found is not None:
-        messages.success(request, f"The invitation of {found.user} is withdrawn; its link no longer works.")
+    withdrawn = members.withdraw(request.membership.team, pk)  # type: ignore[attr-defined]
+    if withdrawn is not None:
+        messages.success(request, f"The invitation of {withdrawn.user} is withdrawn; its link no longer works.")
     else:
         messages.error(request, "This invitation was accepted or withdrawn before.")
     return redirect("settings")

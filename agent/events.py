@@ -194,9 +194,9 @@ def event_from_json(data: object) -> RunEvent:
 def requested(events: Iterable[RunEvent]) -> list[tuple[ModelRequest, tuple[Message, ...]]]:
     """Each model request of a run with all the messages that it sent."""
     messages: tuple[Message, ...] = ()
-    found = []
+    requests = []
     for event in events:
         if isinstance(event, ModelRequest):
             messages = messages[: event.since] + event.messages
-            found.append((event, messages))
-    return found
+            requests.append((event, messages))
+    return requests

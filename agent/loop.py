@@ -375,10 +375,13 @@ class _Loop:
                 value = parse(text, self.answer)
             except AnswerError as error:
                 return None, "form", error.complaints
-        told = [] if self.check is None else list(self.check(value, tuple(self.results)))
-        if len(told) > _MOST_COMPLAINTS:
-            told = [*told[:_MOST_COMPLAINTS], f"There are {len(told) - _MOST_COMPLAINTS} more such points."]
-        return value, "content", told
+        complaints = [] if self.check is None else list(self.check(value, tuple(self.results)))
+        if len(complaints) > _MOST_COMPLAINTS:
+            complaints = [
+                *complaints[:_MOST_COMPLAINTS],
+                f"There are {len(complaints) - _MOST_COMPLAINTS} more such points.",
+            ]
+        return value, "content", complaints
 
     def _complain(self, text: str, about: Literal["form", "content"], complaints: list[str]) -> Complaint:
         self.last_answer, self.last_complaints = text, tuple(complaints)

@@ -22,9 +22,9 @@ _THINKING = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
 class AnswerError(ValueError):
     """A text that is not an answer in the schema.  complaints: why, for the model."""
 
-    def __init__(self, told: list[str]) -> None:
-        self.complaints = told
-        super().__init__("; ".join(told))
+    def __init__(self, complaints: list[str]) -> None:
+        self.complaints = complaints
+        super().__init__("; ".join(complaints))
 
 
 def json_schema(model: type[BaseModel]) -> dict[str, JsonValue]:
@@ -105,9 +105,9 @@ def _object(text: str) -> dict[str, Any] | None:
         candidates.append(text[start : text.rfind("}") + 1])
     for candidate in candidates:
         try:
-            found = loads(candidate)
+            parsed = loads(candidate)
         except ValueError:
             continue
-        if isinstance(found, dict):
-            return found
+        if isinstance(parsed, dict):
+            return parsed
     return None

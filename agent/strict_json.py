@@ -42,13 +42,13 @@ def _too_deep() -> ValueError:
     return ValueError(f"nested deeper than {DEEPEST} levels")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(members)
+    if len(mapping) < len(members):
+        keys = [key for key, _ in members]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f'"{twice[:40]}" is given twice')
-    return found
+    return mapping
 
 
 def _constant(name: str) -> float:

@@ -111,11 +111,11 @@ def _hints(function: Callable[..., object]) -> dict[str, object]:
 
 def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
     """The tools by name.  ValueError where two share one."""
-    found = {each.name: each for each in tools}
-    if len(found) < len(tools):
+    named = {each.name: each for each in tools}
+    if len(named) < len(tools):
         names = [each.name for each in tools]
         raise ValueError(f"Two tools are called {next(n for n in names if names.count(n) > 1)!r}.")
-    return found
+    return named
 
 
 @dataclass(frozen=True)
@@ -174,15 +174,15 @@ def _validated(used: Tool, text: str) -> BaseModel:
 
 def complaints(error: ValidationError) -> list[str]:
     """What does not fit a schema, one clause per place, at most ten."""
-    found = error.errors(include_url=False, include_context=False)
-    told = []
-    for each in found[:10]:
+    errors = error.errors(include_url=False, include_context=False)
+    sentences = []
+    for each in errors[:10]:
         place = ".".join(str(part) for part in each["loc"]) or "the whole"
         given = "" if each["type"] == "missing" else f" (given: {_shown(each['input'])})"
-        told.append(f"{place}: {each['msg'].removeprefix('Value error, ')}{given}")
-    if len(found) > 10:
-        told.append(f"and {len(found) - 10} more places")
-    return told
+        sentences.append(f"{place}: {each['msg'].removeprefix('Value error, ')}{given}")
+    if len(errors) > 10:
+        sentences.append(f"and {len(errors) - 10} more places")
+    return sentences
 
 
 def _shown(value: object) -> str:

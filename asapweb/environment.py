@@ -48,10 +48,10 @@ def names(name: str, default: str = "") -> list[str]:
 def embedded_services(home: Path) -> dict[str, str]:
     """Where the launcher's services listen: `database_url`, `broker_url`; empty before the first start."""
     try:
-        found = json.loads((home / "services.json").read_text())
+        services = json.loads((home / "services.json").read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return services if isinstance(services, dict) else {}
 
 
 def socket_database_url(socket_folder: Path) -> str:

@@ -127,10 +127,10 @@ def make_server(url: str, token: str = "") -> Server[Any]:
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         try:
-            found = await call(api(context), params.name, dict(params.arguments or {}))
+            result = await call(api(context), params.name, dict(params.arguments or {}))
         except Refused as error:
             return types.CallToolResult(content=[types.TextContent(type="text", text=str(error))], is_error=True)
-        return types.CallToolResult(content=[types.TextContent(type="text", text=_text(found))])
+        return types.CallToolResult(content=[types.TextContent(type="text", text=_text(result))])
 
     return Server("asap-web", instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool)
 
@@ -167,16 +167,18 @@ async def call(api: Api, name: str, given: dict[str, Any]) -> Any:
 
 
 async def _newest(api: Api, path: str, given: Mapping[str, Any], what: str) -> Any:
-    found = await api.get(path, experiment=given.get("experiment"))
-    rows = found["results"] if isinstance(found, dict) else found
+    listed = await api.get(path, experiment=given.get("experiment"))
+    rows = listed["results"] if isinstance(listed, dict) else listed
     if not rows:
         raise Refused(f"Experiment {given.get('experiment')} has no {what} yet, or is not of your teams.")
     return await api.get(f"{path}{max(row['id'] for row in rows)}/")
 
 
-def _text(found: Any) -> str:
+def _text(result: Any) -> str:
     """A computed answer as its text, anything else as JSON."""
-    text = found["text"] if isinstance(found, dict) and "answers" in found else json.dumps(found, ensure_ascii=False)
+    text = (
+        result["text"] if isinstance(result, dict) and "answers" in result else json.dumps(result, ensure_ascii=False)
+    )
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} characters left out; ask for less."

@@ -51,27 +51,27 @@ class Shown:
     @property
     def models(self) -> list[tuple[str, str]]:
         """Each different model with an agent that has it."""
-        found: dict[str, str] = {}
+        agent_of: dict[str, str] = {}
         for agent, _, _, model in self.agents:
-            found.setdefault(model, agent)
-        return [(agent, model) for model, agent in found.items() if model]
+            agent_of.setdefault(model, agent)
+        return [(agent, model) for model, agent in agent_of.items() if model]
 
 
 def shown() -> Shown:
     """The settings of this installation as they may be shown."""
     try:
-        found = endpoint.settings()
+        settings = endpoint.settings()
     except SettingsError as error:
         return Shown(str(error))
-    limits, money = found.limits, "no limit"
+    limits, money = settings.limits, "no limit"
     if limits.cost_usd is not None:
         money = f"${limits.cost_usd:,.2f}"
     return Shown(
-        problem=found.missing() or "",
-        configured=found.configured,
-        base_url=found.base_url,
-        key="set" if found.api_key else "not set",
-        agents=tuple((name, word, what, found.model_for(name)) for name, word, what in AGENTS),
+        problem=settings.missing() or "",
+        configured=settings.configured,
+        base_url=settings.base_url,
+        key="set" if settings.api_key else "not set",
+        agents=tuple((name, word, what, settings.model_for(name)) for name, word, what in AGENTS),
         limits=(
             ("Turns", f"{limits.turns:,}"),
             ("Tool calls", f"{limits.tool_calls:,}"),
@@ -80,9 +80,9 @@ def shown() -> Shown:
             ("Time", f"{limits.time_s:,.0f}\u00a0s"),
             ("Cost", money),
             ("Timeouts: connect, read, request",
-             f"{found.connect_timeout_s:g} · {found.read_timeout_s:g} · {found.request_timeout_s:g}\u00a0s"),
+             f"{settings.connect_timeout_s:g} · {settings.read_timeout_s:g} · {settings.request_timeout_s:g}\u00a0s"),
         ),
-        prices=tuple((model, *_price(price)) for model, price in sorted(found.prices.items())),
+        prices=tuple((model, *_price(price)) for model, price in sorted(settings.prices.items())),
     )  # fmt: skip
 
 

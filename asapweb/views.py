@@ -86,18 +86,18 @@ def _first_proposals(experiments: list[int]) -> dict[int, Proposal]:
 
 def _newest_runs(experiments: list[Experiment]) -> list[Run]:
     """The newest run of each."""
-    found = Run.objects.filter(experiment__in=experiments)
-    return list(found.order_by("experiment_id", "-pk").distinct("experiment_id")) if experiments else []
+    runs = Run.objects.filter(experiment__in=experiments)
+    return list(runs.order_by("experiment_id", "-pk").distinct("experiment_id")) if experiments else []
 
 
 def _pipes(experiments: list[Experiment]) -> list[tuple[Experiment, list[Any]]]:
     """Each with the steps of its newest run."""
     newest = {run.experiment_id: run for run in _newest_runs(experiments)}
-    told: dict[int, list[Event]] = {}
+    events_by_run: dict[int, list[Event]] = {}
     for event in Event.objects.filter(run__in=newest.values(), kind__in=TOLD_BY).order_by("pk") if newest else ():
-        told.setdefault(event.run_id or 0, []).append(event)
+        events_by_run.setdefault(event.run_id or 0, []).append(event)
     runs = [(item, newest.get(item.pk)) for item in experiments]
-    return [(item, steps_of(run, told.get(run.pk, ())) if run is not None else []) for item, run in runs]
+    return [(item, steps_of(run, events_by_run.get(run.pk, ())) if run is not None else []) for item, run in runs]
 
 
 @require(Role.VIEWER)
@@ -108,12 +108,12 @@ def experiments(request: HttpRequest) -> HttpResponse:
     team = request.membership.team  # type: ignore[attr-defined]
     everything = with_review_state(Experiment.objects.filter(team=team))
     asked = {key: request.GET.get(key, "").strip() for key in ("q", "state", "chip", "bottleneck")}
-    found = _narrowed(everything, asked)
+    narrowed = _narrowed(everything, asked)
     sort = request.GET.get("sort", "-updated")
     if sort.removeprefix("-") not in SORTS:
         sort = "-updated"
     order = OrderBy(F(SORTS[sort.removeprefix("-")]), descending=sort.startswith("-"), nulls_last=True)
-    page = Paginator(found.order_by(order, "-pk"), EXPERIMENTS_ON_PAGE).get_page(request.GET.get("page"))
+    page = Paginator(narrowed.order_by(order, "-pk"), EXPERIMENTS_ON_PAGE).get_page(request.GET.get("page"))
     chips, bottlenecks, counts = _overview(everything)
     context = {
         "here": "experiments",
@@ -142,20 +142,20 @@ def _overview(everything: QuerySet[Experiment]) -> tuple[list[str], set[str], di
     return sorted({row[0] for row in rows} - {""}), {row[1] for row in rows}, counts
 
 
-def _narrowed(found: QuerySet[Experiment], asked: dict[str, str]) -> QuerySet[Experiment]:
+def _narrowed(rows: QuerySet[Experiment], asked: dict[str, str]) -> QuerySet[Experiment]:
     condition = next((condition for key, _, condition in STATES if key == asked["state"]), None)
     if condition is not None:
-        found = found.filter(condition)
+        rows = rows.filter(condition)
     if asked["chip"]:
-        found = found.filter(chip=asked["chip"])
+        rows = rows.filter(chip=asked["chip"])
     if asked["bottleneck"]:
-        found = found.filter(bottleneck=asked["bottleneck"])
+        rows = rows.filter(bottleneck=asked["bottleneck"])
     for word in asked["q"].replace("\x00", "").split()[:8]:
-        found = found.filter(
+        rows = rows.filter(
             Q(name__icontains=word) | Q(model_name__icontains=word) | Q(chip__icontains=word)
             | Q(label__icontains=word) | Q(bottleneck__icontains=word)
         )  # fmt: skip
-    return found
+    return rows
 
 
 @require(Role.VIEWER)
@@ -171,8 +171,8 @@ def jump(request: HttpRequest) -> HttpResponse:
                 places.append((place, reverse(place.url)))
             except NoReverseMatch:
                 continue
-    found = _narrowed(
+    matches = _narrowed(
         with_review_state(Experiment.objects.filter(team=membership.team)),
         {"q": q, "state": "", "chip": "", "bottleneck": ""},
     ).order_by("-updated_at")[:8]
-    return render(request, "_jump.html", {"places": places, "found": found, "q": q})
+    return render(request, "_jump.html", {"places": places, "found": matches, "q": q})

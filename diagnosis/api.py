@@ -73,10 +73,10 @@ class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
     serializer_class = DiagnosisSerializer
 
     def get_queryset(self) -> QuerySet[DiagnosisRecord]:
-        found = super().get_queryset()
+        records = super().get_queryset()
         if self.action != "list":
-            found = found.defer(None)
-        return of_experiment(found, self.request, "run__experiment_id")
+            records = records.defer(None)
+        return of_experiment(records, self.request, "run__experiment_id")
 
     @extend_schema(
         parameters=[OpenApiParameter("top", OpenApiTypes.INT, description="Number of ops, default 20, at most 500.")],

@@ -63,5 +63,5 @@ class CompareView(APIView):
             if side.record is None:
                 raise Conflict(f"Profile {side.profile.pk} has no diagnosis yet; wait until its analysis is done.")
             records.append(side.record)
-        found = comparing.full(records[0], records[1])
-        return Response(found.to_json(50 if top is None else min(top, services.MAX_PAGE_SIZE)))
+        comparison = comparing.full(records[0], records[1])
+        return Response(comparison.to_json(50 if top is None else min(top, services.MAX_PAGE_SIZE)))

@@ -103,28 +103,28 @@ class TimelineSumsView(APIView):
     def get(self, request: Request, pk: int) -> Response:
         shown = of_experiment(request, pk)
         view = timelines.view_of(shown, request.query_params.dict())
-        found = shown.sums(view["t0"], view["t1"])
+        sums = shown.sums(view["t0"], view["t1"])
         trace = shown.trace
         data = {
-            "t0_s": found.t0 / PS,
-            "t1_s": found.t1 / PS,
-            "events": found.events,
+            "t0_s": sums.t0 / PS,
+            "t1_s": sums.t1 / PS,
+            "events": sums.events,
             "classes": [
                 {"key": each.key, "label": each.label, "time_s": time / PS}
-                for each, time in zip(shown.classes, found.by_class, strict=True)
+                for each, time in zip(shown.classes, sums.by_class, strict=True)
             ],
             "ops": [
                 {"name": trace.names[name].text, "op": trace.names[name].op, "time_s": time / PS, "events": count}
-                for name, time, count in found.by_name
+                for name, time, count in sums.by_name
             ],
             "cores": [
                 {"name": trace.cores[core.core].name, "host": trace.cores[core.core].host, "busy_s": core.busy_ps / PS,
                  "classes": [time / PS for time in core.by_class]}
-                for core in found.cores
+                for core in sums.cores
             ],
             "gaps": [
                 {"core": trace.cores[gap.core].name, "start_s": gap.start / PS, "time_s": gap.duration / PS}
-                for gap in found.gaps
+                for gap in sums.gaps
             ],
         }  # fmt: skip
         return Response(data)

@@ -67,11 +67,11 @@ def chosen(user: User | AnonymousUser, pk: str) -> Chosen:
 
 def choices(team: Team, q: str = "") -> list[Choice]:
     """The team's diagnosed profiles, newest first; q: part of the experiment's name."""
-    found = DiagnosisRecord.objects.filter(team=team)
+    records = DiagnosisRecord.objects.filter(team=team)
     if q:
-        found = found.filter(run__experiment__name__icontains=q.replace("\x00", ""))
+        records = records.filter(run__experiment__name__icontains=q.replace("\x00", ""))
     columns = ("run__profile_id", "run__experiment_id", "run__experiment__name", "bottleneck", "created_at")
-    rows = list(found.order_by("-created_at").values_list(*columns)[: MOST_CHOICES * 2])
+    rows = list(records.order_by("-created_at").values_list(*columns)[: MOST_CHOICES * 2])
     seen: dict[int, Choice] = {}
     names: dict[int, set[int]] = {}
     for profile, experiment, *_ in rows:
@@ -95,8 +95,8 @@ def full(before: DiagnosisRecord, after: DiagnosisRecord) -> Comparison:
 
 @lru_cache(maxsize=KEPT)
 def _kept(before: int, after: int, configs: tuple[str, str]) -> Comparison:
-    found = DiagnosisRecord.objects.select_related("run__profile", "run__experiment").defer("modules")
-    sides = [found.get(pk=pk) for pk in (before, after)]
+    records = DiagnosisRecord.objects.select_related("run__profile", "run__experiment").defer("modules")
+    sides = [records.get(pk=pk) for pk in (before, after)]
     one, two = (_diagnosed(side, OpRow.objects.filter(diagnosis=side).values_list("data", flat=True)) for side in sides)
     return compare(one, two)
 
@@ -166,9 +166,9 @@ def _shown(row: OpChange, shown: str) -> bool:
 def ops_page(comparison: Comparison, shown: str, q: str, page: str, size: int = 50) -> OpsPage:
     """The changes by size: all, only time gained or lost, or only ops that one side has."""
     words = q.lower()
-    found = [row for row in comparison.ops if not words or words in f"{row.label} {row.module} {row.category}".lower()]
-    counts = {name: sum(_shown(row, name) for row in found) for name in SHOWN}
-    kept = [row for row in found if _shown(row, shown)]
+    rows = [row for row in comparison.ops if not words or words in f"{row.label} {row.module} {row.category}".lower()]
+    counts = {name: sum(_shown(row, name) for row in rows) for name in SHOWN}
+    kept = [row for row in rows if _shown(row, shown)]
     number = min(max(1, whole_number(page) or 1), max(1, -(-len(kept) // size)))
     return OpsPage(kept[(number - 1) * size : number * size], len(kept), number, size, counts)
 

@@ -55,17 +55,17 @@ def _at(items: Sequence[Any] | None, index: str) -> Any:
     return items[int(index)] if items and index.isdecimal() and len(index) < 7 and int(index) < len(items) else None
 
 
-def _with_ops(found: QuerySet[OpRow], stated: int | None = None) -> dict[str, Any]:
+def _with_ops(ops: QuerySet[OpRow], stated: int | None = None) -> dict[str, Any]:
     """The panel's rows: the largest of these ops, and the sum over all.  stated: how many there should be."""
-    rows = list(found.defer("data").order_by("rank")[: MOST_ROWS + 1])
+    rows = list(ops.defer("data").order_by("rank")[: MOST_ROWS + 1])
     count, shown = len(rows), rows[:MOST_ROWS]
     if count <= MOST_ROWS:
         times = [row.time_s for row in shown]
         time_s = None if None in times else sum(value or 0.0 for value in times)
         share = sum(row.time_share for row in shown)
     else:
-        sums = found.order_by().aggregate(time=Sum("time_s"), share=Sum("time_share"))
-        count, time_s, share = found.count(), sums["time"], sums["share"]
+        sums = ops.order_by().aggregate(time=Sum("time_s"), share=Sum("time_share"))
+        count, time_s, share = ops.count(), sums["time"], sums["share"]
     missing = max(count, stated or 0) - len(shown)
     return {"ops": shown, "ops_missing": missing, "ops_time_s": time_s if shown else None, "ops_share": share}
 
@@ -101,18 +101,18 @@ def _bottleneck(record: DiagnosisRecord, rest: str) -> Panel | None:
 
 def _finding(record: DiagnosisRecord, rest: str) -> Panel | None:
     first, _, second = rest.partition("-")
-    found: Finding | None = _at(record.value.findings, first)
-    return _from_item(record, _at(found.evidence, second), found.evidence) if found is not None else None
+    finding: Finding | None = _at(record.value.findings, first)
+    return _from_item(record, _at(finding.evidence, second), finding.evidence) if finding is not None else None
 
 
 def _saving(record: DiagnosisRecord, rest: str) -> Panel | None:
-    found: Finding | None = _at(record.value.findings, rest)
-    if found is None or (found.saving_s is None and found.saving_share is None):
+    finding: Finding | None = _at(record.value.findings, rest)
+    if finding is None or (finding.saving_s is None and finding.saving_share is None):
         return None
-    in_seconds = found.saving_s is not None
-    keys = [key for item in found.evidence for key in item.ops]
+    in_seconds = finding.saving_s is not None
+    keys = [key for item in finding.evidence for key in item.ops]
     return Panel(
-        f"upper bound saved by: {found.title}", found.saving_s if in_seconds else found.saving_share,
+        f"upper bound saved by: {finding.title}", finding.saving_s if in_seconds else finding.saving_share,
         "s" if in_seconds else "share", "computed",
         "Amdahl bound: the step without this time, all else unchanged.\nBounds of findings overlap and do "
         "not add up.",
@@ -280,8 +280,8 @@ def _group(record: DiagnosisRecord, rest: str) -> Panel | None:
     if column not in ("module", "category", "source", "bound_by", "family"):
         return None
     lookup = "data__family" if column == "family" else column
-    found = record.ops.filter(**{lookup: value})
-    more = _with_ops(found)
+    ops = record.ops.filter(**{lookup: value})
+    more = _with_ops(ops)
     if not more["ops"]:
         return None
     return Panel(
@@ -300,11 +300,11 @@ _OP_COLUMNS = {
 
 def _op(record: DiagnosisRecord, rest: str) -> Panel | None:
     rank, _, column = rest.partition("-")
-    found = record.ops.filter(rank=int(rank)) if rank.isdecimal() and len(rank) < 7 else record.ops.none()
-    if column not in _OP_COLUMNS or (op := found.first()) is None:
+    ops = record.ops.filter(rank=int(rank)) if rank.isdecimal() and len(rank) < 7 else record.ops.none()
+    if column not in _OP_COLUMNS or (op := ops.first()) is None:
         return None
     words, unit, origin = _OP_COLUMNS[column]
-    return Panel(f"{words} of {op.name}", getattr(op.value, column), unit, origin, **_with_ops(found))
+    return Panel(f"{words} of {op.name}", getattr(op.value, column), unit, origin, **_with_ops(ops))
 
 
 def _listed(record: DiagnosisRecord, rest: str) -> Panel | None:
@@ -317,12 +317,12 @@ def _listed(record: DiagnosisRecord, rest: str) -> Panel | None:
 
 def _ceiling(record: DiagnosisRecord, rest: str) -> Panel | None:
     diagnosis = record.value
-    found = presentation.ceiling(diagnosis)
-    if found is None or rest:
+    ceiling = presentation.ceiling(diagnosis)
+    if ceiling is None or rest:
         return None
     terms = bars.step_terms(diagnosis.breakdown_s)
     return Panel(
-        f"step: {found.label[0].lower()}{found.label[1:]}", found.time_s, "s", "computed",
+        f"step: {ceiling.label[0].lower()}{ceiling.label[1:]}", ceiling.time_s, "s", "computed",
         "step time − this term, all else unchanged (Amdahl)", rows=[(term.label, _time(term.value)) for term in terms],
     )  # fmt: skip
 

@@ -20,28 +20,28 @@ _SPECIAL = str.maketrans({letter: f"\\{letter}" for letter in "\\*_[]<>#|~"})
 
 def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
     """The whole report.  address: of the page it was taken from."""
-    found = record.value
-    verdict = found.bottleneck
+    diagnosis = record.value
+    verdict = diagnosis.bottleneck
     parts = [
         f"# {_text(experiment.name)}",
         f"Diagnosis of {record.created_at:%d %B %Y, %H:%M} UTC, from {address}",
         *([f"Profile: {_text(experiment.label)}."] if experiment.label else []),
-        f"## {'Bottleneck' if found.measured else 'Predicted bottleneck'}: {verdict.primary}",
+        f"## {'Bottleneck' if diagnosis.measured else 'Predicted bottleneck'}: {verdict.primary}",
         f"{_text(verdict.statement)} Confidence {100 * verdict.confidence:.0f} %.",
         *_list(verdict.contradictions),
         *_kept(experiment),
         "## Key figures",
-        *_kpis(found),
-        *_breakdown(found),
-        *_collectives(found),
+        *_kpis(diagnosis),
+        *_breakdown(diagnosis),
+        *_collectives(diagnosis),
         "## Findings",
-        *_findings(found.findings),
+        *_findings(diagnosis.findings),
         f"## The {TOP_OPS} largest ops",
-        *_ops(record, found.measured),
-        *_sections(found.report),
+        *_ops(record, diagnosis.measured),
+        *_sections(diagnosis.report),
     ]
     summary = record.run.profile.summary or {}
-    warnings = [*found.warnings, *(note["message"] for note in presentation.further_notes(found, summary))]
+    warnings = [*diagnosis.warnings, *(note["message"] for note in presentation.further_notes(diagnosis, summary))]
     if warnings:
         parts += ["## Notes on the profile", *_list(warnings)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -66,8 +66,8 @@ def _code(value: Any) -> str:
 
 
 def _list(lines: Iterable[str]) -> list[str]:
-    found = [f"- {_text(line)}" for line in lines]
-    return ["\n".join(found)] if found else []
+    items = [f"- {_text(line)}" for line in lines]
+    return ["\n".join(items)] if items else []
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -123,11 +123,11 @@ def _collectives(diagnosis: Diagnosis) -> list[str]:
     return ["## Collectives per mesh axis", *table] if table else []
 
 
-def _findings(found: Sequence[Finding]) -> list[str]:
-    if not found:
+def _findings(findings: Sequence[Finding]) -> list[str]:
+    if not findings:
         return ["No rule found a significant cost."]
     parts = []
-    for number, finding in enumerate(found, start=1):
+    for number, finding in enumerate(findings, start=1):
         parts.append(f"### {number}. {_text(finding.title)}")
         said = (("Insight", finding.insight), ("Action", finding.action), ("Impact", finding.impact))
         lines = [f"- **{word}.** {_text(text)}" for word, text in said if text]

@@ -124,7 +124,7 @@ def tiles(diagnosis: Diagnosis) -> list[Tile]:
     step = kpis.get("step_time_s")
     known = {key for key, *_ in (*_TILES, *_MORE_TILES)}
     others = [(key, key.replace("_", " ").capitalize(), "share", "") for key in kpis if key not in known]
-    found = []
+    shown = []
     for key, label, unit, about in (*_TILES, *_MORE_TILES, *others):
         main = any(key == tile[0] for tile in _TILES)
         if key not in kpis and not main:
@@ -132,13 +132,13 @@ def tiles(diagnosis: Diagnosis) -> list[Tile]:
         value = kpis.get(key)
         if value is None:
             reason = missing.get(key) or missing.get(key.removesuffix("_s")) or "not reported"
-            found.append(Tile(key, label, None, unit, "", reason, main))
+            shown.append(Tile(key, label, None, unit, "", reason, main))
             continue
         note = about if key != "step_time_s" or diagnosis.measured else "given with the configuration"
         if key in _STEP_SHARES and step:
             note = f"{formatting.seconds(value * step)} of the step {about}"
-        found.append(Tile(key, label, value, unit, "computed" if key in COMPUTED else "measured", note, main))
-    return found
+        shown.append(Tile(key, label, value, unit, "computed" if key in COMPUTED else "measured", note, main))
+    return shown
 
 
 def further_notes(diagnosis: Diagnosis, summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -285,11 +285,13 @@ def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
 
     Ops that carry no module stand under `unattributed`.
     """
-    found = list(ops.order_by().values_list("module", "resource").annotate(time=Sum("time_s"), share=Sum("time_share")))
-    unit = "s" if any(time for _, _, time, _ in found) else "share"
+    summed = list(
+        ops.order_by().values_list("module", "resource").annotate(time=Sum("time_s"), share=Sum("time_share"))
+    )
+    unit = "s" if any(time for _, _, time, _ in summed) else "share"
     sums: dict[str, dict[str, float]] = {}
     shares: dict[str, float] = {}
-    for module, res, time, share in found:
+    for module, res, time, share in summed:
         if not (amount := time if unit == "s" else share):
             continue
         column = res if res in ("compute", "hbm") else "ici" if res.startswith(("ici", "dcn")) else "other"

@@ -223,8 +223,8 @@ def ops(
     if column is None:
         sort, column = "rank", "rank"
     order = OrderBy(F(column), descending=sort.startswith("-"), nulls_last=True)
-    found = rows.order_by(order, "rank")[(number - 1) * size : number * size]
-    return OpsPage(list(found), total, number, size, sort, given)
+    on_page = rows.order_by(order, "rank")[(number - 1) * size : number * size]
+    return OpsPage(list(on_page), total, number, size, sort, given)
 
 
 def _filtered(diagnosis: DiagnosisRecord, given: Mapping[str, str]) -> QuerySet[OpRow]:
@@ -277,17 +277,19 @@ def groups(
     if name not in _GROUP_SORTS:
         sort, name = "-time_share", "time_share"
     key = {"value": lambda row: row["value"]}.get(name, lambda row: row[_GROUP_SORTS[name]] or 0.0)
-    found = [
+    sorted_groups = [
         {"value": row[column], **{part: row[part] for part in ("count", "time_s", "share", "occurrences")}}
         for row in _filtered(diagnosis, given)
         .order_by()
         .values(column)
         .annotate(count=Count("pk"), share=Sum("time_share"), occurrences=Sum("occurrences"), time_s=Sum("time_s"))
     ]
-    found.sort(key=key, reverse=sort.startswith("-"))
-    number = min(max(1, _whole(page)), max(1, -(-len(found) // size)))
-    shown = found[(number - 1) * size : number * size]
-    return GroupsPage(shown, column, len(found), sum(row["count"] for row in found), number, size, sort, given)
+    sorted_groups.sort(key=key, reverse=sort.startswith("-"))
+    number = min(max(1, _whole(page)), max(1, -(-len(sorted_groups) // size)))
+    shown = sorted_groups[(number - 1) * size : number * size]
+    return GroupsPage(
+        shown, column, len(sorted_groups), sum(row["count"] for row in sorted_groups), number, size, sort, given
+    )
 
 
 def _whole(page: int | str) -> int:
@@ -325,8 +327,8 @@ def neighbours(op: OpRow, count: int) -> tuple[list[OpRow], dict[str, str]]:
         where = {"module": op.module}
     else:
         return [], {}
-    found = _filtered(DiagnosisRecord(pk=op.diagnosis_id), where).exclude(pk=op.pk)
-    return list(found.defer("data").order_by("rank")[:count]), where
+    others = _filtered(DiagnosisRecord(pk=op.diagnosis_id), where).exclude(pk=op.pk)
+    return list(others.defer("data").order_by("rank")[:count]), where
 
 
 def ranks_beside(op: OpRow) -> tuple[int | None, int | None]:
@@ -338,11 +340,11 @@ def ranks_beside(op: OpRow) -> tuple[int | None, int | None]:
 def crossed(op: OpRow) -> dict[str, float]:
     """What follows from an op's facts: exposed share of its time in flight, spread over cores, bandwidth reached."""
     facts = op.data
-    found = {}
+    ratios = {}
     if facts.get("in_flight_s") and facts.get("exposed_s") is not None:
-        found["exposed_share"] = min(1.0, facts["exposed_s"] / facts["in_flight_s"])
+        ratios["exposed_share"] = min(1.0, facts["exposed_s"] / facts["in_flight_s"])
     if facts.get("core_max_s") and facts.get("core_min_s"):
-        found["core_ratio"] = facts["core_max_s"] / facts["core_min_s"]
+        ratios["core_ratio"] = facts["core_max_s"] / facts["core_min_s"]
     if facts.get("achieved_bytes_per_s") and facts.get("possible_bytes_per_s"):
-        found["wire_share"] = facts["achieved_bytes_per_s"] / facts["possible_bytes_per_s"]
-    return found
+        ratios["wire_share"] = facts["achieved_bytes_per_s"] / facts["possible_bytes_per_s"]
+    return ratios

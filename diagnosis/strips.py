@@ -96,9 +96,9 @@ def strips(timeline: Timeline, collectives: str = "") -> Strips | None:
     steps = list(timeline.steps)
     if not steps or not durations:
         return None
-    found = timeline.parts_s
-    order = [key for key in PARTS if key in found] + sorted(key for key in found if key not in PARTS)
-    used = [key for key in order if any(value > 0 for row in found[key] for value in row)]
+    parts_s = timeline.parts_s
+    order = [key for key in PARTS if key in parts_s] + sorted(key for key in parts_s if key not in PARTS)
+    used = [key for key in order if any(value > 0 for row in parts_s[key] for value in row)]
     words = [(key, *PARTS.get(key, (key.replace("_", " ").capitalize(), "mute"))) for key in used]
     if collectives:
         words = [(key, label, collectives if key == "collective" else css) for key, label, css in words]
@@ -111,7 +111,7 @@ def strips(timeline: Timeline, collectives: str = "") -> Strips | None:
     place_of = places(hosts)
     made = []
     for at, row in enumerate(durations):
-        split = {key: found[key][at] for key in used}
+        split = {key: parts_s[key][at] for key in used}
         most = max(range(len(row)), key=lambda n: row[n])
         mean = fmean(row)
         made.append(

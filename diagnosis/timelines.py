@@ -83,7 +83,7 @@ class Timeline:
 
     def rows(self) -> list[dict[str, Any]]:
         """The tracks in the order in which they are drawn: per core its ops, then asynchronous ones; hosts last."""
-        trace, found = self.trace, []
+        trace, tracks = self.trace, []
         places = strips.places([core.host for core in trace.cores])
         streams = [sum(t.core == at and t.lane == OPS for t in trace.tracks) for at in range(len(trace.cores))]
         for number, track in enumerate(trace.tracks):
@@ -94,9 +94,9 @@ class Timeline:
                 ASYNC: " async",
                 HOST: f" {track.name}",
             }
-            found.append({"track": number, "lane": track.lane, "core": track.core,
+            tracks.append({"track": number, "lane": track.lane, "core": track.core,
                           "label": f"{place}{core.name}{what[track.lane]}"})  # fmt: skip
-        return sorted(found, key=lambda row: (row["lane"] == HOST, row["core"], row["track"]))
+        return sorted(tracks, key=lambda row: (row["lane"] == HOST, row["core"], row["track"]))
 
     def usual_step(self) -> int | None:
         """The step whose length is nearest to the median: neither the compilation nor one that was cut off."""
@@ -178,7 +178,7 @@ def _classes(
     trace: Trace, axes: Mapping[str, str], roles: Mapping[str, str] | None
 ) -> tuple[tuple[Class, ...], NDArray[np.uint8]]:
     """The classes that occur, and the number of the class of each name."""
-    found: dict[tuple[str, str], Class] = {}
+    by_key: dict[tuple[str, str], Class] = {}
     order: dict[str, int] = {}
     keys: list[tuple[str, str]] = []
     for name in trace.names:
@@ -189,18 +189,18 @@ def _classes(
             order.setdefault(axis, len(order))
         key = (name.kind, axis)
         keys.append(key)
-        if key not in found:
+        if key not in by_key:
             words, css = KIND_WORDS[name.kind]
             on = "DCN" if axis == "dcn" else axis.replace(", ", " + ")
             label = f"Collectives on {on}" if axis else words
-            found[key] = Class(
+            by_key[key] = Class(
                 ":".join(part for part in key if part), label, bars.axis_class(axis, roles) if axis else css
             )
-    ranked = sorted(found, key=lambda key: (KINDS.index(key[0]), key[1] == "", key[1]))
-    if ("collective", "") in found and order:
-        found["collective", ""] = Class("collective", "Collectives, unknown axis", "ici")
+    ranked = sorted(by_key, key=lambda key: (KINDS.index(key[0]), key[1] == "", key[1]))
+    if ("collective", "") in by_key and order:
+        by_key["collective", ""] = Class("collective", "Collectives, unknown axis", "ici")
     place = {key: at for at, key in enumerate(ranked)}
-    return tuple(found[key] for key in ranked), np.array([place[key] for key in keys], np.uint8)
+    return tuple(by_key[key] for key in ranked), np.array([place[key] for key in keys], np.uint8)
 
 
 def tile(timeline: Timeline, lane: str, block: int, level: int, index: int, op: str = "", words: str = "") -> bytes:

@@ -56,29 +56,29 @@ def experiment(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str, Any]:
-    found = record.value
+    diagnosis = record.value
     config = page.experiment.config or {}
     mesh = config.get("mesh") or page.experiment.mesh or {}
-    step_s = found.kpis.get("step_time_s")
-    in_seconds = bool(found.breakdown_s)
-    predicted = not found.measured
-    parts = found.breakdown_s or found.breakdown_share
+    step_s = diagnosis.kpis.get("step_time_s")
+    in_seconds = bool(diagnosis.breakdown_s)
+    predicted = not diagnosis.measured
+    parts = diagnosis.breakdown_s or diagnosis.breakdown_share
     terms = bars.step_terms(parts, mesh.get("axis_roles"))
     modules, module_unit = presentation.modules(record.ops.all())
     total = sum(term.value for term in terms)
     summary = record.run.profile.summary or {}
-    tiles = presentation.tiles(found)
-    missing = found.not_measured
-    notes = presentation.further_notes(found, summary)
+    tiles = presentation.tiles(diagnosis)
+    missing = diagnosis.not_measured
+    notes = presentation.further_notes(diagnosis, summary)
     return {
         "record": record,
-        "diagnosis": found,
+        "diagnosis": diagnosis,
         "is_older": page.run is not None and record.run_id != page.run.pk,
         "tiles": tiles,
         "more_tiles": sum(not tile.main for tile in tiles),
-        "ceiling": presentation.ceiling(found),
-        "report": _by_heading(found),
-        "strips": strips.strips(found.timeline, bars.collectives_class(terms)),
+        "ceiling": presentation.ceiling(diagnosis),
+        "report": _by_heading(diagnosis),
+        "strips": strips.strips(diagnosis.timeline, bars.collectives_class(terms)),
         "no_steps": missing.get("step_time_s") or missing.get("step_time") or "No core of the profile marks its steps.",
         "sources_base": f"{reverse('ops', args=[page.experiment.pk])}?q=",
         "tree": record.modules,
@@ -86,8 +86,8 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "terms": terms,
         "terms_total": total,
         "terms_largest": max((term.value for term in terms), default=0.0),
-        "matrix": presentation.matrix(found, mesh, step_s),
-        "roofline": presentation.roofline(found, record.ops.all(), BOUNDS),
+        "matrix": presentation.matrix(diagnosis, mesh, step_s),
+        "roofline": presentation.roofline(diagnosis, record.ops.all(), BOUNDS),
         "modules": modules,
         "module_unit": module_unit,
         "terms_unit": "s" if in_seconds else "share",
@@ -96,7 +96,7 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "terms_how": "by the performance model" if predicted else "sum over its ops",
         "profile": summary,
         "notes": notes,
-        "note_count": len(found.warnings) + len(notes) + len(page.experiment.config_warnings or ()),
+        "note_count": len(diagnosis.warnings) + len(notes) + len(page.experiment.config_warnings or ()),
     }
 
 
@@ -135,8 +135,8 @@ def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_O
         }  # fmt: skip
     # Ranks follow the shares, and have the index.
     order = "rank" if sort == "-time_share" else sort
-    found = services.ops(record, filters, order, number, size)
-    return context | {"ops": found, "largest_share": max((row.time_share for row in found.rows), default=0.0)}
+    page = services.ops(record, filters, order, number, size)
+    return context | {"ops": page, "largest_share": max((row.time_share for row in page.rows), default=0.0)}
 
 
 @require(Role.VIEWER)

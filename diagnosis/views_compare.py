@@ -38,10 +38,10 @@ def compare(request: HttpRequest) -> HttpResponse:
     context["undiagnosed"] = [side for side in (a, b) if side is not None and side.record is None]
     if a and b and a.record and b.record and not context["same"]:
         at_once = a.op_count + b.op_count <= OPS_AT_ONCE
-        found = comparing.full(a.record, b.record) if at_once else comparing.summary(a.record, b.record)
-        context |= _comparison_context(a.record, b.record, found)
+        comparison = comparing.full(a.record, b.record) if at_once else comparing.summary(a.record, b.record)
+        context |= _comparison_context(a.record, b.record, comparison)
         if at_once:
-            context |= _ops_context(request, a.record, b.record, found)
+            context |= _ops_context(request, a.record, b.record, comparison)
         context["timelines"] = [views_timeline.side(side.profile) for side in (a, b)]
     return render(request, "diagnosis/compare.html", context)
 
@@ -52,14 +52,14 @@ def compare(request: HttpRequest) -> HttpResponse:
 def ops(request: HttpRequest) -> HttpResponse:
     """The op-level differences, paged; alone for the page's part, as a page of its own without scripts."""
     before, after = _both(request)
-    found = comparing.full(before, after)
-    context = {"here": "experiments", "before": before, "after": after, "comparison": found, "late": True}
+    comparison = comparing.full(before, after)
+    context = {"here": "experiments", "before": before, "after": after, "comparison": comparison, "late": True}
     context |= {
-        "basis": found.comparability.basis,
-        "unit": UNITS[found.comparability.basis],
+        "basis": comparison.comparability.basis,
+        "unit": UNITS[comparison.comparability.basis],
         **_addresses(before, after),
     }
-    context |= _ops_context(request, before, after, found)
+    context |= _ops_context(request, before, after, comparison)
     part = "diagnosis/_compare_ops.html" if request.htmx else "diagnosis/compare_ops.html"  # type: ignore[attr-defined]
     return render(request, part, context)
 
@@ -70,12 +70,12 @@ def ops(request: HttpRequest) -> HttpResponse:
 def evidence(request: HttpRequest, index: int) -> HttpResponse:
     """What stands behind one number of the comparison's sentences."""
     before, after = _both(request)
-    found = comparing.summary(before, after)
-    if index >= len(found.evidence):
-        found = comparing.full(before, after)
-    if index >= len(found.evidence):
+    comparison = comparing.summary(before, after)
+    if index >= len(comparison.evidence):
+        comparison = comparing.full(before, after)
+    if index >= len(comparison.evidence):
         raise Http404("No such evidence in this comparison.")
-    item = found.evidence[index]
+    item = comparison.evidence[index]
     behind = OpRow.objects.defer("data").filter(key__in=item.ops).order_by("rank")
     rows = [(record, list(behind.filter(diagnosis=record)[:50])) for record in (before, after)]
     panel = Panel(item.label, item.value, item.unit, item.origin, item.formula, item.source)
@@ -122,20 +122,20 @@ def _addresses(before: DiagnosisRecord, after: DiagnosisRecord) -> dict[str, Any
     }
 
 
-def _comparison_context(before: DiagnosisRecord, after: DiagnosisRecord, found: Comparison) -> dict[str, Any]:
-    basis = found.comparability.basis
+def _comparison_context(before: DiagnosisRecord, after: DiagnosisRecord, comparison: Comparison) -> dict[str, Any]:
+    basis = comparison.comparability.basis
     roles = ((before.run.experiment.config or {}).get("mesh") or {}).get("axis_roles")
-    was = bars.step_terms({term.term: term.before for term in found.breakdown}, roles)
-    now = bars.step_terms({term.term: term.after for term in found.breakdown}, roles)
+    was = bars.step_terms({term.term: term.before for term in comparison.breakdown}, roles)
+    now = bars.step_terms({term.term: term.after for term in comparison.breakdown}, roles)
     shown = {term.key for term in (*was, *now)}
-    terms = [(bars.term(row.term, row.after, roles), row) for row in found.breakdown if row.term in shown]
+    terms = [(bars.term(row.term, row.after, roles), row) for row in comparison.breakdown if row.term in shown]
     terms.sort(key=lambda item: (item[0].order, item[0].key))
     return {
         **_addresses(before, after),
-        "comparison": found,
+        "comparison": comparison,
         "basis": basis,
         "unit": UNITS[basis],
-        "kpis": [(kpi_words(row.key), row, _verdict(row)) for row in found.kpis],
+        "kpis": [(kpi_words(row.key), row, _verdict(row)) for row in comparison.kpis],
         "bar_unit": "share" if basis == "share" else "s",
         "was": was,
         "now": now,
@@ -143,9 +143,9 @@ def _comparison_context(before: DiagnosisRecord, after: DiagnosisRecord, found: 
         "now_total": sum(term.value for term in now),
         "terms": terms,
         "scale": max(sum(term.value for term in side) for side in (was, now)) if was or now else 0.0,
-        "largest_term": max((abs(row.change) for row in found.breakdown), default=0.0),
-        "collectives": [_collective(row, roles) for row in found.collectives],
-        "largest_collective": max((abs(row.change) for row in found.collectives), default=0.0),
+        "largest_term": max((abs(row.change) for row in comparison.breakdown), default=0.0),
+        "collectives": [_collective(row, roles) for row in comparison.collectives],
+        "largest_collective": max((abs(row.change) for row in comparison.collectives), default=0.0),
         "sides": [_head(before), _head(after)],
     }
 
@@ -167,12 +167,12 @@ def _verdict(row: KpiChange) -> str:
 
 
 def _ops_context(
-    request: HttpRequest, before: DiagnosisRecord, after: DiagnosisRecord, found: Comparison
+    request: HttpRequest, before: DiagnosisRecord, after: DiagnosisRecord, comparison: Comparison
 ) -> dict[str, Any]:
     shown = request.GET.get("show", "all")
     shown = shown if shown in comparing.SHOWN else "all"
     find = request.GET.get("find", "").strip()
-    page = comparing.ops_page(found, shown, find, request.GET.get("page", "1"))
+    page = comparing.ops_page(comparison, shown, find, request.GET.get("page", "1"))
     return {
         "page": page,
         "show": shown,

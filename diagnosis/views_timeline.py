@@ -37,7 +37,7 @@ def load(page: ExperimentPage, request: HttpRequest) -> Timeline:
     return timelines.of_profile(profile, page.experiment.config)
 
 
-def found(request: HttpRequest, pk: int) -> Timeline:
+def timeline_of(request: HttpRequest, pk: int) -> Timeline:
     """The same for the parts of the page, which are not there without events."""
     try:
         return load(experiment_page(request, pk), request)
@@ -116,7 +116,7 @@ def side(profile: Profile) -> dict[str, Any]:
 @require_GET
 def tile(request: HttpRequest, pk: int, version: str, level: int, index: int) -> HttpResponse:
     """One tile as bytes (`experiments.trace.tiles.pack`); kept by the browser, since its version is in the address."""
-    shown = found(request, pk)
+    shown = timeline_of(request, pk)
     tag = f'"{shown.version}-{request.GET.urlencode()}-{level}-{index}"'
     if request.headers.get("If-None-Match") == tag and version == shown.version:
         return HttpResponseNotModified()
@@ -168,7 +168,7 @@ def sums_context(shown: Timeline, view: dict[str, Any], query: Mapping[str, str]
     whole = result.window_ps * cores or 1
     busy = sum(core.busy_ps for core in result.cores)
     names = trace.names
-    found = shown.found_names(query.get("op", ""), query.get("q", ""))
+    name_ids = shown.found_names(query.get("op", ""), query.get("q", ""))
     classes = [
         {"label": each.label, "css": each.css, "time_s": time / PS / cores, "share": time / whole}
         for each, time in zip(shown.classes, result.by_class, strict=True)
@@ -202,8 +202,8 @@ def sums_context(shown: Timeline, view: dict[str, Any], query: Mapping[str, str]
             for gap in result.gaps
         ],
         "longest": [span_row(shown, span) for span in result.longest],
-        "matches": _matches(shown, found, view) if found else [],
-        "match_count": len(found),
+        "matches": _matches(shown, name_ids, view) if name_ids else [],
+        "match_count": len(name_ids),
         "wanted": query.get("op", "") or query.get("q", ""),
     }  # fmt: skip
 
@@ -238,7 +238,7 @@ def _matches(shown: Timeline, names: list[int], view: dict[str, Any]) -> list[di
 @require_GET
 def spans(request: HttpRequest, pk: int) -> HttpResponse:
     """Where the events of an op, or those that hold some words, are: [track, start, duration] in ps, in order."""
-    shown = found(request, pk)
+    shown = timeline_of(request, pk)
     view = timelines.view_of(shown, request.GET)
     names = shown.found_names(request.GET.get("op", ""), request.GET.get("q", ""))
     rows = sums.spans_of(shown.trace, names, view["t0"], view["t1"], most=MOST_SPANS)
@@ -299,7 +299,7 @@ def write(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 def export(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
     """The events as Trace Event JSON, which Perfetto opens."""
-    shown = found(request, pk)
+    shown = timeline_of(request, pk)
     pieces = perfetto.gzipped(perfetto.events(shown.trace))
     response = StreamingHttpResponse(_one_by_one(pieces), content_type="application/gzip")
     response["Content-Disposition"] = f'attachment; filename="experiment-{pk}.trace.json.gz"'

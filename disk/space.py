@@ -71,7 +71,7 @@ def is_full(error: BaseException | None) -> bool:
 
 def parts(folder: Path) -> list[tuple[str, int]]:
     """Name and size in bytes of what lies in the folder, the largest first; what cannot be read counts as nothing."""
-    found = []
+    sizes = []
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -82,8 +82,8 @@ def parts(folder: Path) -> list[tuple[str, int]]:
             size = _size(entry.path) if is_folder else entry.stat(follow_symlinks=False).st_blocks * 512
         except OSError:
             continue
-        found.append((entry.name + ("/" if is_folder else ""), size))
-    return sorted(found, key=lambda part: -part[1])
+        sizes.append((entry.name + ("/" if is_folder else ""), size))
+    return sorted(sizes, key=lambda part: -part[1])
 
 
 def largest(folder: Path) -> str:

@@ -41,8 +41,8 @@ class Codec(Generic[T]):
         return self._dump(value, PLAIN)
 
     def _dump(self, value: T, context: Json | None = None) -> Json:
-        found: Json = self._adapter.dump_python(value, mode="json", context=context)
-        return found
+        dumped: Json = self._adapter.dump_python(value, mode="json", context=context)
+        return dumped
 
     def read(self, data: object) -> T:
         """The value that was written.  Raises ValueError that names the field where the data is of another kind."""

@@ -32,15 +32,15 @@ def split(text: str) -> list[str]:
 
 def words(data: Any, *more: str) -> list[str]:
     """The different words of an event's data, keys included, at most MOST_WORDS."""
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for text in (*more, *_texts(data)):
         for word in split(text):
-            found[word] = None
+            distinct[word] = None
             if max(word) >= _SPACELESS:
-                found.update((word[start:], None) for start in range(1, len(word)))
-        if len(found) >= MOST_WORDS:
+                distinct.update((word[start:], None) for start in range(1, len(word)))
+        if len(distinct) >= MOST_WORDS:
             break
-    return list(found)[:MOST_WORDS]
+    return list(distinct)[:MOST_WORDS]
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -72,8 +72,8 @@ def brief(kind: str, data: Any) -> dict[str, Any] | None:
     """The facts of a step that a list shows, small whatever the payload; None for kinds that are small themselves."""
     if kind not in PAYLOAD_KINDS or not isinstance(data, Mapping):
         return None
-    found = {name: data[name] for name in ("thread", "message", "turn") if data.get(name) is not None}
-    return {**found, **_facts(kind, data)}
+    place = {name: data[name] for name in ("thread", "message", "turn") if data.get(name) is not None}
+    return {**place, **_facts(kind, data)}
 
 
 def _facts(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,12 +112,12 @@ def _facts(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
             "truncated": len(_list(data.get("truncated"))),
         }
     if kind == "complaint":
-        told = _list(data.get("complaints"))
+        complaints = _list(data.get("complaints"))
         return {
             "repair": data.get("repair"),
             "about": data.get("about"),
-            "complaints": [cut(each) for each in told[:3]],
-            "count": len(told),
+            "complaints": [cut(each) for each in complaints[:3]],
+            "count": len(complaints),
         }
     if kind == "retry":
         fault = _dict(data.get("fault"))
@@ -153,8 +153,8 @@ def outline(value: Any) -> str:
 
 
 def _call(call: Any) -> dict[str, Any]:
-    found = _dict(call)
-    return {"name": found.get("name"), "arguments": cut(found.get("arguments") or "")}
+    named = _dict(call)
+    return {"name": named.get("name"), "arguments": cut(named.get("arguments") or "")}
 
 
 def _plain(answer: Any) -> str:

@@ -95,9 +95,9 @@ def _size(event: Event, data: Mapping[str, Any]) -> int:
 
 def facts(event: Event) -> Mapping[str, Any]:
     """What the list shows of an event."""
-    found = event.brief if event.brief is not None else event_text.brief(event.kind, event.data)
-    found = event.data if found is None else found
-    return found if isinstance(found, dict) else {"value": found}
+    data = event.brief if event.brief is not None else event_text.brief(event.kind, event.data)
+    data = event.data if data is None else data
+    return data if isinstance(data, dict) else {"value": data}
 
 
 def pretty(event: Event) -> str:

@@ -27,8 +27,10 @@ class OrderedJSONField(models.JSONField):
 
     def get_transform(self, name: str) -> Any:
         """The value under a key, for lookups: `json` itself cannot be compared."""
-        found: Any = super().get_transform(name)
-        return found and (lambda column, *rest, **named: found(Cast(column, models.JSONField()), *rest, **named))
+        transform: Any = super().get_transform(name)
+        return transform and (
+            lambda column, *rest, **named: transform(Cast(column, models.JSONField()), *rest, **named)
+        )
 
     def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:
         if not prepared:

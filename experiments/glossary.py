@@ -23,8 +23,8 @@ class Term:
 
     def avoided(self, text: str) -> str | None:
         """The first phrase of `text` that should have been this term; None where there is none."""
-        found = next((match for phrase in self.avoid if (match := re.search(phrase, text, re.IGNORECASE))), None)
-        return found[0] if found else None
+        hit = next((match for phrase in self.avoid if (match := re.search(phrase, text, re.IGNORECASE))), None)
+        return hit[0] if hit else None
 
 
 @cache

@@ -85,22 +85,22 @@ def _area(points: Sequence[tuple[float, float]], most: float, peak: float, capac
 def by_kind(schedule: HeapSchedule) -> list[Group]:
     """Buffers at the peak by what they are for."""
     return [
-        Group(words, sum(b.size_bytes for b in found), sum(b.size_bytes for b in found) / schedule.peak_bytes,
-              len(found), css)
+        Group(words, sum(b.size_bytes for b in buffers), sum(b.size_bytes for b in buffers) / schedule.peak_bytes,
+              len(buffers), css)
         for kind, (words, css) in KINDS.items()
-        if (found := [buffer for buffer in schedule.buffers if buffer.kind == kind])
+        if (buffers := [buffer for buffer in schedule.buffers if buffer.kind == kind])
     ]  # fmt: skip
 
 
 def by_module(schedule: HeapSchedule) -> list[Group]:
     """Buffers at the peak by module, the largest first."""
-    found: dict[str, list[Buffer]] = {}
+    buffers: dict[str, list[Buffer]] = {}
     for buffer in schedule.buffers:
-        found.setdefault(module_of(buffer), []).append(buffer)
+        buffers.setdefault(module_of(buffer), []).append(buffer)
     groups = [
         Group(name, sum(b.size_bytes for b in rows), sum(b.size_bytes for b in rows) / schedule.peak_bytes, len(rows),
               kinds=", ".join(sorted({b.kind for b in rows})))
-        for name, rows in found.items()
+        for name, rows in buffers.items()
     ]  # fmt: skip
     groups.sort(key=lambda group: -group.size_bytes)
     if len(groups) > MOST_MODULES:

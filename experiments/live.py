@@ -64,12 +64,12 @@ class Watcher:
         try:
             while self.waiting:
                 try:
-                    found = await self.read(self.look, list(self.waiting))
+                    states = await self.read(self.look, list(self.waiting))
                 except DatabaseError:
                     await self.read(connections.close_all)
                     await asyncio.sleep(1.0)
                     continue
-                for key, state in found:
+                for key, state in states:
                     if state is not None and state != self.newest.get(key):
                         self.newest[key] = state
                         for news in self.waiting.get(key, ()):
@@ -145,7 +145,7 @@ async def follow(
 
 def response(messages: AsyncIterator[str]) -> StreamingHttpResponse:
     """The stream as a response that nothing on the way keeps or gathers."""
-    found = StreamingHttpResponse(messages, content_type="text/event-stream")
-    found.headers["Cache-Control"] = "no-store"
-    found.headers["X-Accel-Buffering"] = "no"
-    return found
+    answer = StreamingHttpResponse(messages, content_type="text/event-stream")
+    answer.headers["Cache-Control"] = "no-store"
+    answer.headers["X-Accel-Buffering"] = "no"
+    return answer

@@ -83,12 +83,12 @@ def spans_of(part: object) -> tuple[str | Value, ...]:
 def say(template: str, *parts: object) -> Sentence:
     """`say("{} of {}", part, whole)`: a sentence in which each part stands for one pair of braces."""
     given = iter(parts)
-    found: list[object] = []
+    spans: list[object] = []
     for words, place, _, _ in Formatter().parse(template):
-        found += [words] if place is None else [words, next(given)]
+        spans += [words] if place is None else [words, next(given)]
     if next(given, None) is not None:
         raise ValueError(f"More parts than braces in {template!r}")
-    return Sentence(*found)
+    return Sentence(*spans)
 
 
 def join(separator: str, parts: Iterable[object]) -> Sentence:
@@ -137,10 +137,10 @@ def _read(data: object) -> Sentence:
 
 
 def _write(text: str, info: SerializationInfo) -> str | list[Any]:
-    found = spans_of(text)
-    if info.context == PLAIN or not any(isinstance(span, Value) for span in found):
+    spans = spans_of(text)
+    if info.context == PLAIN or not any(isinstance(span, Value) for span in spans):
         return str(text)
-    return [span if isinstance(span, str) else _written(span) for span in found]
+    return [span if isinstance(span, str) else _written(span) for span in spans]
 
 
 def _written(value: Value) -> dict[str, Any]:

@@ -171,9 +171,9 @@ class Op:
     def over_roof(self) -> tuple[str, ...]:
         """`compute`, `hbm`, where the op claims more of the peak than there is: its counts cannot be what it did."""
         claimed = {"compute": self.compute_efficiency, "hbm": self.memory_bandwidth_utilization}
-        found = tuple(key for key, value in claimed.items() if value is not None and value > OVER_ROOF)
+        above = tuple(key for key, value in claimed.items() if value is not None and value > OVER_ROOF)
         whole = self.roofline_efficiency is not None and self.roofline_efficiency > OVER_ROOF
-        return found or (("compute" if self.bound_by == "Compute" else "hbm",) if whole else ())
+        return above or (("compute" if self.bound_by == "Compute" else "hbm",) if whole else ())
 
     @property
     def credible_efficiency(self) -> float | None:

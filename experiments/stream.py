@@ -61,12 +61,12 @@ def who(request: HttpRequest) -> Any:
     if request.user.is_authenticated:
         return request.user
     try:
-        found = TokenAuthentication().authenticate(request)
+        authenticated = TokenAuthentication().authenticate(request)
     except AuthenticationFailed:
-        found = None
-    if found is None:
+        authenticated = None
+    if authenticated is None:
         raise SignedOut
-    return found[0]
+    return authenticated[0]
 
 
 def _allowed(request: HttpRequest, pk: int, last_id: int) -> bool:

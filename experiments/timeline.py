@@ -75,28 +75,28 @@ def whole(text: str | None) -> int | None:
 
 def find(experiment: Experiment, filters: Filters) -> QuerySet[Event]:
     """The experiment's events that match, oldest first, whole."""
-    found = experiment.events.order_by("pk")
+    rows = experiment.events.order_by("pk")
     if filters.kind:
-        found = found.filter(kind__in=_KINDS[filters.kind])
+        rows = rows.filter(kind__in=_KINDS[filters.kind])
     if filters.agent:
-        found = found.filter(actor=filters.agent)
+        rows = rows.filter(actor=filters.agent)
     if filters.thread is not None:
-        found = found.filter(thread=filters.thread)
+        rows = rows.filter(thread=filters.thread)
     if filters.run is not None:
-        found = found.filter(run_id=filters.run)
+        rows = rows.filter(run_id=filters.run)
     if filters.model:
-        found = found.filter(model=filters.model)
+        rows = rows.filter(model=filters.model)
     if filters.q:
         wanted = [f"'{word}':*" for word in event_text.split(filters.q)]
         if not wanted:
-            return found.none()
-        found = found.filter(
+            return rows.none()
+        rows = rows.filter(
             Func(
                 F("words"), Value(" & ".join(wanted)),
                 template="(%(expressions)s::tsquery)", arg_joiner=" @@ ", output_field=BooleanField(),
             )
         )  # fmt: skip
-    return found
+    return rows
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ def page(experiment: Experiment, filters: Filters, query: Mapping[str, str]) -> 
 
     Walks the index from there, so that a page far into a long history costs no more than the first.
     """
-    found = find(experiment, filters)
-    rows = _light(found)
+    every = find(experiment, filters)
+    rows = _light(every)
     at, before, after = (whole(query.get(name)) for name in ("at", "before", "after"))
     if query.get("end"):
         before = _LARGEST
@@ -129,10 +129,10 @@ def page(experiment: Experiment, filters: Filters, query: Mapping[str, str]) -> 
         events = list(rows.filter(pk__lt=before).order_by("-pk")[:PAGE_SIZE])[::-1]
     else:
         events = list(rows.filter(pk__gt=after or 0)[:PAGE_SIZE])
-    total = found.count()
+    total = every.count()
     if not events:
         return Page([], 0, 0, total, None, None)
-    skipped = 0 if at is before is after is None else found.filter(pk__lt=events[0].pk).count()
+    skipped = 0 if at is before is after is None else every.filter(pk__lt=events[0].pk).count()
     end = skipped + len(events)
     return Page(
         _described(events, experiment),
@@ -144,10 +144,10 @@ def page(experiment: Experiment, filters: Filters, query: Mapping[str, str]) -> 
     )
 
 
-def _light(found: QuerySet[Event]) -> QuerySet[Event]:
+def _light(rows: QuerySet[Event]) -> QuerySet[Event]:
     """With the users, and with the data only where there is no brief that says what a list shows."""
     small = Case(When(brief__isnull=True, then=F("data")), default=None, output_field=OrderedJSONField())
-    return found.select_related("user").defer("data", "words").annotate(small=small)
+    return rows.select_related("user").defer("data", "words").annotate(small=small)
 
 
 def _described(events: Iterable[Event], experiment: Experiment) -> list[Line]:

@@ -230,7 +230,7 @@ def _said_of_form(page: ExperimentPage) -> dict[str, Any]:
         "given_error": unread,
         "stand_in": facts is not None and facts.on_cpu and not experiment.config,
         "from_profile": as_table(facts) if facts is not None else [],
-        "recorded": facts.found.get("recorded") if facts is not None else None,
+        "recorded": facts.known.get("recorded") if facts is not None else None,
     }
 
 
@@ -240,8 +240,8 @@ def progress_context(page: ExperimentPage) -> dict[str, Any]:
         return {"steps": [], "last_event": 0, "failed": False, "working": False, "files": []}
     # The newest first: what is appended meanwhile is streamed again, and nothing is missed.
     last_event = page.experiment.events.order_by("-pk").values_list("pk", flat=True).first() or 0
-    told = page.experiment.events.filter(run=page.run, kind__in=TOLD_BY)
-    trail = list(told.only("experiment", "kind", "data", "created_at").order_by("pk"))
+    shown_events = page.experiment.events.filter(run=page.run, kind__in=TOLD_BY)
+    trail = list(shown_events.only("experiment", "kind", "data", "created_at").order_by("pk"))
     status = RunStatus(page.run.status)
     given = list(page.run.profile.files.all())
     files = [file for file in given if file.included]

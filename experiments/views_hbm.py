@@ -20,17 +20,17 @@ from experiments.services import profiles
 def hbm(request: HttpRequest, pk: int) -> HttpResponse:
     """What fills the device's memory, and what sets its peak."""
     page = experiment_page(request, pk)
-    found: dict[str, Any] = {"memory": None, "reason": "Nothing has been uploaded yet."}
+    shown: dict[str, Any] = {"memory": None, "reason": "Nothing has been uploaded yet."}
     if page.run is not None:
         try:
             value = profiles.load(page.run.profile)
         except profiles.NotIngested as error:
-            found["reason"] = str(error)
+            shown["reason"] = str(error)
         else:
             memory = value.memory
-            found = {"memory": memory, "reason": value.not_measured.get("memory", "")}
+            shown = {"memory": memory, "reason": value.not_measured.get("memory", "")}
             if memory.schedule is not None:
-                found |= {
+                shown |= {
                     "schedule": memory.schedule,
                     "heap": drawing.heap_area(memory.schedule),
                     "kinds": drawing.by_kind(memory.schedule),
@@ -42,5 +42,5 @@ def hbm(request: HttpRequest, pk: int) -> HttpResponse:
                     "statement": drawing.statement(memory),
                 }
             if memory.allocator is not None:
-                found |= {"curve": memory.allocator, "allocated": drawing.allocator_area(memory.allocator)}
-    return render(request, "experiments/hbm.html", page.context("hbm", **found))
+                shown |= {"curve": memory.allocator, "allocated": drawing.allocator_area(memory.allocator)}
+    return render(request, "experiments/hbm.html", page.context("hbm", **shown))

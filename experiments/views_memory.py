@@ -46,8 +46,8 @@ def memory(request: HttpRequest, pk: int) -> HttpResponse:
 def event(request: HttpRequest, pk: int, event_pk: int) -> HttpResponse:
     """To the page that holds the event, at its place: the address by which sentences cite it."""
     page = experiment_page(request, pk)
-    found = get_object_or_404(page.experiment.events.only("pk"), pk=event_pk)
-    return redirect(f"{reverse('memory', args=[pk])}?at={found.pk}#event-{found.pk}")
+    row = get_object_or_404(page.experiment.events.only("pk"), pk=event_pk)
+    return redirect(f"{reverse('memory', args=[pk])}?at={row.pk}#event-{row.pk}")
 
 
 @require(Role.VIEWER)
@@ -56,11 +56,11 @@ def event(request: HttpRequest, pk: int, event_pk: int) -> HttpResponse:
 def event_data(request: HttpRequest, pk: int, event_pk: int) -> HttpResponse:
     """An event's data: into the list, or as JSON by itself."""
     page = experiment_page(request, pk)
-    found: Event = get_object_or_404(page.experiment.events.select_related("user"), pk=event_pk)
+    row: Event = get_object_or_404(page.experiment.events.select_related("user"), pk=event_pk)
     if not request.htmx:  # type: ignore[attr-defined]
-        text = json.dumps(events.to_json(found), indent=2, ensure_ascii=False)
+        text = json.dumps(events.to_json(row), indent=2, ensure_ascii=False)
         return HttpResponse(text, content_type="application/json; charset=utf-8")
-    return render(request, "experiments/_event_data.html", {"event": found, "data": event_words.pretty(found)})
+    return render(request, "experiments/_event_data.html", {"event": row, "data": event_words.pretty(row)})
 
 
 @require(Role.VIEWER)
@@ -68,7 +68,7 @@ def event_data(request: HttpRequest, pk: int, event_pk: int) -> HttpResponse:
 def memory_export(request: HttpRequest, pk: int) -> StreamingHttpResponse:
     """The events that the filters leave, as JSON Lines."""
     page = experiment_page(request, pk)
-    found = timeline.find(page.experiment, timeline.Filters.of(request.GET))
-    response = StreamingHttpResponse(events.lines(found), content_type="application/x-ndjson")
+    rows = timeline.find(page.experiment, timeline.Filters.of(request.GET))
+    response = StreamingHttpResponse(events.lines(rows), content_type="application/x-ndjson")
     response["Content-Disposition"] = f'attachment; filename="experiment-{pk}-events.jsonl"'
     return response

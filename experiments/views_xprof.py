@@ -155,8 +155,8 @@ async def _with_storage(client: httpx.AsyncClient, answer: httpx.Response) -> Ht
         page = await answer.aread()
     finally:
         await client.aclose()
-    head, found, rest = page.partition(b"<head>")
-    body = head + found + _STORAGE + rest if found else page
+    head, tag, rest = page.partition(b"<head>")
+    body = head + tag + _STORAGE + rest if tag else page
     response = HttpResponse(body, status=answer.status_code, content_type=answer.headers["content-type"])
     response["Cache-Control"] = "no-store"
     return response

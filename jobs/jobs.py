@@ -111,9 +111,9 @@ class Jobs(Generic[M]):
             limit = STALE_AFTER if row["heartbeat_at"] else DELIVERED_AFTER
             if waited <= limit and not (row["worker"] and workers.is_known_dead(row["worker"])):
                 continue
-            same = self._open.filter(pk=row["pk"], worker=row["worker"], heartbeat_at=row["heartbeat_at"])
+            unchanged = self._open.filter(pk=row["pk"], worker=row["worker"], heartbeat_at=row["heartbeat_at"])
             # It is on its way now, and not sent again at every sweep.
-            if same.update(worker="", heartbeat_at=now):
+            if unchanged.update(worker="", heartbeat_at=now):
                 self.send(row["pk"])
                 sent.append(row["pk"])
         return sent
@@ -125,8 +125,8 @@ class Jobs(Generic[M]):
 
 def sweep_all() -> dict[str, list[int]]:
     """Sweep every kind; returns the keys that were sent again, by task."""
-    found = {kind.task.name: kind.sweep() for kind in _implemented}
-    return {name: keys for name, keys in found.items() if keys}
+    swept = {kind.task.name: kind.sweep() for kind in _implemented}
+    return {name: keys for name, keys in swept.items() if keys}
 
 
 def _fresh(now: Any) -> Q:

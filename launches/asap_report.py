@@ -83,10 +83,10 @@ class Server:
                 with urllib.request.urlopen(request, timeout=120) as answer:
                     return answer.status, _json(answer.read())
             except urllib.error.HTTPError as error:
-                found = _json(error.read())
-                said = found.get("detail") or f"status {error.code}"
+                refused = _json(error.read())
+                said = refused.get("detail") or f"status {error.code}"
                 if error.code == 409 and retry_conflict:
-                    return 409, found
+                    return 409, refused
                 if error.code not in (408, 425, 429, 500, 502, 503, 504, 507):
                     raise Refused(said) from None
                 after_s = _seconds(error.headers.get("Retry-After"))
@@ -101,18 +101,18 @@ class Server:
     def send_file(self, item):
         """Send what the server lacks of a file."""
         about = {key: item[key] for key in ("kind", "name", "size_bytes", "sha256")}
-        _, found = self.call("POST", "/files/", json.dumps(about).encode())
+        _, state = self.call("POST", "/files/", json.dumps(about).encode())
         with open(item["path"], "rb") as file:
-            while not found.get("complete"):
-                offset = int(found["received_bytes"])
+            while not state.get("complete"):
+                offset = int(state["received_bytes"])
                 file.seek(offset)
                 piece = file.read(PIECE_BYTES)
                 if not piece:
                     raise Refused("{} changed while it was sent.".format(item["name"]))
                 headers = {"Content-Type": "application/octet-stream", "Upload-Offset": str(offset)}
-                _, found = self.call("PATCH", "/files/{}/".format(item["sha256"]), piece, headers, retry_conflict=True)
-                if "received_bytes" not in found:
-                    raise Refused(found.get("detail", "The server takes no more."))
+                _, state = self.call("PATCH", "/files/{}/".format(item["sha256"]), piece, headers, retry_conflict=True)
+                if "received_bytes" not in state:
+                    raise Refused(state.get("detail", "The server takes no more."))
 
     def report(self, body):
         return self.call("PUT", "/report/", json.dumps(body).encode())[1]
@@ -152,7 +152,7 @@ def deliver(place, url, token, patience_s):
 
 def run_command(command, log_path):
     """Run it, copy what it prints to our output and to the log.  Returns exit status and failure, None where none."""
-    told = []
+    signals = []
     with open(log_path, "wb") as log:
         try:
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
@@ -162,7 +162,7 @@ def run_command(command, log_path):
             return 127, said
 
         def pass_on(number, _frame):
-            told.append(number)
+            signals.append(number)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGTERM if number != signal.SIGINT else signal.SIGINT)
 
@@ -177,8 +177,8 @@ def run_command(command, log_path):
             except InterruptedError:
                 continue
         reader.join(timeout=30)
-    if told:
-        name = signal.Signals(told[0]).name
+    if signals:
+        name = signal.Signals(signals[0]).name
         return code, f"It was ended by {name}: the time limit, preemption, or somebody cancelled it."
     if code < 0:
         return 128 - code, f"It was ended by {signal.Signals(-code).name}."
@@ -192,12 +192,12 @@ def read_log(path):
         for raw in file:
             line = raw[:100_000_000].decode("utf-8", "replace")
             if line.startswith("{") and '"step_times_s"' in line:
-                found = _json(line)
-                times = [float(value) for value in found.get("step_times_s") or []] or times
-                peak = found.get("peak_memory_bytes") or peak
-                failure = found.get("failure") or failure
-                warm_up = found.get("warm_up")
-                profiles += [found["profile"]] if isinstance(found.get("profile"), str) else []
+                report = _json(line)
+                times = [float(value) for value in report.get("step_times_s") or []] or times
+                peak = report.get("peak_memory_bytes") or peak
+                failure = report.get("failure") or failure
+                warm_up = report.get("warm_up")
+                profiles += [report["profile"]] if isinstance(report.get("profile"), str) else []
                 continue
             for pattern, factor in STEP_TIMES:
                 match = pattern.search(line)
@@ -212,13 +212,13 @@ def read_log(path):
 
 def find_profiles(places, since=0.0):
     """Profile files in folders or given by name, written since then."""
-    found = []
+    paths = []
     for place in places:
         inside = glob.glob(os.path.join(place, "**", "*"), recursive=True) if os.path.isdir(place) else [place]
         for path in sorted(inside):
             if PROFILE.search(path) and os.path.isfile(path) and os.path.getmtime(path) >= since - 1:
-                found.append(path)
-    return found
+                paths.append(path)
+    return paths
 
 
 def main(arguments=None):
@@ -282,9 +282,9 @@ def _send(given):
             raise Refused(f"{given.step_times} holds no list of seconds.")
     for path in given.log:
         if not times:
-            times, found, said, _, first = read_log(path)
+            times, peak_in_log, said, _, first = read_log(path)
             given.warm_up = first if given.warm_up is None else given.warm_up
-            peak, failure = peak or found, failure or said
+            peak, failure = peak or peak_in_log, failure or said
     rank, ranks = _number(RANK, 0), _number(RANKS, 1)
     body = _body(rank, max(ranks, rank + 1), times, given.warm_up, peak, failure)
     spool = Spool(_spool())
@@ -401,10 +401,10 @@ def _write(path, text):
 
 def _json(text, kind=dict):
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
-        found = None
-    return found if isinstance(found, kind) else kind()
+        parsed = None
+    return parsed if isinstance(parsed, kind) else kind()
 
 
 def _seconds(text):

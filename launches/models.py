@@ -150,8 +150,8 @@ class ArmRun(Job):
     @property
     def peak_memory_bytes(self) -> int | None:
         """Of the device that held most, over all ranks."""
-        found = [item["peak_memory_bytes"] for item in self.reports.values() if item.get("peak_memory_bytes")]
-        return max(found, default=None)
+        peaks = [item["peak_memory_bytes"] for item in self.reports.values() if item.get("peak_memory_bytes")]
+        return max(peaks, default=None)
 
     @property
     def median_step_s(self) -> float | None:

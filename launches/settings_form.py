@@ -76,8 +76,8 @@ def values_of(form: QueryDict) -> dict[str, Any]:
         if not text:
             continue
         if name == "node_selector":
-            pairs = [part.partition("=") for part in text.replace(",", " ").split()]
-            values[name] = {key: value for key, _, value in pairs}
+            labels = [part.partition("=") for part in text.replace(",", " ").split()]
+            values[name] = {key: value for key, _, value in labels}
         elif field.annotation in (int, int | None):
             number = whole_number(text)
             values[name] = text if number is None else number

@@ -50,12 +50,12 @@ def launches(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _page(request: HttpRequest, proposal: Proposal, **more: Any) -> HttpResponse:
     page = experiment_page(request, proposal.experiment_id)
-    found = _LAUNCHES.filter(proposal=proposal).prefetch_related("runs__experiment", "runs__files")[:MOST_SHOWN]
+    rows = _LAUNCHES.filter(proposal=proposal).prefetch_related("runs__experiment", "runs__files")[:MOST_SHOWN]
     context = page.context("launch", proposal=proposal, chosen=choices.of_team(proposal.team_id))
     context |= {
-        "tools": choices.TOOLS, "cards": [card(item) for item in found], "has_result": measuring.has_result(proposal),
+        "tools": choices.TOOLS, "cards": [card(item) for item in rows], "has_result": measuring.has_result(proposal),
         "most_repeats": choices.MOST_REPEATS, "most_steps": choices.MOST_STEPS,
-        "open": any(item.is_open for item in found), **more,
+        "open": any(item.is_open for item in rows), **more,
     }  # fmt: skip
     return render(request, "launches/launches.html", context)
 
@@ -64,49 +64,49 @@ def _page(request: HttpRequest, proposal: Proposal, **more: Any) -> HttpResponse
 @require_GET
 def part(request: HttpRequest, pk: int) -> HttpResponse:
     """One wave, as it is now: a part of the page, which asks again while it is open."""
-    found = get_for(request.user, _LAUNCHES, Role.VIEWER, pk=pk)
+    launch = get_for(request.user, _LAUNCHES, Role.VIEWER, pk=pk)
     if not request.htmx:  # type: ignore[attr-defined]
-        return redirect(found)
-    return render(request, "launches/_launch.html", {"card": card(found), "membership": request.membership})  # type: ignore[attr-defined]
+        return redirect(launch)
+    return render(request, "launches/_launch.html", {"card": card(launch), "membership": request.membership})  # type: ignore[attr-defined]
 
 
 @require(Role.VIEWER)
 @require_POST
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
-    found = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
+    launch = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
     try:
-        launching.cancel(found, request.user)  # type: ignore[arg-type]
+        launching.cancel(launch, request.user)  # type: ignore[arg-type]
         messages.success(request, "Cancelled; what was reported stays.")
     except launching.LaunchError as error:
         messages.error(request, str(error))
-    return redirect(found)
+    return redirect(launch)
 
 
 @require(Role.VIEWER)
 @require_POST
 def token(request: HttpRequest, pk: int) -> HttpResponse:
     """A token that reports to this launch only, shown once."""
-    found = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
+    launch = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
     try:
-        text = launching.new_token(found, request.user)  # type: ignore[arg-type]
+        text = launching.new_token(launch, request.user)  # type: ignore[arg-type]
     except launching.LaunchError as error:
         messages.error(request, str(error))
-        return redirect(found)
-    return _page(request, found.proposal, new_token=text, token_of=found)
+        return redirect(launch)
+    return _page(request, launch.proposal, new_token=text, token_of=launch)
 
 
 @require(Role.VIEWER)
 @require_GET
 def bundle(request: HttpRequest, pk: int, arm: str) -> HttpResponse:
     """What an arm is run with, as a zip."""
-    found = get_for(request.user, _LAUNCHES, Role.VIEWER, pk=pk)
+    launch = get_for(request.user, _LAUNCHES, Role.VIEWER, pk=pk)
     if arm not in ArmRun.Arm.values:
         raise Http404
     try:
-        packed = bundles.archive(bundles.of_arm(found, arm))
+        packed = bundles.archive(bundles.of_arm(launch, arm))
     except bundles.BundleError as error:
         raise Http404(str(error)) from error
-    name = f"asap-{found.pk}-{arm}.zip"
+    name = f"asap-{launch.pk}-{arm}.zip"
     return HttpResponse(
         packed, content_type="application/zip", headers={"Content-Disposition": f'attachment; filename="{name}"'}
     )

@@ -39,8 +39,8 @@ def attention(x: jax.Array, weights: Weights, is_global: jax.Array, shape: Model
         in_specs=(of_queries, of_keys, of_keys, PartitionSpec()),
         out_specs=of_queries,
     )
-    found: jax.Array = mapped(query, key, value, is_global)
-    return found
+    attended: jax.Array = mapped(query, key, value, is_global)
+    return attended
 
 
 def _grouped(x: jax.Array, weights: Weights) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -105,5 +105,5 @@ def _on_one_device(
         return jnp.einsum("bkgts,bskh->btkgh", shares, value)
 
     blocks = jnp.arange(length // block)
-    _, found = jax.lax.scan(lambda none, one: (none, mixed(*one, key, value)), None, (blocks, query))
-    return found.swapaxes(0, 1).reshape(batch, length, heads, value.shape[-1])
+    _, attended = jax.lax.scan(lambda none, one: (none, mixed(*one, key, value)), None, (blocks, query))
+    return attended.swapaxes(0, 1).reshape(batch, length, heads, value.shape[-1])

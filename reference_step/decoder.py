@@ -65,12 +65,12 @@ def stretches(shape: ModelShape) -> list[Stretch]:
     if not mixtures:
         return [Stretch(("dense",), shape.layers, 0, 0, 0)]
     step, first = max(1, shape.moe_layer_step), shape.first_dense_layers
-    found = [Stretch(("dense",), first, 0, 0, 0)] if first else []
-    found.append(Stretch(("dense",) * (step - 1) + ("moe",), mixtures, first, first, 0))
+    runs = [Stretch(("dense",), first, 0, 0, 0)] if first else []
+    runs.append(Stretch(("dense",) * (step - 1) + ("moe",), mixtures, first, first, 0))
     done = first + mixtures * step
     if done < shape.layers:
-        found.append(Stretch(("dense",), shape.layers - done, done, done - mixtures, mixtures))
-    return found
+        runs.append(Stretch(("dense",), shape.layers - done, done, done - mixtures, mixtures))
+    return runs
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Decoder:
     def _stacks(self, stretch: Stretch, params: Params, sees_everything: jax.Array) -> list[Params]:
         """Per layer of the group its weights, stacked over the repeats."""
         dense, moe = stretch.kinds.count("dense"), stretch.kinds.count("moe")
-        found: list[Params] = []
+        stacks: list[Params] = []
         for position, kind in enumerate(stretch.kinds):
             one: Params = {}
             for name, weight in (params | {"sees_everything": sees_everything}).items():
@@ -132,8 +132,8 @@ class Decoder:
                 else:
                     continue
                 one[name] = weight[start + at : start + stretch.repeats * per_group : per_group]
-            found.append(one)
-        return found
+            stacks.append(one)
+        return stacks
 
     def _group(self, stretch: Stretch, x: jax.Array, weights: list[Params]) -> tuple[jax.Array, None]:
         policy = _policies()[self.remat]
@@ -158,17 +158,17 @@ class Decoder:
             normed = checkpoint_name(_norm(x, weights["norms"][1]), KEPT)
             if kind == "dense":
                 return x + self._between(self._mlp("w", self._whole(normed), weights))
-            found = self._routed(normed, weights)
+            fed_forward = self._routed(normed, weights)
             if self.shape.shared_experts:
-                found = found + self._between(self._mlp("shared", self._whole(normed), weights))
-            return x + found
+                fed_forward = fed_forward + self._between(self._mlp("shared", self._whole(normed), weights))
+            return x + fed_forward
 
     def _routed(self, x: jax.Array, weights: Params) -> jax.Array:
         own = {n: w.astype(self.dtype) for n, w in weights.items() if n.startswith("expert_")}
         own["router"] = self._weight("router", weights["router"])
         x = self.layout.constrain(x, "BATCH", "SEQ", "MODEL")
-        found = routed_experts(x, own, self.shape, self.layout, self.capacity_factor, _activation)
-        return self._between(found)
+        routed = routed_experts(x, own, self.shape, self.layout, self.capacity_factor, _activation)
+        return self._between(routed)
 
     def _mlp(self, name: str, x: jax.Array, weights: Params) -> jax.Array:
         into = [f"{name}_{part}" for part in ("gate", "up") if f"{name}_{part}" in weights]

@@ -60,13 +60,13 @@ def routed_experts(
         in_specs=(tokens.spec, choice.spec, choice.spec, [inward.spec] * len(first), outward.spec),
         out_specs=tokens.spec,
     )
-    found: jax.Array = mapped(x, chosen, shares, first, last)
-    return found
+    routed: jax.Array = mapped(x, chosen, shares, first, last)
+    return routed
 
 
 def _axes(spec: PartitionSpec, dimension: int) -> tuple[str, ...]:
-    found = spec[dimension]
-    return () if found is None else (found,) if isinstance(found, str) else tuple(found)
+    entry = spec[dimension]
+    return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
 
 
 def _on_one_device(
@@ -106,7 +106,7 @@ def _on_one_device(
             out = jax.lax.all_to_all(out, expert, split_axis=1, concat_axis=0, tiled=True)
         back = out.reshape(shape.experts * places, -1).at[slot].get(mode="fill", fill_value=0)
         back = back.reshape(batch, length, shape.experts_per_token, -1)
-        found = jnp.sum(back * shares[..., None], axis=2)
+        combined = jnp.sum(back * shares[..., None], axis=2)
         if tensor and not expert:
-            found = jax.lax.psum_scatter(found, tensor, scatter_dimension=2, tiled=True)
-    return found
+            combined = jax.lax.psum_scatter(combined, tensor, scatter_dimension=2, tiled=True)
+    return combined

@@ -116,15 +116,15 @@ def _train_step(
     loss, gradients = _gradients(decoder, moments, micro, state["params"], batch["tokens"])
     with jax.named_scope("adamw"):
         count = state["count"] + 1
-        found: State = {"params": {}, "mean": {}, "square": {}, "count": count}
+        after: State = {"params": {}, "mean": {}, "square": {}, "count": count}
         for name, weight in state["params"].items():
             # Norm scales are not decayed.
             decay = 0.0 if "norm" in name else adam.DECAY
             # Of a weight that each chip holds whole, a chip updates the part of which it holds the moments.
             own = jax.lax.with_sharding_constraint(weight, moments[name])
             new = adam.update(own, gradients[name], state["mean"][name], state["square"][name], count, decay)
-            found["params"][name], found["mean"][name], found["square"][name] = new
-    return found, loss
+            after["params"][name], after["mean"][name], after["square"][name] = new
+    return after, loss
 
 
 def _gradients(
@@ -148,8 +148,8 @@ def _gradients(
 
     zeros = {n: jax.lax.with_sharding_constraint(jnp.zeros_like(p), moments[n]) for n, p in params.items()}
     total, _ = jax.lax.scan(add, (jnp.zeros((), jnp.float32), zeros), cut)
-    found: tuple[jax.Array, dict[str, jax.Array]] = jax.tree.map(lambda x: x / micro, total)
-    return found
+    mean: tuple[jax.Array, dict[str, jax.Array]] = jax.tree.map(lambda x: x / micro, total)
+    return mean
 
 
 def _initial(weights: dict[str, Array], key: jax.Array) -> State:
@@ -190,8 +190,8 @@ def _residual(config: ExperimentConfig) -> tuple[tuple[str, ...], ...]:
     kind = get_chip(config.hardware.chip).kind
     parallel = bool(recipe(config.training, config.extra, kind)["sequence_parallel"][0])
     assert config.model is not None
-    found = activation_arrays(config.model, config.training, 1, kind == "gpu", parallel)
-    return next(array.dims for array in found if array.name == "residual")
+    arrays = activation_arrays(config.model, config.training, 1, kind == "gpu", parallel)
+    return next(array.dims for array in arrays if array.name == "residual")
 
 
 def _check(config: ExperimentConfig, mesh: Mesh) -> None:
@@ -217,9 +217,9 @@ def _check(config: ExperimentConfig, mesh: Mesh) -> None:
 
 
 def _notes(config: ExperimentConfig) -> tuple[str, ...]:
-    found = []
+    notes = []
     if config.training.precision not in _DTYPES:
-        found.append(f"Matmuls run in bf16: {config.training.precision} needs a quantisation library.")
+        notes.append(f"Matmuls run in bf16: {config.training.precision} needs a quantisation library.")
     if config.training.xla_flags:
-        found.append("The configuration's XLA flags are set by whoever starts the process, not by the step.")
-    return tuple(found)
+        notes.append("The configuration's XLA flags are set by whoever starts the process, not by the step.")
+    return tuple(notes)

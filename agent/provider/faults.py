@@ -86,8 +86,8 @@ def api_fault(error: Exception, settings: Settings, model: str) -> Fault:
 
 def _timeout_fault(error: Exception, settings: Settings) -> Fault:
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in _causes(error)):
-        told = f"No connection to {settings.base_url} within {settings.connect_timeout_s:g} s"
-        return fault("connect", f"{told}; check OPENAI_BASE_URL and the network.")
+        sentence = f"No connection to {settings.base_url} within {settings.connect_timeout_s:g} s"
+        return fault("connect", f"{sentence}; check OPENAI_BASE_URL and the network.")
     return fault("timeout", f"The language model at {settings.base_url} gave no data within the time limit.")
 
 
@@ -104,12 +104,12 @@ def _connection_fault(error: Exception, settings: Settings) -> Fault:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
+    causes: list[BaseException] = []
     each: BaseException | None = error
-    while each is not None and each not in found:
-        found.append(each)
+    while each is not None and each not in causes:
+        causes.append(each)
         each = each.__cause__ or each.__context__
-    return found
+    return causes
 
 
 def _status_fault(error: openai.APIStatusError, settings: Settings, model: str) -> Fault:
@@ -120,11 +120,13 @@ def _status_fault(error: openai.APIStatusError, settings: Settings, model: str) 
     if status == 403:
         return fault("forbidden", f"{where} does not permit this key to use {model}{said}", status=status)
     if status == 404:
-        told = f"{where} has no model {model} or no chat completions{said}"
-        return fault("not_found", told, status=status)
+        sentence = f"{where} has no model {model} or no chat completions{said}"
+        return fault("not_found", sentence, status=status)
     if 300 <= status < 400:
-        told = f"{where} redirects to another address, where the conversation is not sent; set OPENAI_BASE_URL to it."
-        return fault("redirect", told, status=status)
+        sentence = (
+            f"{where} redirects to another address, where the conversation is not sent; set OPENAI_BASE_URL to it."
+        )
+        return fault("redirect", sentence, status=status)
     if status == 429 and "insufficient_quota" in code:
         return fault("quota", f"The quota of this key at {where} is exhausted.", status=status)
     if status == 429:
@@ -158,9 +160,9 @@ def words_of(error: openai.APIError) -> str:
 def _words_of(error: openai.APIError) -> str:
     body = error.body  # servers put it in several places
     if isinstance(body, dict):
-        found = body.get("message") or body.get("detail")
-        if isinstance(found, str):
-            return found
+        words = body.get("message") or body.get("detail")
+        if isinstance(words, str):
+            return words
         try:
             return json.dumps(body, ensure_ascii=False, default=str)
         except RecursionError:  # nested too deep to be read

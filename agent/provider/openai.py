@@ -197,17 +197,17 @@ class OpenAIProvider:
     ) -> ProviderError:
         if line.cut_by:
             return self._spent(faults.cut_fault(line.cut_by, timeout_s), assembly)
-        found = faults.api_fault(error, self.settings, self.model)
-        if found.kind == "bad_request" and isinstance(error, openai.APIStatusError):
+        fault = faults.api_fault(error, self.settings, self.model)
+        if fault.kind == "bad_request" and isinstance(error, openai.APIStatusError):
             words = f"{faults.words_of(error)} {error.param or ''}"
             if (learnt := self.abilities.learn(words, sent)) is not None:
                 return ProviderError(faults.fault("unsupported", f"Sent again, as {learnt}.", wait_s=0.0))
-        return self._spent(found, assembly)
+        return self._spent(fault, assembly)
 
-    def _spent(self, found: Fault, assembly: Assembly) -> ProviderError:
+    def _spent(self, fault: Fault, assembly: Assembly) -> ProviderError:
         """The fault with what was spent on it, where an answer had begun."""
         usage: Usage | None = assembly.usage() if assembly.chars else None
-        return ProviderError(replace(found, usage=usage))
+        return ProviderError(replace(fault, usage=usage))
 
     def _without_secrets(self, completion: Completion) -> Completion:
         """A server may echo what it was sent; the key must not enter the record of a run."""

@@ -46,19 +46,19 @@ def exchange_to_line(exchange: Exchange) -> str:
 
 def exchanges_from_lines(lines: Iterable[str]) -> tuple[Exchange, ...]:
     """The exchanges of a JSON Lines text.  ValueError names the first line that is none."""
-    found = []
+    exchanges = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                found.append(_EXCHANGE.validate_python(json.loads(line)))
+                exchanges.append(_EXCHANGE.validate_python(json.loads(line)))
             except ValueError as error:
                 raise ValueError(f"Line {number} is no recorded exchange: {str(error).splitlines()[0]}") from None
-    return tuple(found)
+    return tuple(exchanges)
 
 
 def exchanges_from_events(events: Iterable[RunEvent]) -> tuple[Exchange, ...]:
     """The exchanges of a run from its events; a request that was never answered is left out."""
-    found: list[Exchange] = []
+    exchanges: list[Exchange] = []
     messages: tuple[Message, ...] = ()
     request: ModelRequest | None = None
     for event in events:
@@ -73,9 +73,9 @@ def exchanges_from_events(events: Iterable[RunEvent]) -> tuple[Exchange, ...]:
         elif isinstance(event, Retry | Stopped):
             fault = event.fault
         if completion or fault:
-            found.append(Exchange(request.key, request.model, messages, request.tools, completion, fault))
+            exchanges.append(Exchange(request.key, request.model, messages, request.tools, completion, fault))
             request = None
-    return tuple(found)
+    return tuple(exchanges)
 
 
 class ReplayProvider:
@@ -162,7 +162,7 @@ def _around(message: Message, other: Message) -> str:
     """The text of a message around the first character that differs from the other's."""
     if message.role != other.role or message.text == other.text:
         return repr(message)[:160]
-    pairs = zip(message.text, other.text, strict=False)
-    at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(message.text), len(other.text)))
+    characters = zip(message.text, other.text, strict=False)
+    at = next((i for i, (a, b) in enumerate(characters) if a != b), min(len(message.text), len(other.text)))
     start = max(at - 30, 0)
     return repr(("…" if start else "") + message.text[start : at + 50])

@@ -154,7 +154,7 @@ def _prices(text: str) -> Mapping[str, Price]:
     )
     try:
         table = json.loads(text)
-        found = {}
+        prices = {}
         for model, row in table.items():
             numbers = {key: float(row[key]) for key in row}
             if not {"input", "output"} <= set(numbers) <= {"input", "output", "cached_input"}:
@@ -162,9 +162,9 @@ def _prices(text: str) -> Mapping[str, Price]:
             if not all(math.isfinite(number) and number >= 0 for number in numbers.values()):
                 raise ValueError(model)
             cached = numbers.get("cached_input")
-            found[str(model)] = Price(
+            prices[str(model)] = Price(
                 numbers["input"] / 1e6, numbers["output"] / 1e6, None if cached is None else cached / 1e6
             )
     except (ValueError, TypeError, AttributeError):
         raise SettingsError(wanted) from None
-    return MappingProxyType(found)
+    return MappingProxyType(prices)

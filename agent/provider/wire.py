@@ -26,11 +26,11 @@ def wire_messages(request: Request) -> list[dict[str, Any]]:
     """The messages; the first system message holds the answer's schema, as some servers ignore `response_format`."""
     messages = [_message(message) for message in request.messages]
     if request.schema is not None:
-        told = instruction(request.schema)
+        schema_words = instruction(request.schema)
         if messages and messages[0]["role"] == "system":
-            messages[0]["content"] += "\n\n" + told
+            messages[0]["content"] += "\n\n" + schema_words
         else:
-            messages.insert(0, {"role": "system", "content": told})
+            messages.insert(0, {"role": "system", "content": schema_words})
     return messages
 
 

@@ -49,13 +49,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         space = searched(config)
         candidates, baseline = space.candidates, space.baseline
         backend = Local() if args.backend == "local" else Modelled()
-    found, whys, ended = _played(candidates, baseline, backend, trials)
-    best = fastest(candidates, found)
+    played, whys, ended = _played(candidates, baseline, backend, trials)
+    best = fastest(candidates, played)
     return {
         "name": config.name,
         "best": None if best is None else _row(candidates, best),
         "trials": [
-            {**_row(candidates, trial), "why": why} for trial, why in zip(found.trials, whys, strict=True)
+            {**_row(candidates, trial), "why": why} for trial, why in zip(played.trials, whys, strict=True)
         ],
         "ended": ended,
         "candidates": len(candidates),
@@ -71,10 +71,10 @@ def _played(c: Candidates, baseline: int | None, backend: Backend, most: int) ->
     first = len(pool)
     scale = isinstance(backend, Local)
     while len(pool) - first < most:
-        found = iterate(_scaled(c, pool) if scale else c, pool)
-        if not found.choices:
-            return pool, whys, str(found.ended)
-        choice = found.choices[0]
+        step = iterate(_scaled(c, pool) if scale else c, pool)
+        if not step.choices:
+            return pool, whys, str(step.ended)
+        choice = step.choices[0]
         pool = pool.with_(_tried(c, choice.candidate, backend))
         whys.append(str(choice.why))
     return pool, whys, f"The budget of {most} trials is spent."
@@ -129,6 +129,8 @@ def as_text(result: dict[str, Any]) -> str:
         lines.append(f"{number:>3}  {took:>10}  {trial['why']}{' ' + said if said else ''}")
     best = result["best"]
     if best is not None:
-        told = ", ".join(f"{name} {value}" for name, value in best["parameters"].items() if value not in (None, []))
-        lines.append(f"\nBest: {best['step_time_s']:.4g} s with {told}")
+        parameters = ", ".join(
+            f"{name} {value}" for name, value in best["parameters"].items() if value not in (None, [])
+        )
+        lines.append(f"\nBest: {best['step_time_s']:.4g} s with {parameters}")
     return "\n".join([*lines, result["ended"]])

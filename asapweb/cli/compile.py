@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     # A step of the user's changes without its name changing.
     cache = None if args.no_cache or args.step else Cache(Path(folder) / "asap" / "compile")
-    found = engine.check(config, step=args.step, effort=args.effort, cache=cache)
-    if found.outcome == "not_installed":
-        raise UserError(found.message)
-    return predicted.to_json(config, found, args.top)
+    check = engine.check(config, step=args.step, effort=args.effort, cache=cache)
+    if check.outcome == "not_installed":
+        raise UserError(check.message)
+    return predicted.to_json(config, check, args.top)

@@ -23,8 +23,8 @@ def print_contradictions(
     """
     if config is None or not path:
         return ()
-    found = contradictions(facts_of(profile), read_mapping(Path(path)), config)
-    for item in found:
+    contradicted = contradictions(facts_of(profile), read_mapping(Path(path)), config)
+    for item in contradicted:
         text = " ".join(f"Warning: {item.field}: {item.sentence} {' '.join(item.evidence)}".split())
         sys.stderr.write((text if len(text) <= _LINE else f"{text[: _LINE - 1]}…") + "\n")
-    return found
+    return contradicted

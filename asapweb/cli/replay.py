@@ -40,17 +40,17 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             f"{args.events} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}"
         ) from None
     try:
-        found = [item for item in recordings(text.splitlines()) if args.answer in (None, item.message)]
+        recorded = [item for item in recordings(text.splitlines()) if args.answer in (None, item.message)]
     except NoRecording as error:
         raise UserError(f"{args.events}: {error}") from None
-    if not found:
+    if not recorded:
         raise UserError(f"{args.events} has no answer {args.answer}.")
     bench = None
     if args.profile:
         config, _ = read_config(Path(args.config))
         profile = read_profile(args.profile)
         bench = Workbench.of_values(profile, config, diagnose(profile, config))
-    return {"answers": [_answer(item, bench) for item in found]}
+    return {"answers": [_answer(item, bench) for item in recorded]}
 
 
 def _answer(recording: Recording, bench: Workbench | None) -> dict[str, Any]:

@@ -46,11 +46,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.upload and args.profile is None:
         raise UserError("--upload needs a profile: name a new folder with --profile.")
     config, _ = read_config(Path(args.config))
-    found = trial.run(
+    done = trial.run(
         config, steps=args.steps, warm_up=args.warm_up, platform=args.platform, fit=args.fit, folder=args.profile
     )
-    uploaded = _upload(found.profile) if args.upload and found.profile is not None else None
-    return found.to_json() | ({"uploaded": uploaded} if args.upload else {})
+    uploaded = _upload(done.profile) if args.upload and done.profile is not None else None
+    return done.to_json() | ({"uploaded": uploaded} if args.upload else {})
 
 
 def _upload(folder: Path) -> str:

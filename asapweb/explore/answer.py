@@ -170,10 +170,10 @@ def _memory(prediction: Prediction) -> tuple[list[Part], float | None, float | N
 def _layer(config: ExperimentConfig) -> tuple[list[LayerOperation], dict[str, Any]]:
     """Operations of one layer under the roofs of the chip, and the same for the chart."""
     peak, bandwidth = roofs(config)
-    found = []
+    operations = []
     for operation in layer_operations(config):
         at_compute = operation.compute_s(peak) >= operation.transfer_s(bandwidth)
-        found.append(
+        operations.append(
             LayerOperation(
                 operation,
                 operation.lower_s(peak, bandwidth) * operation.occurrences,
@@ -183,6 +183,6 @@ def _layer(config: ExperimentConfig) -> tuple[list[LayerOperation], dict[str, An
         )
     points = [
         [item.operation.name, item.operation.intensity, item.attainable / 1e12, item.time_s * 1e3, item.bound_by, rank]
-        for rank, item in enumerate(found, start=1)
+        for rank, item in enumerate(operations, start=1)
     ]
-    return found, {"peak": peak / 1e12, "bw": bandwidth / 1e9, "points": points}
+    return operations, {"peak": peak / 1e12, "bw": bandwidth / 1e9, "points": points}

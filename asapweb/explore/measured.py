@@ -16,8 +16,8 @@ def baseline(page: ExperimentPage, config: ExperimentConfig | None) -> Bar | Non
     if not total:
         return None
     record = DiagnosisRecord.objects.filter(run__experiment=page.experiment).order_by("-pk").first()
-    found = record.value if record is not None else None
-    breakdown = found.breakdown_s if found is not None and found.measured else {}
+    diagnosis = record.value if record is not None else None
+    breakdown = diagnosis.breakdown_s if diagnosis is not None and diagnosis.measured else {}
     roles = config.mesh.axis_roles if config is not None else None
     terms = bars.step_terms(breakdown, roles) or [Term("other", "Not divided", "idle", total)]
     return Bar("Measured", terms, total, "measured")

@@ -59,8 +59,8 @@ class Meshes:
         if set(sizes) != set(self.space.axes):
             return None
         wanted = np.array([sizes[axis] for axis in self.space.axes])
-        found = np.flatnonzero((self.space.sizes == wanted).all(axis=1))
-        return int(found[0]) if len(found) else None
+        matches = np.flatnonzero((self.space.sizes == wanted).all(axis=1))
+        return int(matches[0]) if len(matches) else None
 
     def sizes(self, index: int) -> dict[str, int]:
         return {axis: int(n) for axis, n in zip(self.space.axes, self.space.sizes[index], strict=True)}
@@ -80,8 +80,8 @@ class Meshes:
         key, other = (
             (self.memory_bytes, self.estimate_s) if sort.endswith("memory") else (self.estimate_s, self.memory_bytes)
         )
-        found = rows[np.lexsort((other[rows], key[rows]))]
-        return found[::-1] if sort.startswith("-") else found
+        ordered = rows[np.lexsort((other[rows], key[rows]))]
+        return ordered[::-1] if sort.startswith("-") else ordered
 
 
 def ways(number: int, axes: int) -> int:

@@ -68,16 +68,16 @@ class State:
     def query(self, **changes: Any) -> str:
         """The address of this state, what has its default left out."""
         values = {"show": self.show, "sort": self.sort, "page": self.page, **changes}
-        pairs = pairs_of(self.data)
+        fields = pairs_of(self.data)
         if self.experiment:
-            pairs.append(("experiment", str(self.experiment)))
+            fields.append(("experiment", str(self.experiment)))
         if self.follows and self.follows != first_follower(list(self.sizes)):
-            pairs.append(("follow", self.follows))
+            fields.append(("follow", self.follows))
         if self.own_axes:
-            pairs.append(("own_axes", "1"))
+            fields.append(("own_axes", "1"))
         defaults = {"show": "legal", "sort": "step", "page": 1}
-        pairs += [(key, str(value)) for key, value in values.items() if value and value != defaults.get(key)]
-        return urlencode(pairs)
+        fields += [(key, str(value)) for key, value in values.items() if value and value != defaults.get(key)]
+        return urlencode(fields)
 
 
 def read(query: QueryDict) -> State:
@@ -185,28 +185,28 @@ def _number(text: str) -> Any:
 def pairs_of(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A configuration, complete or not, as the fields of the form."""
     hardware, mesh, training = _part(data, "hardware"), _part(data, "mesh"), _part(data, "training")
-    pairs: list[tuple[str, Any]] = [("chip", hardware.get("chip"))]
+    fields: list[tuple[str, Any]] = [("chip", hardware.get("chip"))]
     topology = hardware.get("topology")
-    pairs.append(("topology", "x".join(str(d) for d in topology) if isinstance(topology, list | tuple) else topology))
+    fields.append(("topology", "x".join(str(d) for d in topology) if isinstance(topology, list | tuple) else topology))
     slices = hardware.get("slices")
-    pairs.append(("slices", slices if slices != 1 else None))
-    pairs += [(f"override_{key}", value) for key, value in _part(hardware, "overrides").items()]
+    fields.append(("slices", slices if slices != 1 else None))
+    fields += [(f"override_{key}", value) for key, value in _part(hardware, "overrides").items()]
     roles = {**_part(data, "axis_roles"), **_part(mesh, "axis_roles")}
     parts = ("ici", "dcn") if slices not in (None, 1) else ("ici",)
     for part in parts:
         axes = _part(mesh, part)
         for axis, size in axes.items():
-            pairs += [(f"{part}_name", axis), (f"{part}_size", size)]
+            fields += [(f"{part}_name", axis), (f"{part}_size", size)]
             if any(name in roles for name in axes):
-                pairs.append((f"{part}_role", roles.get(axis, "")))
-    pairs += _model_pairs(data.get("model"))
+                fields.append((f"{part}_role", roles.get(axis, "")))
+    fields += _model_pairs(data.get("model"))
     keys = (*config_form.TRAINING_NUMBERS, *config_form.TRAINING_WORDS)
     hidden = {"grad_accum": 1, "virtual_stages": 1}
-    pairs += [(key, training.get(key)) for key in keys if training.get(key) != hidden.get(key)]
+    fields += [(key, training.get(key)) for key in keys if training.get(key) != hidden.get(key)]
     software = dict(_part(data, "software"))
-    pairs.append(("framework", software.pop("framework", None)))
-    pairs += [(f"software_{key}", value) for key, value in software.items()]
-    return [(key, str(value)) for key, value in pairs if value is not None and (value != "" or key.endswith("_role"))]
+    fields.append(("framework", software.pop("framework", None)))
+    fields += [(f"software_{key}", value) for key, value in software.items()]
+    return [(key, str(value)) for key, value in fields if value is not None and (value != "" or key.endswith("_role"))]
 
 
 def _model_pairs(model: Any) -> list[tuple[str, Any]]:
@@ -216,11 +216,11 @@ def _model_pairs(model: Any) -> list[tuple[str, Any]]:
         return []
     if not any(key in model for key in config_form.SHAPE_NUMBERS):
         return [("model", model.get("name"))]
-    pairs: list[tuple[str, Any]] = [("model", config_form.CUSTOM), ("shape_name", model.get("name"))]
+    fields: list[tuple[str, Any]] = [("model", config_form.CUSTOM), ("shape_name", model.get("name"))]
     for key, value in model.items():
         if key not in ("name", "source"):
-            pairs.append((f"shape_{key}", 1 if value is True else None if value is False else value))
-    return pairs
+            fields.append((f"shape_{key}", 1 if value is True else None if value is False else value))
+    return fields
 
 
 def _axes(data: Mapping[str, Any], names: list[str]) -> dict[str, Any]:

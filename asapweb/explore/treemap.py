@@ -32,7 +32,7 @@ def treemap(values: Sequence[float], aspect: float = 1.5) -> list[Rectangle]:
     width, height = aspect * 100.0, 100.0
     area = width * height / total
     x = y = 0.0
-    found: list[Rectangle] = []
+    rectangles: list[Rectangle] = []
     left = [(value * area, index) for value, index in items]
     while left:
         side = min(width - x, height - y)
@@ -42,16 +42,16 @@ def treemap(values: Sequence[float], aspect: float = 1.5) -> list[Rectangle]:
         for size, index in row:
             long = size / thick
             if width - x >= height - y:
-                found.append(Rectangle(index, x / aspect, at, thick / aspect, long))
+                rectangles.append(Rectangle(index, x / aspect, at, thick / aspect, long))
             else:
-                found.append(Rectangle(index, at / aspect, y, long / aspect, thick))
+                rectangles.append(Rectangle(index, at / aspect, y, long / aspect, thick))
             at += long
         if width - x >= height - y:
             x += thick
         else:
             y += thick
         left = left[len(row) :]
-    return found
+    return rectangles
 
 
 def _row(left: Sequence[tuple[float, int]], side: float) -> list[tuple[float, int]]:

@@ -141,36 +141,36 @@ def _answer(state: State) -> tuple[Answer | None, str]:
         return None, f"{error}."
 
 
-def _speedup(page: ExperimentPage | None, found: Answer | None) -> float | None:
+def _speedup(page: ExperimentPage | None, answer: Answer | None) -> float | None:
     """Tokens per second against the measured run's; None where either is not known."""
-    if page is None or found is None or not found.prediction.tokens_per_s_per_chip:
+    if page is None or answer is None or not answer.prediction.tokens_per_s_per_chip:
         return None
     experiment = page.experiment
     before = configurations.load(experiment)
     tokens = before.training.global_batch_tokens if before is not None else None
     if before is None or not tokens or not experiment.step_time_s:
         return None
-    now = found.prediction.tokens_per_s_per_chip * found.config.hardware.chips
+    now = answer.prediction.tokens_per_s_per_chip * answer.config.hardware.chips
     return now / (tokens / experiment.step_time_s)
 
 
-def _known_bytes(found: Answer | None) -> float | None:
+def _known_bytes(answer: Answer | None) -> float | None:
     """What a chip needs before its activations."""
-    used = found.prediction.hbm_per_chip_bytes if found is not None else None
+    used = answer.prediction.hbm_per_chip_bytes if answer is not None else None
     return sum(used[key] or 0.0 for key in ("params", "optimizer", "gradients")) if used is not None else None
 
 
-def _bars(found: Answer | None, meshes: Meshes | None, base: Bar | None) -> list[Bar]:
+def _bars(answer: Answer | None, meshes: Meshes | None, base: Bar | None) -> list[Bar]:
     """The measured step where there is one, this mesh, and the fastest legal one where that is another."""
-    if found is None:
+    if answer is None:
         return []
-    yours = answers.bar("This mesh", found.config, found.prediction)
+    yours = answers.bar("This mesh", answer.config, answer.prediction)
     if yours is None:
         return []
     bars = [bar for bar in (base, yours) if bar is not None]
     if meshes is not None and len(meshes.ranked):
         best = int(meshes.ranked[0])
-        if best != meshes.index(found.config.mesh):
+        if best != meshes.index(answer.config.mesh):
             config = meshes.config(best)
             fastest = answers.bar("Fastest legal", config, predict(config))
             bars += [fastest] if fastest is not None else []
@@ -227,14 +227,14 @@ def _fixes(state: State) -> list[tuple[str, int, str]]:
         return []
     if not all(isinstance(size, int) and size > 0 for size in sizes.values()):
         return []
-    found = []
+    fixes = []
     for axis in sizes:
         rest = 1
         for name, size in sizes.items():
             rest *= size if name != axis else 1
         if total % rest == 0:
-            found.append((axis, total // rest, mesh_query(state, {**sizes, axis: total // rest})))
-    return found
+            fixes.append((axis, total // rest, mesh_query(state, {**sizes, axis: total // rest})))
+    return fixes
 
 
 @require(Role.VIEWER)

@@ -53,10 +53,10 @@ def choose_address(host: str, port: int | None) -> Address:
 def _try(host: str, port: int, *, explicit: bool) -> socket.socket | None:
     """The claim to the port; None where it is taken, UserError where just this one was asked for."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError:
         raise UserError(f"{host} is not an address of this machine: choose another with ASAP_HOST.") from None
-    family, kind, protocol, _, place = found[0]
+    family, kind, protocol, _, place = addresses[0]
     claim = socket.socket(socket.AF_UNIX)
     try:
         claim.bind(f"\0asapweb-port-{port}")  # a name of the kernel's, gone with the process that holds it

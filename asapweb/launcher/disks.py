@@ -22,8 +22,8 @@ def watch_disks(home: Home, say: Callable[[str], None]) -> Callable[[], None]:
 
     def look() -> None:
         for reserve in reserves:
-            if told := reserve.tend():
-                say(f"{time.strftime('%H:%M:%S')}  {told}")
+            if notice := reserve.tend():
+                say(f"{time.strftime('%H:%M:%S')}  {notice}")
 
     return look
 

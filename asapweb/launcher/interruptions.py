@@ -32,11 +32,11 @@ class Interruptions:
 @contextmanager
 def interruptible() -> Iterator[Interruptions]:
     """Turn the signals that end us into one exception each time `seen` is unset."""
-    found = Interruptions()
+    interruptions = Interruptions()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, found.interrupt) for number in numbers}
+    before = {number: signal.signal(number, interruptions.interrupt) for number in numbers}
     try:
-        yield found
+        yield interruptions
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -16,7 +16,7 @@ def find_marked(home: Path, piece: str | None = None) -> list[int]:
     wanted = [f"{MARK}={home}".encode()]
     if piece is not None:
         wanted.append(f"{PIECE_MARK}={piece}".encode())
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -25,8 +25,8 @@ def find_marked(home: Path, piece: str | None = None) -> list[int]:
         except OSError:  # gone meanwhile, or not ours
             continue
         if all(mark in environment for mark in wanted):
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def end_marked(home: Path, piece: str | None = None, patience_s: float = 5.0) -> int:

@@ -58,13 +58,14 @@ class Cluster:
 
         Raises UserError where the folder was written by another version, or is something else.
         """
-        version = self.data / "PG_VERSION"
-        if version.exists():
-            found = version.read_text().strip()
-            if found != MAJOR:
+        stamp = self.data / "PG_VERSION"
+        if stamp.exists():
+            version = stamp.read_text().strip()
+            if version != MAJOR:
                 raise UserError(
-                    f"The database in {self.data} is of PostgreSQL {found or 'an unknown version'}, here runs {MAJOR}: "
-                    "dump it with the ASAP Web that wrote it, or set ASAP_HOME to another folder (docs/operation.md)."
+                    f"The database in {self.data} is of PostgreSQL {version or 'an unknown version'}, here runs "
+                    f"{MAJOR}: dump it with the ASAP Web that wrote it, or set ASAP_HOME to another folder "
+                    "(docs/operation.md)."
                 )
             self._make_private(self.sockets)
             return False

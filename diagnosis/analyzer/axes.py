@@ -99,10 +99,10 @@ class MeshAxes:
             dcn = any(network == "dcn" for network, _, _ in varying)
             participants = size if groups.pairs else max(1, groups.size // (cores if groups.size > size else 1))
             source = "source_target_pairs" if groups.pairs else "replica_groups"
-            found = AxisMatch(ici, dcn, participants, exact, source)
+            match = AxisMatch(ici, dcn, participants, exact, source)
             quality = (not exact, len(varying) if groups.pairs else 0)
             if best is None or quality < best[0]:
-                best = (quality, found)
+                best = (quality, match)
         return best[1] if best else None
 
     def _by_name(self, groups: Groups) -> AxisMatch | None:

@@ -30,10 +30,10 @@ UNKNOWN_FROM = 0.5
 
 def grouped(facts: Facts) -> dict[str, float]:
     """The breakdown's shares by what they say limits the step."""
-    found: dict[str, float] = {}
+    by_group: dict[str, float] = {}
     for bar, value in facts.shares.items():
-        found[group_of(bar)] = found.get(group_of(bar), 0.0) + value
-    return found
+        by_group[group_of(bar)] = by_group.get(group_of(bar), 0.0) + value
+    return by_group
 
 
 def bubble_wait(facts: Facts) -> float:
@@ -47,12 +47,12 @@ def bubble_wait(facts: Facts) -> float:
     bubble = (stages - 1) / (max(1, training.virtual_stages) * max(1, training.grad_accum) + stages - 1)
     waited = 0.0
     for op in facts.collectives:
-        found = op.collective
-        if found is None or found.tensor != "activations between stages" or op.op.self_time_s <= 0:
+        collective = op.collective
+        if collective is None or collective.tensor != "activations between stages" or op.op.self_time_s <= 0:
             continue
-        if found.payload_bytes and found.participants and found.possible_bytes_per_s:
-            moved = wire_bytes(found.kind, found.payload_bytes, found.participants) * op.op.occurrences
-            waited += op.exposed_share * max(0.0, 1.0 - moved / found.possible_bytes_per_s / op.op.self_time_s)
+        if collective.payload_bytes and collective.participants and collective.possible_bytes_per_s:
+            moved = wire_bytes(collective.kind, collective.payload_bytes, collective.participants) * op.op.occurrences
+            waited += op.exposed_share * max(0.0, 1.0 - moved / collective.possible_bytes_per_s / op.op.self_time_s)
     return min(bubble, waited)
 
 

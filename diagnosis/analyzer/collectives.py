@@ -128,8 +128,8 @@ def _start_of(op: Op, by_name: Mapping[tuple[str, str], Op], depth: int = 3) -> 
             continue
         if groups.parse(start.hlo):
             return start.hlo
-        if depth and (found := _start_of(start, by_name, depth - 1)):
-            return found
+        if depth and (start_name := _start_of(start, by_name, depth - 1)):
+            return start_name
     base = op.name.lstrip("%")
     for done, start_word in (("-done", "-start"), ("_done", "_start"), ("-done", "-fusion"), ("-done", "")):
         if done in base:
@@ -163,10 +163,10 @@ class Collectives:
 
     def read(self, op: Op) -> Collective | None:
         """What `op` is as a collective; None if it is none."""
-        found = identify(op.name, op.category, op.hlo)
-        if found is None:
+        kind_and_part = identify(op.name, op.category, op.hlo)
+        if kind_and_part is None:
             return None
-        kind, part = found
+        kind, part = kind_and_part
         line, via = op.hlo, ""
         stated = groups.parse(op.hlo) if op.hlo else None
         if stated is None and (start := _start_of(op, self._by_name)):

@@ -128,10 +128,10 @@ class Facts:
 
     def roles(self, op: OpFacts) -> set[str]:
         """Roles of the axes a collective runs on, DCN axes included."""
-        found = {self.role_of(axis) for axis in op.axes}
+        roles = {self.role_of(axis) for axis in op.axes}
         if op.over_dcn and self.config:
-            found |= {self.config.mesh.role(axis) for axis, size in self.config.mesh.dcn if size > 1}
-        return found
+            roles |= {self.config.mesh.role(axis) for axis, size in self.config.mesh.dcn if size > 1}
+        return roles
 
     def axis_size(self, *roles: str) -> int:
         return self.config.mesh.size(*roles) if self.config else 1

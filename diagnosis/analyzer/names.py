@@ -77,8 +77,8 @@ def module(path: str, fallback: str = "") -> str:
     segments = [segment for segment in _SEPARATOR.split(path) if segment]
     for segment in reversed(segments):
         # jvp(loss_fn) wraps a whole model: the loss itself is named without a wrapper further down.
-        if not _WRAPPER.match(segment) and (found := segment_module(segment)):
-            return found
+        if not _WRAPPER.match(segment) and (part := segment_module(segment)):
+            return part
     if "transpose(jvp" not in path and any(_MODULES[5][1].search(segment) for segment in segments):
         return "optimizer"
     return segment_module(fallback) if fallback else ""
@@ -116,14 +116,14 @@ def family(category: str, name: str, opcode: str, primitive: str = "") -> str:
     for text in (category, opcode):
         if not text:
             continue
-        for found, pattern in _FAMILIES:
+        for kind, pattern in _FAMILIES:
             if pattern.search(text):
-                return found
+                return kind
     if _ATTENTION_KERNEL.search(name):
         return "attention kernel"
-    for found, pattern in _FAMILIES:
+    for kind, pattern in _FAMILIES:
         if pattern.search(name):
-            return found
+            return kind
     if "fusion" in category or "fusion" in name:
         return "elementwise"
     return "other"

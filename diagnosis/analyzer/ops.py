@@ -111,9 +111,9 @@ def _measured(efficiency: float | None) -> float | None:
     return min(1.0, max(0.0, efficiency))
 
 
-def _resource(limit: str, family: str, found: Collective | None) -> str:
-    if found:
-        return "dcn" if found.match and found.match.dcn else "ici"
+def _resource(limit: str, family: str, collective: Collective | None) -> str:
+    if collective:
+        return "dcn" if collective.match and collective.match.dcn else "ici"
     if family in ("input", "output", "host", HOST_TRANSFER):
         return "host"
     if family == "idle":
@@ -139,14 +139,14 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
     facts = []
     for recorded in profile.ops:
         op = _on_roofline(_consistent(recorded), peaks, on_gpu)
-        found = _within_links(op, collectives.read(op), chip)
+        collective = _within_links(op, collectives.read(op), chip)
         category = names.normal_category(op.category)
         opcode = ""
-        if not found and category in ("unknown", "") and op.hlo:
+        if not collective and category in ("unknown", "") and op.hlo:
             instruction = hlo.parse(op.hlo)
             opcode = instruction.opcode if instruction else ""
         path = op.op_name or (hlo.op_name(op.hlo) if "op_name=" in op.hlo else "")
-        if found:
+        if collective:
             kind = "collective"
         elif op.host_bytes:
             kind = HOST_TRANSFER
@@ -167,8 +167,8 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
                 limit=limit,
                 limit_source=source,
                 efficiency=efficiency,
-                collective=found,
-                resource=_resource(limit, kind, found),
+                collective=collective,
+                resource=_resource(limit, kind, collective),
             )
         )
     facts.sort(key=lambda fact: -fact.share)
@@ -200,16 +200,16 @@ def _on_roofline(op: Op, peaks: tuple[float | None, float | None], on_gpu: bool)
     return replace(op, bound_by=bound, roofline_efficiency=reached)
 
 
-def _within_links(op: Op, found: Collective | None, chip: Chip | None) -> Collective | None:
+def _within_links(op: Op, collective: Collective | None, chip: Chip | None) -> Collective | None:
     """The collective without a bandwidth that no link carries: its bytes, its groups or its time are not what they
     seem, so neither bandwidth nor exposure follows from them.
     """
-    if found is None or found.achieved_bytes_per_s is None or (found.match and found.match.dcn):
-        return found
-    most = found.possible_bytes_per_s or (links.most_bytes_per_s(chip) if chip else None)
-    if most is None or found.achieved_bytes_per_s <= LINK_TOLERANCE * most:
-        return found
-    return replace(found, achieved_bytes_per_s=None, above_links=found.achieved_bytes_per_s)
+    if collective is None or collective.achieved_bytes_per_s is None or (collective.match and collective.match.dcn):
+        return collective
+    most = collective.possible_bytes_per_s or (links.most_bytes_per_s(chip) if chip else None)
+    if most is None or collective.achieved_bytes_per_s <= LINK_TOLERANCE * most:
+        return collective
+    return replace(collective, achieved_bytes_per_s=None, above_links=collective.achieved_bytes_per_s)
 
 
 def profile_has_flops(profile: StepProfile) -> bool:
@@ -226,7 +226,7 @@ def _on_core(fact: OpFacts, total: float | None, cores: int) -> float | None:
 
 
 def to_diagnosis(fact: OpFacts, cores: int) -> OpDiagnosis:
-    op, found = fact.op, fact.collective
+    op, collective = fact.op, fact.collective
     return OpDiagnosis(
         name=op.name,
         key=op.key,
@@ -236,12 +236,12 @@ def to_diagnosis(fact: OpFacts, cores: int) -> OpDiagnosis:
         occurrences=op.occurrences,
         bound_by=op.bound_by,
         roofline_efficiency=op.roofline_efficiency,
-        mesh_axis=found.axis if found else None,
-        collective=found.kind if found else None,
-        participants=found.participants if found else None,
-        collective_bytes=found.payload_bytes if found else None,
-        achieved_bytes_per_s=found.achieved_bytes_per_s if found else None,
-        possible_bytes_per_s=found.possible_bytes_per_s if found else None,
+        mesh_axis=collective.axis if collective else None,
+        collective=collective.kind if collective else None,
+        participants=collective.participants if collective else None,
+        collective_bytes=collective.payload_bytes if collective else None,
+        achieved_bytes_per_s=collective.achieved_bytes_per_s if collective else None,
+        possible_bytes_per_s=collective.possible_bytes_per_s if collective else None,
         flops_per_s=op.flops_per_s,
         hbm_bytes_per_s=op.hbm_bytes_per_s,
         operational_intensity=op.operational_intensity,
@@ -250,9 +250,9 @@ def to_diagnosis(fact: OpFacts, cores: int) -> OpDiagnosis:
         source=op.source,
         family=fact.family,
         phase=fact.phase,
-        tensor=found.tensor if found else "",
-        axis_source=found.match.source if found and found.match else "",
-        resource_source="collective" if found else fact.limit_source,
+        tensor=collective.tensor if collective else "",
+        axis_source=collective.match.source if collective and collective.match else "",
+        resource_source="collective" if collective else fact.limit_source,
         flops=fact.per_step(op.flops),
         hbm_bytes=fact.per_step(op.hbm_bytes),
         in_flight_s=fact.per_step(op.in_flight_s),

@@ -109,14 +109,14 @@ def diagnose(facts: Facts, basis: Basis) -> Diagnosis:
 
 def _flat(parts: Mapping[str, Any]) -> dict[str, float]:
     """Parts of a prediction by the keys of Diagnosis.breakdown_s; what is nothing is left out."""
-    found: dict[str, float] = {}
+    by_term: dict[str, float] = {}
     for name, value in parts.items():
         if isinstance(value, Mapping):
-            found |= {f"ici:{axis}": seconds for axis, seconds in value.items()}
+            by_term |= {f"ici:{axis}": seconds for axis, seconds in value.items()}
         else:
             key = _NAMES.get(name, name)
-            found[key] = found.get(key, 0.0) + value
-    return {name: seconds for name, seconds in found.items() if seconds > 0}
+            by_term[key] = by_term.get(key, 0.0) + value
+    return {name: seconds for name, seconds in by_term.items() if seconds > 0}
 
 
 def _judge(facts: Facts, basis: Basis, shares: Mapping[str, float]) -> Bottleneck:

@@ -53,8 +53,8 @@ def _by_ranks(op: Op, mesh: MeshAxes) -> AxisMatch | None:
     members = np.array([group[:size] for group in op.groups], dtype=np.int64)
     if not members.size or int(members.max()) >= mesh.chips:
         return None  # ranks of another cluster than the configured one
-    found = mesh.match(Groups(members))
-    return replace(found, source="process group") if found else None
+    match = mesh.match(Groups(members))
+    return replace(match, source="process group") if match else None
 
 
 def _by_name(name: str, mesh: MeshAxes, size: int | None) -> AxisMatch | None:

@@ -268,12 +268,12 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[str, ...]:
         row = evidence("communication KPI", stated, "share", "measured", "", _SOURCE_KPI)
         texts.append(say("The communication KPI is {}; it covers only some of the collectives in the op profile.", row))
     if verdict.primary in ("compute", "memory") and facts.collectives and stated is not None and facts.thin:
-        found = total_share(facts.collectives)
-        if 0.7 * stated <= found and found >= 0.3 * total_share(facts.ops):
+        measured = total_share(facts.collectives)
+        if 0.7 * stated <= measured and measured >= 0.3 * total_share(facts.ops):
             row = evidence("communication KPI", stated, "share", "measured", "", _SOURCE_KPI)
             part = evidence(
                 "collectives among the listed ops",
-                found,
+                measured,
                 "share",
                 "computed",
                 "Σ self time ÷ step time",

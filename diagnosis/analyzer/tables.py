@@ -81,7 +81,7 @@ def _exposure(ops: Sequence[OpFacts]) -> _Exposure:
 
 def groups(facts: Facts) -> dict[str, tuple[OpGroup, ...]]:
     """The ops summed by category, module, source line and bound, see `Diagnosis.groups`."""
-    found: dict[str, tuple[OpGroup, ...]] = {}
+    by_name: dict[str, tuple[OpGroup, ...]] = {}
     for name, of in _GROUPS.items():
         rows: dict[str, list[OpFacts]] = {}
         for op in facts.ops:
@@ -97,8 +97,8 @@ def groups(facts: Facts) -> dict[str, tuple[OpGroup, ...]]:
             )
             for value, ops in rows.items()
         ]
-        found[name] = tuple(sorted(summed, key=lambda row: -row.share)[:GROUP_ROWS])
-    return found
+        by_name[name] = tuple(sorted(summed, key=lambda row: -row.share)[:GROUP_ROWS])
+    return by_name
 
 
 def _total(values: Iterable[float | None]) -> float | None:

@@ -64,24 +64,24 @@ def match(
 ) -> tuple[list[tuple[str, list[Item], list[Item]]], float, float]:
     """([(matched by, ops before, ops after), …], matched share of time before, after); partnerless ops come last."""
     left, right = list(before), list(after)
-    found: list[tuple[str, list[Item], list[Item]]] = []
+    groups: list[tuple[str, list[Item], list[Item]]] = []
     for name, of in _LEVELS:
         one, two = _grouped(left, of), _grouped(right, of)
         common = [key for key in one if key in two]
-        found += [(name, one[key], two[key]) for key in common]
+        groups += [(name, one[key], two[key]) for key in common]
         used = {id(item) for key in common for item in (*one[key], *two[key])}
         left = [item for item in left if id(item) not in used]
         right = [item for item in right if id(item) not in used]
     matched = _part(before, left), _part(after, right)
     alone = _LEVELS[-1][1]
-    found += [("", group, []) for group in _grouped(left, alone).values()]
-    found += [("", [], group) for group in _grouped(right, alone).values()]
-    return found, matched[0], matched[1]
+    groups += [("", group, []) for group in _grouped(left, alone).values()]
+    groups += [("", [], group) for group in _grouped(right, alone).values()]
+    return groups, matched[0], matched[1]
 
 
-def _grouped(found: Iterable[Item], of: Callable[[Item], Hashable | None]) -> dict[Hashable, list[Item]]:
+def _grouped(items: Iterable[Item], of: Callable[[Item], Hashable | None]) -> dict[Hashable, list[Item]]:
     groups: dict[Hashable, list[Item]] = {}
-    for item in found:
+    for item in items:
         if (key := of(item)) is not None:
             groups.setdefault(key, []).append(item)
     return groups
@@ -139,5 +139,5 @@ def _count(side: Side, group: Sequence[Item]) -> float | None:
 
 
 def _axes(group: Sequence[Item]) -> tuple[str, ...]:
-    found = dict.fromkeys(item.op.mesh_axis for item in group if item.op.mesh_axis)
-    return tuple(axis if isinstance(axis, str) else ", ".join(axis) for axis in found)
+    axes = dict.fromkeys(item.op.mesh_axis for item in group if item.op.mesh_axis)
+    return tuple(axis if isinstance(axis, str) else ", ".join(axis) for axis in axes)

@@ -151,10 +151,10 @@ def op_links(keys: Any, ranks: Mapping[str, tuple[int, str]], experiment: int) -
 
 
 @register.filter
-def over_roof(found: Any) -> str:
+def over_roof(rows: Any) -> str:
     """Why an op, or any op of a table, reaches more than its roof; empty where none does.
 
-    found: an efficiency, or rows with one.
+    rows: an efficiency, or rows with one.
     """
-    values = [row.roofline_efficiency for row in found] if isinstance(found, Iterable) else [found]
+    values = [row.roofline_efficiency for row in rows] if isinstance(rows, Iterable) else [rows]
     return presentation.OVER_ROOF if any(presentation.is_over_roof(value) for value in values) else ""

@@ -72,30 +72,30 @@ class ExperimentViewSet(
     serializer_class = ExperimentSerializer
 
     def get_queryset(self) -> QuerySet[Experiment]:
-        found = super().get_queryset()
+        rows = super().get_queryset()
         if self.action == "retrieve":
-            return found.prefetch_related("profiles__files", "runs")
+            return rows.prefetch_related("profiles__files", "runs")
         if self.action == "list":
-            return self._narrowed(found)
-        return found
+            return self._narrowed(rows)
+        return rows
 
     def get_serializer_class(self) -> type[serializers.BaseSerializer[Experiment]]:
         return ExperimentDetailSerializer if self.action == "retrieve" else ExperimentSerializer
 
-    def _narrowed(self, found: QuerySet[Experiment]) -> QuerySet[Experiment]:
+    def _narrowed(self, rows: QuerySet[Experiment]) -> QuerySet[Experiment]:
         params = self.request.query_params
         for name in EXACT:
             if value := params.get(name):
-                found = found.filter(**{name: clean(value)})
+                rows = rows.filter(**{name: clean(value)})
         team = number_param(self.request, "team")
         if team is not None:
-            found = found.filter(team_id=team)
+            rows = rows.filter(team_id=team)
         if text := clean(params.get("q", "").strip()):
-            found = found.filter(Q(name__icontains=text) | Q(model_name__icontains=text) | Q(chip__icontains=text))
+            rows = rows.filter(Q(name__icontains=text) | Q(model_name__icontains=text) | Q(chip__icontains=text))
         ordering = params.get("ordering", "")
         if ordering.removeprefix("-") in ORDERINGS:
-            return found.order_by(ordering, "-pk")
-        return found
+            return rows.order_by(ordering, "-pk")
+        return rows
 
     @extend_schema(
         request={"multipart/form-data": UploadSerializer},
@@ -217,8 +217,8 @@ class ExperimentViewSet(
         """The experiment's events, oldest first: the trace of everything that happened to it."""
         experiment = self.get_object()
         after, limit = number_param(request, "after") or 0, number_param(request, "limit") or 1000
-        found = events.after(experiment, after)[: min(limit, 1000)]
-        return Response([events.to_json(event) for event in found])
+        later = events.after(experiment, after)[: min(limit, 1000)]
+        return Response([events.to_json(event) for event in later])
 
     @extend_schema(
         responses={(200, "application/jsonl"): OpenApiTypes.STR},
@@ -252,8 +252,8 @@ class Undecided(Conflict):
         fields = ", ".join(item.field for item in checked.undecided)
         first = checked.undecided[0]
         super().__init__(f"{first.sentence} Correct it, or keep it with accept: {fields}.")
-        told: Any = {"detail": str(self.detail), "contradictions": [item.to_json() for item in checked.undecided]}
-        self.detail = told
+        detail: Any = {"detail": str(self.detail), "contradictions": [item.to_json() for item in checked.undecided]}
+        self.detail = detail
 
 
 def refuse_errors(checked: configuration.Checked) -> None:
@@ -320,7 +320,7 @@ class RunViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[R
         return Response(RunSerializer(again).data, status=status.HTTP_201_CREATED)
 
 
-def of_experiment(found: QuerySet[Any], request: Request, column: str = "experiment_id") -> QuerySet[Any]:
+def of_experiment(rows: QuerySet[Any], request: Request, column: str = "experiment_id") -> QuerySet[Any]:
     """Narrowed to `?experiment=` where it is given."""
     experiment = number_param(request, "experiment")
-    return found if experiment is None else found.filter(**{column: experiment})
+    return rows if experiment is None else rows.filter(**{column: experiment})

@@ -27,7 +27,7 @@ def devices(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
     """Number of chips against the devices that collectives state, or at least those that were recorded."""
     chip, chips = get_chip(config.hardware.chip), config.hardware.chips
     per_chip = (1, chip.devices_per_chip)
-    stated, recorded = facts.found.get("devices"), facts.found.get("recorded")
+    stated, recorded = facts.known.get("devices"), facts.known.get("recorded")
     if stated is not None:
         if stated.value in [chips * count for count in per_chip]:
             return None
@@ -75,7 +75,7 @@ def mesh(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
         suggested = _mesh_of(facts, get_chip(config.hardware.chip)) if config.hardware.slices == 1 else {}
         if suggested and unexplained(Mesh(tuple(suggested.items())), patterns) is None:
             use["mesh.ici"] = suggested
-            evidence += facts.found["mesh"].evidence
+            evidence += facts.known["mesh"].evidence
     text = " · ".join(f"{axis} {size}" for axis, size in use.get("mesh.ici", {}).items()) or pattern.text
     return Contradiction("mesh.ici", config.mesh.text(), text, sentence, tuple(evidence), "computed", use)
 
@@ -84,10 +84,10 @@ def unexplained(mesh: Mesh, patterns: list[Pattern]) -> tuple[Pattern, bool] | N
     """The longest pattern that the mesh does not explain, and whether not even as a part of axes; None: all are."""
     parts: list[Pattern] = []
     for pattern in patterns:
-        found = explain(mesh, pattern)
-        if found is None:
+        explanation = explain(mesh, pattern)
+        if explanation is None:
             return pattern, True
-        if not found.whole:
+        if not explanation.whole:
             parts.append(pattern)
     if sum(pattern.share for pattern in parts) > _PARTS:
         return parts[0], False
@@ -105,8 +105,8 @@ def _tensor_axis_alone(facts: Facts, config: ExperimentConfig) -> Contradiction 
         return None
     names, roles = {axis for axis, _ in tensor}, config.mesh.role
     for pattern in facts.patterns:
-        found = explain(config.mesh, pattern)
-        axes = found.axes if found is not None else ()
+        explanation = explain(config.mesh, pattern)
+        axes = explanation.axes if explanation is not None else ()
         if not names & set(axes) or not any(roles(axis) in ("replica", "data", "fsdp") for axis in axes):
             return None
     if not _activations_seen(facts):
@@ -120,7 +120,7 @@ def _tensor_axis_alone(facts: Facts, config: ExperimentConfig) -> Contradiction 
     evidence = (f"All groups are larger: {short(longest.op)} runs over {longest.text}.",)
     suggested = _mesh_of(facts, get_chip(config.hardware.chip))
     use = {"mesh.ici": suggested} if suggested and config.hardware.slices == 1 else {}
-    text = facts.found["mesh"].text
+    text = facts.known["mesh"].text
     return Contradiction("mesh.ici", config.mesh.text(), text, sentence, evidence, "likely", use)
 
 
@@ -145,7 +145,7 @@ def _in_another_order(mesh: Mesh, patterns: list[Pattern]) -> dict[str, int] | N
 
 def _mesh_of(facts: Facts, chip: Chip) -> dict[str, int]:
     """The mesh that the groups suggest, in chips; empty where they suggest none."""
-    fact = facts.found.get("mesh")
+    fact = facts.known.get("mesh")
     if fact is None:
         return {}
     mesh: dict[str, int] = dict(fact.value)

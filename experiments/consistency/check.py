@@ -23,17 +23,17 @@ def contradictions(facts: Facts, data: Mapping[str, Any], config: ExperimentConf
     data: the configuration as it was given, config: the same as values.  Only what was given is held against the
     profile, never a default.  Sizes per device are compared where chips and mesh agree with the profile.
     """
-    found = [item for item in (_chip(facts, config), devices(facts, config)) if item is not None]
-    if not any(item.field == "hardware.topology" for item in found) and (item := mesh(facts, config)) is not None:
-        found.append(item)
-    found += _framework(facts, data, config)
-    if not any(item.field in ("hardware.topology", "mesh.ici") for item in found):
-        found += of_model(facts, config)
-        found += _lengths(facts, config)
+    items = [item for item in (_chip(facts, config), devices(facts, config)) if item is not None]
+    if not any(item.field == "hardware.topology" for item in items) and (item := mesh(facts, config)) is not None:
+        items.append(item)
+    items += _framework(facts, data, config)
+    if not any(item.field in ("hardware.topology", "mesh.ici") for item in items):
+        items += of_model(facts, config)
+        items += _lengths(facts, config)
     else:
-        found += of_model(facts, config, whole_only=True)
-    found += _given_words(facts, data)
-    return tuple(found)
+        items += of_model(facts, config, whole_only=True)
+    items += _given_words(facts, data)
+    return tuple(items)
 
 
 def given(data: Mapping[str, Any], field: str) -> Any:
@@ -46,7 +46,7 @@ def given(data: Mapping[str, Any], field: str) -> Any:
 
 def _chip(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
     configured = get_chip(config.hardware.chip)
-    fact, kind = facts.found.get("chip"), facts.found.get("kind")
+    fact, kind = facts.known.get("chip"), facts.known.get("kind")
     if fact is not None:
         if fact.value == configured.name:
             return None
@@ -65,7 +65,7 @@ def _chip(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
 
 
 def _framework(facts: Facts, data: Mapping[str, Any], config: ExperimentConfig) -> Iterator[Contradiction]:
-    fact, name = facts.found.get("framework"), framework_of(config)
+    fact, name = facts.known.get("framework"), framework_of(config)
     if fact is None or not name or given(data, "software.framework") is None:
         return
     profile = profile_named(name, get_chip(config.hardware.chip).kind)
@@ -80,14 +80,14 @@ def _lengths(facts: Facts, config: ExperimentConfig) -> Iterator[Contradiction]:
     """Sequence length and batch against what a device works on."""
     training, sharding = config.training, config.mesh
     along = sharding.size("seq")
-    local, keys = facts.found.get("seq_len_per_device"), facts.found.get("kv_len")
-    told = _sequence(local, keys, along)
-    if training.seq_len is not None and told is not None:
-        fact, length = told
+    local, keys = facts.known.get("seq_len_per_device"), facts.known.get("kv_len")
+    fact_and_length = _sequence(local, keys, along)
+    if training.seq_len is not None and fact_and_length is not None:
+        fact, length = fact_and_length
         if training.seq_len != length and not (training.seq_len == fact.value and _whole_sequences(facts, config)):
             text = f"{length:,} tokens" + (f" ({fact.value:,} per device)" if length != fact.value else "")
             yield _number("training.seq_len", "sequence length", training.seq_len, length, text, fact)
-    batch, tokens = facts.found.get("batch_per_device"), facts.found.get("tokens_per_device")
+    batch, tokens = facts.known.get("batch_per_device"), facts.known.get("tokens_per_device")
     if training.global_batch is None or sharding.size("pipeline") > 1:
         return
     shards = sharding.size("replica", "data", "fsdp", "expert") * training.grad_accum
@@ -109,7 +109,7 @@ def _lengths(facts: Facts, config: ExperimentConfig) -> Iterator[Contradiction]:
 
 def _whole_sequences(facts: Facts, config: ExperimentConfig) -> bool:
     """Whether attention may see whole sequences of some heads although an axis shards the sequence elsewhere."""
-    heads, along = facts.found.get("heads_per_device"), config.mesh.size("seq")
+    heads, along = facts.known.get("heads_per_device"), config.mesh.size("seq")
     if heads is None or along == 1 or not whole_sequences(facts):
         return False
     return config.model is None or heads.value * config.mesh.size("model") * along == config.model.heads
@@ -131,12 +131,12 @@ def _number(field: str, name: str, configured: int, value: int, text: str, fact:
 
 def _given_words(facts: Facts, data: Mapping[str, Any]) -> Iterator[Contradiction]:
     """Precision and remat, where they are given."""
-    configured, fact = given(data, "training.precision"), facts.found.get("precision")
+    configured, fact = given(data, "training.precision"), facts.known.get("precision")
     if fact is not None and isinstance(configured, str):
         plain = configured.strip().lower()
         if _SAME_PRECISION.get(plain, plain) != fact.value:
             yield _word("training.precision", "precision", plain, fact)
-    configured, fact = given(data, "training.remat"), facts.found.get("remat")
+    configured, fact = given(data, "training.remat"), facts.known.get("remat")
     if fact is not None and isinstance(configured, str):
         plain = configured.strip().lower()
         if fact.value in _NOT_OF.get(plain, ()):

@@ -44,18 +44,18 @@ class Facts:
     other collectives do not state theirs.  on_cpu: recorded on CPU devices, which stand for chips.
     """
 
-    found: Mapping[str, Fact] = dataclasses.field(default_factory=dict)
+    known: Mapping[str, Fact] = dataclasses.field(default_factory=dict)
     unavailable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     patterns: tuple[Pattern, ...] = ()
     unknown_groups: bool = False
     on_cpu: bool = False
 
     def value(self, name: str) -> Any:
-        fact = self.found.get(name)
+        fact = self.known.get(name)
         return None if fact is None else fact.value
 
     def __contains__(self, name: str) -> bool:
-        return name in self.found
+        return name in self.known
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Explained:
 
 def collective_ops(profile: StepProfile) -> list[tuple[Op, Groups]]:
     """Ops that state who communicates with whom, longest first."""
-    found = []
+    collectives = []
     for op in profile.ops:
         if op.groups:
             groups = _of_ranks(op.groups)
@@ -70,8 +70,8 @@ def collective_ops(profile: StepProfile) -> list[tuple[Op, Groups]]:
         else:
             continue
         if groups is not None and not groups.everyone and groups.members.size:
-            found.append((op, groups))
-    return found
+            collectives.append((op, groups))
+    return collectives
 
 
 def _of_ranks(rows: Sequence[Sequence[int]]) -> Groups | None:
@@ -103,11 +103,11 @@ def patterns(profile: StepProfile) -> tuple[Pattern, ...]:
     devices = max((max(max(row) for row in key) + 1 for _, key in rows), default=0)
     devices = max([devices, *(groups.devices or 0 for group in rows.values() for _, groups in group)])
     devices = max(devices, profile.device.world_size or 0)
-    found = []
+    every = []
     for (ring, key), group in rows.items():
         longest = max(group, key=lambda pair: pair[0].self_time_s)
         named = next((groups for _, groups in group if _has_own_names(groups)), None)
-        found.append(
+        every.append(
             Pattern(
                 size=len(key[0]),
                 runs=runs_of(key[0]),
@@ -120,7 +120,7 @@ def patterns(profile: StepProfile) -> tuple[Pattern, ...]:
                 names=named.mesh_axes if named else (),
             )
         )
-    return tuple(sorted(found, key=lambda pattern: -pattern.share))
+    return tuple(sorted(every, key=lambda pattern: -pattern.share))
 
 
 def pattern_key(groups: Groups) -> tuple[tuple[int, ...], ...]:
@@ -137,9 +137,9 @@ def _rows(members: IntArray) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted(tuple(sorted(int(device) for device in row)) for row in members))
 
 
-def _rings(pairs: IntArray) -> tuple[tuple[int, ...], ...]:
+def _rings(source_target: IntArray) -> tuple[tuple[int, ...], ...]:
     """Devices that source-target pairs join, as groups."""
-    after = {int(source): int(target) for source, target in pairs}
+    after = {int(source): int(target) for source, target in source_target}
     parent = {device: device for device in {*after, *after.values()}}
 
     def root(device: int) -> int:
@@ -238,12 +238,12 @@ def _inside(layout: list[tuple[str, int]], pattern: Pattern) -> tuple[str, ...]:
     return ()
 
 
-def suggested_axes(found: Sequence[Pattern]) -> list[tuple[int, tuple[Pattern, ...]]]:
+def suggested_axes(group_patterns: Sequence[Pattern]) -> list[tuple[int, tuple[Pattern, ...]]]:
     """Sizes of mesh axes, major to minor, that give all regular patterns, with the patterns that move along each.
 
     Every edge of a run is an edge between two axes.  Empty where the edges do not divide each other, or none is known.
     """
-    regular = [pattern for pattern in found if pattern.runs is not None]
+    regular = [pattern for pattern in group_patterns if pattern.runs is not None]
     if not regular:
         return []
     devices = regular[0].devices

@@ -78,13 +78,13 @@ class Matmul:
 
 def matmuls(profile: StepProfile) -> tuple[Matmul, ...]:
     """Every op whose arrays are those of one matmul, longest first."""
-    found = []
+    read = []
     for op in profile.ops:
         if (match := _dims_in_name(op.name) if not op.hlo else _dims(op) if _may_be(op) else None) is not None:
             dims, dtype = match
             path = op.op_name.lower()
-            found.append(Matmul(op, dims, dtype, kind_of(path), pass_of(op.op_name) or (FORWARD if path else "")))
-    return tuple(sorted(found, key=lambda matmul: -matmul.op.self_time_s))
+            read.append(Matmul(op, dims, dtype, kind_of(path), pass_of(op.op_name) or (FORWARD if path else "")))
+    return tuple(sorted(read, key=lambda matmul: -matmul.op.self_time_s))
 
 
 def kind_of(path: str) -> str:
@@ -151,16 +151,16 @@ def _dims(op: Op) -> tuple[tuple[int, int, int], str] | None:
 
 def _large(shapes: tuple[Shape, ...]) -> list[Shape]:
     """Arrays with at least two dimensions above one, the largest first."""
-    found = [s for s in shapes if sum(d > 1 for d in s.dims) >= 2 and prod(s.dims) >= _SMALLEST**2]
-    return sorted(found, key=lambda shape: -prod(shape.dims))[:_MOST_ARRAYS]
+    arrays = [s for s in shapes if sum(d > 1 for d in s.dims) >= 2 and prod(s.dims) >= _SMALLEST**2]
+    return sorted(arrays, key=lambda shape: -prod(shape.dims))[:_MOST_ARRAYS]
 
 
-def executed_flops(found: Sequence[Matmul]) -> tuple[float, ...]:
+def executed_flops(products: Sequence[Matmul]) -> tuple[float, ...]:
     """FLOPs of one occurrence of each: 2·m·k·n, or as stated where that is less and other matmuls' FLOPs are stated in
     full: the op is then only a part of the matmul whose arrays it names.
     """
-    whole = any(m.stated_flops and abs(m.flops / m.stated_flops - 1.0) <= _TOLERANCE for m in found)
-    return tuple(min(m.flops, m.stated_flops) if whole and m.stated_flops else m.flops for m in found)
+    whole = any(m.stated_flops and abs(m.flops / m.stated_flops - 1.0) <= _TOLERANCE for m in products)
+    return tuple(min(m.flops, m.stated_flops) if whole and m.stated_flops else m.flops for m in products)
 
 
 @lru_cache(maxsize=65536)
@@ -189,7 +189,7 @@ def _root(numerator: int, denominator: int) -> int | None:
 @lru_cache(maxsize=4096)
 def _parts(dims: tuple[int, ...]) -> frozenset[int]:
     """Products of some of the dimensions."""
-    found = {1}
+    sizes = {1}
     for dim in dims:
-        found |= {dim * size for size in found}
-    return frozenset(found)
+        sizes |= {dim * size for size in sizes}
+    return frozenset(sizes)

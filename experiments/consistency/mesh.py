@@ -57,11 +57,11 @@ def mesh_fact(
 
 def _carried(profile: StepProfile, facts: Mapping[str, Fact]) -> Mapping[tuple[tuple[int, ...], ...], Counter[str]]:
     """Seconds by what is carried, for each grouping of devices."""
-    found: dict[tuple[tuple[int, ...], ...], Counter[str]] = {}
+    kinds_by_groups: dict[tuple[tuple[int, ...], ...], Counter[str]] = {}
     for op, groups in collective_ops(profile):
-        counts = found.setdefault(pattern_key(groups), Counter())
+        counts = kinds_by_groups.setdefault(pattern_key(groups), Counter())
         counts[_payload(op, facts)] += op.self_time_s  # type: ignore[assignment]
-    return found
+    return kinds_by_groups
 
 
 def _payload(op: Op, facts: Mapping[str, Fact]) -> str:

@@ -40,10 +40,10 @@ def of_model(facts: Facts, config: ExperimentConfig, whole_only: bool = False) -
         parts = along if whole_sequences(facts) else 1
         heads = (model.heads // tensor, model.heads // (tensor * parts))
         yield from _size(facts, "heads_per_device", "heads", model.heads, heads, tensor)
-        if (fact := facts.found.get("kv_heads_per_device")) is not None:
+        if (fact := facts.known.get("kv_heads_per_device")) is not None:
             kv = (max(1, model.kv_heads // tensor), max(1, model.kv_heads // (tensor * parts)))
             yield from _size(facts, "kv_heads_per_device", "kv_heads", model.kv_heads, kv, tensor)
-    fact = facts.found.get("vocab_per_device")
+    fact = facts.known.get("vocab_per_device")
     if fact is not None and not _is_vocab(fact.value, tensor, model.vocab):
         yield from _size(facts, "vocab_per_device", "vocab", model.vocab, (), tensor)
 
@@ -56,14 +56,14 @@ def whole_sequences(facts: Facts) -> bool:
 def _splits_nothing(facts: Facts, config: ExperimentConfig, model: ModelShape, tensor: int) -> Contradiction | None:
     """A tensor axis although everything that it would split is whole on each device."""
     sizes = {"d_ff_per_device": model.d_ff, "heads_per_device": model.heads, "vocab_per_device": model.vocab}
-    local = {name: facts.found[name] for name in sizes if name in facts}
+    local = {name: facts.known[name] for name in sizes if name in facts}
     whole = [fact for name, fact in local.items() if fact.value == sizes[name]]
     if tensor == 1 or not whole or any(fact.value * tensor == sizes[name] for name, fact in local.items()):
         return None
     axis, size = next((axis, size) for axis, size in (*config.mesh.ici, *config.mesh.dcn)
                       if size > 1 and config.mesh.role(axis) == "model")  # fmt: skip
     text = f"The mesh has {axis} {size}; {_listed(local, sizes)} unsharded on each device, so no axis splits them."
-    fact = facts.found.get("mesh")
+    fact = facts.known.get("mesh")
     use = {"mesh.ici": fact.value} if fact is not None and not {"model", "tensor"} & set(fact.value) else {}
     said = fact.text if use and fact is not None else "no tensor parallelism"
     evidence = tuple(line for item in whole for line in item.evidence)
@@ -76,7 +76,7 @@ def _listed(local: Mapping[str, Fact], sizes: Mapping[str, int]) -> str:
 
 
 def _layers(facts: Facts, model: ModelShape, stages: int) -> Iterator[Contradiction]:
-    fact = facts.found.get("layers")
+    fact = facts.known.get("layers")
     if fact is None or stages > 1:
         return
     # Layers that alternate are scanned in blocks of one cycle, whose parts a path need not name.
@@ -95,7 +95,7 @@ def _size(
     facts: Facts, name: str, key: str, configured: int, possible: tuple[int, ...] | list[int], shards: int = 1
 ) -> Iterator[Contradiction]:
     """A contradiction where the fact is none of the possible values; shards: over how many devices it is split."""
-    fact = facts.found.get(name)
+    fact = facts.known.get(name)
     if fact is None or fact.value in possible:
         return
     whole = fact.value * shards

@@ -67,12 +67,12 @@ def prefilled(facts: Facts, name: str = "") -> Prefilled:
 
     chip = load_chips().get(facts.value("chip") or "")
     devices = facts.value("devices") or (facts.value("recorded") or {}).get("devices") or 0
-    counted = facts.found.get("devices") or facts.found.get("recorded")
+    counted = facts.known.get("devices") or facts.known.get("recorded")
     hardware: dict[str, Any] = {}
     chips = devices
     if chip is not None:
         hardware["chip"] = chip.name
-        mark("hardware.chip", facts.found["chip"])
+        mark("hardware.chip", facts.known["chip"])
         chips = max(1, devices // chip.devices_per_chip) if devices else 0
         if chips and counted is not None:
             hardware |= {"topology": near(chip, chips), "slices": 1}
@@ -82,10 +82,10 @@ def prefilled(facts: Facts, name: str = "") -> Prefilled:
         data["hardware"] = hardware
     if mesh:
         data["mesh"] = {"ici": mesh}
-        told = facts.found.get("mesh")
-        why = told or Fact(None, "", ("All devices on one axis, since no collective has replica groups.",))
+        groups_fact = facts.known.get("mesh")
+        why = groups_fact or Fact(None, "", ("All devices on one axis, since no collective has replica groups.",))
         mark("mesh.ici", why, SUGGESTED)
-    if (fact := facts.found.get("framework")) is not None:
+    if (fact := facts.known.get("framework")) is not None:
         data["software"] = {"framework": fact.value}
         mark("software.framework", fact)
     roles_known = "mesh" in facts and "mesh_roles" not in facts.unavailable
@@ -94,19 +94,19 @@ def prefilled(facts: Facts, name: str = "") -> Prefilled:
         data["model"] = model[0]
         marks["model"] = Mark(FROM_PROFILE, model[1])
     along = mesh.get("seq", 1) * mesh.get("context", 1)
-    local, keys = facts.found.get("seq_len_per_device"), facts.found.get("kv_len")
+    local, keys = facts.known.get("seq_len_per_device"), facts.known.get("kv_len")
     if local is not None and keys is not None and keys.value > local.value:
         training["seq_len"] = keys.value
         mark("training.seq_len", keys)
     elif local is not None and (roles_known or devices == 1):
         training["seq_len"] = local.value * along
         marks["training.seq_len"] = Mark(SUGGESTED, f"{local.because} Multiplied by the sequence axes of the mesh.")
-    batch = facts.found.get("batch_per_device")
+    batch = facts.known.get("batch_per_device")
     if batch is not None and (roles_known or devices == 1):
         training["global_batch"] = batch.value * prod(mesh.get(axis, 1) for axis in ("replica", "data", "fsdp"))
         marks["training.global_batch"] = Mark(SUGGESTED, f"{batch.because} Multiplied by the batch axes of the mesh.")
     for key in ("precision", "remat"):
-        if (fact := facts.found.get(key)) is not None:
+        if (fact := facts.known.get(key)) is not None:
             training[key] = fact.value
             mark(f"training.{key}", fact)
     if training:
@@ -118,7 +118,7 @@ def as_table(facts: Facts) -> list[dict[str, Any]]:
     """What the profile has and lacks, as rows: label, text, because, sure, why it is unavailable."""
     rows = []
     for name, label in LABELS.items():
-        fact = facts.found.get(name)
+        fact = facts.known.get(name)
         if fact is not None:
             rows.append({"label": label, "text": fact.text, "because": fact.because, "sure": fact.sure, "why": ""})
         elif name in facts.unavailable:
@@ -136,7 +136,7 @@ def _why(facts: Facts, name: str) -> str:
 
 def _mesh(facts: Facts, chips: int) -> dict[str, int]:
     """The mesh that the groups suggest, in chips; else all chips on one axis."""
-    fact = facts.found.get("mesh")
+    fact = facts.known.get("mesh")
     if fact is not None and chips:
         mesh: dict[str, int] = dict(fact.value)
         last = list(mesh)[-1]
@@ -154,12 +154,12 @@ def _model(facts: Facts, mesh: Mapping[str, int]) -> tuple[dict[str, Any], str] 
     tensor = mesh.get("model", 1) * mesh.get("tensor", 1)
     shape: dict[str, int] = {}
     for key in ("layers", "d_model", "head_dim"):
-        if (fact := facts.found.get(key)) is not None:
+        if (fact := facts.known.get(key)) is not None:
             shape[key] = fact.value
     for key, name in (("d_ff", "d_ff_per_device"), ("heads", "heads_per_device"), ("vocab", "vocab_per_device")):
-        if (fact := facts.found.get(name)) is not None:
+        if (fact := facts.known.get(name)) is not None:
             shape[key] = fact.value * tensor
-    kv = facts.found.get("kv_heads_per_device")
+    kv = facts.known.get("kv_heads_per_device")
     if kv is not None and (tensor == 1 or kv.value > 1):
         shape["kv_heads"] = kv.value * tensor
     if not {"layers", "d_model", "d_ff"} <= set(shape):

@@ -28,13 +28,13 @@ _PRECISION = {
 }  # fmt: skip
 
 
-def layers(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
+def layers(profile: StepProfile, products: Sequence[Matmul]) -> Fact | str:
     """Layers per device (of one pipeline stage), or why that is unavailable.
 
     Scanned layers: how often an op of the loop's body runs for each time that an op outside it runs, times the layers
     that one iteration names; updates of stacked arrays must agree where there are any.  Unrolled: as many as are named.
     """
-    named = [m for m in found if m.kind and m.op.op_name]
+    named = [m for m in products if m.kind and m.op.op_name]
     depth = {m.op.key: len(_LOOP.findall(m.op.op_name)) for m in named}
     inside = [m for m in named if depth[m.op.key] == 1]
     if any(value > 1 for value in depth.values()):
@@ -92,7 +92,7 @@ def _stacked(profile: StepProfile) -> tuple[int, Op] | None:
     return (count, example[count]) if time > 0.6 * sum(seen.values()) else None
 
 
-def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
+def remat(profile: StepProfile, products: Sequence[Matmul]) -> Fact | str:
     """`full`, `minimal` or `none`, or why that is unavailable.
 
     full: most of the forward matmuls run again in the backward pass (of the forward time where no matmul of readable
@@ -104,9 +104,9 @@ def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
     again = [op for op in profile.ops if pass_of(op.op_name) == RECOMPUTE]
     share = sum(op.time_share for op in again)
     flops: defaultdict[str, float] = defaultdict(float)
-    for m in found:
+    for m in products:
         flops[m.phase] += m.flops * m.op.occurrences
-    if share < _SOME and not any(m.phase == RECOMPUTE for m in found):
+    if share < _SOME and not any(m.phase == RECOMPUTE for m in products):
         if not flops[FORWARD] or not flops[BACKWARD]:
             return "no matmul can be attributed to both passes"
         what = f"{len(backward):,} ops belong to the backward pass by name, none of them to recompute."
@@ -123,18 +123,18 @@ def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
     return Fact(policy, policy, tuple(basis), "computed" if flops[RECOMPUTE] else "likely")
 
 
-def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
+def precision(products: Sequence[Matmul], on_cpu: bool) -> Fact | str:
     """Precision of the matmuls' operands, or why that is unavailable."""
     if on_cpu:
         return "on a CPU, XLA uses different precisions from the chip"
     flops: Counter[str] = Counter()
     example: dict[str, Matmul] = {}
-    for m in found:
+    for m in products:
         if (name := _PRECISION.get(m.dtype)) is not None:
             flops[name] += round(m.flops * m.op.occurrences)
             example.setdefault(name, m)
     if not flops:
-        return "no matmul states the type of its operands" if found else "no matmuls with readable shapes"
+        return "no matmul states the type of its operands" if products else "no matmuls with readable shapes"
     name, most = flops.most_common(1)[0]
     if most < 0.6 * sum(flops.values()):
         return "the matmuls use several precisions"
@@ -144,7 +144,7 @@ def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
     return Fact(name, name, (what,))
 
 
-def flops_per_step(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
+def flops_per_step(profile: StepProfile, products: Sequence[Matmul]) -> Fact | str:
     """FLOPs of one step on one device (core), as counted by XLA, or why they are unavailable."""
     if not any(op.flops for op in profile.ops):
         return profile.not_measured.get("flops", "the profile contains no FLOP counts")
@@ -154,21 +154,21 @@ def flops_per_step(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
         return "no step markers, so nothing can be given per step"
     total = sum(op.flops or 0.0 for op in profile.ops) / steps / cores
     basis = [f"Sum over all ops, over {steps:,} steps and {cores:,} cores."]
-    uncounted = sum(m.op.flops is None or m.op.flops <= 0 for m in found)
+    uncounted = sum(m.op.flops is None or m.op.flops <= 0 for m in products)
     if uncounted:
         basis.append(f"At least that: {uncounted:,} matmuls report none.")
     return Fact(total, f"{'at least ' if uncounted else ''}{total / 1e12:.3g} TFLOP", tuple(basis))
 
 
-def matmul_params(found: Sequence[Matmul], tokens: int | None) -> Fact | str:
+def matmul_params(products: Sequence[Matmul], tokens: int | None) -> Fact | str:
     """Weights of the matmuls that one device multiplies its tokens with, from the forward pass: N = FLOPs / (2·tokens).
 
     The attention scores are left out.  Occurrences are counted against those of ops that run once per step.
     """
-    forward = [m for m in found if m.kind and m.phase == FORWARD and m.op.occurrences]
+    forward = [m for m in products if m.kind and m.phase == FORWARD and m.op.occurrences]
     if tokens is None or not forward:
         return "no forward matmuls with readable shapes and tokens"
-    once = [m.op.occurrences for m in found if m.kind and not _LOOP.search(m.op.op_name)]
+    once = [m.op.occurrences for m in products if m.kind and not _LOOP.search(m.op.op_name)]
     if not once:
         return "the number of steps is unknown"
     steps = median(once)

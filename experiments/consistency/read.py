@@ -26,33 +26,33 @@ def facts_of(profile: StepProfile) -> Facts:
         return Facts()
     device = profile.device
     on_cpu = device.kind.upper().startswith("CPU")
-    found: dict[str, Fact] = {}
+    facts: dict[str, Fact] = {}
     unavailable: dict[str, str] = {}
 
     def put(name: str, fact: Fact | str) -> None:
         if isinstance(fact, Fact):
-            found[name] = fact
+            facts[name] = fact
         else:
             unavailable[name] = fact
 
     put("chip", _chip(profile, on_cpu))
-    found["kind"] = Fact(device.kind, device.kind, ("Device type as reported by the profile.",), "stated")
+    facts["kind"] = Fact(device.kind, device.kind, ("Device type as reported by the profile.",), "stated")
     put("framework", _framework(profile))
     put("recorded", _recorded(profile))
     groups = patterns(profile)
     put("devices", _devices(profile, groups))
     matmul_ops = matmuls(profile)
-    told, why = sizes(profile, matmul_ops)
-    found |= told
+    sizes_read, why = sizes(profile, matmul_ops)
+    facts |= sizes_read
     unavailable |= why
     put("layers", program.layers(profile, matmul_ops))
     put("remat", program.remat(profile, matmul_ops))
     put("precision", program.precision(matmul_ops, on_cpu))
     put("flops_per_step", program.flops_per_step(profile, matmul_ops))
-    tokens = found.get("tokens_per_device")
+    tokens = facts.get("tokens_per_device")
     put("matmul_params", program.matmul_params(matmul_ops, tokens.value if tokens else None))
-    put("mesh", mesh_fact(profile, groups, found, unavailable))
-    return Facts(found, unavailable, groups, any(map(_is_silent_collective, profile.ops)), on_cpu)
+    put("mesh", mesh_fact(profile, groups, facts, unavailable))
+    return Facts(facts, unavailable, groups, any(map(_is_silent_collective, profile.ops)), on_cpu)
 
 
 def _is_silent_collective(op: Op) -> bool:

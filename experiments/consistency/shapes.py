@@ -37,20 +37,20 @@ class Kernel:
         return f"{short(self.op.name)} attends {self.heads:,} heads of {self.head_dim:,} over {self.kv_len:,} tokens"
 
 
-def sizes(profile: StepProfile, found: Sequence[Matmul]) -> tuple[dict[str, Fact], dict[str, str]]:
+def sizes(profile: StepProfile, products: Sequence[Matmul]) -> tuple[dict[str, Fact], dict[str, str]]:
     """Facts by name, and why the others are unavailable."""
     facts: dict[str, Fact] = {}
     unavailable: dict[str, str] = {}
     kernel = attention_kernel(profile)
     if kernel is not None:
         facts |= _of_kernel(kernel)
-    pair = _tokens_and_width(profile, found, kernel)
+    pair = _tokens_and_width(profile, products, kernel)
     if isinstance(pair, str):
         why = pair
         unavailable |= dict.fromkeys(("d_model", "tokens_per_device", "d_ff_per_device", "vocab_per_device"), why)
         return facts, unavailable
     tokens, width = pair
-    known = [m for m in found if m.kind and m.other(pair) is not None]
+    known = [m for m in products if m.kind and m.other(pair) is not None]
     parts = ", ".join(sorted({m.kind for m in known}))
     basis = (f"All {parts} matmuls share {tokens:,} tokens and a width of {width:,}; {known[0].text}.",)
     facts["d_model"] = Fact(width, f"{width:,}", basis)
@@ -92,13 +92,13 @@ def _of_kernel(kernel: Kernel) -> dict[str, Fact]:
     return facts
 
 
-def _tokens_and_width(profile: StepProfile, found: Sequence[Matmul], kernel: Kernel | None) -> tuple[int, int] | str:
+def _tokens_and_width(profile: StepProfile, products: Sequence[Matmul], kernel: Kernel | None) -> tuple[int, int] | str:
     """(tokens, d_model) per device: the two dimensions that matmuls of different parts of the layer have in common.
 
     Which is which: an attention kernel tells the tokens; else activations are arrays whose one dimension is the width,
     and the others together the tokens.  A sentence why where that does not tell.
     """
-    named = [m for m in found if m.kind]
+    named = [m for m in products if m.kind]
     time: defaultdict[tuple[int, int], float] = defaultdict(float)
     parts: dict[tuple[int, int], set[str]] = defaultdict(set)
     total = sum(m.op.self_time_s for m in named)
@@ -109,7 +109,7 @@ def _tokens_and_width(profile: StepProfile, found: Sequence[Matmul], kernel: Ker
             parts[pair].add(m.kind)
     several = [pair for pair in time if len(parts[pair]) > 1 and time[pair] >= _COMMON * total]
     if not several:
-        if not found:
+        if not products:
             return "no matmuls with readable shapes"
         return "no framework path names matmuls of two parts of a layer that share two dimensions"
     votes = {pair: _votes(profile, pair) for pair in several}

@@ -136,8 +136,8 @@ def _mesh(axes_text: str, between: str, refs_text: str) -> Groups | None:
 @lru_cache(maxsize=4096)
 def parse_notation(kind: str, text: str) -> Groups | None:
     if kind == "source_target_pairs":
-        found = _explicit(text, pairs=True)
-        return found if found is not None and found.members.size and found.size == 2 else None
+        groups = _explicit(text, pairs=True)
+        return groups if groups is not None and groups.members.size and groups.size == 2 else None
     if text.startswith("{"):
         return _explicit(text, pairs=False)
     if match := _MESH.match(text):
@@ -156,6 +156,6 @@ def parse(text: str) -> Groups | None:
     if rest.startswith("{"):
         return parse_notation(match.group(1), _braces(rest, 0))
     for pattern in (_MESH, _IOTA):
-        if found := pattern.match(rest):
-            return parse_notation(match.group(1), found.group(0))
+        if notation := pattern.match(rest):
+            return parse_notation(match.group(1), notation.group(0))
     return None

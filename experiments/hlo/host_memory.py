@@ -29,11 +29,11 @@ def host_transfer_bytes(text: str, start_text: str = "") -> float | None:
     instruction = parse(text)
     if instruction is None or not _MOVES.match(instruction.opcode):
         return None
-    found = list(_arrays(text, instruction.attributes))
+    arrays = list(_arrays(text, instruction.attributes))
     if start_text and (start := parse(start_text)) is not None and not instruction.operands:
-        found += _arrays(start_text, start.attributes)
-    on_host = [shape.bytes for shape, space in found if space == HOST_SPACE]
-    on_device = [shape.bytes for shape, space in found if space not in (HOST_SPACE, _SEMAPHORE) and shape.dims]
+        arrays += _arrays(start_text, start.attributes)
+    on_host = [shape.bytes for shape, space in arrays if space == HOST_SPACE]
+    on_device = [shape.bytes for shape, space in arrays if space not in (HOST_SPACE, _SEMAPHORE) and shape.dims]
     if not on_host:
         return None
     if not on_device:

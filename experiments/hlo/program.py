@@ -54,8 +54,8 @@ class Program:
                 entry = header.group(2) if header.group(1) else entry
             elif line.startswith("}"):
                 current = None
-            elif current is not None and (found := hlo.parse(line.strip())):
-                current[found.name] = Line(found, line.strip(), line.lstrip().startswith("ROOT"))
+            elif current is not None and (instruction := hlo.parse(line.strip())):
+                current[instruction.name] = Line(instruction, line.strip(), line.lstrip().startswith("ROOT"))
         return cls(computations, entry)
 
     @cached_property
@@ -64,28 +64,28 @@ class Program:
 
         Loops whose number of trips cannot be read count once.
         """
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         # From the entry down the tree of calls, which has no circles; a computation called from several places adds up.
         pending = [(self.entry, 1)]
         while pending:
             name, times = pending.pop()
-            found[name] = found.get(name, 0) + times
+            counts[name] = counts.get(name, 0) + times
             for line in self.computations.get(name, {}).values():
                 trips = self.trips(name, line) or 1 if line.instruction.opcode == "while" else 1
                 for called in _called(line):
                     if called in self.computations:
                         pending.append((called, times * trips))
-        return found
+        return counts
 
     @cached_property
     def fused(self) -> dict[str, Line]:
         """The caller of every computation that is the inside of a fusion or of an asynchronous op."""
-        found: dict[str, Line] = {}
+        callers: dict[str, Line] = {}
         for lines in self.computations.values():
             for line in lines.values():
                 if line.instruction.opcode.startswith(("fusion", "async-")):
-                    found |= dict.fromkeys(_called(line), line)
-        return found
+                    callers |= dict.fromkeys(_called(line), line)
+        return callers
 
     def lines(self) -> Iterator[tuple[str, Line, int]]:
         """Every instruction that runs: its computation, itself, and how often."""
@@ -177,10 +177,10 @@ class Program:
 
 
 def _called(line: Line) -> list[str]:
-    found = []
+    names = []
     for several, one in _CALLED.findall(line.instruction.attributes):
-        found += [one] if one else [name.strip().lstrip("%") for name in several.split(",")]
-    return found
+        names += [one] if one else [name.strip().lstrip("%") for name in several.split(",")]
+    return names
 
 
 def _followed(lines: dict[str, Line], name: str) -> Line | None:

@@ -71,10 +71,10 @@ def _sizes(dims: str) -> tuple[int, ...]:
 
 
 def shapes(text: str) -> tuple[Shape, ...]:
-    found = []
+    read = []
     for dtype, dims in _SHAPE.findall(text):
-        found.append(Shape(dtype, _sizes(dims)))
-    return tuple(found)
+        read.append(Shape(dtype, _sizes(dims)))
+    return tuple(read)
 
 
 def _closing(text: str, start: int) -> int:

@@ -53,7 +53,7 @@ class Found:
 class Contents:
     """Everything found, and the names of members that are neither profile nor export."""
 
-    found: tuple[Found, ...]
+    files: tuple[Found, ...]
     ignored: tuple[str, ...] = ()
 
 
@@ -64,7 +64,7 @@ def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
     several sessions, and where nothing readable is found.
     """
     unpacker = _Unpacker(folder, limits)
-    found: list[Found] = []
+    files: list[Found] = []
     for upload in uploads:
         size = upload.path.stat().st_size
         if size > limits.upload_bytes:
@@ -74,16 +74,16 @@ def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
                 upload.name,
                 kind="too_large",
             )
-        found += unpacker.read(upload)
-    if not found:
+        files += unpacker.read(upload)
+    if not files:
         raise IngestError(
             f"No profile was found in {_some(upload.name for upload in uploads)}.", WHAT_IS_ACCEPTED, kind="archive"
         )
     # The exports beside a profile say the same with less detail, and profilers of two kinds record two sessions.
-    best = min((item.kind for item in found), key=KINDS.index)
-    unpacker.ignored += [item.name for item in found if item.kind != best]
-    found = [item for item in found if item.kind == best]
-    return Contents(tuple(found), tuple(unpacker.ignored))
+    best = min((item.kind for item in files), key=KINDS.index)
+    unpacker.ignored += [item.name for item in files if item.kind != best]
+    files = [item for item in files if item.kind == best]
+    return Contents(tuple(files), tuple(unpacker.ignored))
 
 
 class _Unpacker:
@@ -168,7 +168,7 @@ class _Unpacker:
         self, members: Iterable[tuple[str, Callable[[], IO[bytes]]]], archive_name: str, packed_bytes: int
     ) -> list[Found]:
         """The profiles and exports among the members of one archive, written to the folder."""
-        found: list[Found] = []
+        files: list[Found] = []
         for member, open_member in members:
             shown = f"{archive_name}: {member}"
             base = PurePosixPath(member).name
@@ -193,9 +193,9 @@ class _Unpacker:
                 path = self._write(chunks, packed_bytes, archive_name)
             if kind == "json" and holds_trace(path):
                 kind = "kineto"
-            found.append(Found(path, shown, kind, _session(member)))
-        self._check_sessions(found, archive_name)
-        return found
+            files.append(Found(path, shown, kind, _session(member)))
+        self._check_sessions(files, archive_name)
+        return files
 
     def _write(self, chunks: Iterable[bytes], packed_bytes: int, name: str) -> Path:
         self.count += 1
@@ -232,8 +232,8 @@ class _Unpacker:
             if path.is_absolute() or ".." in path.parts or (len(member) > 1 and member[1] == ":") or "\0" in member:
                 raise _refused(archive_name, f"the path {_short(member)!r} leaves the archive")
 
-    def _check_sessions(self, found: Sequence[Found], archive_name: str) -> None:
-        sessions = sorted({item.session for item in found if item.kind == "xplane"})
+    def _check_sessions(self, files: Sequence[Found], archive_name: str) -> None:
+        sessions = sorted({item.session for item in files if item.kind == "xplane"})
         if len(sessions) > 1:
             raise IngestError(
                 f"{archive_name} holds {len(sessions)} profiling sessions: "

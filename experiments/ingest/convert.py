@@ -84,10 +84,10 @@ def _memory(paths: list[Path]) -> tuple[dict[str, Any], dict[str, Any]]:
     def table(name: str, **options: str) -> dict[str, Any]:
         try:
             data, ok = xprof.xspace_to_tools_data([str(paths[0])], name, {"use_saved_result": True, **options})
-            found = json.loads(data) if ok and data else {}
+            parsed = json.loads(data) if ok and data else {}
         except (ValueError, RuntimeError):
             return {}  # XProf's words for a profile without one
-        return found if isinstance(found, dict) else {}
+        return parsed if isinstance(parsed, dict) else {}
 
     table("tool_names")
     programs = sorted(path.name.removesuffix(_PROTO) for path in paths[0].parent.glob(f"*{_PROTO}"))

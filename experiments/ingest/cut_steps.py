@@ -33,15 +33,15 @@ def cut_off(times_s: Sequence[float], work_s: Sequence[float], ops: Sequence[int
     count = len(times_s)
     if count < 2:
         return []
-    found: list[int] = []
+    places: list[int] = []
     for place in (0, count - 1):
         inner = range(1, count - 1) if count > 3 else range(count)
         others = [i for i in inner if i != place]
         counted = ops is not None
         short = all(_far_below([values[i] for i in others], values[place], counted) for values in (times_s, work_s))
         if short and (ops is None or ops[place] < _FEWER * min(ops[i] for i in others)):
-            found.append(place)
-    return found if len(found) < count else []
+            places.append(place)
+    return places if len(places) < count else []
 
 
 def _far_below(others: Sequence[float], value: float, counted: bool) -> bool:

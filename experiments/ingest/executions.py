@@ -41,11 +41,11 @@ def executed_steps(plane: XPlane, lines: Sequence[XLine], zero_ns: int) -> Steps
     lines: the plane's lines of ops.
     """
     line = next((line for line in plane.lines if line.name == MODULES_LINE and line.events), None)
-    found = _module_runs(plane, line, zero_ns) if line is not None else _kernel_runs(plane, lines, zero_ns)
-    if not found:
+    programs = _module_runs(plane, line, zero_ns) if line is not None else _kernel_runs(plane, lines, zero_ns)
+    if not programs:
         return NO_STEPS
-    most = max(found, key=lambda runs: runs.time_ps)
-    if most.time_ps < _LEAST_SHARE * sum(runs.time_ps for runs in found) or len(most.starts) < _LEAST_RUNS:
+    most = max(programs, key=lambda runs: runs.time_ps)
+    if most.time_ps < _LEAST_SHARE * sum(runs.time_ps for runs in programs) or len(most.starts) < _LEAST_RUNS:
         return NO_STEPS
     ends = np.append(most.starts[1:], most.ends[-1])
     return Steps(tuple(range(len(most.starts))), most.starts, ends, program=most.program)
@@ -54,12 +54,12 @@ def executed_steps(plane: XPlane, lines: Sequence[XLine], zero_ns: int) -> Steps
 def _module_runs(plane: XPlane, line: XLine, zero_ns: int) -> list[Runs]:
     table = line_events(line, zero_ns)
     table = table[np.argsort(table[:, 1], kind="stable")]
-    found: list[Runs] = []
+    programs: list[Runs] = []
     for key in np.unique(table[:, 0]).tolist():
         own = table[table[:, 0] == key]
         name = plane.event_metadata[key].name if key in plane.event_metadata else ""
-        found.append(Runs(_PROGRAM_ID.sub("", name), own[:, 1], own[:, 1] + own[:, 2], int(own[:, 2].sum())))
-    return found
+        programs.append(Runs(_PROGRAM_ID.sub("", name), own[:, 1], own[:, 1] + own[:, 2], int(own[:, 2].sum())))
+    return programs
 
 
 def _kernel_runs(plane: XPlane, lines: Sequence[XLine], zero_ns: int) -> list[Runs]:

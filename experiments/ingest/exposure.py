@@ -97,7 +97,7 @@ def op_times(
     for key, flight in zip(copies.owner.tolist(), window.within(copies.starts, copies.ends).tolist(), strict=True):
         flown[key] = (flown.get(key, (0.0, None))[0] + flight, None)
     wanted = (times >= LEAST_SHARE * times.sum()) | np.isin(keys, np.array([*flown], np.int64))
-    found: dict[OpKey, OpTime] = {}
+    by_op: dict[OpKey, OpTime] = {}
     for key, time, count in zip(keys[wanted].tolist(), times[wanted].tolist(), counts[wanted].tolist(), strict=True):
         if key not in names:
             continue
@@ -108,9 +108,9 @@ def op_times(
             None if in_flight is None else in_flight * 1e-12,
             None if exposed is None else exposed * 1e-12,
         )
-        same = found.get(names[key])  # an op may be known under several ids
-        found[names[key]] = mine if same is None else same.plus(mine)
-    return found
+        before = by_op.get(names[key])  # an op may be known under several ids
+        by_op[names[key]] = mine if before is None else before.plus(mine)
+    return by_op
 
 
 @dataclass
@@ -150,24 +150,24 @@ def over_cores(cores: Iterable[tuple[str, Mapping[OpKey, OpTime]]], ops: Sequenc
     by_name: dict[str, list[_Sum]] = {}
     for (_, name), total in sums.items():
         by_name.setdefault(name, []).append(total)
-    told: list[Op] = []
+    completed: list[Op] = []
     for op, program in zip(ops, ids, strict=True):
-        found = sums.get((program, op.name))
-        if found is None and len(same := by_name.get(op.name, [])) == 1 and ("", op.name) in sums:
-            found = same[0]  # recordings of a CPU do not say the program
-        if found is None or not found.count:
-            told.append(op)
+        summed = sums.get((program, op.name))
+        if summed is None and len(alike := by_name.get(op.name, [])) == 1 and ("", op.name) in sums:
+            summed = alike[0]  # recordings of a CPU do not say the program
+        if summed is None or not summed.count:
+            completed.append(op)
             continue
-        scale = op.occurrences / found.count if op.occurrences else 1.0
-        told.append(
+        scale = op.occurrences / summed.count if op.occurrences else 1.0
+        completed.append(
             replace(
                 op,
-                in_flight_s=None if found.in_flight_s is None else found.in_flight_s * scale,
-                exposed_s=None if found.exposed_s is None else found.exposed_s * scale,
-                core_max_s=found.most * scale,
-                core_min_s=found.least * scale,
-                core_count=found.cores,
-                slowest_core=found.slowest,
+                in_flight_s=None if summed.in_flight_s is None else summed.in_flight_s * scale,
+                exposed_s=None if summed.exposed_s is None else summed.exposed_s * scale,
+                core_max_s=summed.most * scale,
+                core_min_s=summed.least * scale,
+                core_count=summed.cores,
+                slowest_core=summed.slowest,
             )
         )
-    return told
+    return completed

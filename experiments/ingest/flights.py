@@ -24,11 +24,11 @@ class Flights:
     ends: Ps
 
     @classmethod
-    def of(cls, found: Sequence[tuple[int, Ps, Ps]]) -> Flights:
-        if not found:
+    def of(cls, spans: Sequence[tuple[int, Ps, Ps]]) -> Flights:
+        if not spans:
             return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
-        owner = np.concatenate([np.full(len(starts), key, np.int64) for key, starts, _ in found])
-        return cls(owner, np.concatenate([s for _, s, _ in found]), np.concatenate([e for _, _, e in found]))
+        owner = np.concatenate([np.full(len(starts), key, np.int64) for key, starts, _ in spans])
+        return cls(owner, np.concatenate([s for _, s, _ in spans]), np.concatenate([e for _, _, e in spans]))
 
     def plus(self, other: Flights) -> Flights:
         return Flights(
@@ -85,7 +85,7 @@ def read_flights(
         return places.get(key, nowhere)
 
     owner = {key: key for key in wanted}
-    found: list[tuple[int, Ps, Ps]] = []
+    in_pairs: list[tuple[int, Ps, Ps]] = []
     for (program, name), done in by_name.items():
         start = _start_of(name, texts.get(done, ""), programs_ops[program])
         if start is None:
@@ -94,7 +94,7 @@ def read_flights(
         begun, ended = np.sort(starts[of(start)]), np.sort(ends[of(done)])
         # Each end belongs to the last start before it; what began before the window has none.
         index = np.searchsorted(begun, ended, side="left") - 1
-        found.append((done, begun[index[index >= 0]], ended[index >= 0]))
+        in_pairs.append((done, begun[index[index >= 0]], ended[index >= 0]))
     running = [(owner[key], starts[of(key)], ends[of(key)]) for key in wanted]
     if in_flight is not None:
         for key in np.unique(in_flight[0]).tolist():
@@ -103,9 +103,9 @@ def read_flights(
                 mask = in_flight[0] == key
                 program = programs.get(key, "")
                 # The line calls every copy `async-copy`; its text names the op.
-                same = by_name.get((program, name)) or by_name.get((program, _name_in(texts.get(key, ""))), key)
-                found.append((owner.get(same, same), in_flight[1][mask], in_flight[2][mask]))
-    return Flights.of(running), Flights.of([*running, *found])
+                op_key = by_name.get((program, name)) or by_name.get((program, _name_in(texts.get(key, ""))), key)
+                in_pairs.append((owner.get(op_key, op_key), in_flight[1][mask], in_flight[2][mask]))
+    return Flights.of(running), Flights.of([*running, *in_pairs])
 
 
 def pairs(

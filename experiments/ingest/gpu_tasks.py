@@ -38,10 +38,10 @@ def read(
 
     builder: takes the events for the timeline.
     """
-    kind = contents.found[0].kind
+    kind = contents.files[0].kind
     reader, no_steps = READERS[kind]
     left_out = set(exclude)
-    wanted = [item for item in contents.found if not _excluded(item, left_out)]
+    wanted = [item for item in contents.files if not _excluded(item, left_out)]
     if not wanted:
         raise IngestError("Every file of this session is excluded.", "Keep at least one.", kind="empty")
     recordings: list[Recording] = []
@@ -61,11 +61,11 @@ def read(
 
 def inspect(contents: Contents) -> dict[str, Any]:
     """Quick facts of one upload: as `experiments.ingest.tasks.inspect`."""
-    kind = contents.found[0].kind
+    kind = contents.files[0].kind
     reader, _ = READERS[kind]
     hosts: list[dict[str, Any]] = []
-    sizes = [item.path.stat().st_size for item in contents.found]
-    for item, size in zip(contents.found, sizes, strict=True):
+    sizes = [item.path.stat().st_size for item in contents.files]
+    for item, size in zip(contents.files, sizes, strict=True):
         if sum(sizes) > INSPECT_BYTES:
             hosts.append({"host": item.name, "name": item.name, "size_bytes": size})
             continue
@@ -91,7 +91,7 @@ def _excluded(item: Found, left_out: set[str]) -> bool:
 
 def _with_ranks(files: Sequence[SourceFile], recordings: Sequence[Recording]) -> list[SourceFile]:
     """Each upload with the ranks that came out of it."""
-    found: list[SourceFile] = []
+    named: list[SourceFile] = []
     for file in files:
         ranks = [
             f"rank {recording.rank}"
@@ -99,5 +99,5 @@ def _with_ranks(files: Sequence[SourceFile], recordings: Sequence[Recording]) ->
             if recording.rank is not None
             and (recording.file == file.name or recording.file.startswith(f"{file.name}: "))
         ]
-        found.append(SourceFile(file.name, ", ".join(ranks[:8]), file.size_bytes, file.sha256))
-    return found
+        named.append(SourceFile(file.name, ", ".join(ranks[:8]), file.size_bytes, file.sha256))
+    return named

@@ -76,9 +76,9 @@ def load(path: Path, name: str) -> Any:
 
 def pieces(document: Any, file: str) -> list[Piece]:
     """What a document holds; IngestError where that is nothing we know."""
-    found = list(_pieces(document, file, "", 0))
-    if found:
-        return found
+    parts = list(_pieces(document, file, "", 0))
+    if parts:
+        return parts
     if isinstance(document, dict) and {"hardware", "mesh"} & set(document):
         raise IngestError(
             f"{file} looks like an experiment's configuration, not a profile.", "Give it as the configuration.", file
@@ -155,33 +155,33 @@ def _object(value: dict[str, Any], file: str, hint: str, depth: int) -> Iterator
         yield _op_profile(value, file)
         return
     flat = normalized(value)
-    found = Piece(hint or "kpis", file)
+    kpis = Piece(hint or "kpis", file)
     for key in ("performance_summary", "kpis", "kpi_metrics", "program"):
         inner = flat.get(key)
         if isinstance(inner, dict):
             values = normalized(inner)
             if key == "program":
                 values = {"flops_utilization_percent": values.get("compute_efficiency_percent")}
-            found.kpis.update({name: item for name, item in values.items() if not isinstance(item, dict | list)})
+            kpis.kpis.update({name: item for name, item in values.items() if not isinstance(item, dict | list)})
         elif inner is not None and key in ("kpis", "kpi_metrics") and not isinstance(inner, str):
             raise IngestError(f"{file}: {key} is not an object.", ACCEPTED, file)
     for key in ("run_environment", "accelerator_info", "device_info", "device"):
         if isinstance(flat.get(key), dict):
-            found.device.update(normalized(flat[key]))
-    found.kpis.update({key: item for key, item in flat.items() if isinstance(item, str | int | float)})
+            kpis.device.update(normalized(flat[key]))
+    kpis.kpis.update({key: item for key, item in flat.items() if isinstance(item, str | int | float)})
     for key in _OP_LISTS:
         if key not in flat:
             continue
         rows = flat[key]
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise IngestError(f"{file}: {key} is not a list of ops.", ACCEPTED, file)
-        found.ops += [normalized(row) for row in rows]
+        kpis.ops += [normalized(row) for row in rows]
         total = flat.get("total_records", flat.get("total_operations_analyzed"))
         if isinstance(total, int) and not isinstance(total, bool) and total >= len(rows):
-            found.dropped = total - len(rows)
+            kpis.dropped = total - len(rows)
         break
-    if found.ops or found.device or _has_kpi(found.kpis):
-        yield found
+    if kpis.ops or kpis.device or _has_kpi(kpis.kpis):
+        yield kpis
     for key, item in value.items():
         tool = _TOOLS.get(key_of(key))
         if tool and tool != "kpis" and isinstance(item, dict | list | str):
@@ -289,13 +289,13 @@ def _op_profile(tree: dict[str, Any], file: str) -> Piece:
 
 def _peaks_of(metrics: dict[str, Any], time_ps: float | None) -> dict[str, Any]:
     """Peaks of a core in XProf's units, which its utilisations of the whole and its counts imply."""
-    found: dict[str, Any] = {}
+    peaks: dict[str, Any] = {}
     flops, share = number(metrics.get("rawFlops")), number(metrics.get("flops"))
     if time_ps and flops and share:
-        found["peak_flop_rate"] = flops / (time_ps * 1e-12) / share / 1e9
+        peaks["peak_flop_rate"] = flops / (time_ps * 1e-12) / share / 1e9
     counts, shares = metrics.get("rawBytesAccessedArray"), metrics.get("bandwidthUtils")
     if time_ps and isinstance(counts, list) and isinstance(shares, list) and counts and shares:
         moved, used = number(counts[0]), number(shares[0])
         if moved and used:
-            found["peak_hbm_bw"] = moved / (time_ps * 1e-12) / used / GIB
-    return found
+            peaks["peak_hbm_bw"] = moved / (time_ps * 1e-12) / used / GIB
+    return peaks

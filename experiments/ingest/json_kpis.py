@@ -100,7 +100,7 @@ def _is_printed(parts: Sequence[Piece], key: str) -> bool:
 
 
 def _stated(parts: Sequence[Piece]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    by_kpi: dict[str, float] = {}
     for kpi, keys in _KPI_KEYS.items():
         said = lookup(parts, keys)
         if said is None:
@@ -112,8 +112,8 @@ def _stated(parts: Sequence[Piece]) -> dict[str, float]:
         share = value[0] / 100 if value[1] == "%" or "percent" in key or value[0] > 1.5 else value[0]
         if share > _MOST and kpi not in _UTILIZATIONS:
             raise wrong(part.file, key, raw, "a share of at most 100 %")
-        found[kpi] = share if share > _MOST else min(share, 1.0)
-    return found
+        by_kpi[kpi] = share if share > _MOST else min(share, 1.0)
+    return by_kpi
 
 
 def _known(parts: Sequence[Piece], steps: Sequence[Step], ops: Sequence[Op], device: Device) -> dict[str, float]:
@@ -176,8 +176,8 @@ def lookup(parts: Sequence[Piece], keys: Sequence[str]) -> tuple[Piece, str, Any
 
 
 def _value(parts: Sequence[Piece], *keys: str) -> float | None:
-    found = lookup(parts, keys)
-    value = number(found[2]) if found else None
+    entry = lookup(parts, keys)
+    value = number(entry[2]) if entry else None
     return value if value is not None and value >= 0 else None
 
 

@@ -63,7 +63,7 @@ def merge_ops(
 
 def with_efficiencies(ops: Sequence[Op], peak_flops: float | None, peak_hbm: float | None) -> list[Op]:
     """The ops with their shares of the device's peaks, where no table states them."""
-    found: list[Op] = []
+    completed: list[Op] = []
     for op in ops:
         compute = op.flops_per_s / peak_flops if op.flops_per_s and peak_flops else None
         memory = op.hbm_bytes_per_s / peak_hbm if op.hbm_bytes_per_s and peak_hbm else None
@@ -72,19 +72,19 @@ def with_efficiencies(ops: Sequence[Op], peak_flops: float | None, peak_hbm: flo
             op = replace(
                 op, roofline_efficiency=max(known), compute_efficiency=compute, memory_bandwidth_utilization=memory
             )
-        found.append(op)
-    return found
+        completed.append(op)
+    return completed
 
 
 def _complete(op: Op, other: Op) -> Op:
     """The op with what only the other table says of it."""
     empty = (None, "", "unknown", _OPEN)
-    gaps = {
+    missing = {
         item.name: getattr(other, item.name)
         for item in fields(Op)
         if getattr(op, item.name) in (*empty, 0) and getattr(other, item.name) not in empty
     }
-    return replace(op, **gaps)
+    return replace(op, **missing)
 
 
 def _settle(
@@ -137,13 +137,13 @@ def _table(part: Piece) -> tuple[list[Op], int]:
 
 def _times(part: Piece, row: dict[str, Any], where: str) -> tuple[float | None, float | None]:
     """(self time, total time) over all occurrences."""
-    found = {field: time_s(row, names, part.file, where, part.bare_unit) for field, names in TIMES.items()}
+    times = {field: time_s(row, names, part.file, where, part.bare_unit) for field, names in TIMES.items()}
     count = _number(row, "occurrences", part.file, where) or 0.0
-    own, total = found["self_time_s"], found["total_time_s"]
-    if own is None and found["avg_self_time_s"] is not None and count:
-        own = found["avg_self_time_s"] * count
-    if total is None and found["avg_time_s"] is not None and count:
-        total = found["avg_time_s"] * count
+    own, total = times["self_time_s"], times["total_time_s"]
+    if own is None and times["avg_self_time_s"] is not None and count:
+        own = times["avg_self_time_s"] * count
+    if total is None and times["avg_time_s"] is not None and count:
+        total = times["avg_time_s"] * count
     return (own if own is not None else total), (total if total is not None else own)
 
 
@@ -199,9 +199,9 @@ def _number(row: dict[str, Any], field: str, file: str, where: str) -> float | N
     keys, factor = NUMBERS[field]
     for key in keys:
         if key in row:
-            found = at_least_zero(row[key], file, f"{where}{key}")
-            if found is not None:
-                return found[0] * factor
+            value_and_unit = at_least_zero(row[key], file, f"{where}{key}")
+            if value_and_unit is not None:
+                return value_and_unit[0] * factor
     return None
 
 

@@ -94,10 +94,10 @@ def normalized(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 def is_op(row: Mapping[str, Any]) -> bool:
     """Whether a normalised row names an op and says anything about its time or its place on the roofline."""
-    told = {key for keys in SHARES.values() for key in keys} | {key for keys in TIMES.values() for key in keys}
-    told |= {*TEXTS["category"], *TEXTS["bound_by"], "occurrences"}
+    op_columns = {key for keys in SHARES.values() for key in keys} | {key for keys in TIMES.values() for key in keys}
+    op_columns |= {*TEXTS["category"], *TEXTS["bound_by"], "occurrences"}
     return any(key in row for key in TEXTS["name"]) and any(
-        key in told or ((match := _UNIT_KEY.match(key)) and match.group(1) in told) for key in row
+        key in op_columns or ((match := _UNIT_KEY.match(key)) and match.group(1) in op_columns) for key in row
     )
 
 
@@ -119,21 +119,21 @@ def quantity(value: Any, file: str, where: str) -> tuple[float, str] | None:
     if isinstance(value, str):
         match = _NUMBER_WITH_UNIT.match(value[:100])
         if match:
-            found = number(match.group(1).replace(",", ""))
-            if found is not None:
-                return found, (match.group(2) or "").replace("µ", "u").replace("μ", "u")
+            value_read = number(match.group(1).replace(",", ""))
+            if value_read is not None:
+                return value_read, (match.group(2) or "").replace("µ", "u").replace("μ", "u")
     else:
-        found = number(value)
-        if found is not None:
-            return found, ""
+        value_read = number(value)
+        if value_read is not None:
+            return value_read, ""
     raise wrong(file, where, value, "a number")
 
 
 def at_least_zero(value: Any, file: str, where: str) -> tuple[float, str] | None:
-    found = quantity(value, file, where)
-    if found is not None and found[0] < 0:
+    value_and_unit = quantity(value, file, where)
+    if value_and_unit is not None and value_and_unit[0] < 0:
         raise wrong(file, where, value, "a number of at least 0")
-    return found
+    return value_and_unit
 
 
 def time_s(row: Mapping[str, Any], names: Iterable[str], file: str, where: str, bare_unit: str = "") -> float | None:
@@ -142,18 +142,18 @@ def time_s(row: Mapping[str, Any], names: Iterable[str], file: str, where: str, 
     for key, value in row.items():
         match = _UNIT_KEY.match(key)
         if match and match.group(1) in wanted:
-            found = at_least_zero(value, file, f"{where}{key}")
-            if found is not None:
-                return found[0] * SECONDS[match.group(2)]
+            value_and_unit = at_least_zero(value, file, f"{where}{key}")
+            if value_and_unit is not None:
+                return value_and_unit[0] * SECONDS[match.group(2)]
     for key in names:
         if key in row:
-            found = at_least_zero(row[key], file, f"{where}{key}")
-            if found is None:
+            value_and_unit = at_least_zero(row[key], file, f"{where}{key}")
+            if value_and_unit is None:
                 continue
-            unit = found[1] or bare_unit
+            unit = value_and_unit[1] or bare_unit
             if unit not in SECONDS:
                 raise wrong(file, f"{where}{key}", row[key], "a time with its unit, as in total_time_us,")
-            return found[0] * SECONDS[unit]
+            return value_and_unit[0] * SECONDS[unit]
     return None
 
 
@@ -168,17 +168,17 @@ def shares(rows: list[dict[str, Any]], field: str, file: str, scale: str = "") -
     keys = SHARES[field]
     raw: list[tuple[float, bool | None] | None] = []
     for index, row in enumerate(rows):
-        found: tuple[float, bool | None] | None = None
+        share_and_unit: tuple[float, bool | None] | None = None
         for key in keys:
-            if key in row and found is None:
+            if key in row and share_and_unit is None:
                 value = at_least_zero(row[key], file, f"op {index + 1}, {key}")
                 if value is not None:
                     # A row of XProf's roofline holds both, and both as fractions.
                     fraction = key.endswith("in_percentage") or "total_time_in_percentage" in row
                     stated = value[1] == "%" or ("percent" in key and not (fraction and field == "time_share"))
                     known = True if stated else None
-                    found = (value[0], known)
-        raw.append(found)
+                    share_and_unit = (value[0], known)
+        raw.append(share_and_unit)
     bare = [entry[0] for entry in raw if entry is not None and entry[1] is None]
     in_percent = any(value > 1.5 for value in bare) or (field == "time_share" and sum(bare) > 1.1)
     in_percent = in_percent and scale != "fraction"

@@ -36,11 +36,11 @@ def framework_ops(table: Mapping[str, Any], file: str) -> Piece:
     for row in gviz_rows(table):
         if str(row.get("host_or_device", "")).lower() != "device":
             continue
-        found = normalized(row)
-        found["time_fraction"] = found.pop("device_total_self_time_percent", None)
-        found["category"] = framework_category(text(found.pop("type", None), 200))
-        found["op_name"] = found.get("operation")
-        ops.append(found)
+        renamed = normalized(row)
+        renamed["time_fraction"] = renamed.pop("device_total_self_time_percent", None)
+        renamed["category"] = framework_category(text(renamed.pop("type", None), 200))
+        renamed["op_name"] = renamed.get("operation")
+        ops.append(renamed)
     return Piece("framework_op_stats", file, ops=ops, complete=True, dropped=0, bare_unit="us")
 
 

@@ -72,23 +72,23 @@ class Kernels:
                     self.graph_ps += event.duration_ps
                 kernel = plane.event_metadata[event.metadata_id].name
                 key = (program, _said(plane, said, "hlo_module"), op, "" if op else kernel)
-                found = self.sums.setdefault(key, _Sum())
-                found.count += 1
-                found.time_ps += event.duration_ps
-                found.path = found.path or _said(plane, said, "name")
+                total = self.sums.setdefault(key, _Sum())
+                total.count += 1
+                total.time_ps += event.duration_ps
+                total.path = total.path or _said(plane, said, "name")
                 size = _SIZE.search(_said(plane, said, "memcpy_details"))
-                found.bytes += int(size.group(1)) if size else 0
+                total.bytes += int(size.group(1)) if size else 0
 
     @property
     def time_s(self) -> float:
-        return sum(found.time_ps for found in self.sums.values()) * 1e-12
+        return sum(total.time_ps for total in self.sums.values()) * 1e-12
 
     def ops(self, total_s: float) -> list[tuple[Op, str]]:
         """(op, program id) of each; total_s: profiled time over all cores.  Kernels keep their whole names."""
         return [
-            (_op(program, op, kernel, found, total_s), program_id)
-            for (program_id, program, op, kernel), found in self.sums.items()
-            if found.time_ps > 0
+            (_op(program, op, kernel, total, total_s), program_id)
+            for (program_id, program, op, kernel), total in self.sums.items()
+            if total.time_ps > 0
         ]
 
     def note(self, share: float) -> Note:
@@ -111,19 +111,19 @@ def _said(plane: XPlane, said: dict[str, XStat], name: str) -> str:
     return str(stat_value(plane, said[name]) or "") if name in said else ""
 
 
-def _op(program: str, op: str, kernel: str, found: _Sum, total_s: float) -> Op:
-    seconds = found.time_ps * 1e-12
-    kind = kernel_category(kernel, found.path) if kernel else hlo_category(op)
+def _op(program: str, op: str, kernel: str, total: _Sum, total_s: float) -> Op:
+    seconds = total.time_ps * 1e-12
+    kind = kernel_category(kernel, total.path) if kernel else hlo_category(op)
     return Op(
         name=text(op or kernel, 500),
         category=kind,
-        occurrences=found.count,
+        occurrences=total.count,
         self_time_s=seconds,
         total_time_s=seconds,
         time_share=seconds / total_s if total_s > 0 else 0.0,
         program=text(program, 200),
-        op_name=text(found.path, 1000),
-        host_bytes=float(found.bytes) if found.bytes and kind in HOST_COPIES else None,
+        op_name=text(total.path, 1000),
+        host_bytes=float(total.bytes) if total.bytes and kind in HOST_COPIES else None,
     )
 
 
@@ -162,14 +162,14 @@ def hlo_category(op: str) -> str:
 
 def with_collectives_named(ops: Sequence[Op]) -> list[Op]:
     """TensorFlow's ops, named `op/kernel` by XProf, with the category of the collective that their kernel is."""
-    found: list[Op] = []
+    named: list[Op] = []
     for op in ops:
         if op.hlo:
-            found.append(op)
+            named.append(op)
             continue
         kind = collective_kind(op.name.rpartition("/")[2]) or framework_category(op.category)
-        found.append(replace(op, category=kind))
-    return found
+        named.append(replace(op, category=kind))
+    return named
 
 
 def shortened(ops: Iterable[Op]) -> list[Op]:

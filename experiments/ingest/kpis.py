@@ -67,10 +67,10 @@ class Kpis:
 
         widened: the profiled time over that of the steps, of which the utilisation then is.
         """
-        found = utilization(stated, ops, resource)
-        if found.value is not None and stated is not None:
-            formula = f"{FORMULAS[key]}, {found.reason}" if found.reason else FORMULAS[key]
-            self.put(key, found.value * widened, formula)
+        used = utilization(stated, ops, resource)
+        if used.value is not None and stated is not None:
+            formula = f"{FORMULAS[key]}, {used.reason}" if used.reason else FORMULAS[key]
+            self.put(key, used.value * widened, formula)
             self.reason(key, f"XProf reports {formatting.share(stated, 2)} of peak, which exceeds the chip's limit.")
 
     def reason(self, key: str, why: str) -> None:

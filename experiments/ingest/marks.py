@@ -57,7 +57,7 @@ def annotated_steps(space: XSpace, zero_ns: int, last_end: int | None = None) ->
     A step lasts from its marker to the next one, since a device works on after the marker's end; the last one to its
     marker's end, or to last_end (ps) where that is later.
     """
-    found: dict[int, tuple[int, int]] = {}
+    bounds: dict[int, tuple[int, int]] = {}
     for plane in space.planes:
         if not plane.name.startswith("/host:CPU"):
             continue
@@ -75,12 +75,12 @@ def annotated_steps(space: XSpace, zero_ns: int, last_end: int | None = None) ->
                     number = stat.int64_value or stat.uint64_value
                     start = event.offset_ps + shift_ns * 1000
                     if 0 <= event.duration_ps < MAX_PS and abs(start) < MAX_PS:
-                        found.setdefault(int(number), (start, start + event.duration_ps))
-    if not found:
+                        bounds.setdefault(int(number), (start, start + event.duration_ps))
+    if not bounds:
         return NO_STEPS
-    order = sorted(found, key=lambda number: found[number])
-    starts = np.array([found[number][0] for number in order], np.int64)
-    final = max(found[order[-1]][1], last_end or 0)
+    order = sorted(bounds, key=lambda number: bounds[number])
+    starts = np.array([bounds[number][0] for number in order], np.int64)
+    final = max(bounds[order[-1]][1], last_end or 0)
     ends = np.append(starts[1:], final)
     keep = ends > starts
     return Steps(tuple(n for n, ok in zip(order, keep.tolist(), strict=True) if ok), starts[keep], ends[keep])

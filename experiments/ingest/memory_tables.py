@@ -75,8 +75,10 @@ def _buffer(row: Mapping[str, Any]) -> Buffer:
 def allocator_curve(allocators: Mapping[str, Any]) -> AllocatorCurve | None:
     """The device allocator that came closest to its capacity, of `memoryProfilePerAllocator`; None where no device has
     an event."""
-    found = [curve for name, data in allocators.items() if (curve := _curve(text(name, 60), data)) is not None]
-    return max(found, key=lambda curve: (curve.peak_bytes / (curve.capacity_bytes or 1e18), curve.events), default=None)
+    curves = [curve for name, data in allocators.items() if (curve := _curve(text(name, 60), data)) is not None]
+    return max(
+        curves, key=lambda curve: (curve.peak_bytes / (curve.capacity_bytes or 1e18), curve.events), default=None
+    )
 
 
 def _curve(name: str, data: Any) -> AllocatorCurve | None:
@@ -129,5 +131,5 @@ def thin(values: Sequence[float], peak: int) -> list[int]:
 def _numbers(values: Any) -> list[float]:
     if not isinstance(values, list):
         return []
-    found = [number(value) for value in values]
-    return [value if value is not None else 0.0 for value in found]
+    read = [number(value) for value in values]
+    return [value if value is not None else 0.0 for value in read]

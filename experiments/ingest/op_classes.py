@@ -78,12 +78,12 @@ def _category(plane: XPlane, meta: XEventMetadata, stat_id: int | None) -> str:
 def programs_of(plane: XPlane) -> dict[int, str]:
     """The program of each op, by event metadata id."""
     wanted = stat_ids(plane, "program_id").get("program_id")
-    found: dict[int, str] = {}
+    by_metadata: dict[int, str] = {}
     if wanted is None:
-        return found
+        return by_metadata
     for key, meta in plane.event_metadata.items():
         for stat in meta.stats:
             if stat.metadata_id == wanted:
-                found[key] = str(stat_value(plane, stat))
+                by_metadata[key] = str(stat_value(plane, stat))
                 break
-    return found
+    return by_metadata

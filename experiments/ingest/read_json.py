@@ -33,9 +33,9 @@ def describe(files: Sequence[tuple[Path, str]]) -> list[str]:
     return sorted({part.tool for part in parts})
 
 
-def read(found: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> StepProfile:
+def read(uploads: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> StepProfile:
     """The StepProfile of the exports [(path, name), …] of one session."""
-    parts, notes = _parts(found)
+    parts, notes = _parts(uploads)
     reasons: dict[str, str] = {}
     computed: dict[str, str] = {}
     notes += [Note(_severity(level), text(message)) for part in parts for level, message in part.notes if message]
@@ -68,11 +68,11 @@ def read(found: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> Step
         )
     elif nothing:
         tools = sorted({part.tool for part in parts if part.tool not in ("kpis", "ops", "overview_page")})
-        held = f" It is XProf's {tools[0]}." if len(found) == 1 and tools else ""
+        held = f" It is XProf's {tools[0]}." if len(uploads) == 1 and tools else ""
         raise IngestError(
-            f"{found[0][1]} contains no measurements: no step time, no KPIs and no ops.{held}",
+            f"{uploads[0][1]} contains no measurements: no step time, no KPIs and no ops.{held}",
             "Add overview_page and hlo_stats of the same session, which must have recorded a step on an accelerator.",
-            found[0][1],
+            uploads[0][1],
             kind="empty",
         )
     if dropped is None and ops:
@@ -102,12 +102,12 @@ def read(found: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> Step
     )
 
 
-def _parts(found: Sequence[tuple[Path, str]]) -> tuple[list[Piece], list[Note]]:
+def _parts(files: Sequence[tuple[Path, str]]) -> tuple[list[Piece], list[Note]]:
     """What the files hold; beside others, one that holds nothing we use is named."""
     parts: list[Piece] = []
     unused: list[str] = []
     first: IngestError | None = None
-    for path, name in found:
+    for path, name in files:
         document = load(path, name)
         try:
             parts += pieces(document, name)
@@ -203,9 +203,9 @@ def _step_times(parts: Sequence[Piece], computed: dict[str, str]) -> _StepTimes:
 def _listed_steps(parts: Sequence[Piece]) -> tuple[list[Step], str]:
     """(steps in order, the tool that lists them): several tools list the same steps."""
     for part in sorted(parts, key=lambda part: part.tool != "overview_page"):
-        found = [step for position, row in enumerate(part.steps) if (step := gpu_step(row, position)) is not None]
-        if found:
-            return found, part.tool
+        steps = [step for position, row in enumerate(part.steps) if (step := gpu_step(row, position)) is not None]
+        if steps:
+            return steps, part.tool
     for part in parts:
         rows: dict[int, list[CoreStep]] = {}
         for said in part.core_steps:

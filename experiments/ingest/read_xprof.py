@@ -71,13 +71,13 @@ def read(
     ops = with_collectives_named(with_host_bytes(ops))
     ids = {text(name, 200): str(key) for key, name in dict(stats.program_id_to_name_map).items()}
     programs = [ids.get(op.program, op.program) for op in ops]
-    found, kernel_notes = _kernels(stats, ops, cores, kernels) if kernels is not None and not on_tpu else ([], [])
+    kernel_ops, kernel_notes = _kernels(stats, ops, cores, kernels) if kernels is not None and not on_tpu else ([], [])
     ops = over_cores(
         ((f"{core.host} {core.name}", core.op_times) for core in cores),
-        [*ops, *(op for op, _ in found)],
-        [*programs, *(program for _, program in found)],
+        [*ops, *(op for op, _ in kernel_ops)],
+        [*programs, *(program for _, program in kernel_ops)],
     )
-    if found:
+    if kernel_ops:
         ops = shortened(sorted(ops, key=lambda op: (-op.self_time_s, op.name)))
         ops = [replace(op, rank=rank) for rank, op in enumerate(ops, 1)]
     steps, step_notes = _steps(tables.overview, cores, by_host=not on_tpu and not on_cpu)

@@ -66,7 +66,9 @@ def cut_notes(cores: Sequence[CoreTimeline]) -> list[Note]:
     for core in cores:
         for step, time_s, first in core.cut:
             times.setdefault((step, first), []).append(time_s)
-    return [cut_note(step, sum(found) / len(found), first=first) for (step, first), found in sorted(times.items())]
+    return [
+        cut_note(step, sum(seconds) / len(seconds), first=first) for (step, first), seconds in sorted(times.items())
+    ]
 
 
 def executed_program(cores: Sequence[CoreTimeline]) -> str:

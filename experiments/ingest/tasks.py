@@ -75,13 +75,13 @@ def read(
     report("unpack", 0.0, "Unpacking the upload" if len(items) == 1 else f"Unpacking {len(items)} files")
     contents = unpack(items, folder, limits)
     files = _hash(items)
-    if contents.found[0].kind == "json":
+    if contents.files[0].kind == "json":
         report("read", 0.8, "Reading XProf's JSON exports")
-        profile = read_json.read([(item.path, item.name) for item in contents.found], files)
+        profile = read_json.read([(item.path, item.name) for item in contents.files], files)
         return profile.to_json()
     # Half of what a file may have: the events are spooled to one before they are written to another.
     builder = TraceBuilder(folder, min(MOST_EVENTS, limits.unpacked_bytes // 50)) if trace else None
-    if contents.found[0].kind in gpu_tasks.READERS:
+    if contents.files[0].kind in gpu_tasks.READERS:
         profile = gpu_tasks.read(contents, files, exclude, report, _notes([], contents, exclude), builder)
         if builder is not None and profile.ops:
             builder.write(folder / trace)
@@ -143,13 +143,13 @@ def read(
 def inspect(*, path: str, name: str, folder: Path, limits: Limits, report: Report) -> dict[str, Any]:
     """Quick facts of one upload: kind, and of each host its name, cores, steps and ops."""
     contents = unpack([Upload(Path(path), name)], folder, limits)
-    if contents.found[0].kind == "json":
-        tools = read_json.describe([(item.path, item.name) for item in contents.found])
+    if contents.files[0].kind == "json":
+        tools = read_json.describe([(item.path, item.name) for item in contents.files])
         return {"kind": "xprof_json", "hosts": [], "tools": tools}
-    if contents.found[0].kind in gpu_tasks.READERS:
+    if contents.files[0].kind in gpu_tasks.READERS:
         return gpu_tasks.inspect(contents)
     hosts: list[dict[str, Any]] = []
-    for item in contents.found:
+    for item in contents.files:
         size = item.path.stat().st_size
         space, outline = load(item.path, item.name)
         if size > _INSPECT_BYTES:
@@ -166,7 +166,7 @@ def _load_hosts(
     contents: Contents, exclude: Sequence[str], folder: Path, report: Report, builder: TraceBuilder | None = None
 ) -> list[Host]:
     left_out = set(exclude)
-    candidates = [item for item in contents.found if not _is_excluded(item, left_out)]
+    candidates = [item for item in contents.files if not _is_excluded(item, left_out)]
     hosts: list[Host] = []
     broken: list[IngestError] = []
     for index, item in enumerate(candidates):

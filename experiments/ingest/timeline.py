@@ -112,8 +112,8 @@ def _name_kernels(
     free = max(kinds) + 1
     every = [event for line in lines for event in line.events]
     for place in places.tolist():
-        found = {stat.metadata_id: str(stat_value(plane, stat)) for stat in every[place].stats}
-        op, program = found.get(wanted["hlo_op"], ""), found.get(wanted.get("program_id", -1), "")
+        values = {stat.metadata_id: str(stat_value(plane, stat)) for stat in every[place].stats}
+        op, program = values.get(wanted["hlo_op"], ""), values.get(wanted.get("program_id", -1), "")
         if op:
             key = known.setdefault((program, op), free + len(known))
             events.kind[place] = key

@@ -15,15 +15,15 @@ def with_host_bytes(ops: Sequence[Op]) -> list[Op]:
     if not any(ON_HOST in op.hlo for op in ops):
         return list(ops)
     by_name = {(op.program, op.name): op for op in ops}
-    found: list[Op] = []
+    counted: list[Op] = []
     waited: set[tuple[str, str]] = set()
     for op in ops:
         start = _start_of(op, by_name)
         moved = host_transfer_bytes(op.hlo, start.hlo if start else "") if op.hlo else None
         if start is not None and moved is not None:
             waited.add((op.program, start.name))
-        found.append(op if moved is None else replace(op, host_bytes=moved * op.occurrences))
-    return [replace(op, host_bytes=None) if (op.program, op.name) in waited else op for op in found]
+        counted.append(op if moved is None else replace(op, host_bytes=moved * op.occurrences))
+    return [replace(op, host_bytes=None) if (op.program, op.name) in waited else op for op in counted]
 
 
 def _start_of(op: Op, by_name: dict[tuple[str, str], Op]) -> Op | None:

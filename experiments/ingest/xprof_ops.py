@@ -41,15 +41,15 @@ def read_ops(
     own_peaks: the peaks are not those that XProf used, so its efficiencies are not taken over.
     """
     database = stats.device_op_metrics_db
-    found = [metric for metric in database.metrics_db if metric.category != "IDLE" and metric.self_time_ps > 0]
-    found.sort(key=lambda metric: (-metric.self_time_ps, metric.name))
-    total_ps = database.total_time_ps or sum(metric.self_time_ps for metric in found)
+    metrics = [metric for metric in database.metrics_db if metric.category != "IDLE" and metric.self_time_ps > 0]
+    metrics.sort(key=lambda metric: (-metric.self_time_ps, metric.name))
+    total_ps = database.total_time_ps or sum(metric.self_time_ps for metric in metrics)
     programs = dict(stats.program_id_to_name_map)
     table, _ = roofline_rows(roofline)
-    has_flops = any(metric.flops_v2 or metric.flops for metric in found)
-    has_bytes = any(metric.bytes_accessed for metric in found)
+    has_flops = any(metric.flops_v2 or metric.flops for metric in metrics)
+    has_bytes = any(metric.bytes_accessed for metric in metrics)
     ops: list[Op] = []
-    for rank, metric in enumerate(found, 1):
+    for rank, metric in enumerate(metrics, 1):
         seconds = metric.self_time_ps * 1e-12
         counted = float(metric.flops_v2 or metric.flops)
         opaque = metric.category == "custom-call" and not counted

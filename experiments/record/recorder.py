@@ -46,9 +46,9 @@ def record(spec: RecordSpec, folder: Path, *, timeout_s: float = 1800.0) -> Reco
     for trace in folder.glob("plugins/profile/*/*.trace.json.gz"):
         trace.unlink()  # a second copy of the same events, for the trace viewer only
     config = folder / CONFIG_NAME
-    found = configuration(spec, *_hardware(spec, seen))
-    found["name"] = f"small transformer on {spec.devices} {seen['device_kind']} devices, {_mesh_text(spec)}"
-    config.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    recorded = configuration(spec, *_hardware(spec, seen))
+    recorded["name"] = f"small transformer on {spec.devices} {seen['device_kind']} devices, {_mesh_text(spec)}"
+    config.write_text(json.dumps(recorded, indent=2, ensure_ascii=False) + "\n")
     return Recording(folder, profiles, config, tuple(seen["step_times_s"]), tuple(seen["losses"]))
 
 

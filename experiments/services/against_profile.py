@@ -31,7 +31,9 @@ def _facts(path: str, written_ns: int) -> Facts:
     return facts_of(profiles.load_from(path))
 
 
-def found(profile: Profile, data: Mapping[str, Any], config: ExperimentConfig | None) -> tuple[Contradiction, ...]:
+def contradicted(
+    profile: Profile, data: Mapping[str, Any], config: ExperimentConfig | None
+) -> tuple[Contradiction, ...]:
     """What the profile contradicts in a configuration that passed its own checks."""
     return contradictions(facts(profile), data, config) if config is not None else ()
 

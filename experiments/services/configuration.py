@@ -151,12 +151,12 @@ def against(experiment: Experiment, checked: Checked, accept: Collection[str] = 
     newest = runs.newest(experiment)
     if newest is None or checked.config is None or runs.is_without_profile(newest):
         return checked
-    found = against_profile.found(newest.profile, checked.data, checked.config)
-    undecided = against_profile.unsettled(found, experiment.config_kept, accept)
-    return replace(checked, against=found, undecided=undecided)
+    contradicted = against_profile.contradicted(newest.profile, checked.data, checked.config)
+    undecided = against_profile.unsettled(contradicted, experiment.config_kept, accept)
+    return replace(checked, against=contradicted, undecided=undecided)
 
 
-def hold_against(experiment_pk: int, told: Facts) -> tuple[Contradiction, ...]:
+def hold_against(experiment_pk: int, facts: Facts) -> tuple[Contradiction, ...]:
     """Hold a stored configuration against what its profile, just read, tells; stores what its user keeps.
 
     Returns what the user has to decide on.
@@ -165,9 +165,9 @@ def hold_against(experiment_pk: int, told: Facts) -> tuple[Contradiction, ...]:
     checked = check(experiment.config or {})
     if checked.config is None:
         return ()
-    found = contradictions(told, checked.data, checked.config)
-    undecided = against_profile.unsettled(found, experiment.config_kept)
-    kept = against_profile.as_kept(item for item in found if item not in undecided)
+    contradicted = contradictions(facts, checked.data, checked.config)
+    undecided = against_profile.unsettled(contradicted, experiment.config_kept)
+    kept = against_profile.as_kept(item for item in contradicted if item not in undecided)
     # What was accepted before the profile was read and is contradicted by nothing needs no word.
     Experiment.objects.filter(pk=experiment_pk).update(config_kept=kept)
     return undecided
@@ -189,14 +189,14 @@ def save(experiment: Experiment, user: User, data: Mapping[str, Any], accept: Co
     with transaction.atomic():
         events.lock(experiment.pk)
         experiment.refresh_from_db()
-        same = json.dumps(experiment.config) == json.dumps(checked.data)  # the order of a mesh's axes counts
+        unchanged = json.dumps(experiment.config) == json.dumps(checked.data)  # the order of a mesh's axes counts
         _rename(experiment, checked)
-        same = same and experiment.config_kept == against_profile.as_kept(checked.against)
+        unchanged = unchanged and experiment.config_kept == against_profile.as_kept(checked.against)
         keep(experiment, checked)
         experiment.config_kept = against_profile.as_kept(checked.against)
         experiment.updated_at = timezone.now()
         experiment.save()
-        if not same:
+        if not unchanged:
             events.append(
                 experiment,
                 "config",
@@ -211,7 +211,7 @@ def save(experiment: Experiment, user: User, data: Mapping[str, Any], accept: Co
         if status == RunStatus.CONFIGURING:
             runs.move(run, status, RunStatus.DIAGNOSING, actor="user", user=user)
             runs.RUNS.enqueue(run.pk)
-        elif status in (RunStatus.UPLOADED, RunStatus.INGESTING) or (same and status != RunStatus.FAILED):
+        elif status in (RunStatus.UPLOADED, RunStatus.INGESTING) or (unchanged and status != RunStatus.FAILED):
             pass  # the worker that reads the profile takes the configuration from the experiment
         elif not run.profile.data or runs.is_without_profile(run):
             # What was measured is read again: of a run without a profile it is part of the configuration.

@@ -86,7 +86,7 @@ def to_json(event: Event) -> dict[str, Any]:
     }
 
 
-def lines(found: models.QuerySet[Event]) -> Iterator[str]:
+def lines(rows: models.QuerySet[Event]) -> Iterator[str]:
     """The events as JSON Lines, read a part at a time so that a long history needs little memory."""
-    for event in found.select_related("user").iterator(chunk_size=500):
+    for event in rows.select_related("user").iterator(chunk_size=500):
         yield json.dumps(to_json(event), ensure_ascii=False) + "\n"

@@ -37,11 +37,11 @@ def named() -> Iterator[str]:
 
 def remove(older_than: timedelta = OLDER_THAN) -> list[str]:
     """Remove them; returns their paths."""
-    found = find(older_than)
-    storage.remove(found)
+    files = find(older_than)
+    storage.remove(files)
     for folder in FOLDERS:
         _remove_empty(folder, time.time() - older_than.total_seconds())
-    return found
+    return files
 
 
 def _old(folder: str, before: float) -> Iterator[str]:

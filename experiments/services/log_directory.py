@@ -73,10 +73,10 @@ def _copy(packed: zipfile.ZipFile, sink: _Sink, source: Any, name: str) -> Itera
 
 async def archive(profile: Profile) -> AsyncIterator[bytes]:
     """The same, piece by piece for the server."""
-    found = pieces(profile)
-    while piece := await sync_to_async(_next)(found):
+    packed = pieces(profile)
+    while piece := await sync_to_async(_next)(packed):
         yield piece
 
 
-def _next(found: Iterator[bytes]) -> bytes:
-    return next((piece for piece in found if piece), b"")
+def _next(packed: Iterator[bytes]) -> bytes:
+    return next((piece for piece in packed if piece), b"")

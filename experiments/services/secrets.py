@@ -17,12 +17,12 @@ _LEAST_CHARACTERS = 8
 
 def secrets() -> tuple[str, ...]:
     """The key of the language model, the key that signs sessions, the password of the database."""
-    found = (
+    candidates = (
         os.environ.get("OPENAI_API_KEY", "").strip(),
         str(settings.SECRET_KEY or ""),
         str(connection.settings_dict.get("PASSWORD") or ""),
     )
-    return tuple(secret for secret in found if len(secret) >= _LEAST_CHARACTERS)
+    return tuple(secret for secret in candidates if len(secret) >= _LEAST_CHARACTERS)
 
 
 def hide(value: Any) -> Any:
@@ -33,8 +33,8 @@ def hide(value: Any) -> Any:
 
 def redact(text: str) -> str:
     """What a person wrote, without these secrets and without anything that looks like a key."""
-    found: str = Settings().redact(hide(text))
-    return found
+    redacted: str = Settings().redact(hide(text))
+    return redacted
 
 
 def _hide(value: Any, known: tuple[str, ...]) -> Any:

@@ -74,13 +74,13 @@ def _opened(path: Path) -> Trace:
     facts = path.stat()
     key = f"{path}:{facts.st_mtime_ns}:{facts.st_size}"
     with _lock:
-        found = _open.get(key)
-        if found is None:
-            found = _open[key] = Trace(path)
+        trace = _open.get(key)
+        if trace is None:
+            trace = _open[key] = Trace(path)
             while len(_open) > _MOST_OPEN:
                 _open.popitem(last=False)
         _open.move_to_end(key)
-        return found
+        return trace
 
 
 def ask(profile: Profile) -> bool:

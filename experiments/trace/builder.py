@@ -185,7 +185,7 @@ class TraceBuilder:
         if len(by_host) < 2:
             return [0] * len(self._cores)
         with_steps = {host: self._first_starts(cores) for host, cores in by_host.items()}
-        known = [set(found) for found in with_steps.values() if found]
+        known = [set(starts_by_step) for starts_by_step in with_steps.values() if starts_by_step]
         common = set.intersection(*known) if known else set()
         step = min(common) if common else None
         shifts = [0] * len(self._cores)
@@ -201,11 +201,11 @@ class TraceBuilder:
 
     def _first_starts(self, cores: Sequence[int]) -> dict[int, int]:
         """Earliest start of each step over some cores."""
-        found: dict[int, int] = {}
+        starts: dict[int, int] = {}
         for core in cores:
             for number, start, _ in self._steps.get(core, np.zeros((0, 3), np.int64)).tolist():
-                found[number] = min(found.get(number, start), start)
-        return found
+                starts[number] = min(starts.get(number, start), start)
+        return starts
 
     def _first_event(self, cores: Sequence[int]) -> int:
         wanted = set(cores)

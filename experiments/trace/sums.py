@@ -85,7 +85,7 @@ def sums(
     tracks = [i for i in trace.tracks_of([OPS]) if cores is None or trace.tracks[i].core in cores]
     n = len(trace.names)
     time, events = np.zeros(n), np.zeros(n, np.int64)
-    found: list[CoreSum] = []
+    by_core: list[CoreSum] = []
     gaps: list[Gap] = []
     longest: list[Span] = []
     for core in sorted({trace.tracks[i].core for i in tracks}):
@@ -101,14 +101,14 @@ def sums(
         gaps += idle
         time += of_core
         by_class = np.bincount(classes, weights=of_core, minlength=count)
-        found.append(CoreSum(core, busy, tuple(by_class.astype(np.int64).tolist())))
+        by_core.append(CoreSum(core, busy, tuple(by_class.astype(np.int64).tolist())))
     order = np.argsort(-time, kind="stable")[:most_names]
     return Sums(
         t0,
         t1,
         tuple(np.bincount(classes, weights=time, minlength=count).astype(np.int64).tolist()),
         tuple((int(i), int(time[i]), int(events[i])) for i in order if events[i]),
-        tuple(found),
+        tuple(by_core),
         tuple(sorted(gaps, key=lambda gap: -gap.duration)[:most]),
         tuple(sorted(longest, key=lambda span: -span.duration)[:most]),
         int(events.sum()),
@@ -150,7 +150,7 @@ def _gaps(
     stops = np.append(begin, t1)
     length = np.maximum(stops - starts, 0)
     places = np.argsort(-length, kind="stable")[:most]
-    gaps = [
+    idle = [
         Gap(
             core,
             int(starts[place]),
@@ -161,7 +161,7 @@ def _gaps(
         for place in places.tolist()
         if length[place] > 0
     ]
-    return int(t1 - t0 - length.sum()), gaps
+    return int(t1 - t0 - length.sum()), idle
 
 
 def at(trace: Trace, track: int, time: int, slack: int = 0) -> Span | None:
@@ -187,11 +187,11 @@ def spans_of(trace: Trace, names: Sequence[int], t0: int, t1: int, most: int = 1
     """The events with these names that overlap [t0, t1), in order of time, at most so many."""
     wanted = np.zeros(len(trace.names), bool)
     wanted[list(names)] = True
-    found: list[Span] = []
+    spans: list[Span] = []
     for track in range(len(trace.tracks)):
         part = trace.between(track, t0, t1)
         ids = trace.name_ids(track)[part]
         starts, durations = trace.starts(track)[part], trace.durations(track)[part]
         places = np.flatnonzero(wanted[ids] & (starts + np.maximum(durations, 1) > t0))[:most]
-        found += [Span(track, part.start + i, int(starts[i]), int(durations[i]), int(ids[i])) for i in places.tolist()]
-    return sorted(found, key=lambda span: (span.start, span.track))[:most]
+        spans += [Span(track, part.start + i, int(starts[i]), int(durations[i]), int(ids[i])) for i in places.tolist()]
+    return sorted(spans, key=lambda span: (span.start, span.track))[:most]

@@ -59,8 +59,8 @@ def row(
     """
     t0, length = index << level, 1 << level
     bin_ps = length >> BIN_BITS
-    found = trace.between(track, t0, t0 + length)
-    starts, durations, names = (column(track)[found] for column in (trace.starts, trace.durations, trace.name_ids))
+    places = trace.between(track, t0, t0 + length)
+    starts, durations, names = (column(track)[places] for column in (trace.starts, trace.durations, trace.name_ids))
     begin, end = np.maximum(starts, t0) - t0, np.minimum(starts + durations, t0 + length) - t0
     inside = (end > begin) | ((durations == 0) & (starts >= t0))
     if only is not None:

@@ -71,11 +71,11 @@ class Trace:
         return slice(first, max(first, last))
 
     def _ends_so_far(self, track: int) -> NDArray[np.int64]:
-        found = self._longest.get(track)
-        if found is None:
-            found = np.maximum.accumulate(self.starts(track) + self.durations(track))
-            self._longest[track] = found
-        return found
+        ends = self._longest.get(track)
+        if ends is None:
+            ends = np.maximum.accumulate(self.starts(track) + self.durations(track))
+            self._longest[track] = ends
+        return ends
 
     def steps(self, core: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """([n] numbers, [n] starts, [n] ends) of a core's steps, in order of time."""

@@ -79,17 +79,19 @@ def run(
     platform: `cpu` makes as many CPU devices as the mesh needs.  fit: scale it down to what is here.  folder: for the
     profile, new or empty; None: none is recorded.  Raises RecordError where it cannot be run here as asked.
     """
-    found = at_hand(platform)
+    devices_at_hand = at_hand(platform)
     scaled = Scaled(config, ())
     needed = _devices(config)
     if fit:
         try:
-            scaled = scale(config, room(platform, found))
+            scaled = scale(config, room(platform, devices_at_hand))
         except ValueError as error:
             raise RecordError(str(error)) from error
-    elif needed > found["devices"]:
+    elif needed > devices_at_hand["devices"]:
         kind = "forced CPU devices at most" if platform == "cpu" else f"{platform.upper()} devices here"
-        raise RecordError(f"The mesh needs {needed} devices and there are {found['devices']} {kind}; scale with --fit.")
+        raise RecordError(
+            f"The mesh needs {needed} devices and there are {devices_at_hand['devices']} {kind}; scale with --fit."
+        )
     if folder is not None:
         _empty(folder)
     request = {"config": config_to_json(scaled.config), "warm_up": warm_up, "steps": steps,
@@ -128,11 +130,11 @@ def at_hand(platform: str) -> dict[str, Any]:
     return seen
 
 
-def room(platform: str, found: dict[str, Any]) -> Room:
+def room(platform: str, devices_at_hand: dict[str, Any]) -> Room:
     if platform == "cpu":
         return Room(8, CPU_BYTES, CPU_FLOPS)
-    memory = found["bytes"] or 16e9 * found["devices"]
-    return Room(found["devices"], memory * _SHARE, 5e14 * _SECONDS * found["devices"])
+    memory = devices_at_hand["bytes"] or 16e9 * devices_at_hand["devices"]
+    return Room(devices_at_hand["devices"], memory * _SHARE, 5e14 * _SECONDS * devices_at_hand["devices"])
 
 
 def _devices(config: ExperimentConfig) -> int:
@@ -164,10 +166,10 @@ def _process(arguments: list[str], platform: str, devices: int, timeout_s: float
 def _last_json(text: str) -> dict[str, Any] | None:
     lines = text.strip().splitlines()
     try:
-        found = json.loads(lines[-1]) if lines else None
+        parsed = json.loads(lines[-1]) if lines else None
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _failure(done: subprocess.CompletedProcess[str]) -> str:

@@ -55,11 +55,11 @@ def _peak(devices: list[Any], compiled: Any) -> tuple[int | None, str]:
     measured = [int(item["peak_bytes_in_use"]) for item in stats if item.get("peak_bytes_in_use")]
     if measured:
         return max(measured), "measured by the allocator"
-    found = compiled.memory_analysis()
-    if found is None:
+    analysis = compiled.memory_analysis()
+    if analysis is None:
         return None, "not measured on these devices"
-    total = found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
-    return int(total - found.alias_size_in_bytes), "computed by the compiler, per device"
+    total = analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
+    return int(total - analysis.alias_size_in_bytes), "computed by the compiler, per device"
 
 
 if __name__ == "__main__":

@@ -67,14 +67,14 @@ def _lay_out(uploads: list[list[str]], folder: Path, limits: Limits) -> None:
     session = folder / "log" / SESSION
     session.mkdir(parents=True)
     contents = unpack([Upload(Path(path), name) for path, name in uploads], folder, limits)
-    if contents.found[0].kind == "json":
+    if contents.files[0].kind == "json":
         raise IngestError(
             "XProf's pages need the profile itself; these files are exported tables.",
             "Upload HOST.xplane.pb.",
         )
     taken: set[str] = set()
-    for found in contents.found:
-        session_file(session, file_host(found.name), taken).symlink_to(found.path.resolve())
+    for file in contents.files:
+        session_file(session, file_host(file.name), taken).symlink_to(file.path.resolve())
 
 
 def _application(folder: Path) -> Callable[..., Any]:

@@ -39,8 +39,8 @@ class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
         given = LaunchRequest(data=request.data)
         given.is_valid(raise_exception=True)
         values = given.validated_data
-        found = Proposal.objects.select_related("experiment", "plan__run__profile", "team")
-        proposal = get_for(request.user, found, Role.ENGINEER, pk=values.pop("proposal"))
+        proposals = Proposal.objects.select_related("experiment", "plan__run__profile", "team")
+        proposal = get_for(request.user, proposals, Role.ENGINEER, pk=values.pop("proposal"))
         try:
             made = launching.launch(proposal, request.user, server=request.build_absolute_uri("/"), **values)
         except launching.LaunchError as error:

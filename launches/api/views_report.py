@@ -70,10 +70,10 @@ class FileView(_Report):
     @extend_schema(operation_id="report_file_state", responses={200: FileSerializer, 403: Detail}, tags=["launches"])
     def get(self, request: Request, pk: int, arm: str, repeat: int, sha256: str) -> Response:
         """How far a file is."""
-        found = self.run(request, pk, arm, repeat).files.filter(sha256=sha256).first()
-        if found is None:
+        file = self.run(request, pk, arm, repeat).files.filter(sha256=sha256).first()
+        if file is None:
             raise Http404
-        return Response(FileSerializer(found).data)
+        return Response(FileSerializer(file).data)
 
     @extend_schema(
         operation_id="report_file_piece", request={"application/octet-stream": OpenApiTypes.BINARY},

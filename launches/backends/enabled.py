@@ -77,7 +77,7 @@ def read(path: Path | None) -> Enabled:
     if path is None:
         return Enabled()
     try:
-        found = _File.model_validate(tomllib.loads(path.read_text()))
+        file = _File.model_validate(tomllib.loads(path.read_text()))
     except OSError as error:
         raise BackendError(f"{path} cannot be read: {error.strerror}.") from error
     except ValidationError as error:
@@ -87,11 +87,11 @@ def read(path: Path | None) -> Enabled:
     except ValueError as error:
         raise BackendError(f"{path} is no TOML: {error}.") from error
     sections: dict[str, _Section] = {}
-    if found.slurm is not None:
-        sections["slurm"] = found.slurm
-    if found.kubernetes is not None:
-        sections["kubernetes"] = found.kubernetes
-    for name, section in found.command.items():
+    if file.slurm is not None:
+        sections["slurm"] = file.slurm
+    if file.kubernetes is not None:
+        sections["kubernetes"] = file.kubernetes
+    for name, section in file.command.items():
         for key in ("submit", "status", "cancel"):
             check_template(f"{name} {key}" if key != "submit" else key, getattr(section, key))
         sections[f"command.{name}"] = section

@@ -41,8 +41,8 @@ class Kubernetes:
         if not spec.values.get("image"):
             raise BackendError("Kubernetes needs an image with the training program; set it under Settings, Launching.")
         job = self._create(self.batch.create_namespaced_job, manifest(spec))
-        found = job or self._call(self.batch.read_namespaced_job, spec.name)
-        owner = client.V1OwnerReference(api_version="batch/v1", kind="Job", name=spec.name, uid=found.metadata.uid)
+        created = job or self._call(self.batch.read_namespaced_job, spec.name)
+        owner = client.V1OwnerReference(api_version="batch/v1", kind="Job", name=spec.name, uid=created.metadata.uid)
         about = client.V1ObjectMeta(name=spec.name, labels={_LABEL: spec.name}, owner_references=[owner])
         files, secret = dict(spec.files), {"secret.env": environment_text(spec)}
         self._create(self.core.create_namespaced_config_map, client.V1ConfigMap(metadata=about, data=files))
@@ -54,10 +54,10 @@ class Kubernetes:
 
     def status(self, job: str) -> JobStatus:
         try:
-            found = self._call(self.batch.read_namespaced_job, job)
+            answer = self._call(self.batch.read_namespaced_job, job)
         except _NotFound:
             return JobStatus(JobState.GONE, "Kubernetes no longer knows the job.")
-        conditions = {item.type: item for item in found.status.conditions or [] if item.status == "True"}
+        conditions = {item.type: item for item in answer.status.conditions or [] if item.status == "True"}
         if "Complete" in conditions:
             return JobStatus(JobState.SUCCEEDED)
         if "Failed" in conditions:
@@ -75,7 +75,7 @@ class Kubernetes:
 
     def log(self, job: str, most_bytes: int = 10_000_000) -> bytes:
         pods = self._pods(job)
-        found = []
+        logs = []
         for pod in pods[:16]:
             try:
                 text = self._call(
@@ -83,12 +83,12 @@ class Kubernetes:
                 )
             except BackendError:
                 continue  # a pod that never started has none
-            found.append(text.encode("utf-8", "replace"))
-        return b"\n".join(found)
+            logs.append(text.encode("utf-8", "replace"))
+        return b"\n".join(logs)
 
     def _pods(self, job: str) -> list[Any]:
-        found = self._call(self.core.list_namespaced_pod, label_selector=f"job-name={job}")
-        return list(found.items)
+        pods = self._call(self.core.list_namespaced_pod, label_selector=f"job-name={job}")
+        return list(pods.items)
 
     def _why(self, job: str, message: str) -> str:
         """The first process that was ended for a reason, else what the job says."""

@@ -50,8 +50,8 @@ class Slurm:
     def submit(self, spec: JobSpec) -> str:
         if shutil.which("sbatch") is None:
             raise BackendError("sbatch is not installed here: this machine must be able to submit to the cluster.")
-        if (found := self._queued(spec.name)) is not None:
-            return found
+        if (queued := self._queued(spec.name)) is not None:
+            return queued
         place = write_bundle(self.folder / spec.name, spec)
         (place / ENDED_FILE).unlink(missing_ok=True)
         executor = _Scripts(place)
@@ -87,8 +87,8 @@ class Slurm:
             (place / "secret.env").unlink(missing_ok=True)
 
     def log(self, job: str, most_bytes: int = 10_000_000) -> bytes:
-        found = [path for place in self._places(job) for path in sorted(place.glob(f"{job}_*_log.out"))]
-        return b"\n".join(tail(path, most_bytes // len(found)) for path in found)
+        logs = [path for place in self._places(job) for path in sorted(place.glob(f"{job}_*_log.out"))]
+        return b"\n".join(tail(path, most_bytes // len(logs)) for path in logs)
 
     def _places(self, job: str) -> list[Path]:
         return [path.parent for path in self.folder.glob(f"asap-*/{job}_submission.sh")]
@@ -104,9 +104,9 @@ class Slurm:
         done = _run("squeue", "--noheader", "--name", name, "--states", "all", "--format", "%A")
         if done.returncode:
             raise BackendError(f"Slurm cannot be asked: {_last_line(done.stderr)}", passing=True)
-        found = done.stdout.split()
-        if found:
-            return found[0]
+        ids = done.stdout.split()
+        if ids:
+            return ids[0]
         kept = sorted((self.folder / name).glob("*_submission.sh"))
         return kept[-1].name.partition("_")[0] if kept else None
 
@@ -122,13 +122,13 @@ def _status(state: str, reason: str, code: str) -> JobStatus:
 
 
 def _reason(shown: str) -> str:
-    found = re.search(r"\bReason=(\S+)", shown)
-    return "" if found is None or found[1] == "None" else found[1]
+    match = re.search(r"\bReason=(\S+)", shown)
+    return "" if match is None or match[1] == "None" else match[1]
 
 
 def _exit(shown: str) -> str:
-    found = re.search(r"\bExitCode=(\d+)", shown)
-    return found[1] if found else ""
+    match = re.search(r"\bExitCode=(\d+)", shown)
+    return match[1] if match else ""
 
 
 def _run(*command: str) -> subprocess.CompletedProcess[str]:

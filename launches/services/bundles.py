@@ -39,12 +39,12 @@ def of_arm(launch: Launch, arm: str) -> dict[str, str]:
     mesh, changes = (config.mesh.to_json(), {}) if control else (value.mesh, value.changes)
     title = "control arm: the baseline as it is" if control else f"proposal {launch.proposal.rank}"
     try:
-        found = {item.kind: item for item in tool_files.files(config, mesh, changes, title)}
+        by_kind = {item.kind: item for item in tool_files.files(config, mesh, changes, title)}
     except ConfigError as error:
         raise BundleError(f"The proposal does not match the configuration it was priced with: {error}") from error
-    files = {"config.yaml": found["yaml"].text, "asap_report.py": REPORT.read_text()}
+    files = {"config.yaml": by_kind["yaml"].text, "asap_report.py": REPORT.read_text()}
     if (kind := _KINDS.get(launch.tool)) is not None:
-        script = found[kind]
+        script = by_kind[kind]
         if not script.produced:
             raise BundleError(f"{choices.TOOLS[launch.tool]} cannot run the {arm} arm: {' '.join(script.notes)}"[:300])
         files[script.name] = script.text

@@ -40,9 +40,9 @@ def collect(run: ArmRun) -> None:
     failure = run.failure
     files = list(run.files.filter(complete=True))
     if failure or not run.report.get("step_times_s"):
-        found = _cause(run, files)
+        cause = _cause(run, files)
         words = failure or "It reported no step times."
-        _end(run, S.FAILED, reason=words, analysis=found.to_json() if found is not None else {})
+        _end(run, S.FAILED, reason=words, analysis=cause.to_json() if cause is not None else {})
         return
     profiles = [item for item in files if item.kind == ReportFile.Kind.PROFILE]
     experiment = run.experiment or (_uploaded(run, profiles) if profiles else None)
@@ -51,8 +51,8 @@ def collect(run: ArmRun) -> None:
 
 def fail(run: ArmRun, reason: str, log: bytes = b"") -> None:
     """End a run that reported nothing.  log: what its processes wrote, as far as the backend has it."""
-    found = read_failure([("", BytesIO(log))], _config(run)) if log.strip() else None
-    _end(run, S.FAILED, reason=reason, analysis=found.to_json() if found is not None else {})
+    failure = read_failure([("", BytesIO(log))], _config(run)) if log.strip() else None
+    _end(run, S.FAILED, reason=reason, analysis=failure.to_json() if failure is not None else {})
 
 
 def close_if_done(pk: int) -> None:
@@ -108,9 +108,9 @@ def _work(launch: Launch, arm: str) -> float:
     both = [_tokens(config) for config in (before, after)]
     if None in both:
         return 1.0
-    found = both[1] if arm == ArmRun.Arm.PROPOSAL else both[0]
-    assert found is not None
-    return found
+    work = both[1] if arm == ArmRun.Arm.PROPOSAL else both[0]
+    assert work is not None
+    return work
 
 
 def _tokens(config: ExperimentConfig | None) -> float | None:

@@ -115,8 +115,8 @@ def advance(pk: int) -> None:
 def follow() -> None:
     """Ask every backend how its jobs are doing; whatever is left of runs that ended is removed there."""
     open_ = ArmRun.objects.filter(status__in=[S.SUBMITTED, S.RUNNING]) | ArmRun.objects.filter(released=False)
-    found = open_.exclude(status__in=[S.QUEUED, S.COLLECTING]).exclude(job="", released=False)
-    for run in found.select_related("launch__proposal__experiment").order_by("launch_id", "pk"):
+    submitted = open_.exclude(status__in=[S.QUEUED, S.COLLECTING]).exclude(job="", released=False)
+    for run in submitted.select_related("launch__proposal__experiment").order_by("launch_id", "pk"):
         try:
             _follow(run)
         except BackendError as error:
@@ -179,16 +179,16 @@ def _follow(run: ArmRun) -> None:
     if launch.backend == backends.MANUAL:
         return
     backend = choices.backend(launch.backend)
-    found = backend.status(run.job)
-    same = ArmRun.objects.filter(pk=run.pk, status=run.status)
-    if found.state == JobState.RUNNING and run.status == S.SUBMITTED:
-        same.update(status=S.RUNNING, reason="")
-    elif not found.ended:
-        same.update(reason=clean(found.reason)[:300])
+    job_status = backend.status(run.job)
+    unchanged = ArmRun.objects.filter(pk=run.pk, status=run.status)
+    if job_status.state == JobState.RUNNING and run.status == S.SUBMITTED:
+        unchanged.update(status=S.RUNNING, reason="")
+    elif not job_status.ended:
+        unchanged.update(reason=clean(job_status.reason)[:300])
     elif run.ended_at is None:
-        same.update(ended_at=now)
-    elif now - run.ended_at > (REPORT_WITHIN if found.state == JobState.SUCCEEDED else FAILED_REPORT_WITHIN):
-        _ended(run, found.reason or "The job ended without a report.", backend.log(run.job))
+        unchanged.update(ended_at=now)
+    elif now - run.ended_at > (REPORT_WITHIN if job_status.state == JobState.SUCCEEDED else FAILED_REPORT_WITHIN):
+        _ended(run, job_status.reason or "The job ended without a report.", backend.log(run.job))
 
 
 def _ended(run: ArmRun, reason: str, log: bytes) -> None:

@@ -100,10 +100,10 @@ class RankReport:
 
 def run_of(launch: Launch, arm: str, repeat: int) -> ArmRun:
     """Raises Http404 where the launch has no such run."""
-    found = launch.runs.filter(arm=arm, repeat=repeat).first()
-    if found is None:
+    run = launch.runs.filter(arm=arm, repeat=repeat).first()
+    if run is None:
         raise Http404
-    return found
+    return run
 
 
 def begin_file(run: ArmRun, kind: str, name: str, size_bytes: int, sha256: str) -> ReportFile:
@@ -115,9 +115,9 @@ def begin_file(run: ArmRun, kind: str, name: str, size_bytes: int, sha256: str) 
     name = display_name(name)[:200] or kind
     with transaction.atomic():
         locked = ArmRun.objects.select_for_update(of=("self",)).get(pk=run.pk)
-        found = ReportFile.objects.filter(run=locked, sha256=sha256).first()
-        if found is not None:
-            return found
+        begun = ReportFile.objects.filter(run=locked, sha256=sha256).first()
+        if begun is not None:
+            return begun
         _must_be_open(locked)
         held = list(locked.files.values_list("size_bytes", flat=True))
         if len(held) >= MOST_FILES:
@@ -146,28 +146,28 @@ def append(run: ArmRun, sha256: str, offset: int, stream: BinaryIO) -> ReportFil
     if len(piece) > MOST_PIECE_BYTES:
         raise ReportError(f"Send at most {MOST_PIECE_BYTES:,} bytes at a time.")
     with transaction.atomic():
-        found = ReportFile.objects.select_for_update(of=("self",)).filter(run=run, sha256=sha256).first()
-        if found is None:
+        file = ReportFile.objects.select_for_update(of=("self",)).filter(run=run, sha256=sha256).first()
+        if file is None:
             raise Http404
-        if found.complete:
-            return found
-        if offset != found.received_bytes or offset + len(piece) > found.size_bytes:
+        if file.complete:
+            return file
+        if offset != file.received_bytes or offset + len(piece) > file.size_bytes:
             raise ReportError(
-                f"The file goes on at byte {found.received_bytes:,} of {found.size_bytes:,}.",
-                conflict=True, offset=found.received_bytes,
+                f"The file goes on at byte {file.received_bytes:,} of {file.size_bytes:,}.",
+                conflict=True, offset=file.received_bytes,
             )  # fmt: skip
         space.require(storage.root(), len(piece))
-        with storage.absolute(found.path).open("r+b") as target:
+        with storage.absolute(file.path).open("r+b") as target:
             target.seek(offset)  # whatever a dead request wrote beyond it is written again
             target.write(piece)
             target.truncate()
             target.flush()
             os.fsync(target.fileno())
-        found.received_bytes = offset + len(piece)
-        found.save(update_fields=["received_bytes"])
-    if found.received_bytes == found.size_bytes:
-        _check_whole(found)
-    return found
+        file.received_bytes = offset + len(piece)
+        file.save(update_fields=["received_bytes"])
+    if file.received_bytes == file.size_bytes:
+        _check_whole(file)
+    return file
 
 
 def report(run: ArmRun, given: RankReport) -> ArmRun:
@@ -198,14 +198,14 @@ def _must_be_open(run: ArmRun) -> None:
         raise ReportError(f"This run has ended ({run.get_status_display().lower()}) and takes no more.", conflict=True)
 
 
-def _check_whole(found: ReportFile) -> None:
+def _check_whole(file: ReportFile) -> None:
     """Raises ReportError, and begins anew, where the bytes are not those that were announced."""
-    digest = _digest(storage.absolute(found.path))
-    if digest == found.sha256:
-        ReportFile.objects.filter(pk=found.pk).update(complete=True)
-        found.complete = True
+    digest = _digest(storage.absolute(file.path))
+    if digest == file.sha256:
+        ReportFile.objects.filter(pk=file.pk).update(complete=True)
+        file.complete = True
         return
-    ReportFile.objects.filter(pk=found.pk).update(received_bytes=0)
+    ReportFile.objects.filter(pk=file.pk).update(received_bytes=0)
     raise ReportError("What arrived is not the file that was announced; send it again.", conflict=True, offset=0)
 
 

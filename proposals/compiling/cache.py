@@ -23,15 +23,15 @@ _BESIDE = ("name", "notes", "measured", "software")
 @lru_cache(maxsize=1)
 def _sources() -> str:
     """Hash of the code that decides the answer: the reference step, the scheme of its arrays, the reading of HLO."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     files = [
         *ROOT.glob("reference_step/*.py"),
         ROOT / "perfmodel/sharded_arrays.py",
         *ROOT.glob("experiments/hlo/*.py"),
     ]
     for path in sorted([*files, *ROOT.glob("proposals/compiling/*.py")]):
-        found.update(path.read_bytes())
-    return found.hexdigest()
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _version(package: str) -> str:
@@ -63,10 +63,10 @@ class Cache:
             return CHECK.read(json.loads((self.folder / f"{key}.json").read_text()))
         return None
 
-    def put(self, key: str, found: CompileCheck) -> None:
+    def put(self, key: str, checked: CompileCheck) -> None:
         """A cache that cannot be written is none: the answer stands all the same."""
         with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=self.folder, delete=False) as file:
-                json.dump(CHECK.write(found), file)
+                json.dump(CHECK.write(checked), file)
             os.replace(file.name, self.folder / f"{key}.json")

@@ -26,7 +26,7 @@ def read(text: str, mesh: Mesh) -> tuple[CollectiveUse, ...]:
     """
     program = Program.parse(text)
     axes = MeshAxes(mesh)
-    found: list[CollectiveUse] = []
+    uses: list[CollectiveUse] = []
     fused: dict[tuple[str, ...], CollectiveUse] = {}
     for computation, line, times in program.lines():
         kind = _kind(computation, line)
@@ -39,12 +39,12 @@ def read(text: str, mesh: Mesh) -> tuple[CollectiveUse, ...]:
         source = hlo.op_name(line.text) or _source_of_caller(program, computation)
         use = CollectiveUse(kind, _names(match), match.participants, payload, times, sent, source)
         if computation not in program.fused:
-            found.append(use)
+            uses.append(use)
             continue
         key = (_channel(line) or line.instruction.name, kind, source)
         if key not in fused or sent > fused[key].sent_bytes:
             fused[key] = use
-    return tuple(sorted([*found, *fused.values()], key=lambda use: -use.sent_bytes))
+    return tuple(sorted([*uses, *fused.values()], key=lambda use: -use.sent_bytes))
 
 
 def _source_of_caller(program: Program, computation: str) -> str:
@@ -55,10 +55,10 @@ def _source_of_caller(program: Program, computation: str) -> str:
 
 def by_axis(uses: Iterable[CollectiveUse]) -> dict[tuple[str, ...], float]:
     """Bytes a chip sends per step over each group of axes."""
-    found: dict[tuple[str, ...], float] = {}
+    sent: dict[tuple[str, ...], float] = {}
     for use in uses:
-        found[use.axes] = found.get(use.axes, 0.0) + use.sent_bytes
-    return found
+        sent[use.axes] = sent.get(use.axes, 0.0) + use.sent_bytes
+    return sent
 
 
 def _kind(computation: str, line: Line) -> str | None:

@@ -73,16 +73,16 @@ def check(
     efforts = (effort, *(other for other in EFFORTS if other != effort))
     for tried in efforts:
         begin = time.monotonic()
-        found = _run(request, tried, limits, on_progress, worker)
-        found = replace(found, effort=tried, compile_s=time.monotonic() - begin)
-        if found.outcome != "crashed":
+        checked = _run(request, tried, limits, on_progress, worker)
+        checked = replace(checked, effort=tried, compile_s=time.monotonic() - begin)
+        if checked.outcome != "crashed":
             break
     usable = get_chip(config.hardware.chip).hbm_usable_bytes
-    found = replace(found, capacity_bytes=found.capacity_bytes or float(usable))
+    checked = replace(checked, capacity_bytes=checked.capacity_bytes or float(usable))
     # What depends on the load of the machine is no property of the configuration.
-    if cache is not None and found.outcome not in ("timed_out", "crashed"):
-        cache.put(key, found)
-    return found
+    if cache is not None and checked.outcome not in ("timed_out", "crashed"):
+        cache.put(key, checked)
+    return checked
 
 
 def _run(request: dict[str, Any], effort: str, limits: Limits, progress: Progress | None, worker: str) -> CompileCheck:
@@ -172,9 +172,9 @@ def _lines(out: IO[bytes], deadline: float, memory: _Memory, idle: Callable[[], 
             *whole, pending = (pending + block).split(b"\n")
             for line in whole:
                 with contextlib.suppress(ValueError):
-                    found = json.loads(line)
-                    if isinstance(found, dict):
-                        yield found
+                    parsed = json.loads(line)
+                    if isinstance(parsed, dict):
+                        yield parsed
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -39,21 +39,21 @@ def sent_bytes(config: ExperimentConfig) -> dict[tuple[str, ...], float]:
         traffic = step_terms(from_config(config)).traffic
     except ConfigError:
         return {}
-    found: dict[tuple[str, ...], float] = {}
+    sent_by_axes: dict[tuple[str, ...], float] = {}
     for name, item in traffic.items():
         roles = GROUPS.get(item.group, (name,))
         axes = tuple(axis for axis, size in config.mesh.ici if size > 1 and config.mesh.role(axis) in roles)
         sent = float(item.sent_bytes.max())
         if axes and sent:
-            found[axes] = found.get(axes, 0.0) + sent
-    return found
+            sent_by_axes[axes] = sent_by_axes.get(axes, 0.0) + sent
+    return sent_by_axes
 
 
-def by_axis(config: ExperimentConfig, found: CompileCheck) -> list[AxisBytes]:
+def by_axis(config: ExperimentConfig, checked: CompileCheck) -> list[AxisBytes]:
     """Compiled beside predicted, the largest first."""
-    compiled, predicted = collectives.by_axis(found.collectives), sent_bytes(config)
+    compiled, predicted = collectives.by_axis(checked.collectives), sent_bytes(config)
     rows = [
-        AxisBytes(axes, compiled.get(axes), predicted.get(axes), _kinds(found.collectives, axes))
+        AxisBytes(axes, compiled.get(axes), predicted.get(axes), _kinds(checked.collectives, axes))
         for axes in {**compiled, **predicted}
     ]
     return sorted(rows, key=lambda row: -max(row.compiled or 0.0, row.predicted or 0.0))
@@ -67,29 +67,29 @@ def _kinds(uses: tuple[CollectiveUse, ...], axes: tuple[str, ...]) -> tuple[str,
     return tuple(sorted(sums, key=lambda kind: -sums[kind]))
 
 
-def to_json(config: ExperimentConfig, found: CompileCheck, most: int = 10) -> dict[str, object]:
+def to_json(config: ExperimentConfig, checked: CompileCheck, most: int = 10) -> dict[str, object]:
     """What `asap compile --json` and the API print.  most: collectives listed, the largest ones."""
     return {
-        "outcome": found.outcome,
-        "message": found.message,
-        "peak_bytes": found.peak_bytes,
-        "argument_bytes": found.argument_bytes,
-        "needed_bytes": found.needed_bytes,
-        "capacity_bytes": found.capacity_bytes,
+        "outcome": checked.outcome,
+        "message": checked.message,
+        "peak_bytes": checked.peak_bytes,
+        "argument_bytes": checked.argument_bytes,
+        "needed_bytes": checked.needed_bytes,
+        "capacity_bytes": checked.capacity_bytes,
         "predicted_bytes": memory_bytes(config),
         "axes": [
             {"axes": list(row.axes), "kinds": list(row.kinds), "sent_bytes": row.compiled,
              "predicted_sent_bytes": row.predicted}
-            for row in by_axis(config, found)
-        ] if found.outcome == "fits" else [],
+            for row in by_axis(config, checked)
+        ] if checked.outcome == "fits" else [],
         "collectives": [
             {"kind": use.kind, "axes": list(use.axes), "participants": use.participants,
              "payload_bytes": use.payload_bytes, "times": use.times, "sent_bytes": use.sent_bytes,
              "source": use.source}
-            for use in found.collectives[:most]
+            for use in checked.collectives[:most]
         ],
-        "effort": found.effort,
-        "compile_s": found.compile_s,
-        "versions": found.versions or {},
-        "notes": list(found.notes),
+        "effort": checked.effort,
+        "compile_s": checked.compile_s,
+        "versions": checked.versions or {},
+        "notes": list(checked.notes),
     }  # fmt: skip

@@ -69,11 +69,11 @@ def not_installed(platform: str) -> str:
 
 def environment(platform: str, quick: bool) -> dict[str, str]:
     """Variables of the compiling process.  Without hardware libtpu would look for a metadata server."""
-    found = {"JAX_OPTIMIZATION_LEVEL": "O1"} if quick else {}
+    variables = {"JAX_OPTIMIZATION_LEVEL": "O1"} if quick else {}
     if platform == "gpu":
         # Compiling needs little memory of the GPU; the rest stays free for whoever uses it.
-        return found | {"JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    return found | {
+        return variables | {"JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    return variables | {
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",

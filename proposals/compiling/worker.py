@@ -72,14 +72,14 @@ def _compiled(request: dict[str, Any], stage: Callable[[str], None]) -> dict[str
         if "RESOURCE_EXHAUSTED" in text and ("memory" in text.lower()):
             needed, capacity = _bytes(_NEEDED, text), _bytes(_CAPACITY, text)
             message = "The compiled step does not fit the chip's memory."
-            found = CompileCheck(
+            checked = CompileCheck(
                 "out_of_memory", message, needed_bytes=needed, capacity_bytes=capacity, versions=versions, notes=notes
             )
-            return CHECK.write(found)
+            return CHECK.write(checked)
         return CHECK.write(CompileCheck("invalid", _sentence(error), versions=versions, notes=notes))
     stage("reading")
     memory = compiled.memory_analysis()
-    found = CompileCheck(
+    checked = CompileCheck(
         "fits",
         peak_bytes=float(memory.peak_memory_in_bytes),
         argument_bytes=float(memory.argument_size_in_bytes),
@@ -87,7 +87,7 @@ def _compiled(request: dict[str, Any], stage: Callable[[str], None]) -> dict[str
         versions=versions,
         notes=notes,
     )
-    return CHECK.write(found)
+    return CHECK.write(checked)
 
 
 _LOWERED = {"tpu": "tpu", "gpu": "cuda"}

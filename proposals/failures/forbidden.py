@@ -46,12 +46,12 @@ class Forbidden:
             return size == self.config.mesh.size(self.role)
         if other.hardware.chip != self.config.hardware.chip:
             return False
-        same = same_mesh(other.mesh.to_json(), self.config.mesh.to_json())
+        same_placement = same_mesh(other.mesh.to_json(), self.config.mesh.to_json())
         if self.rule in ("axis", "mesh"):
-            return same and other.hardware == self.config.hardware
+            return same_placement and other.hardware == self.config.hardware
         if self.rule == "memory" and (now := _needed(other)) and (then := _needed(self.config)):
             return now[0] >= then[0]
-        return same and other.training == self.config.training
+        return same_placement and other.training == self.config.training
 
     @property
     def constraints(self) -> Constraints:

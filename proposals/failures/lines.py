@@ -87,23 +87,23 @@ def line_at(text: bytes, at: int) -> tuple[int, int]:
 
 def message(line: str) -> str:
     """The line less its dates, ranks, levels and places in the source."""
-    while (found := _PREFIX.match(line)) and found.end():
-        line = line[found.end() :]
+    while (prefix := _PREFIX.match(line)) and prefix.end():
+        line = line[prefix.end() :]
     return line.strip()
 
 
 def rank_of(line: str) -> int | None:
     """The rank that a line says it comes from."""
-    found = _RANK.search(line)
-    return int(next(group for group in found.groups() if group)[:9]) if found else None
+    match = _RANK.search(line)
+    return int(next(group for group in match.groups() if group)[:9]) if match else None
 
 
 def time_before(text: bytes, at: int) -> tuple[str, str] | None:
     """The last time stamp up to the end of the line at a byte: whether it has a year, and a text that sorts by time."""
-    found = None
-    for found in _TIME.finditer(text, max(0, at - 2 * LONGEST), at):  # noqa: B007
+    stamp = None
+    for stamp in _TIME.finditer(text, max(0, at - 2 * LONGEST), at):  # noqa: B007
         pass
-    if found is None:
+    if stamp is None:
         return None
-    year, month, day, clock, month2, day2, clock2 = (group.decode() if group else "" for group in found.groups())
+    year, month, day, clock, month2, day2, clock2 = (group.decode() if group else "" for group in stamp.groups())
     return ("year", f"{year}{month}{day} {clock}") if year else ("no year", f"{month2}{day2} {clock2}")

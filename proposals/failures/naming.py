@@ -82,18 +82,18 @@ def _parameters(
     cause: str, roles: tuple[str, ...], keys: tuple[str, ...], config: ExperimentConfig | None
 ) -> tuple[str, ...]:
     """Paths in the configuration, the likeliest first."""
-    found: tuple[str, ...]
+    parameters: tuple[str, ...]
     if cause == "out_of_memory":
-        found = (*_ACTIVATIONS, *_STATES) if _activations_lead(config) else (*_STATES, *_ACTIVATIONS)
+        parameters = (*_ACTIVATIONS, *_STATES) if _activations_lead(config) else (*_STATES, *_ACTIVATIONS)
     elif cause == "indivisible_axis":
-        found = tuple(f"mesh.{role}" for role in roles) + tuple(f"training.{key}" for key in keys) or ("mesh",)
+        parameters = tuple(f"mesh.{role}" for role in roles) + tuple(f"training.{key}" for key in keys) or ("mesh",)
     elif cause == "invalid_mesh":
-        found = ("mesh", "hardware.topology")
+        parameters = ("mesh", "hardware.topology")
     elif cause == "does_not_compile":
-        found = ("training.xla_flags", "training.precision", "mesh")
+        parameters = ("training.xla_flags", "training.precision", "mesh")
     else:
-        found = ("training.precision",)
-    return tuple(dict.fromkeys(path for name in found if (path := _as_configured(name, config))))
+        parameters = ("training.precision",)
+    return tuple(dict.fromkeys(path for name in parameters if (path := _as_configured(name, config))))
 
 
 def _as_configured(name: str, config: ExperimentConfig | None) -> str:

@@ -51,8 +51,8 @@ def read_failure(logs: BinaryIO | Sequence[tuple[str, BinaryIO]], config: Experi
     read = [_read(stream, name) for name, stream in named]
     lines = sum(item.lines for item in read)
     for stage in _STAGES:
-        if found := [item.hits[stage] for item in read if stage in item.hits]:
-            return explained(_first(found), lines, config)
+        if hits := [item.hits[stage] for item in read if stage in item.hits]:
+            return explained(_first(hits), lines, config)
     return explained(None, lines, config, last=next((item.last for item in read if item.last), ()))
 
 
@@ -81,16 +81,16 @@ def _read(stream: BinaryIO, name: str) -> _Read:
 def _hits(block: Block, stages: set[str], looks: dict[bytes, int], name: str) -> Iterator[Hit]:
     """The lines of known messages in a block, in their order.  looks: left for each piece of text."""
     lower = block.text.lower()
-    found: set[tuple[int, int]] = set()
+    places: set[tuple[int, int]] = set()
     for needle, signatures in needles().items():
         at = 0
         wanted = any(signature.stage in stages for signature in signatures)
         while wanted and looks[needle] and (at := lower.find(needle, at)) >= 0:
             place = line_at(lower, at)
-            found.add(place)
+            places.add(place)
             at = place[1]
             looks[needle] -= 1
-    for start, end in sorted(found):
+    for start, end in sorted(places):
         raw = block.text[start:end].decode("utf-8", "replace").replace("\r", " ")
         text = message(raw)
         # The table's order decides between messages, also where an earlier one is of a stage that is known already.
@@ -124,7 +124,7 @@ def _quoted(line: str, at: int = 0) -> str:
 
 def _values(signature: Signature, line: str, below: str, at: int) -> Values:
     """The first value of each name; what other processes hold is added up."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     text = f"{line[max(0, at - LONGEST // 2) :][:LONGEST]}\n{below}"
     for pattern in (signature.pattern, *signature.more):
         for match in pattern.finditer(text):
@@ -134,12 +134,12 @@ def _values(signature: Signature, line: str, below: str, at: int) -> Values:
                     continue
                 name = "timeout_s" if name == "timeout_ms" else name
                 if name == "others" and isinstance(value, float):
-                    found[name] = float(found.get(name, 0.0)) + value  # type: ignore[arg-type]
+                    values[name] = float(values.get(name, 0.0)) + value  # type: ignore[arg-type]
                 else:
-                    found.setdefault(name, value)
+                    values.setdefault(name, value)
             if not match.groupdict().get("others"):
                 break
-    return Values(**{item.name: found.get(item.name) for item in fields(Values)})  # type: ignore[arg-type]
+    return Values(**{item.name: values.get(item.name) for item in fields(Values)})  # type: ignore[arg-type]
 
 
 def _value(name: str, raw: str) -> object | None:

@@ -63,8 +63,8 @@ def table() -> Table:
 @cache
 def needles() -> Mapping[bytes, tuple[Signature, ...]]:
     """The signatures by the piece of text that their lines contain, in the order of the table."""
-    found: dict[bytes, tuple[Signature, ...]] = {}
+    by_needle: dict[bytes, tuple[Signature, ...]] = {}
     for signature in table().signature:
         for needle in signature.needles:
-            found[needle.encode()] = (*found.get(needle.encode(), ()), signature)
-    return found
+            by_needle[needle.encode()] = (*by_needle.get(needle.encode(), ()), signature)
+    return by_needle

@@ -49,11 +49,11 @@ class Header:
         shape = "x".join(str(size) for size in hardware.topology)
         slices = f" x {hardware.slices} slices" if hardware.slices > 1 else ""
         mesh = self.config.mesh.text().replace(" · ", ", ")
-        found = [one_line(f"{tool} for: {self.config.name or 'an experiment without a name'}")]
+        lines = [one_line(f"{tool} for: {self.config.name or 'an experiment without a name'}")]
         if self.title:
-            found.append(one_line(f"Proposal: {self.title}"))
+            lines.append(one_line(f"Proposal: {self.title}"))
         return [
-            *found,
+            *lines,
             f"Chips: {hardware.chip} {shape}{slices}. Mesh: {mesh}.",
             *([one_line(f"Compile check: {self.checked}")] if self.checked else []),
             f"Written by ASAP Web after {sources}.",
@@ -67,10 +67,10 @@ def one_line(text: str, limit: int = 300) -> str:
 
 def comment(lines: Iterable[str]) -> str:
     """Lines as a block of `#` comments, wrapped."""
-    found: list[str] = []
+    wrapped: list[str] = []
     for line in lines:
-        found += textwrap.wrap(one_line(line, 2000), _COMMENT_WIDTH, break_on_hyphens=False) or [""]
-    return "\n".join(f"# {line}".rstrip() for line in found)
+        wrapped += textwrap.wrap(one_line(line, 2000), _COMMENT_WIDTH, break_on_hyphens=False) or [""]
+    return "\n".join(f"# {line}".rstrip() for line in wrapped)
 
 
 def slug(text: str, fallback: str = "asap") -> str:

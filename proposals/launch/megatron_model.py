@@ -19,7 +19,7 @@ def model_arguments(shape: ModelShape | None, training: Training, notes: list[st
             "The model is not known: add its arguments (--num-layers, --hidden-size, --num-attention-heads, …)."
         )
         return {}
-    found: dict[str, Word] = {
+    arguments: dict[str, Word] = {
         "--num-layers": shape.layers,
         "--hidden-size": shape.d_model,
         "--ffn-hidden-size": shape.d_ff,
@@ -27,33 +27,33 @@ def model_arguments(shape: ModelShape | None, training: Training, notes: list[st
         "--vocab-size": shape.vocab,
     }
     if shape.attention == "mla":
-        found |= _latent(shape)
+        arguments |= _latent(shape)
     else:
-        found["--kv-channels"] = shape.head_dim
+        arguments["--kv-channels"] = shape.head_dim
         if shape.kv_heads != shape.heads:
-            found |= {"--group-query-attention": "", "--num-query-groups": shape.kv_heads}
+            arguments |= {"--group-query-attention": "", "--num-query-groups": shape.kv_heads}
     if shape.mlp == "gated":
-        found["--swiglu"] = ""
+        arguments["--swiglu"] = ""
     if not shape.tied_embeddings:
-        found["--untie-embeddings-and-output-weights"] = ""
+        arguments["--untie-embeddings-and-output-weights"] = ""
     if shape.sliding_window:
-        found["--window-size"] = f"{shape.sliding_window},0"
+        arguments["--window-size"] = f"{shape.sliding_window},0"
         if shape.sliding_window_every:
-            found["--window-attn-skip-freq"] = shape.sliding_window_every
+            arguments["--window-attn-skip-freq"] = shape.sliding_window_every
     if shape.experts:
-        found |= _mixture(shape)
+        arguments |= _mixture(shape)
     notes.append(
         "Normalisation, position embedding, biases and the kind of gate are not part of the shape: add what the "
         "model uses (for instance --normalization RMSNorm --position-embedding-type rope --disable-bias-linear)."
     )
-    return found
+    return arguments
 
 
 def _latent(shape: ModelShape) -> dict[str, Word]:
-    found: dict[str, Word] = {"--multi-latent-attention": ""}
+    arguments: dict[str, Word] = {"--multi-latent-attention": ""}
     if shape.q_lora_rank:
-        found["--q-lora-rank"] = shape.q_lora_rank
-    return found | {
+        arguments["--q-lora-rank"] = shape.q_lora_rank
+    return arguments | {
         "--kv-lora-rank": shape.kv_lora_rank,
         "--qk-head-dim": shape.qk_nope_head_dim,
         "--qk-pos-emb-head-dim": shape.qk_rope_head_dim,
@@ -73,14 +73,14 @@ def layer_pattern(shape: ModelShape) -> str:
 
 
 def _mixture(shape: ModelShape) -> dict[str, Word]:
-    found: dict[str, Word] = {
+    arguments: dict[str, Word] = {
         "--num-experts": shape.experts,
         "--moe-router-topk": shape.experts_per_token,
         "--moe-ffn-hidden-size": expert_width(shape),
         "--moe-token-dispatcher-type": "alltoall",
     }
     if moe_layers(shape) != shape.layers:
-        found["--moe-layer-freq"] = layer_pattern(shape)
+        arguments["--moe-layer-freq"] = layer_pattern(shape)
     if shape.shared_experts:
-        found["--moe-shared-expert-intermediate-size"] = shape.shared_experts * expert_width(shape)
-    return found
+        arguments["--moe-shared-expert-intermediate-size"] = shape.shared_experts * expert_width(shape)
+    return arguments

@@ -134,7 +134,7 @@ def must_split(sizes: Sequence[int], dims: Sequence[int]) -> bool:
     """
     free = list(dims)
     for size in reversed(sizes):
-        found = next(
+        dimensions = next(
             (
                 chosen
                 for count in range(len(free), 0, -1)
@@ -143,11 +143,11 @@ def must_split(sizes: Sequence[int], dims: Sequence[int]) -> bool:
             ),
             None,
         )
-        if found is None:
+        if dimensions is None:
             if size > 1:
                 return True
             continue
-        free = [0 if i in found else n for i, n in enumerate(free)]
+        free = [0 if i in dimensions else n for i, n in enumerate(free)]
     return False
 
 

@@ -70,21 +70,21 @@ def _variable(placed: Placement) -> str:
 
 def _missing(placed: Placement) -> list[str]:
     """What the file cannot say."""
-    training, found = placed.config.training, []
+    training, missing = placed.config.training, []
     if placed.config.model is None:
-        found.append("The model is not known: the file shards by role, without the shapes of its weights.")
+        missing.append("The model is not known: the file shards by role, without the shapes of its weights.")
     if training.global_batch is None or training.seq_len is None:
-        found.append("Batch or sequence length is not known, so no activation is checked.")
+        missing.append("Batch or sequence length is not known, so no activation is checked.")
     if training.precision not in _DTYPES:
-        found.append(
+        missing.append(
             f"JAX alone has no {training.precision} training; COMPUTE_DTYPE is bfloat16, and a quantisation library "
             "such as Qwix has to replace the matmuls."
         )
     if placed.mesh.size("pipeline") > 1:
-        found.append(
+        missing.append(
             "The specs place layers on stages; JAX has no built-in pipeline schedule: it is part of your code."
         )
-    return found
+    return missing
 
 
 def _split(placed: Placement, far: dict[str, str]) -> bool:
@@ -100,23 +100,23 @@ def _arrays(placed: Placement, far: dict[str, str]) -> tuple[list[str], list[str
     sizes |= dict(placed.mesh.ici)
     length, batch = config.training.seq_len, config.training.global_batch
     rows = placed.batch_per_micro_batch
-    found: list[Array] = []
+    arrays: list[Array] = []
     if batch and length and rows:
-        found.append(Array("tokens", "batch", (batch, length), (("BATCH",), ("SEQ",))))
+        arrays.append(Array("tokens", "batch", (batch, length), (("BATCH",), ("SEQ",))))
     if config.model is not None:
-        found += weight_arrays(config.model)
+        arrays += weight_arrays(config.model)
         if rows and length:
             gpu = placed.chip.kind == "gpu"
-            found += activation_arrays(config.model, config.training, rows, gpu, placed.sequence_parallel)
-    if not found:
+            arrays += activation_arrays(config.model, config.training, rows, gpu, placed.sequence_parallel)
+    if not arrays:
         samples = {name: prod(sizes[axis] for axis in axes[name]) for name in GROUPS}
-        found = [
+        arrays = [
             Array("tokens", "batch", (samples["BATCH"], samples["SEQ"]), (("BATCH",), ("SEQ",))),
             Array("weight_in", "weight", (samples["WEIGHTS"], samples["MODEL"]), (("WEIGHTS",), ("MODEL",))),
             Array("weight_out", "weight", (samples["MODEL"], samples["WEIGHTS"]), (("MODEL",), ("WEIGHTS",))),
         ]
     lines, states, uneven = list[str](), list[str](), list[str]()
-    for array in found:
+    for array in arrays:
         weight = array.kind == "weight"
         sharded = array if not weight or config.training.weight_sharding == "fsdp" else _unsharded(array)
         spec, whole = _spec(sharded, axes, sizes)

@@ -295,7 +295,7 @@ def compare(proposal: Proposal, run: Run) -> Compared:
     if fit is None or not fit.same:
         why = " ".join(fit.departures) if fit is not None else "its configuration no longer matches."
         raise MeasureError(f"{name} is no run of this proposal: {why}")
-    against = against_profile.found(run.profile, run.experiment.config or {}, two)
+    against = against_profile.contradicted(run.profile, run.experiment.config or {}, two)
     if undecided := against_profile.unsettled(against, run.experiment.config_kept):
         more = f" ({len(undecided) - 1} more)" if len(undecided) > 1 else ""
         why = f"{undecided[0].sentence}{more} Correct or keep it in {_PLACE}."

@@ -50,7 +50,7 @@ def test_a_pytorch_trace_says_that_it_recomputes(share: float, policy: str) -> N
         op("conv.2", "convolution", share, op_name="recompute/Net/CheckpointWrapper/Conv2d/aten::convolution"),
         op("conv.3", "convolution", 0.6 - share, op_name="backward/Net/CheckpointWrapper/Conv2d/aten::convolution"),
     ))  # fmt: skip
-    assert said.value("remat") == policy and said.found["remat"].sure == "likely"
+    assert said.value("remat") == policy and said.known["remat"].sure == "likely"
 
 
 @pytest.mark.parametrize("trains", [False, True])

@@ -95,9 +95,9 @@ def test_what_the_shapes_say_is_what_ran(key: str) -> None:
 @every_sample
 def test_every_fact_has_its_evidence_and_every_gap_its_reason(key: str) -> None:
     said = facts(key)
-    assert all(fact.evidence and all(fact.evidence) and fact.text for fact in said.found.values())
+    assert all(fact.evidence and all(fact.evidence) and fact.text for fact in said.known.values())
     assert all(said.unavailable.values())
-    assert not set(said.found) & set(said.unavailable)
+    assert not set(said.known) & set(said.unavailable)
 
 
 #: A field, what makes another value of it, and the fact without which the profile cannot tell.

@@ -33,8 +33,8 @@ def test_parts_of_a_matmul_count_as_parts() -> None:
 
 
 def test_flops_of_which_some_are_missing_are_at_least_that() -> None:
-    assert "at least" not in facts_of(_of(_dot(1, _WHOLE))).found["flops_per_step"].text
-    assert facts_of(_of(_dot(1, _WHOLE), _dot(2, None))).found["flops_per_step"].text.startswith("at least")
+    assert "at least" not in facts_of(_of(_dot(1, _WHOLE))).known["flops_per_step"].text
+    assert facts_of(_of(_dot(1, _WHOLE), _dot(2, None))).known["flops_per_step"].text.startswith("at least")
 
 
 def test_shapes_of_a_pytorch_matmul_are_read_from_its_name() -> None:

@@ -23,10 +23,10 @@ class Command(BaseCommand):
         if username is None:
             user = first_administrator()
         else:
-            found = User.objects.filter(username=username, is_active=True).first()
-            if found is None:
+            active = User.objects.filter(username=username, is_active=True).first()
+            if active is None:
                 raise CommandError(f"There is no active user named {username}; create one with create_user.")
-            user = found
+            user = active
         if not 0 < hours <= 24 * 365:
             raise CommandError("--hours must be more than 0 and at most 8760.")
         token = create_sign_in_link(user, timedelta(hours=hours))

@@ -76,11 +76,11 @@ def run(facts: Facts) -> tuple[Finding, ...]:
 
     That there is little to gain stands before everything: it says how to read the rest.
     """
-    found = [one.claim.finding for one in weighed(facts) if one.broken is None]
-    found.sort(key=lambda finding: -(finding.saving_share if finding.saving_share is not None else -1.0))
-    first = (one for one in overview.little_to_gain(facts, found) if laws.broken(facts, one) is None)
+    findings = [one.claim.finding for one in weighed(facts) if one.broken is None]
+    findings.sort(key=lambda finding: -(finding.saving_share if finding.saving_share is not None else -1.0))
+    first = (one for one in overview.little_to_gain(facts, findings) if laws.broken(facts, one) is None)
     last = (one for one in overview.record_more(facts) if laws.broken(facts, one) is None)
-    ranked = (*(one.finding for one in first), *found, *(one.finding for one in last))
+    ranked = (*(one.finding for one in first), *findings, *(one.finding for one in last))
     return tuple(finding.numbered(f"finding-{index}") for index, finding in enumerate(ranked))
 
 

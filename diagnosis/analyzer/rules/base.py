@@ -128,8 +128,10 @@ def claim(
         bound, time, share = saving(facts, saved)
         impact = bound + " " + impact if impact else bound
     rows = (*cited(insight, action, impact), *more)
-    found = Finding(rule, title, insight, action, impact, rows, time, share, axis, flags, flags_source if flags else "")
-    return Claim(found, tuple(ops), part, stalls, advice, tuple(wasted), tuple(parts), whole)
+    finding = Finding(
+        rule, title, insight, action, impact, rows, time, share, axis, flags, flags_source if flags else ""
+    )
+    return Claim(finding, tuple(ops), part, stalls, advice, tuple(wasted), tuple(parts), whole)
 
 
 def lines(ops: Iterable[OpFacts], most: int = 2) -> str:

@@ -72,10 +72,10 @@ def _excess(facts: Facts, ops: tuple[OpFacts, ...]) -> tuple[float, float] | Non
 def expert_imbalance(facts: Facts) -> Iterator[Claim]:
     """Cores whose experts got more tokens than others': the rest wait for them in the exchange that follows."""
     experts = facts.where(lambda op: op.module == "experts" and not op.collective)
-    found = _excess(facts, experts)
-    if found is None or found[1] <= 0:
+    excess_and_mean = _excess(facts, experts)
+    if excess_and_mean is None or excess_and_mean[1] <= 0:
         return
-    excess, mean = found
+    excess, mean = excess_and_mean
     other = facts.where(lambda op: op.module != "experts" and not op.collective and op.limit == "compute")
     usual = _excess(facts, other)
     # A core that is slow in everything is a straggler, not a full expert.

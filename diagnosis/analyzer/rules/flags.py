@@ -53,15 +53,15 @@ def advise(facts: Facts, causes: Iterable[str], verb: str = "overlap") -> Advice
         return Advice()
     given = facts.config.training.xla_flags if facts.config else ()
     shown = xla_flags.shown_by((op.op.name, op.collective.kind) for op in facts.collectives if op.collective)
-    sets = [found for cause in causes if (found := xla_flags.flag_set(facts.chip.name, cause)) is not None]
+    sets = [flag_set for cause in causes if (flag_set := xla_flags.flag_set(facts.chip.name, cause)) is not None]
     if not sets:
         return Advice()
-    flags = tuple(dict.fromkeys(flag for found in sets for flag in xla_flags.missing(found, (*given, *shown))))
-    sources = "; ".join(dict.fromkeys(title for found in sets for title, _ in found.sources))
-    what = " and ".join(dict.fromkeys(_WORDS[found.cause] for found in sets))
+    flags = tuple(dict.fromkeys(flag for flag_set in sets for flag in xla_flags.missing(flag_set, (*given, *shown))))
+    sources = "; ".join(dict.fromkeys(title for flag_set in sets for title, _ in flag_set.sources))
+    what = " and ".join(dict.fromkeys(_WORDS[flag_set.cause] for flag_set in sets))
     if not flags:
         return Advice(text=f"The documented XLA flags that {verb} {what} are already set.")
-    if any(flag.partition("=")[0] in shown for found in sets for flag in found.flags):
+    if any(flag.partition("=")[0] in shown for flag_set in sets for flag in flag_set.flags):
         text = (
             f"Asynchronous collectives are on already, as the ops show; set the other XLA flags that {verb} {what} on"
         )

@@ -58,10 +58,10 @@ def _most(op: OpFacts, part: str) -> float:
         case base.BELOW_ROOF:
             return op.share * (1.0 - (op.efficiency or 0.0))
         case base.BELOW_LINKS:
-            found = op.collective
-            if found is None or not found.achieved_bytes_per_s or not found.possible_bytes_per_s:
+            collective = op.collective
+            if collective is None or not collective.achieved_bytes_per_s or not collective.possible_bytes_per_s:
                 return 0.0
-            return op.exposed_share * max(0.0, 1.0 - found.achieved_bytes_per_s / found.possible_bytes_per_s)
+            return op.exposed_share * max(0.0, 1.0 - collective.achieved_bytes_per_s / collective.possible_bytes_per_s)
         case _:
             return op.share
 

@@ -25,10 +25,10 @@ HALF = 0.5
 
 
 def _use(op: OpFacts) -> float | None:
-    found = op.collective
-    if found is None or not found.achieved_bytes_per_s or not found.possible_bytes_per_s:
+    collective = op.collective
+    if collective is None or not collective.achieved_bytes_per_s or not collective.possible_bytes_per_s:
         return None
-    return found.achieved_bytes_per_s / found.possible_bytes_per_s
+    return collective.achieved_bytes_per_s / collective.possible_bytes_per_s
 
 
 def low_link_bandwidth(facts: Facts) -> Iterator[Claim]:

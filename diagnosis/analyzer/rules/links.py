@@ -25,13 +25,18 @@ def bandwidth(ops: Iterable[OpFacts]) -> tuple[Evidence, Evidence] | None:
         return None
     sent = time = least = 0.0
     for op in timed:
-        found = op.collective
-        if found is None or not found.payload_bytes or not found.participants or not found.possible_bytes_per_s:
+        collective = op.collective
+        if (
+            collective is None
+            or not collective.payload_bytes
+            or not collective.participants
+            or not collective.possible_bytes_per_s
+        ):
             continue
-        moved = wire_bytes(found.kind, found.payload_bytes, found.participants) * op.op.occurrences
+        moved = wire_bytes(collective.kind, collective.payload_bytes, collective.participants) * op.op.occurrences
         sent += moved
         time += op.op.self_time_s
-        least += moved / found.possible_bytes_per_s
+        least += moved / collective.possible_bytes_per_s
     if time <= 0 or least <= 0:
         return None
     shown = keys(timed)
@@ -48,10 +53,10 @@ def bandwidth(ops: Iterable[OpFacts]) -> tuple[Evidence, Evidence] | None:
 
 def bandwidth_text(ops: Iterable[OpFacts]) -> str:
     """`` They reach 25 GB/s of 45 GB/s link bandwidth.``; empty where unknown."""
-    found = bandwidth(ops)
-    if found is None:
+    evidence = bandwidth(ops)
+    if evidence is None:
         return ""
-    return say(" They reach {} of {} link bandwidth.", *found)
+    return say(" They reach {} of {} link bandwidth.", *evidence)
 
 
 def ici_intensity(facts: Facts) -> float | None:
@@ -68,10 +73,10 @@ def gather_intensity(facts: Facts, axes: tuple[str, ...]) -> float | None:
     """
     if facts.chip is None or facts.config is None or not axes:
         return None
-    found = mesh_links(facts.config.hardware, facts.config.mesh, axes)
-    if found is None or found.links.gather_s_per_byte[0] <= 0:
+    mapped = mesh_links(facts.config.hardware, facts.config.mesh, axes)
+    if mapped is None or mapped.links.gather_s_per_byte[0] <= 0:
         return None
-    return facts.chip.peak(facts.config.training.precision) * float(found.links.gather_s_per_byte[0])
+    return facts.chip.peak(facts.config.training.precision) * float(mapped.links.gather_s_per_byte[0])
 
 
 def largest_width(facts: Facts) -> float | None:

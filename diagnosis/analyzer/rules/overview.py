@@ -107,13 +107,13 @@ def all_communication(facts: Facts) -> Iterator[Claim]:
     )  # fmt: skip
 
 
-def little_to_gain(facts: Facts, found: Sequence[Finding]) -> Iterator[Claim]:
+def little_to_gain(facts: Facts, findings: Sequence[Finding]) -> Iterator[Claim]:
     """The truth when it is so: matmuls near the peak take the step, and nothing else costs much."""
     if facts.thin or not facts.has_roofline:
         return
     matmuls = [op for op in facts.ops if op.limit == "compute" and op.efficiency is not None and not op.collective]
     share = total_share(matmuls)
-    if share < 0.70 or any((one.saving_share or 0.0) >= 0.10 for one in found):
+    if share < 0.70 or any((one.saving_share or 0.0) >= 0.10 for one in findings):
         return
     mean = sum(op.share * (op.efficiency or 0.0) for op in matmuls) / share
     if mean < 0.65:

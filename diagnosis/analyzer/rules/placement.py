@@ -130,19 +130,19 @@ def resharding(facts: Facts) -> Iterator[Claim]:
 
 
 def _reshards(facts: Facts, op: OpFacts) -> bool:
-    found, roles = op.collective, facts.roles(op)
-    if found is None or not roles or "dot_general" in op.path or "shard_map" in op.path:
+    collective, roles = op.collective, facts.roles(op)
+    if collective is None or not roles or "dot_general" in op.path or "shard_map" in op.path:
         return False
     if "sharding_constraint" in op.path or "reshard" in op.path:
         return True
-    if found.kind == "all-to-all":
+    if collective.kind == "all-to-all":
         # Between heads and sequence (Ulysses) an all-to-all on the sequence axis is the scheme itself.
         return (
             "expert" not in roles
             and not (roles == {"seq"} and op.module in ("attention", ""))
             and op.module != "experts"
         )
-    if found.kind == "collective-permute":
+    if collective.kind == "collective-permute":
         return not roles & {"seq", "pipeline", "expert"} and not (
             roles == {"model"} and op.module in ("MLP", "attention")
         )

@@ -24,13 +24,13 @@ def open_rings(facts: Facts) -> Iterator[Claim]:
             by_axis.setdefault(op.axes[0], []).append(op)
     for axis, ops in by_axis.items():
         share = total_exposed(ops)
-        found = mesh_links(facts.config.hardware, facts.config.mesh, (axis,))
-        if share < NOTABLE or found is None or found.wraps or found.kind != "torus":
+        mapped = mesh_links(facts.config.hardware, facts.config.mesh, (axis,))
+        if share < NOTABLE or mapped is None or mapped.wraps or mapped.kind != "torus":
             continue
-        size = float(found.links.size[0])
+        size = float(mapped.links.size[0])
         # Bytes that a chip sends, as achieved and possible bandwidth are stated: all but its own share of the array.
         sends = (size - 1.0) / size
-        now = sends / float(found.links.gather_s_per_byte[0])
+        now = sends / float(mapped.links.gather_s_per_byte[0])
         ring = sends * 2.0 * facts.chip.ici_link_bytes_per_s
         if now >= 0.9 * ring:
             continue

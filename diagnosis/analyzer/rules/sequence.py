@@ -49,8 +49,8 @@ def _exposed(facts: Facts, ops: tuple[OpFacts, ...], title: str, what: str, reme
     share = total_exposed(ops)
     if share < WORTH_SAYING:
         return
-    found = costliest_axis_of(ops)
-    axis = "seq" if found in (None, "dcn") else found
+    costliest = costliest_axis_of(ops)
+    axis = "seq" if costliest in (None, "dcn") else costliest
     cost = exposed_of(facts, f"collectives of attention on axis {axis}", ops)
     sent = bandwidth_text(ops)
     text = say("{} along `{}` expose {} {}{}.{}", what, axis, cost, facts.base, lines(ops), sent)
@@ -65,6 +65,6 @@ def _exposed(facts: Facts, ops: tuple[OpFacts, ...], title: str, what: str, reme
     yield claim(
         facts, "sequence_parallel_exposed", f"{title} on `{axis}`", text,
         f"{remedy}, or reduce `{axis}` in favour of a batch axis.{flags.after}",
-        share, ops=ops, part=EXPOSED, axis=found,
+        share, ops=ops, part=EXPOSED, axis=costliest,
         advice=(SMALLER_AXIS,), flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip

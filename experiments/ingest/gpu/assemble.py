@@ -35,13 +35,13 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
         return []
     devices = np.frombuffer(rows.device, np.int64)
     place, launched, issued = _launches(collected)
-    found = contexts(collected, place, np.where(launched == UNKNOWN, 0, launched))
-    found = [context if thread >= 0 else NOWHERE for context, thread in zip(found, place.tolist(), strict=True)]
-    flops, moved, products = _amounts(collected, found)
-    kinds, kind = read_kinds(collected, found, products)
+    placed = contexts(collected, place, np.where(launched == UNKNOWN, 0, launched))
+    placed = [context if thread >= 0 else NOWHERE for context, thread in zip(placed, place.tolist(), strict=True)]
+    flops, moved, products = _amounts(collected, placed)
+    kinds, kind = read_kinds(collected, placed, products)
     groups: dict[tuple[int, ...], int] = {}
-    ranks = np.full(len(found), -1, np.int64)
-    for row, context in enumerate(found):
+    ranks = np.full(len(placed), -1, np.int64)
+    for row, context in enumerate(placed):
         comm = comm_of(collected, row, context)
         members = collected.comms[comm].ranks if comm >= 0 else ()
         if members and kinds[int(kind[row])].exchange is not None:
@@ -119,7 +119,7 @@ def _launches(collected: Collected) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def _amounts(
-    collected: Collected, found: list[Context]
+    collected: Collected, placed: list[Context]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """(FLOPs, bytes, index of the product each kernel computes or -1) of each device event.
 
@@ -127,12 +127,12 @@ def _amounts(
     products or attention (it called others that are) gives none.
     """
     rows, names = collected.device, collected.names.texts
-    size = len(found)
+    size = len(placed)
     flops, moved = np.full(size, np.nan), np.array(rows.moved, np.float64)
     products = np.full(size, -1, np.int64)
     by_call: dict[int, list[int]] = defaultdict(list)
     by_op: dict[int, list[int]] = defaultdict(list)
-    for row, context in enumerate(found):
+    for row, context in enumerate(placed):
         if rows.what[row] != KERNEL or kernels.collective_kind(names[rows.name[row]]):
             continue
         if context.work >= 0 and kernels.category(names[rows.name[row]], context.op) in kernels.PRODUCTS:
@@ -140,14 +140,14 @@ def _amounts(
         elif context.traffic >= 0:
             by_op[context.op_event].append(row)
     for members in by_call.values():
-        work, _ = collected.works[found[members[0]].work]
+        work, _ = collected.works[placed[members[0]].work]
         assert work is not None  # only calls with a formula are contexts' work
         for row, part in _parts(rows, members):
-            flops[row], products[row] = work.flops * part, found[row].work
+            flops[row], products[row] = work.flops * part, placed[row].work
             if work.moved_bytes is not None:
                 moved[row] = work.moved_bytes * part
     for members in by_op.values():
-        _, traffic = collected.works[found[members[0]].traffic]
+        _, traffic = collected.works[placed[members[0]].traffic]
         for row, part in _parts(rows, members):
             moved[row] = (traffic or 0.0) * part
     return flops, moved, products

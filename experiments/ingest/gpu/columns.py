@@ -140,9 +140,9 @@ class Collected:
         key = (name, f"{dims}{types}{values}")
         index = self._work_index.get(key)
         if index is None:
-            found = work(name, dims, types, values)
-            traffic = None if found else least_traffic(name, dims, types)
-            index = self._work_index[key] = -1 if found is None and traffic is None else len(self.works)
+            amount = work(name, dims, types, values)
+            traffic = None if amount else least_traffic(name, dims, types)
+            index = self._work_index[key] = -1 if amount is None and traffic is None else len(self.works)
             if index >= 0:
-                self.works.append((found, traffic))
+                self.works.append((amount, traffic))
         return index

@@ -50,7 +50,7 @@ NOWHERE = Context()
 
 def contexts(collected: Collected, threads: NDArray[np.int64], times: NDArray[np.int64]) -> list[Context]:
     """The context of each (thread index, time)."""
-    found = [NOWHERE] * len(times)
+    by_place = [NOWHERE] * len(times)
 
     wanted: dict[int, NDArray[np.int64]] = {}
     for thread in np.unique(threads).tolist():
@@ -64,10 +64,10 @@ def contexts(collected: Collected, threads: NDArray[np.int64], times: NDArray[np
         places = wanted.get(thread, np.zeros(0, np.int64))
         order = places[np.argsort(times[places], kind="stable")]
         for place, context in zip(order.tolist(), sweep.at(times[order].tolist()), strict=True):
-            found[place] = context
+            by_place[place] = context
         offset += len(rows.start)
 
-    return found
+    return by_place
 
 
 def _backward_ops(collected: Collected, rows: HostColumns) -> int:
@@ -88,7 +88,7 @@ class _Sweep:
 
     def at(self, times: Sequence[int]) -> list[Context]:
         """The state at each of the ascending times."""
-        rows, found = self.rows, []
+        rows, open_at = self.rows, []
         stack: list[tuple[int, Context]] = []
         position, count = 0, len(self.order)
         for time in [*times, None]:
@@ -103,8 +103,8 @@ class _Sweep:
                 break
             while stack and stack[-1][0] < time:
                 stack.pop()
-            found.append(stack[-1][1] if stack else NOWHERE)
-        return found
+            open_at.append(stack[-1][1] if stack else NOWHERE)
+        return open_at
 
     def _enter(self, outer: Context, event: int) -> Context:
         rows, name = self.rows, self.collected.names.texts[self.rows.name[event]]
@@ -151,15 +151,15 @@ class _Sweep:
             # Ops before the differentiable one may carry its number already: the last op to carry it has it.
             self.forward_paths[seq] = path
         index = rows.work[event]
-        found, traffic = self.collected.works[index] if index >= 0 else (None, None)
+        amount, traffic = self.collected.works[index] if index >= 0 else (None, None)
         place = self.offset + event
         return Context(
             phase,
             path,
             outer.op if comm >= 0 or name == "record_param_comms" else name[:160],
             outer.source,
-            index if found else outer.work,
-            place if found else outer.work_event,
+            index if amount else outer.work,
+            place if amount else outer.work_event,
             index if traffic is not None else -1,
             place,
             comm if comm >= 0 else outer.comm,

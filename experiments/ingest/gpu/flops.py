@@ -65,12 +65,12 @@ def work(op: str, dims: object, types: object, values: object) -> Work | None:
     if formula is None or not isinstance(dims, list) or not dims:
         return None
     try:
-        found = formula([_shape(item) for item in dims], values if isinstance(values, list) else [])
+        counted = formula([_shape(item) for item in dims], values if isinstance(values, list) else [])
     except (IndexError, ValueError, TypeError, ZeroDivisionError):
         return None
-    if found is None or found[0] <= 0:
+    if counted is None or counted[0] <= 0:
         return None
-    flops, elements, shapes = found
+    flops, elements, shapes = counted
     first = next((str(item) for item in types if str(item)), "") if isinstance(types, list) else ""
     size, dtype = _TYPES.get(first.lower(), (None, ""))
     return Work(float(flops), float(elements * size) if size else None, dtype, shapes)

@@ -126,10 +126,10 @@ def category(kernel: str, op: str = "") -> str:
     """Category of a kernel that is no collective; op: the framework op that launched it, empty where not known."""
     if kernel.startswith("triton_") and not kernel.startswith("triton_tem_"):
         return GEMM if _TRITON_PRODUCT.search(kernel) and "fused" not in kernel else _first(kernel, _PATTERNS) or OTHER
-    found = _first(base_name(kernel), _PATTERNS) or _first(kernel, _PATTERNS)
-    if found in (None, ELEMENTWISE, REDUCTION, SCATTER) and op and found is None:
-        found = _first(op, _OPS)
-    return found or OTHER
+    kind = _first(base_name(kernel), _PATTERNS) or _first(kernel, _PATTERNS)
+    if kind in (None, ELEMENTWISE, REDUCTION, SCATTER) and op and kind is None:
+        kind = _first(op, _OPS)
+    return kind or OTHER
 
 
 def _first(text: str, patterns: tuple[tuple[str, re.Pattern[str]], ...]) -> str | None:
@@ -164,10 +164,10 @@ def base_name(kernel: str) -> str:
 
 def _identifiers(mangled: str) -> list[str]:
     """`ck`, `device`, `kernel_gemm` of `_ZN2ck6device11kernel_gemm…`: the nested name of a mangled symbol."""
-    found: list[str] = []
+    identifiers: list[str] = []
     at = 3 if mangled.startswith("_ZN") else 2
     while match := _LENGTH.match(mangled, at):
         start = match.end()
         at = start + int(match.group())
-        found.append(mangled[start:at])
-    return found
+        identifiers.append(mangled[start:at])
+    return identifiers

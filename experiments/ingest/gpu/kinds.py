@@ -22,14 +22,14 @@ def comm_of(collected: Collected, row: int, context: Context) -> int:
 
 
 def read_kinds(
-    collected: Collected, found: list[Context], products: NDArray[np.int64]
+    collected: Collected, placed: list[Context], products: NDArray[np.int64]
 ) -> tuple[list[Kind], NDArray[np.int64]]:
     """The kinds of op of a trace, and which each device event is."""
     rows, names = collected.device, collected.names.texts
     index: dict[Kind, int] = {}
     known: dict[tuple[object, ...], int] = {}
-    kind = np.zeros(len(found), np.int64)
-    for row, context in enumerate(found):
+    kind = np.zeros(len(placed), np.int64)
+    for row, context in enumerate(placed):
         comm = comm_of(collected, row, context)
         product = int(products[row])
         key = (rows.what[row], rows.name[row], context.op, context.phase, context.path, context.source, product, comm)

@@ -38,9 +38,9 @@ def mark(collected: Collected, name: str, start: int, end: int) -> None:
 def host_steps(collected: Collected) -> HostSteps:
     """ProfilerStep marks; else the program's own (`iteration 12`); else from one optimizer step to the next."""
     for key, how in (("step", "ProfilerStep"), ("iteration", "annotations of the program")):
-        found = sorted(collected.marks[key], key=lambda item: item[1])
-        if found and (key == "step" or len(found) > 1):
-            return _tiling(found, how)
+        ordered = sorted(collected.marks[key], key=lambda item: item[1])
+        if ordered and (key == "step" or len(ordered) > 1):
+            return _tiling(ordered, how)
     by_name: dict[int, list[int]] = defaultdict(list)
     for optimizer, _, end in collected.marks["optimizer"]:
         by_name[optimizer].append(end)
@@ -52,10 +52,10 @@ def host_steps(collected: Collected) -> HostSteps:
     return HostSteps(tuple(range(1, len(ends))), tuple(ends[:-1]), tuple(ends[1:]), "optimizer steps")
 
 
-def _tiling(found: list[tuple[int, int, int]], how: str) -> HostSteps:
+def _tiling(steps: list[tuple[int, int, int]], how: str) -> HostSteps:
     """Marks in order of time without those inside others; their own numbers where these are distinct."""
     kept: list[tuple[int, int, int]] = []
-    for number, start, end in found:
+    for number, start, end in steps:
         if not kept or start >= kept[-1][2]:
             kept.append((number, start, end))
     numbers = [number for number, _, _ in kept]

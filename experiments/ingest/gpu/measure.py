@@ -100,8 +100,8 @@ def exposed_copies(trace: DeviceTrace, window: Cover) -> dict[int, float]:
     copies = _flights(trace, what == HOST_COPY)
     if not len(copies.starts):
         return {}
-    found = exposure(copies, copies, Cover.of(trace.starts[kernels], trace.ends[kernels]), window)
-    return {kind: exposed * 1e-12 for kind, (_, exposed) in found.items()}
+    by_kind = exposure(copies, copies, Cover.of(trace.starts[kernels], trace.ends[kernels]), window)
+    return {kind: exposed * 1e-12 for kind, (_, exposed) in by_kind.items()}
 
 
 def _flights(trace: DeviceTrace, mask: NDArray[np.bool_]) -> Flights:

@@ -60,10 +60,12 @@ def _series(trace: DeviceTrace, steps: Steps) -> Iterator[tuple[_Series, Ps]]:
         events, number = events[inside], np.array(steps.numbers)[index[inside]]
     else:
         number = np.full(len(events), -1)
-    found: dict[_Series, list[int]] = defaultdict(list)
+    by_exchange: dict[_Series, list[int]] = defaultdict(list)
     for event, step in zip(events.tolist(), number.tolist(), strict=True):
         exchange = trace.kinds[int(trace.kind[event])].exchange
         if exchange is not None and exchange.kind != "send/recv":
-            found[exchange.kind, trace.rank_groups[int(trace.ranks[event])], exchange.payload_bytes, step].append(event)
-    for key, members in found.items():
+            by_exchange[exchange.kind, trace.rank_groups[int(trace.ranks[event])], exchange.payload_bytes, step].append(
+                event
+            )
+    for key, members in by_exchange.items():
         yield key, np.array(members, np.int64)

@@ -23,13 +23,13 @@ _NO_NAME = ("", "undefined")
 def groups_of(distributed: object) -> dict[str, tuple[int, ...]]:
     """Ranks by process group's name, from `distributedInfo`."""
     configs = distributed.get("pg_config") if isinstance(distributed, dict) else None
-    found: dict[str, tuple[int, ...]] = {}
+    ranks_by_group: dict[str, tuple[int, ...]] = {}
     for config in configs if isinstance(configs, list) else []:
         if isinstance(config, dict) and isinstance(config.get("ranks"), list):
             ranks = tuple(rank for rank in config["ranks"] if isinstance(rank, int))
             if len(ranks) == len(config["ranks"]) <= _MOST_RANKS:
-                found[str(config.get("pg_name"))] = ranks
-    return found
+                ranks_by_group[str(config.get("pg_name"))] = ranks
+    return ranks_by_group
 
 
 def read_comm(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> Comm | None:

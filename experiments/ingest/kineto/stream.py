@@ -102,9 +102,9 @@ def events(path: Path, name: str, *, cleaned: bool = False) -> Iterator[dict[str
 
 def header(path: Path) -> dict[str, Any]:
     """Values of the keys beside the events that are present and can be read."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if not path.stat().st_size:
-        return found
+        return fields
     decoder = json.JSONDecoder()
     with path.open("rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for key in _KEYS:
@@ -114,7 +114,7 @@ def header(path: Path) -> dict[str, Any]:
                 continue
             text = data[at + len(mark) : at + _VALUE_BYTES].decode("utf-8", "replace").lstrip(" \t\r\n:")
             try:
-                found[key], _ = decoder.raw_decode(text)
+                fields[key], _ = decoder.raw_decode(text)
             except (ValueError, RecursionError):
                 continue
-    return found
+    return fields

@@ -194,16 +194,16 @@ def _ranges(database: Database, collected: Collected) -> dict[int, HostSteps]:
         rows.work.append(collected.work(plain, _sizes(called), None, None) if is_op else -1)
         rows.comm.append(-1)
         rows.external.append(-1)
-    return {process: host_steps(found) for process, found in marks.items()}
+    return {process: host_steps(of_process) for process, of_process in marks.items()}
 
 
 def _sizes(called: str) -> object:
     """Operand shapes where emit_nvtx(record_shapes=True) wrote them."""
-    found = _SIZES.search(called)
-    if found is None:
+    match = _SIZES.search(called)
+    if match is None:
         return None
     try:
-        return json.loads(found.group(1))
+        return json.loads(match.group(1))
     except (ValueError, RecursionError):
         return None
 
@@ -214,10 +214,10 @@ def _gpus(database: Database) -> dict[int, tuple[str, float | None]]:
     for gpu, cuda in database.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId"), needed=("gpuId", "cudaId")):
         if isinstance(cuda, int):
             ids.setdefault(gpu, cuda)
-    found: dict[int, tuple[str, float | None]] = {}
+    by_device: dict[int, tuple[str, float | None]] = {}
     for gpu, name, memory in database.rows("TARGET_INFO_GPU", ("id", "name", "totalMemory"), needed=("id", "name")):
         device = ids.get(gpu, gpu)
         if isinstance(device, int):
             capacity = float(memory) if isinstance(memory, int) and memory > 0 else None
-            found[device] = (text(name, 100).strip(), capacity)
-    return found
+            by_device[device] = (text(name, 100).strip(), capacity)
+    return by_device

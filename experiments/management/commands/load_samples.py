@@ -18,11 +18,11 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, team: str, **options: Any) -> None:
         if team:
-            found = Team.objects.filter(name=team).first()
-            if found is None:
+            chosen = Team.objects.filter(name=team).first()
+            if chosen is None:
                 raise CommandError(f"There is no team named {team}.")
         else:
             memberships = first_administrator().memberships.select_related("team")
-            found = memberships.filter(role="administrator").order_by("pk")[0].team
-        for experiment in load_into(found):
+            chosen = memberships.filter(role="administrator").order_by("pk")[0].team
+        for experiment in load_into(chosen):
             self.stdout.write(f"{experiment.name}: queued")
