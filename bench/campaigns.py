@@ -66,10 +66,10 @@ def landscape(count: int) -> list[dict[str, Any]]:
 
     config = parse_config(CONFIG)[0]
     changes = further_changes(config, Constraints(keep_batch=True), 4)
-    found = all_with(enumerate_meshes(config, config), config, changes)
+    candidates = all_with(enumerate_meshes(config, config), config, changes)
     draw, rows = random.Random(0), []
-    for row in draw.sample(range(len(found)), len(found)):
-        each = found.configured(row)
+    for row in draw.sample(range(len(candidates)), len(candidates)):
+        each = candidates.configured(row)
         if any(violation.rule != "memory" for violation in legality.check(each)):
             continue
         kept = ("micro_batch", "grad_accum", "remat", "weight_sharding", "virtual_stages")
@@ -109,8 +109,8 @@ def long_one(trials: int, workers: int) -> None:
             process.kill()
             process.wait()
     took = time.perf_counter() - begun
-    found = Campaign.objects.get(pk=campaign)
-    rows = list(found.trials.values_list("number", "key", "status", "runs"))
+    row = Campaign.objects.get(pk=campaign)
+    rows = list(row.trials.values_list("number", "key", "status", "runs"))
     states = Counter(status for _, _, status, _ in rows)
     assert sorted(number for number, *_ in rows) == list(range(1, len(rows) + 1)), "a trial was lost"
     assert len({key for _, key, *_ in rows}) == len(rows), "a configuration was planned twice"
@@ -119,7 +119,7 @@ def long_one(trials: int, workers: int) -> None:
     print(
         f"{len(rows):,} trials through {workers} workers, {killed} killed: {took:.0f} s, "
         f"{1e3 * took / len(rows):.1f} ms a trial; {states['done']:,} ran, "
-        f"{states['failed']:,} failed; none lost, none doubled ({found.reason})"
+        f"{states['failed']:,} failed; none lost, none doubled ({row.reason})"
     )
 
 

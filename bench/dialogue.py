@@ -48,9 +48,9 @@ QUESTIONS = (
 def samples(client: httpx.Client) -> list[int]:
     """The shipped experiments, once all of them are analysed."""
     for _ in range(600):
-        found = client.get("/api/experiments/", params={"limit": 50}).raise_for_status().json()["results"]
-        if found and all(item["state"] in ("ready", "failed") for item in found):
-            return [item["id"] for item in found if item["state"] == "ready"]
+        listed = client.get("/api/experiments/", params={"limit": 50}).raise_for_status().json()["results"]
+        if listed and all(item["state"] in ("ready", "failed") for item in listed):
+            return [item["id"] for item in listed if item["state"] == "ready"]
         time.sleep(0.5)
     raise SystemExit("the samples did not become ready in five minutes")
 
@@ -161,15 +161,15 @@ def usage() -> str:
 def server() -> int:
     """The process that serves requests: the largest of granian's own."""
     home = os.environ["ASAP_HOME"].encode()
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         try:
             ours = entry.name.isdigit() and home in (entry / "environ").read_bytes()
             if ours and b"granian" in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
+                pids.append(int(entry.name))
         except OSError:
             continue
-    return max(found, key=lambda pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]))
+    return max(pids, key=lambda pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]))
 
 
 def streams(address: str, key: str, experiment: int) -> None:

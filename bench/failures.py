@@ -30,9 +30,9 @@ def main() -> None:
     for name, text, size in (("200 MB of lines", LINE, 200_000_000), ("one line of 50 MB", b"x", 50_000_000)):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         start = time.perf_counter()
-        found = read_failure(Generated(text, size))  # type: ignore[arg-type]
+        failure = read_failure(Generated(text, size))  # type: ignore[arg-type]
         taken = time.perf_counter() - start
-        assert found.cause == "out_of_memory"
+        assert failure.cause == "out_of_memory"
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3
         print(f"{name}: {taken:.1f} s, {size / taken / 1e6:.0f} MB/s, peak memory grew by {grown:.0f} MB")
 

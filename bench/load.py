@@ -35,16 +35,16 @@ def alone(home: Path, scale: float, requests: int) -> list[str]:
         began = time.perf_counter()
         build(Sizes().scaled(scale), lambda line: print(f"{time.perf_counter() - began:6.0f} s  {line}", flush=True))
     load = os.getloadavg()[0]
-    found = measure(Team.objects.get(name="Team 1"), requests)
-    found.sort(key=lambda item: -item.processor_p95_s)
-    late = sum(item.p95_s > AIM_ALONE_S for item in found)
-    print(f"{len(found)} addresses; {late} over {AIM_ALONE_S * 1e3:.0f} ms by the clock at a load of {load:.1f}")
+    opened = measure(Team.objects.get(name="Team 1"), requests)
+    opened.sort(key=lambda item: -item.processor_p95_s)
+    late = sum(item.p95_s > AIM_ALONE_S for item in opened)
+    print(f"{len(opened)} addresses; {late} over {AIM_ALONE_S * 1e3:.0f} ms by the clock at a load of {load:.1f}")
     rows = [
         f"| `{item.address}` | {item.queries} | {item.p50_s * 1e3:.0f} | {item.p95_s * 1e3:.0f} "
         f"| {item.processor_p95_s * 1e3:.0f} |"
-        for item in found[:12]
+        for item in opened[:12]
     ]
-    head = f"{len(found)} addresses alone, load average {load:.1f}; the slowest by processor time:"
+    head = f"{len(opened)} addresses alone, load average {load:.1f}; the slowest by processor time:"
     table = ["| address | queries | p50, ms | p95, ms | of processor, ms |", "|---|---|---|---|---|", *rows]
     return [head, "", *table]
 
@@ -132,8 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
                 lines = [*alone(home, scale, options.requests), ""]
         failures = 0
         for crowd in crowds:
-            found, failed = together(home, *crowd)
-            lines += [*found, ""]
+            measured, failed = together(home, *crowd)
+            lines += [*measured, ""]
             failures += failed
     print("\n".join(lines))
     if options.write is not None:

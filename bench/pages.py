@@ -107,9 +107,9 @@ def fill(count: int) -> Any:
         experiment_id=lambda row, n: experiments[n - 1].pk,
         profile_id=lambda row, n: profiles[n - 1].pk,
     )
-    found = DiagnosisRecord.objects.get(run=run)
-    diagnoses = copies(DiagnosisRecord, [found], run_id=lambda row, n: copied_runs[n - 1].pk)
-    copies(OpRow, list(found.ops.all()), diagnosis_id=lambda row, n: diagnoses[n - 1].pk)
+    diagnosed = DiagnosisRecord.objects.get(run=run)
+    diagnoses = copies(DiagnosisRecord, [diagnosed], run_id=lambda row, n: copied_runs[n - 1].pk)
+    copies(OpRow, list(diagnosed.ops.all()), diagnosis_id=lambda row, n: diagnoses[n - 1].pk)
     record = PlanRecord.objects.get(run=run)
     records = copies(PlanRecord, [record], run_id=lambda row, n: copied_runs[n - 1].pk)
     copies(

@@ -70,8 +70,8 @@ def server(path: Path) -> None:
             f"{sum(sizes) / 1e3:.0f} kB in all, {sum(packed) / 1e3:.0f} kB packed"
         )
     began = time.perf_counter()
-    found = sums.sums(trace, t0, t1, trace.kinds, 8)
-    print(f"sums of one step ({found.events:,} events): {(time.perf_counter() - began) * 1e3:.0f} ms")
+    total = sums.sums(trace, t0, t1, trace.kinds, 8)
+    print(f"sums of one step ({total.events:,} events): {(time.perf_counter() - began) * 1e3:.0f} ms")
     began = time.perf_counter()
     size = sum(len(piece) for piece in perfetto.gzipped(perfetto.events(trace)))
     print(f"Perfetto export: {time.perf_counter() - began:.1f} s, {size / 1e6:.1f} MB")
@@ -158,10 +158,10 @@ def _in_browser(address: str, path: str, name: str, value: str) -> None:
         for does in ("pan", "zoom"):
             page.evaluate("asapTimelines.values().next().value.zoom(.4)")
             page.wait_for_timeout(1500)
-            found = page.evaluate(_FRAMES, does)
+            timing = page.evaluate(_FRAMES, does)
             print(
-                f"{does}: {found['frames']:.0f} frames per second; a frame takes {found['median']:.1f} ms (median), "
-                f"{found['p95']:.1f} ms (p95), {found['worst']:.0f} ms (worst)"
+                f"{does}: {timing['frames']:.0f} frames per second; a frame takes {timing['median']:.1f} ms (median), "
+                f"{timing['p95']:.1f} ms (p95), {timing['worst']:.0f} ms (worst)"
             )
 
 

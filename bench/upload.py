@@ -141,10 +141,10 @@ def _below(pid: int) -> list[int]:
 
 def _high_water_mark(pid: int) -> int:
     try:
-        found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        match = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except OSError:
         return 0
-    return int(found[1]) * 1024 if found else 0
+    return int(match[1]) * 1024 if match else 0
 
 
 def upload(client: httpx.Client, name: str, profile: bytes, config: bytes) -> tuple[float, dict[str, Any]]:
@@ -162,8 +162,8 @@ def upload(client: httpx.Client, name: str, profile: bytes, config: bytes) -> tu
 
 def samples_are_read(client: httpx.Client) -> None:
     while True:
-        found = client.get("/api/experiments/").json()["results"]
-        if found and all(item["state"] in ("ready", "failed", "configuring") for item in found):
+        listed = client.get("/api/experiments/").json()["results"]
+        if listed and all(item["state"] in ("ready", "failed", "configuring") for item in listed):
             return
         time.sleep(0.5)
 

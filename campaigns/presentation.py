@@ -233,12 +233,12 @@ def parallel(trials: Sequence[Trial]) -> Parallel | None:
 
 def varying_parameters(trials: Sequence[Trial]) -> dict[str, list[Any]]:
     """Parameters that take more than one value, with these in order."""
-    found: dict[str, dict[Any, None]] = {}
+    seen: dict[str, dict[Any, None]] = {}
     names = dict.fromkeys(name for trial in trials for name in trial.parameters)
     for trial in trials:
         for name in names:
-            found.setdefault(name, {})[_hashed(trial.parameter(name))] = None
-    return {name: sorted(values, key=_order) for name, values in found.items() if len(values) > 1}
+            seen.setdefault(name, {})[_hashed(trial.parameter(name))] = None
+    return {name: sorted(values, key=_order) for name, values in seen.items() if len(values) > 1}
 
 
 def _hashed(value: Any) -> Any:
@@ -267,14 +267,14 @@ def importance(trials: Sequence[Trial]) -> Sequence[Importance]:
     times = np.log([trial.step_time_s or 1.0 for trial in ran])
     whole = float(((times - times.mean()) ** 2).sum())
     best = ran[int(np.argmin(times))]
-    found = []
+    rows = []
     for name, values in varying_parameters(ran).items():
         own = [_hashed(trial.parameter(name)) for trial in ran]
         groups = [times[[value == each for each in own]] for value in values]
         between = sum(len(group) * float(group.mean() - times.mean()) ** 2 for group in groups)
         share = between / whole if whole > 0 else 0.0
-        found.append(Importance(name, share, shown(best.parameter(name)), len(values)))
-    return sorted(found, key=lambda item: -item.share)
+        rows.append(Importance(name, share, shown(best.parameter(name)), len(values)))
+    return sorted(rows, key=lambda item: -item.share)
 
 
 def differences(one: Trial, other: Trial) -> list[tuple[str, str, str]]:

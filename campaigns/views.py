@@ -60,9 +60,9 @@ def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
 @vary_on_headers("HX-Request")
 def campaign(request: HttpRequest, pk: int) -> HttpResponse:
     """The Global Message Pool of a campaign."""
-    found = _campaign(request, pk)
-    page = experiment_page(request, found.experiment_id)
-    trials = list(found.trials.defer("worker", "heartbeat_at"))
+    row = _campaign(request, pk)
+    page = experiment_page(request, row.experiment_id)
+    trials = list(row.trials.defer("worker", "heartbeat_at"))
     order = request.GET.get("order", "number")
     order = order if order in ORDERS else "number"
     state = request.GET.get("state", "")
@@ -71,12 +71,12 @@ def campaign(request: HttpRequest, pk: int) -> HttpResponse:
     listed = Paginator(rows, presentation.PAGE).get_page(request.GET.get("page"))
     context = page.context(
         "campaigns",
-        campaign=found,
-        over=presentation.overview(found, trials),
-        trajectory=presentation.trajectory(found, trials),
+        campaign=row,
+        over=presentation.overview(row, trials),
+        trajectory=presentation.trajectory(row, trials),
         parallel=presentation.parallel(trials),
         importance=presentation.importance(trials),
-        health=presentation.said(found.analysis.get("sentence", "")),
+        health=presentation.said(row.analysis.get("sentence", "")),
         page=listed,
         names=list(presentation.varying_parameters(trials)),
         order=order,
@@ -105,42 +105,42 @@ def _ordered(rows: list[Trial], order: str) -> list[Trial]:
 @require_POST
 def change(request: HttpRequest, pk: int) -> HttpResponse:
     """Pause, resume or cancel."""
-    found = _campaign(request, pk, Role.ENGINEER)
+    row = _campaign(request, pk, Role.ENGINEER)
     act = _CHANGES.get(request.POST.get("change", ""))
     if act is None:
         messages.error(request, "A campaign can be paused, resumed or cancelled.")
-        return redirect(found)
+        return redirect(row)
     try:
-        act(found, request.user)  # type: ignore[arg-type]
+        act(row, request.user)  # type: ignore[arg-type]
     except services.CampaignError as error:
         messages.error(request, str(error))
-    return redirect(found)
+    return redirect(row)
 
 
 @require(Role.VIEWER)
 @require_POST
 def retry(request: HttpRequest, pk: int, number: int) -> HttpResponse:
-    found = _campaign(request, pk, Role.ENGINEER)
-    trial = get_object_or_404(found.trials.select_related("campaign"), number=number)
+    row = _campaign(request, pk, Role.ENGINEER)
+    trial = get_object_or_404(row.trials.select_related("campaign"), number=number)
     try:
         services.retry(trial, request.user)  # type: ignore[arg-type]
     except services.CampaignError as error:
         messages.error(request, str(error))
-    return redirect(found)
+    return redirect(row)
 
 
 @require(Role.VIEWER)
 @require_GET
 def difference(request: HttpRequest, pk: int) -> HttpResponse:
     """What differs between two trials: `a` (default: what runs) and `b` (default: the best)."""
-    found = _campaign(request, pk)
-    page = experiment_page(request, found.experiment_id)
-    trials = list(found.trials.all())
+    row = _campaign(request, pk)
+    page = experiment_page(request, row.experiment_id)
+    trials = list(row.trials.all())
     by_number = {trial.number: trial for trial in trials}
-    best = presentation.overview(found, trials).best
+    best = presentation.overview(row, trials).best
     one = by_number.get(_number(request, "a", 0)) or (trials[0] if trials else None)
     other = by_number.get(_number(request, "b", best.number if best else 0)) or best or one
-    context = page.context("campaigns", campaign=found, one=one, other=other, rows=[])
+    context = page.context("campaigns", campaign=row, one=one, other=other, rows=[])
     if one is not None and other is not None:
         context |= {
             "rows": presentation.differences(one, other),
@@ -153,23 +153,23 @@ def difference(request: HttpRequest, pk: int) -> HttpResponse:
 @require(Role.VIEWER)
 @require_GET
 def as_json(request: HttpRequest, pk: int) -> HttpResponse:
-    found = _campaign(request, pk)
-    rows = [presentation.exported(trial) for trial in found.trials.all()]
-    text = json.dumps({"campaign": found.pk, "status": found.status, "config": found.config, "trials": rows}, indent=1)
-    return _file(text, "application/json", f"campaign-{found.pk}.json")
+    row = _campaign(request, pk)
+    rows = [presentation.exported(trial) for trial in row.trials.all()]
+    text = json.dumps({"campaign": row.pk, "status": row.status, "config": row.config, "trials": rows}, indent=1)
+    return _file(text, "application/json", f"campaign-{row.pk}.json")
 
 
 @require(Role.VIEWER)
 @require_GET
 def as_csv(request: HttpRequest, pk: int) -> HttpResponse:
-    found = _campaign(request, pk)
-    rows = [_flat(trial) for trial in found.trials.all()]
+    shown = _campaign(request, pk)
+    rows = [_flat(trial) for trial in shown.trials.all()]
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = StringIO()
     writer = csv.DictWriter(text, names)
     writer.writeheader()
     writer.writerows(rows)
-    return _file(text.getvalue(), "text/csv; charset=utf-8", f"campaign-{found.pk}.csv")
+    return _file(text.getvalue(), "text/csv; charset=utf-8", f"campaign-{shown.pk}.csv")
 
 
 def _flat(trial: Trial) -> dict[str, Any]:
@@ -192,5 +192,5 @@ def _campaign(request: HttpRequest, pk: int, role: Role = Role.VIEWER) -> Campai
 
 
 def _number(request: HttpRequest, name: str, default: int) -> int:
-    found = whole_number(request.GET.get(name, ""))
-    return default if found is None else found
+    number = whole_number(request.GET.get(name, ""))
+    return default if number is None else number

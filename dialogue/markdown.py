@@ -57,11 +57,11 @@ def as_html(
     text = text.replace(_OPEN, "[").replace(_CLOSE, "]")
     notes: list[list[Source]] = []
     for link in sorted(supports, key=_end, reverse=True):
-        found = [known[key] for key in _results(link) if key in known]
+        results = [known[key] for key in _results(link) if key in known]
         place = _place(text, _end(link))
-        if found and place:
+        if results and place:
             text = f"{text[:place]}{_OPEN}{len(notes)}{_CLOSE}{text[place:]}"
-            notes.append(found)
+            notes.append(results)
     tokens = _MARKDOWN.parse(text)
     _tame(tokens)
     html = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
@@ -74,8 +74,8 @@ def _end(link: Mapping[str, object]) -> int:
 
 
 def _results(link: Mapping[str, object]) -> list[str]:
-    found = link.get("results")
-    return [str(item) for item in found] if isinstance(found, list | tuple) else []
+    keys = link.get("results")
+    return [str(item) for item in keys] if isinstance(keys, list | tuple) else []
 
 
 def _place(text: str, end: int) -> int:

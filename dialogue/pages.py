@@ -18,8 +18,8 @@ from experiments.pages import ExperimentPage
 
 def answers() -> QuerySet[Message]:
     """Answers, with what their permission and their page need."""
-    found = Message.objects.filter(role=Message.Role.ASSISTANT)
-    return found.select_related("thread__experiment", "thread__team", "question__author")
+    messages = Message.objects.filter(role=Message.Role.ASSISTANT)
+    return messages.select_related("thread__experiment", "thread__team", "question__author")
 
 
 def threads() -> QuerySet[Thread]:
@@ -53,8 +53,8 @@ def address(experiment: Experiment, thread: Thread | None, message: Message | No
     """The page of a thread; of a message within it."""
     if thread is None:
         return reverse("dialogue", args=[experiment.pk]) + "?thread=new"
-    found = reverse("dialogue-thread", args=[experiment.pk, thread.pk])
-    return f"{found}#m-{message.pk}" if message is not None else found
+    url = reverse("dialogue-thread", args=[experiment.pk, thread.pk])
+    return f"{url}#m-{message.pk}" if message is not None else url
 
 
 def panel_context(request: HttpRequest, page: ExperimentPage, thread: Thread | None, **more: Any) -> dict[str, Any]:

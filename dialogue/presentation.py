@@ -133,11 +133,11 @@ def _words(key: str, value: Any) -> str:
 
 def _offer(index: int, effect: Mapping[str, Any], plan: PlanRecord | None) -> Offer:
     mesh, changes = effect["mesh"], effect.get("changes") or {}
-    found = None
+    offer = None
     for item in plan.proposals.all() if plan is not None else ():
         if is_same(item.value, mesh, changes):
-            found = item
-    return Offer(index, mesh, changes, effect.get("title", ""), found)
+            offer = item
+    return Offer(index, mesh, changes, effect.get("title", ""), offer)
 
 
 @dataclass(frozen=True)
@@ -229,21 +229,21 @@ def can_propose(held: Sequence[Chip], plan: PlanRecord | None) -> bool:
 def suggestions(experiment: Experiment, plan: PlanRecord | None) -> list[str]:
     """Questions that can be asked of this run: about its proposals, and of sizes that none of them has."""
     config = (plan.priced_with if plan is not None else experiment.config) or {}
-    found = ["Why is this step slow?"]
+    questions = ["Why is this step slow?"]
     proposals = [item.value for item in plan.proposals.all()] if plan is not None else []
     if proposals:
-        found = ["Which do you recommend first?", "How sure are you?"]
+        questions = ["Which do you recommend first?", "How sure are you?"]
         if len(proposals) > 2:
-            found.append("I find proposals 2 and 3 more promising.")
+            questions.append("I find proposals 2 and 3 more promising.")
     mesh = config.get("mesh") or {}
     roles = mesh.get("axis_roles") or {}
     for axis, size in (mesh.get("ici") or {}).items():
         role = roles.get(axis, axis)
         proposed = any(item.mesh["ici"].get(axis) == 1 for item in proposals)
         if ROLE_SYNONYMS.get(role, role) == "model" and size > 1 and not proposed:
-            found.append(f"Why not {axis} 1?")
+            questions.append(f"Why not {axis} 1?")
     batch = (config.get("training") or {}).get("global_batch")
     taken = {item.changes.get("global_batch") for item in proposals}
     if batch and 2 * batch not in taken:
-        found.append(f"What if the global batch were {2 * batch}?")
-    return [*found, "What should I measure next?"]
+        questions.append(f"What if the global batch were {2 * batch}?")
+    return [*questions, "What should I measure next?"]

@@ -83,9 +83,9 @@ def step(request: HttpRequest, pk: int, number: int) -> HttpResponse:
         raise Http404("No such step.")
     page = experiment_page(request, answer.thread.experiment_id)
     shown = presentation.row(answer).steps[number - 1]
-    found = Event.objects.select_related("user", "experiment").filter(experiment=answer.thread.experiment)
-    called = get_object_or_404(found, pk=shown.event)
-    returned = found.filter(pk=shown.returned).first() if shown.returned else None
+    event = Event.objects.select_related("user", "experiment").filter(experiment=answer.thread.experiment)
+    called = get_object_or_404(event, pk=shown.event)
+    returned = event.filter(pk=shown.returned).first() if shown.returned else None
     context = page.context(
         "proposals", step=shown, answer=answer, given=_pretty(called.data.get("call", called.data)),
         returned=_pretty(returned.data) if returned is not None else "",

@@ -62,8 +62,8 @@ def retry(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def release(request: HttpRequest, pk: int) -> HttpResponse:
     """Take back something that the thread holds."""
-    found = Held.objects.select_related("thread__experiment")
-    held = get_for(request.user, found, Role.ENGINEER, pk=pk)
+    rows = Held.objects.select_related("thread__experiment")
+    held = get_for(request.user, rows, Role.ENGINEER, pk=pk)
     holding.release(held, request.user)  # type: ignore[arg-type]
     return shown(request, _page(request, held.thread), held.thread)
 

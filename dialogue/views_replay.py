@@ -25,9 +25,9 @@ def replays(request: HttpRequest, pk: int) -> HttpResponse:
     """Which answers are on record."""
     page = experiment_page(request, pk, Role.ENGINEER)
     thread = timeline.whole(request.GET.get("thread"))
-    found = replaying.answers(page.experiment, thread)
+    answers = replaying.answers(page.experiment, thread)
     works = replaying.works(page.experiment) if thread is None else []
-    return render(request, "replay/replays.html", page.context("memory", answers=found, works=works, thread=thread))
+    return render(request, "replay/replays.html", page.context("memory", answers=answers, works=works, thread=thread))
 
 
 @require(Role.VIEWER)
@@ -100,12 +100,12 @@ def _again(
 
 def _shown(request: HttpRequest, page: ExperimentPage, context: dict[str, Any]) -> HttpResponse:
     """The page of what is on record.  `?step=` is the number of a step, or `all`."""
-    found, asked = context["found"], request.GET.get("step", "")
-    if found is None:
+    shown, asked = context["found"], request.GET.get("step", "")
+    if shown is None:
         raise Http404("There is no such recorded step.")
-    lines = [event_words.describe(event, page.experiment) for event in found.events]
-    at = min(max(timeline.whole(asked) or 1, 1), max(len(found.steps), 1))
-    rows = list(zip(lines, found.steps, strict=False))
+    lines = [event_words.describe(event, page.experiment) for event in shown.events]
+    at = min(max(timeline.whole(asked) or 1, 1), max(len(shown.steps), 1))
+    rows = list(zip(lines, shown.steps, strict=False))
     context |= {
         "rows": rows,
         "shown": rows if asked == "all" else rows[at - 1 : at],

@@ -52,7 +52,7 @@ def ablation(fits: Sequence[Fit]) -> list[dict[str, Any]]:
 
 
 def _parts(fits: Sequence[Fit], values: dict[str, float]) -> dict[str, dict[str, float | None]]:
-    found: dict[str, dict[str, float | None]] = {}
+    errors: dict[str, dict[str, float | None]] = {}
     for fit in fits:
         p = without(fit.problem, {name: value for name, value in values.items() if name != "stall_per_host"})
         start = np.array(
@@ -71,8 +71,8 @@ def _parts(fits: Sequence[Fit], values: dict[str, float]) -> dict[str, dict[str,
             workloads = [p.rows[i].workload for i in np.flatnonzero(mine)]
             measured = p.measured_s[mine]
             ranked = scores.summary(scores.rank_all(workloads, measured * np.exp(error[mine]), measured))
-            found[str(part)] = {
+            errors[str(part)] = {
                 "median": float(np.median(np.abs(np.expm1(error[mine])))),
                 "spearman": None if ranked is None else ranked["spearman"],
             }
-    return found
+    return errors

@@ -80,7 +80,7 @@ def _of(errors: Errors, chosen: Mask) -> dict[str, Any]:
 
 def _by_part(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, Any]]:
     """Scores by part of the report and distance."""
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    by_part: dict[str, dict[str, Any]] = defaultdict(dict)
     for by_distance in errors.values():
         for distance in DISTANCES:
             one = by_distance.get(distance)
@@ -88,14 +88,14 @@ def _by_part(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, 
                 continue
             parts = np.array([part_of(row) for row in one.rows])
             for part in sorted(set(parts)):
-                found[part][distance] = _of(one, parts == part)
+                by_part[part][distance] = _of(one, parts == part)
     order = list(SOURCES)
-    return dict(sorted(found.items(), key=lambda item: order.index(item[0].split(",")[0])))
+    return dict(sorted(by_part.items(), key=lambda item: order.index(item[0].split(",")[0])))
 
 
 def _by_chip(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, dict[str, Any]]]:
     """Scores by chip: models left out, and the chip itself left out."""
-    found: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    by_chip: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
     for by_distance in errors.values():
         for distance in ("model", "chip"):
             one = by_distance.get(distance)
@@ -103,20 +103,20 @@ def _by_chip(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, 
                 continue
             chips = np.array([row.chip.name for row in one.rows])
             for chip in sorted(set(chips)):
-                found[chip][distance] = _of(one, chips == chip)
-    return dict(sorted(found.items()))
+                by_chip[chip][distance] = _of(one, chips == chip)
+    return dict(sorted(by_chip.items()))
 
 
 def _ranked(evaluations: Mapping[str, Evaluation]) -> list[tuple[str, scores.Ranked]]:
     """Every workload ranked by predictions whose fit had seen none of its runs."""
-    found = []
+    by_method = []
     for one in evaluations.values():
         held = one.by_rule["workload"]
         measured = np.array([one.rows[int(i)].step_time_s for i in held.index])
         names = [f"{one.rows[int(i)].source}: {one.rows[int(i)].workload}" for i in held.index]
         for ranked in scores.rank_all(names, measured * np.exp(held.log_error), measured):
-            found.append((ranked.workload.split(":")[0], ranked))
-    return found
+            by_method.append((ranked.workload.split(":")[0], ranked))
+    return by_method
 
 
 def _ranking(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
@@ -139,15 +139,15 @@ def _ranking(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
 
 def _rule(evaluations: Mapping[str, Evaluation], rule: str) -> dict[str, Any]:
     """Scores of all rows of recipes with everything of one value of a rule left out."""
-    found = {}
+    rules = {}
     for kind, one in evaluations.items():
         held = one.by_rule.get(rule)
         if held is None:
             continue
         recipes = np.array([one.rows[int(i)].source == "recipes" for i in held.index])
         if recipes.any():
-            found[kind] = scores.errors(held.log_error[recipes], held.naive_error[recipes])
-    return found
+            rules[kind] = scores.errors(held.log_error[recipes], held.naive_error[recipes])
+    return rules
 
 
 def newer_releases(one: Evaluation) -> dict[str, Any] | None:
@@ -166,29 +166,29 @@ def noise(rows: Sequence[TimeRow]) -> dict[str, Any]:
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
         groups[row.source, row.configuration].append(row.step_time_s)
-    found: dict[str, Any] = {}
+    by_kind: dict[str, Any] = {}
     for source in SOURCES:
         spread = [max(t) / min(t) - 1.0 for (name, _), t in groups.items() if name == source and len(t) > 1]
         if spread:
-            found[source] = {
+            by_kind[source] = {
                 "configurations": len(spread),
                 "median": float(np.median(spread)),
                 "ninety": float(np.quantile(spread, 0.9)),
             }
-    return found
+    return by_kind
 
 
 def worst(evaluations: Mapping[str, Evaluation], each: int = 4) -> list[dict[str, Any]]:
     """The rows of each source whose prediction, their workload left out, is farthest off."""
-    found = []
+    rows = []
     for one in evaluations.values():
         held = one.by_rule["workload"]
         parts = np.array([part_of(one.rows[int(i)]) for i in held.index])
         for part in dict.fromkeys(parts):
             mine = np.flatnonzero(parts == part)
             for at in mine[np.argsort(-np.abs(held.log_error[mine]))[:each]]:
-                found.append(_row(one, held, int(at)) | {"part": str(part)})
-    return sorted(found, key=lambda row: -abs(np.log1p(row["error"])))
+                rows.append(_row(one, held, int(at)) | {"part": str(part)})
+    return sorted(rows, key=lambda row: -abs(np.log1p(row["error"])))
 
 
 def _row(one: Evaluation, held: HeldOut, at: int) -> dict[str, Any]:
@@ -235,12 +235,12 @@ def why(one: Evaluation, held: HeldOut, at: int) -> str:
 
 
 def _points(evaluations: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
-    found = []
+    points = []
     for kind, one in evaluations.items():
         held = one.by_rule["workload"]
         for at, index in enumerate(held.index):
             row = one.rows[int(index)]
-            found.append(
+            points.append(
                 {
                     "id": row.id,
                     "source": row.source,
@@ -252,4 +252,4 @@ def _points(evaluations: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
                     "estimate_s": row.step_time_s * float(np.exp(held.log_error[at])),
                 }
             )
-    return found
+    return points

@@ -46,10 +46,10 @@ class Trial:
         self.scenario = scenario
         config, profile = scenario.config, scenario.profile
         self.diagnosis: Diagnosis = diagnose(profile, config)
-        found = observe(profile, config, self.diagnosis)
-        assert found is not None
-        self.observed: Observed = found
-        self.observation: Observation = observation(config, found, profile, self.diagnosis)
+        observed = observe(profile, config, self.diagnosis)
+        assert observed is not None
+        self.observed: Observed = observed
+        self.observation: Observation = observation(config, observed, profile, self.diagnosis)
         self.calibration: Calibration = calibrate(config, self.observation)
         self.candidates: Candidates = side_by_side(config, self.calibration.baseline, scenario.landscape)
         self.gain = np.log(scenario.baseline_s / scenario.times_s)
@@ -76,8 +76,8 @@ class Trial:
         moved = max(0.0, waiting - parts["hbm:weights"])
         parts |= {"hbm:weights": parts["hbm:weights"] + moved, "compute": parts["compute"] - moved}
         seen = replace(self.calibration, observation=replace(self.observation, parts_s=parts))
-        found = rescaled(seen, self.candidates.work, self.distance)
-        return score(Priced(found.gain[1:], found.sigma[1:]), self.gain)
+        prices = rescaled(seen, self.candidates.work, self.distance)
+        return score(Priced(prices.gain[1:], prices.sigma[1:]), self.gain)
 
     def both(self, seen: Observation | None = None, without: frozenset[str] = frozenset()) -> Score:
         """As the product prices.  seen: another observation; without: names that the profile may not inform."""
@@ -156,7 +156,7 @@ def numbers() -> dict[str, Any]:
     for scenario in scenarios():
         trial = Trial(scenario)
         stalled += stalled_s(trial.observed, trial.diagnosis) > 0
-        found = {"model alone": trial.model_alone(), "profile alone": trial.profile_alone(), "both": trial.both()}
+        scores = {"model alone": trial.model_alone(), "profile alone": trial.profile_alone(), "both": trial.both()}
         for name, one in ABLATIONS.items():
             ablation[name][scenario.apart].append(one(trial))
         rows.append(
@@ -166,7 +166,7 @@ def numbers() -> dict[str, Any]:
                 "chip": scenario.config.hardware.chip,
                 "apart": scenario.apart,
                 "candidates": len(trial.gain),
-                "methods": {name: asdict(value) for name, value in found.items()},
+                "methods": {name: asdict(value) for name, value in scores.items()},
             }
         )
     return {
@@ -183,8 +183,8 @@ def summed(rows: Iterable[Mapping[str, Any]], method: str) -> Score:
     return mean([Score(**row["methods"][method]) for row in rows])
 
 
-def report(found: Mapping[str, Any]) -> str:
-    rows = found["scenarios"]
+def report(figures: Mapping[str, Any]) -> str:
+    rows = figures["scenarios"]
     halves = {"kept apart": [r for r in rows if r["apart"]], "open": [r for r in rows if not r["apart"]]}
     lines = [
         "# Calibration with a profile",
@@ -233,14 +233,14 @@ def report(found: Mapping[str, Any]) -> str:
         "## Ablation",
         "",
         "What is left out of *both*, or added to it. The last two rows are judgements that pricing had before. Stalls "
-        f"apply in {found['stalled']} of {len(rows)} scenarios (the verdict must be communication, yet its own time "
+        f"apply in {figures['stalled']} of {len(rows)} scenarios (the verdict must be communication, yet its own time "
         "below 30 % of the step), so nothing here speaks for them, and they are gone. A causal imbalance is now part "
         "of the posterior instead.",
         "",
         "| | half | Spearman | regret | error | bias | coverage |",
         "|---|---|--:|--:|--:|--:|--:|",
     ]
-    for name, halves_of in found["ablation"].items():
+    for name, halves_of in figures["ablation"].items():
         lines += [f"| {name} | {half} | {_cells(Score(**halves_of[half]))} |" for half in ("open", "kept apart")]
     lines += [
         "",
@@ -267,9 +267,9 @@ def _short(value: Score) -> str:
 
 
 def main() -> None:
-    found = numbers()
-    NUMBERS.write_text(json.dumps(_rounded(found), indent=1) + "\n", encoding="utf-8")
-    REPORT.write_text(report(_rounded(found)), encoding="utf-8")
+    figures = numbers()
+    NUMBERS.write_text(json.dumps(_rounded(figures), indent=1) + "\n", encoding="utf-8")
+    REPORT.write_text(report(_rounded(figures)), encoding="utf-8")
 
 
 def _rounded(value: Any) -> Any:

@@ -127,7 +127,7 @@ def _values(row: dict[str, Any]) -> Iterator[tuple[float, Any]]:
 
 def measure(dialogues: Sequence[dict[str, Any]], seed: int, show: bool) -> dict[str, tuple[int, int]]:
     """(complaints, numbers) of first tries and of final answers, and (caught, tried) per kind of change."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     tried: Counter[str] = Counter()
     for item in dialogues:
         if not item["tries"]:
@@ -143,8 +143,8 @@ def measure(dialogues: Sequence[dict[str, Any]], seed: int, show: bool) -> dict[
             ("complaints on final answers", item["final"], evidence(item, None, before)),
         ):
             wrong = check(text, of)
-            found[name] += len(wrong)
-            found[f"{name}: answers"] += bool(wrong)
+            counts[name] += len(wrong)
+            counts[f"{name}: answers"] += bool(wrong)
             tried[name] += len(_NUMBER.findall(text))
             tried[f"{name}: answers"] += 1
             if show and "first" in name:
@@ -155,11 +155,11 @@ def measure(dialogues: Sequence[dict[str, Any]], seed: int, show: bool) -> dict[
         for change in changes(item, rng):
             more = Counter(c.message for c in check(change.text, of)) - base
             tried[change.kind] += 1
-            found[change.kind] += bool(more)
+            counts[change.kind] += bool(more)
             if show and not more:
                 around = change.text[max(0, change.start - 120) : change.start + 80]
                 print(f"MISSED {change.kind}: {item['id']} {change.what} | {around!r}")
-    return {name: (found[name], tried[name]) for name in tried}
+    return {name: (counts[name], tried[name]) for name in tried}
 
 
 def main() -> None:
@@ -168,10 +168,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--show", action="store_true", help="print each complaint and each change that was missed")
     options = parser.parse_args()
-    for name, (found, tried) in measure(
+    for name, (caught, tried) in measure(
         json.loads(options.dialogues.read_text("utf-8")), options.seed, options.show
     ).items():
-        print(f"{name:40} {found:5} of {tried:5}  {100 * found / max(tried, 1):5.1f} %")
+        print(f"{name:40} {caught:5} of {tried:5}  {100 * caught / max(tried, 1):5.1f} %")
 
 
 if __name__ == "__main__":

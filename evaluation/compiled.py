@@ -65,7 +65,7 @@ def configurations(workload: Workload) -> list[dict[str, Any]]:
     """Legal configurations of a workload, drawn evenly over kinds of meshes with a fixed seed."""
     shape, chips = get_model(workload.model), prod(workload.topology)
     powers = [2**n for n in range(11) if chips % 2**n == 0]
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     expert_sizes = powers if shape.experts else [1]
     for replica, seq, model, expert in product((1, 2, 4), powers, powers, expert_sizes):
         used = replica * seq * model * expert
@@ -85,11 +85,11 @@ def configurations(workload: Workload) -> list[dict[str, Any]]:
                 },
             }  # fmt: skip
             if all(violation.rule == "memory" for violation in legality.check(parse_config(config)[0])):
-                found.append(config)
+                rows.append(config)
     # Half of them as most people would run them: full recomputation, weights sharded, one micro-batch.
-    random.Random(workload.name).shuffle(found)
-    usual = [c for c in found if _usual(c)][: PER_WORKLOAD // 2]
-    others = [c for c in found if not _usual(c)][: PER_WORKLOAD - len(usual)]
+    random.Random(workload.name).shuffle(rows)
+    usual = [c for c in rows if _usual(c)][: PER_WORKLOAD // 2]
+    others = [c for c in rows if not _usual(c)][: PER_WORKLOAD - len(usual)]
     return [c for pair in zip_longest(usual, others) for c in pair if c is not None]
 
 
@@ -131,23 +131,23 @@ def rows(path: Path = DATA) -> tuple[dict[str, Any], ...]:
 
 
 def _row(config: dict[str, Any]) -> dict[str, Any]:
-    found = engine.check(parse_config(config)[0])
+    check = engine.check(parse_config(config)[0])
     kinds: dict[str, float] = {}
-    for use in found.collectives:
+    for use in check.collectives:
         kinds[use.kind] = kinds.get(use.kind, 0.0) + use.sent_bytes
     return {
         "config": config,
-        "outcome": found.outcome,
-        "message": found.message,
-        "peak_bytes": found.peak_bytes,
-        "argument_bytes": found.argument_bytes,
-        "needed_bytes": found.needed_bytes,
-        "capacity_bytes": found.capacity_bytes,
-        "sent_bytes_by_axes": {"+".join(k): round(v) for k, v in collectives.by_axis(found.collectives).items()},
+        "outcome": check.outcome,
+        "message": check.message,
+        "peak_bytes": check.peak_bytes,
+        "argument_bytes": check.argument_bytes,
+        "needed_bytes": check.needed_bytes,
+        "capacity_bytes": check.capacity_bytes,
+        "sent_bytes_by_axes": {"+".join(k): round(v) for k, v in collectives.by_axis(check.collectives).items()},
         "sent_bytes_by_kind": {kind: round(sent) for kind, sent in kinds.items()},
-        "effort": found.effort,
-        "compile_s": round(found.compile_s or 0.0, 1),
-        "versions": found.versions,
+        "effort": check.effort,
+        "compile_s": round(check.compile_s or 0.0, 1),
+        "versions": check.versions,
         "date": str(date.fromtimestamp(datetime.now(UTC).timestamp())),
     }
 

@@ -51,7 +51,7 @@ def predict_pairs(pairs: Sequence[Pair], *, known: bool = True) -> tuple[Predict
     for pair in pairs:
         groups[pair.source, pair.group].append(pair)
     weight = weights(pairs)
-    found: list[Predicted] = []
+    predicted: list[Predicted] = []
     for members in groups.values():
         fitted = members[0].source != "optico"
         efficiencies = table_without_model(members[0].one.config) if fitted else load_efficiencies()
@@ -66,8 +66,10 @@ def predict_pairs(pairs: Sequence[Pair], *, known: bool = True) -> tuple[Predict
                 continue  # nothing that would be proposed
             measured = log_gain(runs[i], runs[j])
             share = weight[pair.family] * pair.weight
-            found.append(Predicted(pair, runs[i], runs[j], float(gains[i, j]), float(spreads[i, j]), measured, share))
-    return tuple(found)
+            predicted.append(
+                Predicted(pair, runs[i], runs[j], float(gains[i, j]), float(spreads[i, j]), measured, share)
+            )
+    return tuple(predicted)
 
 
 def weights(pairs: Sequence[Pair]) -> Mapping[str, float]:

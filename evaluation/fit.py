@@ -24,11 +24,11 @@ from perfmodel.efficiency import EFFICIENCIES_FILE, load_efficiencies
 
 def evaluate() -> dict[str, Evaluation]:
     """The fit of each kind of chip with its out-of-fold predictions."""
-    found = {}
+    evaluations = {}
     for kind in KINDS:
         p = problem(load_rows(kind))
-        found[kind] = held_out(fitted(p, np.ones(len(p.rows), dtype=bool)))
-    return found
+        evaluations[kind] = held_out(fitted(p, np.ones(len(p.rows), dtype=bool)))
+    return evaluations
 
 
 def main(arguments: list[str]) -> None:

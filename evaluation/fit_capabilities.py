@@ -35,19 +35,19 @@ Sample = tuple[NDArray[np.float64], int]
 
 def samples() -> list[Sample]:
     """Features of each example without itself, and the place of its capability; last of all for none."""
-    found = []
+    drawn = []
     place = {key: number for number, key in enumerate(wanted.keys())}
     at = 0
     for key, item in registry().items():
         for text in (*item.examples, *wanted.phrases().get(key, ())):
             said = read(text)
-            found.append((wanted.features(said.words, said.names, without=at), place[key]))
+            drawn.append((wanted.features(said.words, said.names, without=at), place[key]))
             at += 1
         at += 2  # title and description
     for text in OFF_TOPIC.read_text("utf-8").splitlines():
         said = read(text)
-        found.append((wanted.features(said.words, said.names), place[wanted.OUTSIDE]))
-    return found
+        drawn.append((wanted.features(said.words, said.names), place[wanted.OUTSIDE]))
+    return drawn
 
 
 def fit(rows: list[Sample]) -> Weights:
@@ -65,22 +65,22 @@ def fit(rows: list[Sample]) -> Weights:
         likelihood = np.mean(logsumexp(every, axis=1) - every[np.arange(len(rows)), right])
         return float(likelihood + PRIOR * np.mean((vector - first) ** 2))
 
-    found = minimize(loss, first, method="L-BFGS-B")
-    return replace(start, **dict(zip(names, np.round(found.x, 3).tolist(), strict=True)))
+    solution = minimize(loss, first, method="L-BFGS-B")
+    return replace(start, **dict(zip(names, np.round(solution.x, 3).tolist(), strict=True)))
 
 
 def asked(path: Path) -> list[tuple[NDArray[np.float64], set[int]]]:
     """Features of questions of others, without those that go on from earlier ones, and the capabilities that answer."""
     place = {key: number for number, key in enumerate(wanted.keys())}
     right = json.loads(RIGHT.read_text("utf-8"))
-    found = []
+    questions = []
     for item in json.loads(path.read_text("utf-8")):
         if item["id"] in right and not item["before"]:
             said = read(item["text"])
             keys = {place.get(key, len(place)) for key in right[item["id"]]}
             keys |= {place[wanted.OUTSIDE]} if item["kind"] == "off-topic" else set()
-            found.append((wanted.features(said.words, said.names), keys))
-    return found
+            questions.append((wanted.features(said.words, said.names), keys))
+    return questions
 
 
 def sharpened(w: Weights, sharpness: float) -> Weights:
@@ -110,12 +110,12 @@ def report(rows: list[Sample], w: Weights) -> dict[str, float | int]:
     """How the examples are read when each is left out."""
     count = {"right": 0, "wrong": 0, "offered": 0, "offered_right": 0, "none_left_alone": 0, "none": 0}
     for x, y in rows:
-        found = wanted.chances(x, w)[:-1]
-        order = np.argsort(-found)
-        if y == len(found) - 1:
+        probabilities = wanted.chances(x, w)[:-1]
+        order = np.argsort(-probabilities)
+        if y == len(probabilities) - 1:
             count["none"] += 1
-            count["none_left_alone"] += bool(found[order[0]] < w.least or order[0] == y)
-        elif found[order[0]] >= w.least:
+            count["none_left_alone"] += bool(probabilities[order[0]] < w.least or order[0] == y)
+        elif probabilities[order[0]] >= w.least:
             count["right" if int(order[0]) == y else "wrong"] += 1
         else:
             count["offered"] += 1
@@ -143,11 +143,11 @@ def _marked(w: Weights, rows: list[tuple[NDArray[np.float64], set[int]]]) -> dic
     """How the questions of others are read: by the intended capability, another, or offered with it among three."""
     count = {"asked": len(rows), "right": 0, "wrong": 0, "offered_right": 0, "offered": 0, "left_alone": 0}
     for x, ys in rows:
-        found = wanted.chances(x, w)[:-1]
-        order = [int(n) for n in np.argsort(-found)]
-        if found[order[0]] >= w.least:
+        probabilities = wanted.chances(x, w)[:-1]
+        order = [int(n) for n in np.argsort(-probabilities)]
+        if probabilities[order[0]] >= w.least:
             count["right" if order[0] in ys else "wrong"] += 1
-        elif ys >= {len(found)}:
+        elif ys >= {len(probabilities)}:
             count["left_alone"] += 1
         else:
             count["offered_right" if ys & set(order[: wanted.OFFERED]) else "offered"] += 1

@@ -70,10 +70,10 @@ def kept(path: Path) -> list[dict[str, Any]]:
     for item in json.loads(path.read_text("utf-8")):
         keys = answered(item)
         judged = bool(keys) and not set(keys) & set(TOLD)
-        found = [round(x, 3) for x in signs(item, keys)] if judged else []
+        features = [round(x, 3) for x in signs(item, keys)] if judged else []
         rows.append({"id": item["id"], "run": item["run"], "mark": item["mark"],
                      "by": item.get("by", "grader"), "digest": digest(item),
-                     "stated": bool(set(keys) & set(TOLD)), "signs": found})  # fmt: skip
+                     "stated": bool(set(keys) & set(TOLD)), "signs": features})  # fmt: skip
     return rows
 
 
@@ -94,11 +94,11 @@ def fitted(x: Array, y: Array) -> Array:
 
 def left_out(x: Array, y: Array, runs: Array) -> Array:
     """Probability of each answer by weights fitted to the answers of all other runs."""
-    found = np.zeros(len(y))
+    predicted = np.zeros(len(y))
     for run in set(runs.tolist()):
         mine = runs == run
-        found[mine] = 1 / (1 + np.exp(-x[mine] @ fitted(x[~mine], y[~mine])))
-    return found
+        predicted[mine] = 1 / (1 + np.exp(-x[mine] @ fitted(x[~mine], y[~mine])))
+    return predicted
 
 
 def least(chances: Array, marks: Array, most: int) -> float:

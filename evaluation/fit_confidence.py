@@ -75,12 +75,12 @@ ROOMY = 0.25
 @cache
 def fills() -> tuple[tuple[str, float, bool], ...]:
     """(source, computed memory over capacity, whether it ran) of every run; only one sweep and OptiCo list failures."""
-    found = [(run.source, run.config, run.status == "ran") for run in load_sweeps() if run.status != "unclear"]
-    found += [("optico", run.config, run.step_time_s is not None) for run in tuned_runs()]
-    found += [(f"published {run.chip.kind}", run.config, True) for run in load_published().runs]
-    used = [memory.per_chip(from_config(config)) for _, config, _ in found]
+    runs = [(run.source, run.config, run.status == "ran") for run in load_sweeps() if run.status != "unclear"]
+    runs += [("optico", run.config, run.step_time_s is not None) for run in tuned_runs()]
+    runs += [(f"published {run.chip.kind}", run.config, True) for run in load_published().runs]
+    used = [memory.per_chip(from_config(config)) for _, config, _ in runs]
     filled = [float(np.max(use.total / use.capacity)) for use in used]
-    return tuple((source, share, ran) for (source, _, ran), share in zip(found, filled, strict=True))
+    return tuple((source, share, ran) for (source, _, ran), share in zip(runs, filled, strict=True))
 
 
 @cache
@@ -125,12 +125,12 @@ def fit() -> Confidence:
 def held_out(known: bool) -> list[tuple[Predicted, Confidence]]:
     """Every pair with the fit of the other families, on pairs whose model is as well known."""
     rows = every = predictions(known)
-    found = []
+    by_family = []
     for family in families(rows):
         floor = floor_of([row for row in every if row.pair.family != family])
         other = Confidence(floor, floor, FREEDOM, len(families(every)) - 1, fit().memory_spread)
-        found += [(row, other) for row in rows if row.pair.family == family]
-    return found
+        by_family += [(row, other) for row in rows if row.pair.family == family]
+    return by_family
 
 
 def numbers() -> dict[str, Any]:
@@ -169,15 +169,15 @@ def numbers() -> dict[str, Any]:
 
 def _by_fill() -> list[dict[str, Any]]:
     """By computed memory over capacity: of each source how many ran of how many, and the probability in the middle."""
-    found = []
+    rows = []
     for low, high in pairwise(FILLS):
         row: dict[str, Any] = {"from": low, "to": high}
         for name in ("sweeps", "optico", "published"):
             came = [ran for source, filled, ran in fills() if _kind(source) == name and low <= filled < high]
             row[name] = [sum(came), len(came)]
         row["fits"] = float(ndtr(-np.log(min((low + high) / 2.0, low + 0.1)) / fit().memory_spread))
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _kind(source: str) -> str:
@@ -262,12 +262,12 @@ def picks(rows: Sequence[tuple[Predicted, Confidence]]) -> list[tuple[Predicted,
 def reliability(rows: Sequence[tuple[Predicted, Confidence]]) -> list[dict[str, float]]:
     """By bin of stated confidence: pairs, their weight, mean stated, share measured faster."""
     weight, _, _, measured, stated = _columns(rows)
-    found = []
+    groups = []
     for low, high in pairwise(BINS):
         inside = (stated >= low) & (stated < high)
         if inside.any():
             part = weight[inside]
-            found.append(
+            groups.append(
                 {
                     "from": low,
                     "to": min(high, 1.0),
@@ -277,21 +277,21 @@ def reliability(rows: Sequence[tuple[Predicted, Confidence]]) -> list[dict[str, 
                     "right": float(np.average(measured[inside] > 0, weights=part)),
                 }
             )
-    return found
+    return groups
 
 
-def toml(found: Confidence) -> str:
+def toml(confidence: Confidence) -> str:
     """confidence.toml: the fit with where it comes from."""
     return "\n".join(
         [
             "# Written by `make fit` (evaluation/fit_confidence.py); its meaning: docs/accuracy-confidence.md.",
             "",
             "[confidence]",
-            f"floor = {found.floor:.4f}",
-            f"floor_assumed = {found.floor_assumed:.4f}",
-            f"freedom = {found.freedom:.1f}",
-            f"families = {found.families}",
-            f"memory_spread = {found.memory_spread:.3f}",
+            f"floor = {confidence.floor:.4f}",
+            f"floor_assumed = {confidence.floor_assumed:.4f}",
+            f"freedom = {confidence.freedom:.1f}",
+            f"families = {confidence.families}",
+            f"memory_spread = {confidence.memory_spread:.3f}",
             "",
             "[provenance]",
             'source = "measured pairs at the same batch: '
@@ -309,9 +309,9 @@ def main() -> None:
     from evaluation import confidence_report
 
     FILE.write_text(toml(fit()), encoding="utf-8")
-    found = _rounded(numbers())
-    NUMBERS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    confidence_report.write(found)
+    figures = _rounded(numbers())
+    NUMBERS.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    confidence_report.write(figures)
 
 
 def _rounded(value: Any) -> Any:

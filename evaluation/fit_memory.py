@@ -99,8 +99,8 @@ def fit_crash(rows: Rows, name: str, start: Profiles) -> CrashFit:
         return float(0.5 * shrunk - np.sum(np.log(np.where(rows.ran, ran, 1.0 - ran))))
 
     first = np.array([start[name].unfilled, start[name].held_needed, np.log(start[name].crash_spread), 0.05])
-    found = minimize(unlikely, first, method="L-BFGS-B", bounds=[(0.0, 0.3), (0.0, 1.0), (-4.0, -0.5), (0.0, 0.3)]).x
-    return CrashFit(float(found[0]), float(found[1]), float(np.exp(found[2])), float(found[3]))
+    solution = minimize(unlikely, first, method="L-BFGS-B", bounds=[(0.0, 0.3), (0.0, 1.0), (-4.0, -0.5), (0.0, 0.3)]).x
+    return CrashFit(float(solution[0]), float(solution[1]), float(np.exp(solution[2])), float(solution[3]))
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ def out_of_fold(by: str) -> Floats:
     """log(predicted / measured) of every measured run of the sweep, by a fit that has not seen it."""
     rows = sweep_rows("ultrascale")
     error = np.full(len(rows), np.nan)
-    for (_, mask), (_, found) in zip(folds(by), left_out_fits(by), strict=True):
-        error[mask] = np.log(peak(rows.take(mask), found.constants) / rows.measured_bytes[mask])
+    for (_, mask), (_, fitted) in zip(folds(by), left_out_fits(by), strict=True):
+        error[mask] = np.log(peak(rows.take(mask), fitted.constants) / rows.measured_bytes[mask])
     return error[np.isfinite(error)]
 
 
@@ -182,9 +182,9 @@ def ablated(changed: MemoryProfile, without: str | None, changed_rows: Rows | No
     for model in sorted(set(rows.models)):
         mask = rows.models == model
         profiles = {**whole_fit().profiles, changed.name: changed}
-        found = fit_peaks(rows.take(~mask), changed.name, profiles, without)
+        fitted = fit_peaks(rows.take(~mask), changed.name, profiles, without)
         chosen = rows.take(mask)
-        error[mask] = np.log(peak(chosen, constants({**profiles, changed.name: found})) / chosen.measured_bytes)
+        error[mask] = np.log(peak(chosen, constants({**profiles, changed.name: fitted})) / chosen.measured_bytes)
     return error
 
 
@@ -193,9 +193,9 @@ def spread_of(error: Floats) -> float:
     return float(np.quantile(np.abs(error), 0.8) / Z80)
 
 
-def finished(found: Fit) -> Profiles:
+def finished(fitted: Fit) -> Profiles:
     """The profiles with their spreads.  Where nobody published who ran out of memory, that of the peaks decides."""
-    profiles = dict(found.profiles)
+    profiles = dict(fitted.profiles)
     source = spread_of(np.concatenate([unseen_source(name) for name in memory_rows.PRINTED]))
     for name in profiles:
         profiles[name] = replace(profiles[name], spread_mesh=source, spread_workload=source, spread_source=source)

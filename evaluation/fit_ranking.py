@@ -59,10 +59,10 @@ def starts_of(sweep: Sweep) -> tuple[Start, ...]:
     return tuple(Start(sweep, start) for start in sweep.group.starts)
 
 
-def value(found: Outcomes) -> float:
+def value(outcomes: Outcomes) -> float:
     """Mean log gain of first and best of three, failed trials paid for."""
-    first = found.first - FAILED_TRIAL * found.crashed
-    three = found.three - FAILED_TRIAL * found.three_crashed
+    first = outcomes.first - FAILED_TRIAL * outcomes.crashed
+    three = outcomes.three - FAILED_TRIAL * outcomes.three_crashed
     return float(np.mean(0.5 * (first + three)))
 
 
@@ -95,13 +95,13 @@ class Learner:
         by_source: dict[str, list[float]] = {}
         for name in names:
             by_source.setdefault(self.source[name], []).append(values[name])
-        share = {source: len(found) ** 0.5 for source, found in by_source.items()}
+        share = {source: len(groups) ** 0.5 for source, groups in by_source.items()}
         total = sum(share.values())
-        mean = sum(share[source] * float(np.mean(found)) for source, found in by_source.items()) / total
+        mean = sum(share[source] * float(np.mean(groups)) for source, groups in by_source.items()) / total
         variance = sum(
-            (share[source] / total) ** 2 * float(np.var(found, ddof=1)) / len(found)
-            for source, found in by_source.items()
-            if len(found) > 1
+            (share[source] / total) ** 2 * float(np.var(groups, ddof=1)) / len(groups)
+            for source, groups in by_source.items()
+            if len(groups) > 1
         )
         return mean, variance**0.5
 
@@ -110,11 +110,11 @@ class Learner:
         simpler is sooner tried and understood."""
         best = NOTHING
         for field, values in TRIED.items():
-            found = [replace(best, **{field: each}) for each in values]
-            most = max(found, key=lambda each: self.score(names, each))
-            worth = [self.better(names, each, most) for each in found]
+            candidates = [replace(best, **{field: each}) for each in values]
+            most = max(candidates, key=lambda each: self.score(names, each))
+            worth = [self.better(names, each, most) for each in candidates]
             best = max(
-                (each for each, (gain, error) in zip(found, worth, strict=True) if gain >= -error),
+                (each for each, (gain, error) in zip(candidates, worth, strict=True) if gain >= -error),
                 key=lambda each: float(getattr(each, field)),
             )
         return best

@@ -127,9 +127,9 @@ class Problem:
 
     def shifts(self, x: Floats) -> Floats:
         """Shift of every efficiency in `names` for every row: (names, rows)."""
-        found = np.zeros((len(self.names), len(self.rows)))
-        np.add.at(found, self._column, x[:, None] * self._masks)
-        return found
+        shifts = np.zeros((len(self.names), len(self.rows)))
+        np.add.at(shifts, self._column, x[:, None] * self._masks)
+        return shifts
 
     def efficiencies(self, shifts: Floats) -> Efficiencies:
         """Efficiencies of every row under shifts (…, names, rows); fields are (…, rows)."""
@@ -139,19 +139,19 @@ class Problem:
         return replace(Efficiencies(), **{name: from_scale(name, value) for name, value in values.items()})
 
     def price(self, x: Floats, stalls: Mapping[str, Stalls] | None = None) -> Priced:
-        found = self.efficiencies(self.shifts(x))
+        efficiencies = self.efficiencies(self.shifts(x))
         if stalls:
             profiles = [row.profile.name for row in self.rows]
             none = Stalls(0.0, 0.0, 1.0, 1.0)
             each = [stalls.get(name, none) for name in profiles]
-            found = replace(
-                found,
+            efficiencies = replace(
+                efficiencies,
                 stall_s=np.array([one.stall_s for one in each]),
                 stall_per_host=np.array([one.per_host for one in each]),
                 full_at=np.array([one.full_at for one in each]),
                 full_spread=np.array([one.full_spread for one in each]),
             )
-        return combine(self.terms, found)
+        return combine(self.terms, efficiencies)
 
     def log_error(self, x: Floats, stalls: Mapping[str, Stalls] | None = None) -> Floats:
         """log(estimate / measured) of every row."""
@@ -290,7 +290,7 @@ def fit_stalls(p: Problem, x: Floats, train: Mask) -> dict[str, Stalls]:
     hosts = np.broadcast_to(terms.hosts, p.measured_s.shape)
     filled = np.broadcast_to(terms.memory_share, p.measured_s.shape)
     smooth = p.price(x).smooth_s
-    found = {}
+    stalls = {}
     for profile in sorted({row.profile.name for row in p.rows}):
         mine = np.array([row.profile.name == profile for row in p.rows]) & train & (share > 0) & (hosts > 1)
         far = mine & (p.measured_s > SLOW * smooth)
@@ -312,5 +312,5 @@ def fit_stalls(p: Problem, x: Floats, train: Mask) -> dict[str, Stalls]:
             return float(pulled.sum() - np.sum(np.where(stalled[mine], np.log1p(-quick), np.log(quick))))
 
         rate, full_at, spread = np.exp(minimize(unlikely, np.log(FULL_PRIOR), method="Nelder-Mead").x)
-        found[profile] = Stalls(float(np.median(excess[stalled])), float(rate), float(full_at), float(spread))
-    return found
+        stalls[profile] = Stalls(float(np.median(excess[stalled])), float(rate), float(full_at), float(spread))
+    return stalls

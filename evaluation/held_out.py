@@ -61,8 +61,8 @@ def folds(rows: Sequence[TimeRow], rule: str) -> list[npt.NDArray[np.bool_]]:
     keys = [key_of(row) for row in rows]
     names = keys if count is None else [str(fold_of(key, count)) for key in keys]
     values = np.array(names)
-    found = [values == name for name in sorted(set(names))]
-    return [mask for mask in found if 0 < mask.sum() < len(rows)]
+    masks = [values == name for name in sorted(set(names))]
+    return [mask for mask in masks if 0 < mask.sum() < len(rows)]
 
 
 @dataclass(frozen=True)

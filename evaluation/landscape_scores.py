@@ -38,12 +38,12 @@ class Score:
 
 def score(priced: Priced, gain: Floats) -> Score:
     """gain: simulated log gain per token of every candidate; the baseline's is 0."""
-    found = np.append(priced.gain, 0.0)
+    gains = np.append(priced.gain, 0.0)
     true = np.append(gain, 0.0)
     off = priced.gain - gain
     return Score(
-        spearman=float(spearmanr(found, true)[0]),
-        regret=float(np.exp(true.max() - true[int(np.argmax(found))]) - 1.0),
+        spearman=float(spearmanr(gains, true)[0]),
+        regret=float(np.exp(true.max() - true[int(np.argmax(gains))]) - 1.0),
         error=float(np.abs(off).mean()),
         bias=float(off.mean()),
         coverage=float((np.abs(off) <= Z80 * priced.sigma + 1e-12).mean()),

@@ -59,7 +59,7 @@ class Scenario:
     def landscape(self) -> tuple[tuple[Mesh, Change], ...]:
         """Every legal mesh with every change, the baseline left out."""
         space = build_space(self.config)
-        found = []
+        candidates = []
         for row in range(len(space.sizes)):
             mesh = space.mesh(row)
             kept = tuple((axis, n) for axis, n in mesh.ici if n > 1 or axis in dict(self.config.mesh.ici))
@@ -67,8 +67,8 @@ class Scenario:
             for change in ({}, *self.changes):
                 config = configured(self.config, mesh, change)
                 if not legality.check(config) and (change or not _same(mesh, self.config.mesh)):
-                    found.append((mesh, change))
-        return tuple(found)
+                    candidates.append((mesh, change))
+        return tuple(candidates)
 
     @cached_property
     def times_s(self) -> Floats:

@@ -63,7 +63,7 @@ class Pair:
     def changes(self) -> tuple[str, ...]:
         """What differs: `mesh`, `batch`, `micro_batch`, `remat`, `virtual_stages`, `weight_sharding`."""
         a, b = self.one.config, self.other.config
-        found = ["mesh"] if (a.mesh.ici, a.mesh.dcn) != (b.mesh.ici, b.mesh.dcn) else []
+        kinds = ["mesh"] if (a.mesh.ici, a.mesh.dcn) != (b.mesh.ici, b.mesh.dcn) else []
         for name, key in (
             ("batch", "global_batch"),
             ("micro_batch", "micro_batch"),
@@ -72,8 +72,8 @@ class Pair:
             ("weight_sharding", "weight_sharding"),
         ):
             if getattr(a.training, key) != getattr(b.training, key):
-                found.append(name)
-        return tuple(found)
+                kinds.append(name)
+        return tuple(kinds)
 
 
 def log_gain(before: MeasuredRun, after: MeasuredRun) -> float:

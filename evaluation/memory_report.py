@@ -127,12 +127,12 @@ def _equal_shards() -> list[float]:
     """Largest over smallest peak of runs whose GPUs hold the same."""
     rows = peak_rows("ultrascale")
     mesh, train = rows.work.mesh, rows.work.training
-    found: dict[tuple[str, ...], list[float]] = {}
+    by_shard: dict[tuple[str, ...], list[float]] = {}
     tokens = train.global_batch / mesh.data / train.micro_batches
     for i in np.flatnonzero((train.sharding == 0) & (mesh.data > 1)):
         key = (str(rows.models[i]), *(f"{value[i]:g}" for value in (mesh.model, mesh.pipeline, tokens)))
-        found.setdefault(key, []).append(float(rows.measured_bytes[i]))
-    return [max(peaks) / min(peaks) for peaks in found.values() if len(peaks) > 1]
+        by_shard.setdefault(key, []).append(float(rows.measured_bytes[i]))
+    return [max(peaks) / min(peaks) for peaks in by_shard.values() if len(peaks) > 1]
 
 
 def _by_kind() -> Iterator[str]:
@@ -157,8 +157,8 @@ def judged() -> tuple[Rows, Mask, Mask, Floats, Floats]:
     need over what can be filled; the probability that they fit."""
     rows = sweep_rows("ultrascale")
     refused, filled, chance = np.zeros(len(rows), dtype=bool), np.empty(len(rows)), np.empty(len(rows))
-    for (_, mask), (_, found) in zip(folds("workloads"), left_out_fits("workloads"), strict=True):
-        used = memory.per_chip(rows.take(mask).work, found.constants)
+    for (_, mask), (_, fitted) in zip(folds("workloads"), left_out_fits("workloads"), strict=True):
+        used = memory.per_chip(rows.take(mask).work, fitted.constants)
         refused[mask], filled[mask] = ~used.fits, used.needed / used.capacity
         chance[mask] = memory.probability_fits(used)
     return rows, refused, np.asarray(unrunnable_rows(rows)), filled, chance

@@ -10,7 +10,7 @@ _HALVES = {
 }
 
 
-def section(found: dict[str, Any]) -> list[str]:
+def section(figures: dict[str, Any]) -> list[str]:
     """found: proposals/accuracy.json, written by `python -m evaluation.proposing.evaluate`."""
     lines = [
         "## Cases with a known answer",
@@ -38,7 +38,7 @@ def section(found: dict[str, Any]) -> list[str]:
         "than the start. *Predicted*: the first proposal's predicted time over that predicted of the answer.",
         "",
     ]
-    for half, rows in found["halves"].items():
+    for half, rows in figures["halves"].items():
         lines += [f"### {half.capitalize()}: {_HALVES[half]}", ""]
         lines += [
             "| cases | n | same, on top | in three | lost | left, first | of three | as good | slower | predicted |",
@@ -65,7 +65,7 @@ def section(found: dict[str, Any]) -> list[str]:
             f"Stated confidence of first proposals that move: {_share(sweep['stated'])}.",
             "",
         ]
-    return [*lines, *_generated(found["generated"]), "", *_ablation(found["ablation"]), ""]
+    return [*lines, *_generated(figures["generated"]), "", *_ablation(figures["ablation"]), ""]
 
 
 def _generated(rows: list[dict[str, Any]]) -> list[str]:
@@ -86,7 +86,7 @@ def _generated(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _ablation(found: dict[str, Any]) -> list[str]:
+def _ablation(figures: dict[str, Any]) -> list[str]:
     lines = [
         "## Without history, without roofline",
         "",
@@ -100,7 +100,7 @@ def _ablation(found: dict[str, Any]) -> list[str]:
         "| in three | measured left | out of memory |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for name, row in found.items():
+    for name, row in figures.items():
         papers_ = [f"{top} ({three}) of {count}" for count, top, three in row["papers"].values()]
         recipe, sweep = row["recipes"], row["sweeps"]
         cells = [

@@ -49,7 +49,10 @@ def numbers() -> dict[str, Any]:
     prices = {"naive model": naive_s(every), "regressor": regressor_s(every), "time model alone": ours}
     outcomes = {
         "random": [_random(group) for group in every],
-        **{name: [_by_price(*each) for each in zip(every, found, strict=True)] for name, found in prices.items()},
+        **{
+            name: [_by_price(*each) for each in zip(every, priced_groups, strict=True)]
+            for name, priced_groups in prices.items()
+        },
         "proposals, not simplified": [learner.outcomes(name, NOTHING) for name in names],
         "proposals": [learner.outcomes(name, left_out[name]) for name in names],
         "proposals, peak memory not told": [without_peak.outcomes(name, left_out[name]) for name in names],
@@ -62,24 +65,24 @@ def numbers() -> dict[str, Any]:
         "methods": {
             name: {
                 method: {
-                    **scores(joined(_chosen(found, mask))),
+                    **scores(joined(_chosen(priced_groups, mask))),
                     **_model(_chosen(every, mask), _chosen(prices[method], mask) if method in prices else None),
                 }
-                for method, found in outcomes.items()
+                for method, priced_groups in outcomes.items()
             }
             for name, mask in parts.items()
         },
         "starts": _by_start(joined(outcomes["proposals"])),
         "workloads": [
-            {"workload": name, "source": group.source} | _brief(found)
-            for name, group, found in zip(names, every, outcomes["proposals"], strict=True)
+            {"workload": name, "source": group.source} | _brief(priced_groups)
+            for name, group, priced_groups in zip(names, every, outcomes["proposals"], strict=True)
             if len(group) >= 20
         ],
         "weights": {field: getattr(weights, field) for field in Weights.__dataclass_fields__},
         "weights_left_out": _spread(list(left_out.values())),
         "tried": {
-            name: {f"{value:g}": list(worth) for value, worth in found.items()}
-            for name, found in learner.tried().items()
+            name: {f"{value:g}": list(worth) for value, worth in priced_groups.items()}
+            for name, priced_groups in learner.tried().items()
         },
     }
 
@@ -105,58 +108,58 @@ def _by_price(group: Group, price_s: Floats) -> Outcomes:
     return follow(group, np.where(Sweep(group, price_s).legal[None, :] | np.eye(len(group), dtype=bool), gain, -np.inf))
 
 
-def _model(found: Sequence[Group], prices: Sequence[Floats] | None) -> dict[str, float | None]:
+def _model(priced_groups: Sequence[Group], prices: Sequence[Floats] | None) -> dict[str, float | None]:
     """Median error of the step times, and rank correlation, of methods that predict any."""
     if prices is None:
         return {"error": None, "rank": None}
     errors = np.concatenate(
-        [np.abs(p / group.time_s - 1.0)[list(group.starts)] for p, group in zip(prices, found, strict=True)]
+        [np.abs(p / group.time_s - 1.0)[list(group.starts)] for p, group in zip(prices, priced_groups, strict=True)]
     )
-    rho = [rank_correlation(group, p) for p, group in zip(prices, found, strict=True)]
+    rho = [rank_correlation(group, p) for p, group in zip(prices, priced_groups, strict=True)]
     known = [value for value in rho if value is not None]
     return {"error": float(np.median(errors)), "rank": float(np.mean(known)) if known else None}
 
 
-def _counted(found: Sequence[Group]) -> dict[str, int]:
+def _counted(groups_counted: Sequence[Group]) -> dict[str, int]:
     return {
-        "workloads": len(found),
-        "starts": sum(len(group.starts) for group in found),
-        "configurations": sum(len(group) for group in found),
-        "failed": sum(int((~group.ran).sum()) for group in found),
+        "workloads": len(groups_counted),
+        "starts": sum(len(group.starts) for group in groups_counted),
+        "configurations": sum(len(group) for group in groups_counted),
+        "failed": sum(int((~group.ran).sum()) for group in groups_counted),
     }
 
 
-def _by_start(found: Outcomes) -> list[dict[str, Any]]:
+def _by_start(outcomes: Outcomes) -> list[dict[str, Any]]:
     rows = []
     for low, high in STARTS:
-        inside = (found.start_left >= low) & (found.start_left < high)
-        part = Outcomes(**{name: getattr(found, name)[inside] for name in Outcomes.__annotations__})
+        inside = (outcomes.start_left >= low) & (outcomes.start_left < high)
+        part = Outcomes(**{name: getattr(outcomes, name)[inside] for name in Outcomes.__annotations__})
         rows.append({"from": low, "to": None if high == np.inf else high, **scores(part)})
     return rows
 
 
-def _brief(found: Outcomes) -> dict[str, float]:
-    said = scores(found)
+def _brief(outcomes: Outcomes) -> dict[str, float]:
+    said = scores(outcomes)
     return {key: said[key] for key in ("starts", "first", "three", "crashed", "left_median", "three_left_median")}
 
 
-def _spread(found: Sequence[Weights]) -> dict[str, list[float]]:
+def _spread(fitted: Sequence[Weights]) -> dict[str, list[float]]:
     """The values that each weight took over the folds."""
-    return {name: sorted({getattr(one, name) for one in found}) for name in Weights.__dataclass_fields__}
+    return {name: sorted({getattr(one, name) for one in fitted}) for name in Weights.__dataclass_fields__}
 
 
-def toml(found: Mapping[str, Any]) -> str:
-    sources = found["sources"]
+def toml(figures: Mapping[str, Any]) -> str:
+    sources = figures["sources"]
     return "\n".join(
         [
             "# Written by `make fit` (evaluation/proposals_on_sweeps.py); its meaning: docs/accuracy-proposals.md.",
             "",
             "[ranking]",
-            *(f"{name} = {value:g}" for name, value in found["weights"].items()),
+            *(f"{name} = {value:g}" for name, value in figures["weights"].items()),
             "",
             "[provenance]",
             f'source = "outcomes from {sources["all"]["starts"]} starts of {sources["all"]["workloads"]} workloads"',
-            f'date = "{found["date"]}"',
+            f'date = "{figures["date"]}"',
             "",
         ]
     )
@@ -164,9 +167,9 @@ def toml(found: Mapping[str, Any]) -> str:
 
 def main(arguments: list[str]) -> None:
     if "--report" not in arguments:
-        found = _rounded(numbers())
-        NUMBERS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        WEIGHTS.write_text(toml(found), encoding="utf-8")
+        figures = _rounded(numbers())
+        NUMBERS.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        WEIGHTS.write_text(toml(figures), encoding="utf-8")
     proposals_report.write()
 
 

@@ -29,12 +29,12 @@ def write() -> None:
     REPORT.write_text("\n".join([*lines, *proposals_cases.section(cases)]), encoding="utf-8")
 
 
-def _head(found: Mapping[str, Any]) -> list[str]:
-    count = found["sources"]["all"]
+def _head(figures: Mapping[str, Any]) -> list[str]:
+    count = figures["sources"]["all"]
     return [
         "# Accuracy of proposals",
         "",
-        f"Written by `make fit` on {found['date']} (`python -m evaluation.proposals_on_sweeps`). How far a "
+        f"Written by `make fit` on {figures['date']} (`python -m evaluation.proposals_on_sweeps`). How far a "
         "confidence may be trusted: [accuracy-confidence.md](accuracy-confidence.md); how good the step times are: "
         "[accuracy.md](accuracy.md).",
         "",
@@ -68,11 +68,11 @@ def _head(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _methods(found: Mapping[str, Any]) -> list[str]:
+def _methods(figures: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
-    order = [name for name in _SOURCES if name in found["methods"]]
+    order = [name for name in _SOURCES if name in figures["methods"]]
     for source in order:
-        count = found["sources"][source]
+        count = figures["sources"][source]
         lines += [
             f"### {_SOURCES[source]} ({count['workloads']} workloads, {count['starts']} starts, {count['failed']} of "
             f"{count['configurations']} configurations failed)",
@@ -81,7 +81,7 @@ def _methods(found: Mapping[str, Any]) -> list[str]:
             "| trials | rank | error |",
             "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
         ]
-        for method, row in found["methods"][source].items():
+        for method, row in figures["methods"][source].items():
             cells = [
                 f"{row['first']:.2f}×",
                 f"{row['three']:.2f}×",
@@ -98,7 +98,7 @@ def _methods(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _starts(found: Mapping[str, Any]) -> list[str]:
+def _starts(figures: Mapping[str, Any]) -> list[str]:
     lines = [
         "### From good starts and from bad ones",
         "",
@@ -107,7 +107,7 @@ def _starts(found: Mapping[str, Any]) -> list[str]:
         "| start | n | first | of three | faster | slower | kept | crashed | regret: first | of three |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for row in found["starts"]:
+    for row in figures["starts"]:
         upto = "and more" if row["to"] is None else f"to {100 * row['to']:.0f} %"
         cells = [
             str(row["starts"]),
@@ -121,8 +121,8 @@ def _starts(found: Mapping[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def _workloads(found: Mapping[str, Any]) -> list[str]:
-    rows = sorted(found["workloads"], key=lambda row: -row["three_left_median"])
+def _workloads(figures: Mapping[str, Any]) -> list[str]:
+    rows = sorted(figures["workloads"], key=lambda row: -row["three_left_median"])
     lines = [
         "### Where it errs",
         "",
@@ -147,10 +147,10 @@ def _workloads(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _weights(found: Mapping[str, Any]) -> list[str]:
-    weights = found["weights"]
-    folds = ", ".join(f"{each:g}" for each in found["weights_left_out"]["simplify"])
-    tried = found["tried"]["simplify"]
+def _weights(figures: Mapping[str, Any]) -> list[str]:
+    weights = figures["weights"]
+    folds = ", ".join(f"{each:g}" for each in figures["weights_left_out"]["simplify"])
+    tried = figures["tried"]["simplify"]
     return [
         "### What is learnt",
         "",

@@ -19,13 +19,13 @@ FILE = Path(tools.__file__).with_name("published_mfu.json")
 
 def rows() -> dict[str, list[dict[str, Any]]]:
     """Runs by chip, highest MFU (0 to 1) first."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_chip: dict[str, list[dict[str, Any]]] = {}
     for run in load_published().runs:
         made = predict(run.config)
         if made.mfu is None or made.step_time_s is None:
             continue
         training = run.config.training
-        found.setdefault(run.config.hardware.chip, []).append(
+        by_chip.setdefault(run.config.hardware.chip, []).append(
             {
                 "id": run.id,
                 "model": run.shape.name,
@@ -37,7 +37,7 @@ def rows() -> dict[str, list[dict[str, Any]]]:
                 "source": run.row["source_repo"],
             }
         )
-    return {chip: sorted(each, key=lambda row: -row["mfu"]) for chip, each in sorted(found.items())}
+    return {chip: sorted(each, key=lambda row: -row["mfu"]) for chip, each in sorted(by_chip.items())}
 
 
 def main() -> None:

@@ -75,7 +75,7 @@ class Errors:
         held, groups = self.held, self.groups
         cells = np.array([f"{p} {c}" for p, c in zip(self.profiles, self.classes, strict=True)])
         measured = np.array([row.step_time_s for row in self.rows])
-        found = np.zeros(len(self.rows), dtype=bool)
+        within = np.zeros(len(self.rows), dtype=bool)
         for cell in sorted(set(cells)):
             for group in sorted(set(groups[cells == cell])):
                 mine = (groups == group) & (cells == cell)
@@ -94,8 +94,8 @@ class Errors:
                 at_least = np.where(chance < 1.0 - TAIL, smooth, stalled) * np.exp(low)
                 at_most = np.where(chance > TAIL, stalled, smooth) * np.exp(high)
                 at_least = np.maximum(at_least, held.lower_s[mine])
-                found[mine] = (at_least <= measured[mine]) & (measured[mine] <= at_most)
-        return found
+                within[mine] = (at_least <= measured[mine]) & (measured[mine] <= at_most)
+        return within
 
 
 def errors_at(rows: Sequence[TimeRow], held: Mapping[str, HeldOut]) -> dict[str, Errors]:
@@ -126,7 +126,7 @@ def of_new_group(errors: Floats, weights: Floats, groups: int) -> tuple[float, f
 
 def ranges(by_kind: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, dict[str, ErrorRange]]]:
     """Ranges by profile, class and distance.  by_kind: errors by kind of chip and distance."""
-    found: dict[str, dict[str, dict[str, ErrorRange]]] = {}
+    by_profile: dict[str, dict[str, dict[str, ErrorRange]]] = {}
     for profile in load_profiles().values():
         kind = "tpu" if profile.family == "compiled" else "gpu"
         for name in CLASSES:
@@ -135,9 +135,9 @@ def ranges(by_kind: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, d
                 one = _range(by_kind, kind, profile.name, name, distance, nearer)
                 if one is None:
                     continue
-                found.setdefault(profile.name, {}).setdefault(name, {})[distance] = one
+                by_profile.setdefault(profile.name, {}).setdefault(name, {})[distance] = one
                 nearer = one
-    return found
+    return by_profile
 
 
 def _range(

@@ -82,14 +82,14 @@ def sources(listed: Path = LIST) -> list[Source]:
     """Every listed profile whose files are all here."""
     data = tomllib.loads(listed.read_text())
     folders = [(listed.parent / folder).resolve() for folder in data["folders"]]
-    found: list[Source] = []
+    every: list[Source] = []
     for entry in data["profile"]:
         for folder in folders:
             files = tuple(sorted(path for pattern in entry["files"] for path in folder.glob(pattern)))
             if files:
-                found.append(Source(entry["name"], entry["kind"], files, entry["origin"], entry["licence"]))
+                every.append(Source(entry["name"], entry["kind"], files, entry["origin"], entry["licence"]))
                 break
-    return found
+    return every
 
 
 def compare(profile: StepProfile, stated: Mapping[str, float]) -> list[Row]:
@@ -174,24 +174,24 @@ def _difference(row: Row) -> str:
     return f"{(row.ours - row.stated) / row.stated:+.1%}" if row.stated else "from 0"
 
 
-def write(docs: Path, found: Sequence[Source]) -> None:
+def write(docs: Path, listed: Sequence[Source]) -> None:
     """Put the tables of the profiles between the markers in the docs page."""
     text = docs.read_text()
     head, rest = text.split(BEGIN)
     tail = rest.split(END)[1]
-    lines = [line for source in found for line in table(source)]
+    lines = [line for source in listed for line in table(source)]
     docs.write_text(head + BEGIN + "\n" + "\n".join(lines) + END + tail)
 
 
 def main() -> int:
-    found = sources()
-    if not found:
+    listed = sources()
+    if not listed:
         print(
             "None of the profiles in real_profiles.toml is on this machine; docs/accuracy-profiles.md stays as it is."
         )
         return 1
-    write(DOCS, found)
-    print(f"docs/accuracy-profiles.md: {len(found)} profiles.")
+    write(DOCS, listed)
+    print(f"docs/accuracy-profiles.md: {len(listed)} profiles.")
     return 0
 
 

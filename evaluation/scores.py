@@ -67,12 +67,12 @@ def rank(workload: str, predicted_s: Floats, measured_s: Floats) -> Ranked:
 def rank_all(workloads: Sequence[str], predicted_s: Floats, measured_s: Floats) -> list[Ranked]:
     """Every workload with enough configurations."""
     names = np.array(workloads)
-    found = []
+    ranked = []
     for name in dict.fromkeys(workloads):
         rows = names == name
         if rows.sum() >= FEWEST and np.ptp(measured_s[rows]) > 0:
-            found.append(rank(name, predicted_s[rows], measured_s[rows]))
-    return found
+            ranked.append(rank(name, predicted_s[rows], measured_s[rows]))
+    return ranked
 
 
 def summary(ranked: Sequence[Ranked]) -> dict[str, Any] | None:

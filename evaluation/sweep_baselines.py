@@ -58,7 +58,7 @@ def naive_s(groups: Sequence[Group]) -> list[Floats]:
     folds = fold_of(groups)
     ideal = [np.asarray(step_terms(group.work).model_flops_per_chip / group.work.chip.peak) for group in groups]
     ideal = [np.broadcast_to(each, len(group)) for each, group in zip(ideal, groups, strict=True)]
-    found = []
+    predicted = []
     for group, own in zip(groups, ideal, strict=True):
         shares = np.concatenate(
             [
@@ -68,8 +68,8 @@ def naive_s(groups: Sequence[Group]) -> list[Floats]:
             ]
             or [np.array([0.4])]
         )
-        found.append(np.asarray(own / np.median(shares)))
-    return found
+        predicted.append(np.asarray(own / np.median(shares)))
+    return predicted
 
 
 def _machine(group: Group) -> tuple[str, str]:
@@ -81,7 +81,7 @@ def regressor_s(groups: Sequence[Group]) -> list[Floats]:
     """Gradient boosting of log(time / ideal compute) over the features, fitted on all runs of the other folds."""
     folds = fold_of(groups)
     columns = [features(group) for group in groups]
-    found: list[Floats] = [np.zeros(len(group)) for group in groups]
+    predicted: list[Floats] = [np.zeros(len(group)) for group in groups]
     for fold in sorted(set(folds.values())):
         train = [
             (x[list(group.starts)], np.log(group.time_s)[list(group.starts)])
@@ -93,5 +93,5 @@ def regressor_s(groups: Sequence[Group]) -> list[Floats]:
         model.fit(x, y - x[:, 0])
         for number, group in enumerate(groups):
             if folds[group.workload] == fold:
-                found[number] = np.exp(model.predict(columns[number]) + columns[number][:, 0])
-    return found
+                predicted[number] = np.exp(model.predict(columns[number]) + columns[number][:, 0])
+    return predicted

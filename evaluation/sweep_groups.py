@@ -86,15 +86,15 @@ class Group:
 @cache
 def groups(source: str | None = None) -> tuple[Group, ...]:
     """All groups with enough runs to choose from; rows whose outcome or figures are unclear are left out."""
-    found: dict[tuple[object, ...], list[SweepRun]] = defaultdict(list)
+    by_workload: dict[tuple[object, ...], list[SweepRun]] = defaultdict(list)
     for run in load_sweeps(source):
         if run.usable or run.status == "failed":
             config = run.config
             hardware, training = config.hardware, config.training
             key = (run.source, run.workload, config.model, hardware.chip, hardware.chips)
-            found[*key, training.seq_len, training.precision].append(run)
+            by_workload[*key, training.seq_len, training.precision].append(run)
     result = []
-    for (origin, workload, *_), runs in found.items():
+    for (origin, workload, *_), runs in by_workload.items():
         kept = _distinct(runs)
         if len(kept) >= LEAST_RUNS and sum(run.usable for run in kept) > 1:
             result.append(Group(str(workload), str(origin), kept))
@@ -110,8 +110,8 @@ def _distinct(runs: Sequence[SweepRun]) -> tuple[SweepRun, ...]:
     alike: dict[str, list[SweepRun]] = defaultdict(list)
     for run in runs:
         alike[run_keys(run.config).configuration].append(run)
-    found = []
+    fastest = []
     for attempts in alike.values():
         ran = sorted((run for run in attempts if run.usable), key=lambda run: run.step_time_s or 0.0)
-        found.append(ran[(len(ran) - 1) // 2] if ran else attempts[0])
-    return tuple(sorted(found, key=lambda run: sha256(run.id.encode()).hexdigest()))
+        fastest.append(ran[(len(ran) - 1) // 2] if ran else attempts[0])
+    return tuple(sorted(fastest, key=lambda run: sha256(run.id.encode()).hexdigest()))

@@ -45,14 +45,14 @@ class Outcomes:
 def follow(group: Group, utility: Floats) -> Outcomes:
     """utility: (runs, runs), of proposing the second from the first, -inf where it must not be proposed; what runs, on
     the diagonal, is proposed first where nothing promises more."""
-    found = []
+    outcomes = []
     for start in group.starts:
         order = np.argsort(-utility[start], kind="stable")
         listed = [int(i) for i in order if i != start and np.isfinite(utility[start, i])]
         # A candidate as good as what runs is not worth a trial.
         keeps = not listed or utility[start, listed[0]] <= utility[start, start]
-        found.append(outcome(group, start, [*([start] if keeps else []), *listed][:3], listed))
-    return joined(found)
+        outcomes.append(outcome(group, start, [*([start] if keeps else []), *listed][:3], listed))
+    return joined(outcomes)
 
 
 def outcome(group: Group, start: int, three: Sequence[int], listed: Sequence[int]) -> Outcomes:
@@ -94,23 +94,23 @@ def rank_correlation(group: Group, time_s: Floats) -> float | None:
     return value if np.isfinite(value) else 0.0
 
 
-def scores(found: Outcomes) -> Mapping[str, float]:
+def scores(outcomes: Outcomes) -> Mapping[str, float]:
     """Means over the starts; gains as geometric means of factors."""
-    moves = found.keeps == 0
+    moves = outcomes.keeps == 0
     return {
-        "starts": len(found.first),
-        "first": float(np.exp(found.first.mean())),
-        "three": float(np.exp(found.three.mean())),
-        "faster": float((found.first > 0).mean()),
-        "slower": float((found.first < 0).mean()),
-        "crashed": float(found.crashed.mean()),
-        "three_crashed": float(found.three_crashed.mean()),
+        "starts": len(outcomes.first),
+        "first": float(np.exp(outcomes.first.mean())),
+        "three": float(np.exp(outcomes.three.mean())),
+        "faster": float((outcomes.first > 0).mean()),
+        "slower": float((outcomes.first < 0).mean()),
+        "crashed": float(outcomes.crashed.mean()),
+        "three_crashed": float(outcomes.three_crashed.mean()),
         "keeps": float((~moves).mean()),
-        "left_median": float(np.median(found.left)),
-        "left_mean": float(found.left.mean()),
-        "three_left_median": float(np.median(found.three_left)),
-        "three_left_mean": float(found.three_left.mean()),
-        "start_left_median": float(np.median(found.start_left)),
-        "trials": float(found.trials.mean()),
-        "trials_median": float(np.median(found.trials)),
+        "left_median": float(np.median(outcomes.left)),
+        "left_mean": float(outcomes.left.mean()),
+        "three_left_median": float(np.median(outcomes.three_left)),
+        "three_left_mean": float(outcomes.three_left.mean()),
+        "start_left_median": float(np.median(outcomes.start_left)),
+        "trials": float(outcomes.trials.mean()),
+        "trials_median": float(np.median(outcomes.trials)),
     }

@@ -89,20 +89,20 @@ def _provenance(fits: Sequence[Fit]) -> dict[str, object]:
     }
 
 
-def write(path: Path, found: EfficiencyTable) -> None:
+def write(path: Path, table: EfficiencyTable) -> None:
     """efficiencies.toml."""
     lines = [
         "# Written by `make fit` (evaluation/fit_time.py) from measured runs; see docs/accuracy.md.",
         "# kind: values; shift: added on the scale of perfmodel.efficiency.to_scale; range: errors of held-out runs.",
         "",
         "[provenance]",
-        *(f"{key} = {_toml(value)}" for key, value in found.provenance.items()),
+        *(f"{key} = {_toml(value)}" for key, value in table.provenance.items()),
     ]
-    for part, rows in (("kind", found.kinds), ("shift", found.shifts), ("stall", found.stalls)):
+    for part, rows in (("kind", table.kinds), ("shift", table.shifts), ("stall", table.stalls)):
         for key, row in rows.items():
-            lines += ["", f'[{part}."{key}"]', f'source = "{found.sources[f"{part}.{key}"]}"']
+            lines += ["", f'[{part}."{key}"]', f'source = "{table.sources[f"{part}.{key}"]}"']
             lines += [f"{name} = {value:.5g}" for name, value in row.items()]
-    for profile, classes in found.ranges.items():
+    for profile, classes in table.ranges.items():
         for name, distances in classes.items():
             for distance, one in distances.items():
                 lines += ["", f'[range."{profile}".{name}.{distance}]']

@@ -59,9 +59,9 @@ class _Activity:
 
 def of_traces(paths: Sequence[Path]) -> dict[str, float]:
     """Quantities of `evaluation.real_profiles` for PyTorch traces; the step time is that of the host's own marks."""
-    found = _quantities([said for path in paths for said in kineto(path)])
+    quantities = _quantities([said for path in paths for said in kineto(path)])
     peaks = [peak for path in paths if (peak := _peak_memory(path))]
-    return found | ({"peak_memory": max(peaks)} if peaks else {})
+    return quantities | ({"peak_memory": max(peaks)} if peaks else {})
 
 
 def of_nsight(paths: Sequence[Path]) -> dict[str, float]:
@@ -73,9 +73,9 @@ def _quantities(devices: Sequence[Said]) -> dict[str, float]:
     if not devices:
         return {}
     busy = fmean(device.busy for device in devices)
-    found = {"duty_cycle": busy, "idle": 1.0 - busy, "communication": fmean(d.communication for d in devices)}
+    quantities = {"duty_cycle": busy, "idle": 1.0 - busy, "communication": fmean(d.communication for d in devices)}
     marked = [device.host_step_s for device in devices if device.host_step_s is not None and device.steps]
-    return found | ({"step_time": fmean(marked)} if marked else {})
+    return quantities | ({"step_time": fmean(marked)} if marked else {})
 
 
 def _peak_memory(path: Path) -> float:
@@ -121,7 +121,7 @@ def kineto(path: Path) -> list[Said]:
         for event in spans
         if str(event.get("name")).startswith("ProfilerStep") and event.get("cat") in ("user_annotation", "cpu_op")
     }
-    return [_device(device, found, sorted(marks.values()), 1e-6) for device, found in sorted(devices.items())]
+    return [_device(device, kernels, sorted(marks.values()), 1e-6) for device, kernels in sorted(devices.items())]
 
 
 def nsight(path: Path) -> list[Said]:
@@ -144,19 +144,19 @@ def nsight(path: Path) -> list[Said]:
         for start, end, device in connection.execute("SELECT start, end, deviceId FROM CUPTI_ACTIVITY_KIND_MEMSET"):
             devices[device].append(_Activity(start, end, "Memset", False, None))
     connection.close()
-    return [_device(device, found, [], 1e-9) for device, found in sorted(devices.items())]
+    return [_device(device, kernels, [], 1e-9) for device, kernels in sorted(devices.items())]
 
 
-def _device(device: int, found: list[_Activity], marks: list[Interval], unit_s: float) -> Said:
-    steps = [] if not marks else _steps(found, marks)
-    windows = steps or [(min(item.start for item in found), max(item.end for item in found))]
+def _device(device: int, kernels: list[_Activity], marks: list[Interval], unit_s: float) -> Said:
+    steps = [] if not marks else _steps(kernels, marks)
+    windows = steps or [(min(item.start for item in kernels), max(item.end for item in kernels))]
     total = sum(end - start for start, end in windows)
-    busy = _length(_inside([(item.start, item.end) for item in found], windows))
-    talk = _inside([(item.start, item.end) for item in found if item.talks], windows)
-    work = _inside([(i.start, i.end) for i in found if not i.talks and not i.is_copy_with_host], windows)
+    busy = _length(_inside([(item.start, item.end) for item in kernels], windows))
+    talk = _inside([(item.start, item.end) for item in kernels if item.talks], windows)
+    work = _inside([(i.start, i.end) for i in kernels if not i.talks and not i.is_copy_with_host], windows)
     exposed = _length(talk + work) - _length(work)
     times: dict[str, float] = defaultdict(float)
-    for item in found:
+    for item in kernels:
         if _inside([(item.start, item.end)], windows):
             times[item.name] += item.end - item.start
     largest = sorted(times.items(), key=lambda pair: -pair[1])[:5]
@@ -172,8 +172,8 @@ def _device(device: int, found: list[_Activity], marks: list[Interval], unit_s: 
     )
 
 
-def _steps(found: list[_Activity], marks: list[Interval]) -> list[Interval]:
-    known = [item for item in found if item.launched is not None]
+def _steps(kernels: list[_Activity], marks: list[Interval]) -> list[Interval]:
+    known = [item for item in kernels if item.launched is not None]
     first = min((item.start for item in known), default=None)
 
     def launched(item: _Activity) -> float:
@@ -181,7 +181,7 @@ def _steps(found: list[_Activity], marks: list[Interval]) -> list[Interval]:
             return item.launched
         return -1.0 if first is not None and item.start <= first else item.start
 
-    ordered = sorted((launched(item), item.end) for item in found)
+    ordered = sorted((launched(item), item.end) for item in kernels)
 
     def begins(time: float) -> float:
         return max([time, *(end for launch, end in ordered if launch < time)])

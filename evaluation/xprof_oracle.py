@@ -54,7 +54,7 @@ def _float(value: Any) -> float | None:
 
 
 def _quantities(tools: dict[str, Any]) -> dict[str, float]:
-    found: dict[str, float | None] = {}
+    quantities: dict[str, float | None] = {}
     for table in tools.get("overview_page") or tools.get("input_pipeline_analyzer") or ():
         said = table.get("p") or {} if isinstance(table, dict) else {}
         for key, name, scale in (
@@ -67,25 +67,27 @@ def _quantities(tools: dict[str, Any]) -> dict[str, float]:
         ):
             value = _float(said.get(name))
             if value is not None:
-                found[key] = value / scale
+                quantities[key] = value / scale
     if "roofline_model" in tools:
-        found |= _roofline(tools["roofline_model"][0])
+        quantities |= _roofline(tools["roofline_model"][0])
     if "hlo_stats" in tools:
         ops = [row for row in _rows(tools["hlo_stats"]) if row["hlo_op_name"] != "IDLE"]
         if ops:
-            found["ops"] = float(len(ops))
-            found["top_op"] = max(row["total_self_time_percent"] for row in ops) / 100
+            quantities["ops"] = float(len(ops))
+            quantities["top_op"] = max(row["total_self_time_percent"] for row in ops) / 100
     if "op_profile" in tools:
-        found |= _op_profile(tools["op_profile"])
+        quantities |= _op_profile(tools["op_profile"])
     if "framework_op_stats" in tools:
         rows = _rows(tools["framework_op_stats"][0])
-        found["idle_row"] = sum(row["device_total_self_time_percent"] for row in rows if row["operation"] == "IDLE")
+        quantities["idle_row"] = sum(
+            row["device_total_self_time_percent"] for row in rows if row["operation"] == "IDLE"
+        )
     memory = (tools.get("memory_profile") or {}).get("memoryProfilePerAllocator") or {}
     peaks = [float(one["profileSummary"]["peakStats"]["peakBytesInUse"]) for one in memory.values()]
     lifetime = [float(one["profileSummary"]["peakBytesUsageLifetime"]) for one in memory.values()]
     if peaks or lifetime:
-        found["peak_memory"] = max(*peaks, *lifetime)
-    return {key: value for key, value in found.items() if value is not None}
+        quantities["peak_memory"] = max(*peaks, *lifetime)
+    return {key: value for key, value in quantities.items() if value is not None}
 
 
 def _roofline(table: Any) -> dict[str, float | None]:

@@ -62,11 +62,11 @@ class Line:
 
 def lines(record: Record) -> list[Line]:
     """Everything that either side says: mesh by axis, training, then what was measured."""
-    found = difference(record)
+    compared = difference(record)
     return [
-        *(_axis(axis) for axis in found.axes if (axis.before, axis.after) != (1, 1)),
-        *(_setting(setting) for setting in _ordered(found.training) if not _is_flags(setting)),
-        *(_kpi(kpi, "precision" in record.changes) for kpi in found.kpis),
+        *(_axis(axis) for axis in compared.axes if (axis.before, axis.after) != (1, 1)),
+        *(_setting(setting) for setting in _ordered(compared.training) if not _is_flags(setting)),
+        *(_kpi(kpi, "precision" in record.changes) for kpi in compared.kpis),
     ]
 
 

@@ -93,31 +93,31 @@ def _may_delete(request: HttpRequest, record: HistoryRecord) -> bool:
 @vary_on_headers("HX-Request")
 def record(request: HttpRequest, pk: int) -> HttpResponse:
     """One record: both sides line by line, effect, caveats, source, and records like it."""
-    found = _found(request, pk)
-    value = store.to_record(found)
+    row = _found(request, pk)
+    value = store.to_record(row)
     only = request.GET.get("only") == "differing"
     lines = [line for line in presentation.lines(value) if line.differs or not only]
     query = Filters.read(request.GET).query()
     labels = [side.label for side in (value.before, value.after)]
     context = {
         "here": "history",
-        "record": found,
+        "record": row,
         "lines": lines,
         "flags": presentation.flags(value),
         "only": only,
         "labels": f"{labels[0]} → {labels[1]}" if all(labels) else "",
         "side_origin": "measured",
-        "side_how": "by this installation" if found.provenance == "measured" else "as given by the source",
+        "side_how": "by this installation" if row.provenance == "measured" else "as given by the source",
         "here_href": reverse("history-record", args=[pk]),
         "back": reverse("history") + (f"?{query}" if query else ""),
         "caveats": value.caveats,
         "licence": value.licence,
-        "may_delete": _may_delete(request, found),
-        "compare_href": _compare_href(found),
+        "may_delete": _may_delete(request, row),
+        "compare_href": _compare_href(row),
     }
     if request.htmx:  # type: ignore[attr-defined]
         return render(request, "history/_sides.html", context)
-    context["alike"] = similar.similar(team_ids(request.user), found, ALIKE)
+    context["alike"] = similar.similar(team_ids(request.user), row, ALIKE)
     return render(request, "history/record.html", context)
 
 
@@ -133,15 +133,15 @@ def _compare_href(record: HistoryRecord) -> str:
 @require_http_methods(["GET", "POST"])
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask, then delete a record of the team."""
-    found = _found(request, pk)
-    if found.team_id is None:
+    row = _found(request, pk)
+    if row.team_id is None:
         raise PermissionDenied("Shipped records cannot be deleted; only those of your team can.")
-    check(request.user, found, Role.ADMINISTRATOR)
+    check(request.user, row, Role.ADMINISTRATOR)
     if request.method == "POST":
-        store.delete(found)
-        messages.success(request, f"Deleted the record “{found.title}”.")
+        store.delete(row)
+        messages.success(request, f"Deleted the record “{row.title}”.")
         return redirect("history")
-    return render(request, "history/delete.html", {"here": "history", "record": found})
+    return render(request, "history/delete.html", {"here": "history", "record": row})
 
 
 @require(Role.VIEWER)
@@ -158,9 +158,9 @@ def export(request: HttpRequest, kind: str) -> HttpResponseBase:
 @vary_on_headers("HX-Request")
 def cited(request: HttpRequest, key: str) -> HttpResponse:
     """The record that a citation names: its page, or a short form that opens in place."""
-    found = search.visible(team_ids(request.user)).filter(key=key).order_by("team_id").first()
-    if found is None:
+    row = search.visible(team_ids(request.user)).filter(key=key).order_by("team_id").first()
+    if row is None:
         raise Http404("There is no record with this id; it may have been deleted.")
     if not request.htmx:  # type: ignore[attr-defined]
-        return redirect("history-record", found.pk)
-    return render(request, "history/_cited.html", {"record": _found(request, found.pk)})
+        return redirect("history-record", row.pk)
+    return render(request, "history/_cited.html", {"record": _found(request, row.pk)})

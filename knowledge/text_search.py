@@ -68,8 +68,8 @@ class Words:
     @property
     def also(self) -> tuple[str, ...]:
         """Stems of synonyms that the query does not ask for itself, each once."""
-        found = dict.fromkeys(stem for phrase in self.synonyms for stem in phrase)
-        return tuple(stem for stem in found if stem not in self.stems)
+        stems = dict.fromkeys(stem for phrase in self.synonyms for stem in phrase)
+        return tuple(stem for stem in stems if stem not in self.stems)
 
     def without_excluded(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         return rows.exclude(_holds(_any_of(self.excluded))) if self.excluded else rows
@@ -85,7 +85,9 @@ def parse(query: str) -> Words:
         strict, phrases = cursor.fetchone()
     stems = list(dict.fromkeys(_stems(_NEGATED.sub("", strict))))
     excluded = [stem for part in _NEGATED.findall(strict) for stem in _stems(part)]
-    other = tuple(found for phrase in phrases if (found := tuple(_stems(phrase))) and not set(found) & set(excluded))
+    other = tuple(
+        synonym for phrase in phrases if (synonym := tuple(_stems(phrase))) and not set(synonym) & set(excluded)
+    )
     return Words(strict, tuple(stems), tuple(stem for stem in excluded if stem not in stems), other)
 
 
@@ -132,7 +134,7 @@ def excerpts(
         default=Value(marks + ", HighlightAll=true"),
     )
     query = _any_of((*words.stems, *words.also)) if words.stems else "'\x01'"
-    found = (
+    fragments = (
         model._default_manager.filter(pk__in=pks)
         .order_by()
         .values_list(
@@ -143,7 +145,7 @@ def excerpts(
             ),
         )
     )  # fmt: skip
-    return {pk: _fragments(text) for pk, text in found}
+    return {pk: _fragments(text) for pk, text in fragments}
 
 
 class _RegConfig(TextField):
@@ -205,13 +207,13 @@ def _candidates(words: Words, total: float, frequency: Mapping[str, float], idf:
     """The tsquery of the rows worth ranking: those with a stem of the query, or with all stems of a synonym, as long as
     few enough hold its rarest."""
     typed = {stem: weight for stem, weight in idf.items() if stem in words.stems}
-    found = [_affordable(total, frequency, typed)] if typed else []
+    conditions = [_affordable(total, frequency, typed)] if typed else []
     room = RANKED - sum(frequency[stem] for stem in typed)
     for phrase in words.synonyms:
         if all(stem in idf for stem in phrase) and (rarest := min(frequency[stem] for stem in phrase)) <= room:
             room -= rarest
-            found.append("(" + " & ".join(_quoted(stem) for stem in phrase) + ")")
-    return " | ".join(found) or _any_of(words.stems)
+            conditions.append("(" + " & ".join(_quoted(stem) for stem in phrase) + ")")
+    return " | ".join(conditions) or _any_of(words.stems)
 
 
 def _affordable(total: float, frequency: Mapping[str, float], idf: Mapping[str, float]) -> str:

@@ -65,17 +65,17 @@ def documents(request: HttpRequest) -> HttpResponse:
 @vary_on_headers("HX-Request")
 def document(request: HttpRequest, pk: int) -> HttpResponse:
     """A document of the team, or a shipped one, with its passages in their order."""
-    found = _found(request, pk)
-    passages = found.passages.defer("embedding", "search").order_by("position", "pk")
-    if found.team_id is None:
+    shown = _found(request, pk)
+    passages = shown.passages.defer("embedding", "search").order_by("position", "pk")
+    if shown.team_id is None:
         passages = passages.filter(retired_at=None)
     context = {
         "here": "knowledge",
-        "document": found,
+        "document": shown,
         "listed": Paginator(passages, SIZE).get_page(request.GET.get("page")),
-        "working": found.state == State.READING,
-        "embedding": found.state == State.READY and found.embedded < found.living,
-        "may_delete": service.may_delete(request.user, found),
+        "working": shown.state == State.READING,
+        "embedding": shown.state == State.READY and shown.embedded < shown.living,
+        "may_delete": service.may_delete(request.user, shown),
     }
     part = "knowledge/_document.html" if request.htmx else "knowledge/document.html"  # type: ignore[attr-defined]
     return render(request, part, context)
@@ -85,12 +85,12 @@ def document(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 def original(request: HttpRequest, pk: int) -> HttpResponseBase:
     """The file as it was added, to look up what a passage cites; always as a download."""
-    found = _found(request, pk)
-    path = service.original(found)
-    if found.team_id is None or not found.path or not path.is_file():
+    shown = _found(request, pk)
+    path = service.original(shown)
+    if shown.team_id is None or not shown.path or not path.is_file():
         raise Http404("There is no file behind this document.")
-    content_type, ending = _TYPES.get(found.kind, _TEXT)
-    name = found.name if found.name.lower().endswith(ending) else f"{found.name}{ending}"
+    content_type, ending = _TYPES.get(shown.kind, _TEXT)
+    name = shown.name if shown.name.lower().endswith(ending) else f"{shown.name}{ending}"
     return FileResponse(path.open("rb"), as_attachment=True, filename=name, content_type=content_type)
 
 
@@ -98,17 +98,17 @@ def original(request: HttpRequest, pk: int) -> HttpResponseBase:
 @require_http_methods(["GET", "POST"])
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask, then delete a document with its passages."""
-    found = _found(request, pk)
-    if found.team_id is None:
+    shown = _found(request, pk)
+    if shown.team_id is None:
         raise PermissionDenied("Shipped passages cannot be deleted; only documents of your team can.")
-    if not service.may_delete(request.user, found):
+    if not service.may_delete(request.user, shown):
         raise PermissionDenied("Only whoever added a document, or an administrator of the team, can delete it.")
     if request.method == "POST":
-        before = service.delete(found)
+        before = service.delete(shown)
         again = f" Its version {before.version} is the current one again." if before else ""
-        messages.success(request, f"Deleted “{found.title}”.{again}")
+        messages.success(request, f"Deleted “{shown.title}”.{again}")
         return redirect("knowledge-documents")
-    context = {"here": "knowledge", "document": found, "before": service.version_before(found)}
+    context = {"here": "knowledge", "document": shown, "before": service.version_before(shown)}
     return render(request, "knowledge/delete.html", context)
 
 

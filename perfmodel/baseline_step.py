@@ -79,9 +79,9 @@ class BaselineStep:
         """Measured less what the posterior explains, by part, where it is positive; beyond it `unplaced`
         collectives."""
         modelled = self._base_parts
-        found = {name: seen - modelled.get(name, 0.0) for name, seen in self._seen_s.items()}
-        found["ici"] = self.unplaced_s
-        return {name: seconds for name, seconds in found.items() if seconds > 0}
+        rest = {name: seen - modelled.get(name, 0.0) for name, seen in self._seen_s.items()}
+        rest["ici"] = self.unplaced_s
+        return {name: seconds for name, seconds in rest.items() if seconds > 0}
 
     @cached_property
     def _base_work(self) -> Workload:
@@ -123,14 +123,14 @@ class BaselineStep:
         if not self._divided:
             whole = self.observation.measured_s * self.unit_s / sum(self._base_parts.values())
             return {name: seconds * whole for name, seconds in self._base_parts.items()}
-        found = {
+        by_name = {
             "work": seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0),
             "hbm": sum(seen.get(name, 0.0) for name in ("hbm", "hbm:activations", "hbm:optimizer")),
             "dcn": sum(self.group_dcn_s.values()),
             **{f"ici:{name}": seconds for name, seconds in self.group_s.items()},
         }
-        found["gaps"] = self.observation.gaps_s
-        return {name: seconds * self.unit_s for name, seconds in found.items()}
+        by_name["gaps"] = self.observation.gaps_s
+        return {name: seconds * self.unit_s for name, seconds in by_name.items()}
 
     def _modelled(self, asked: Asked, point: Point) -> tuple[dict[str, Floats], Shares]:
         """The model's parts at a point: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the share
@@ -144,14 +144,14 @@ class BaselineStep:
         if self._launches_matter:
             silent = replace(efficiencies, **dict.fromkeys(LAUNCHES, 0.0))
             waiting = work - combine(moved, silent).parts_s["compute"]
-        found = {"work": work - waiting, "hbm": parts["hbm"]}
-        found |= {name: value for name, value in parts.items() if name.startswith("ici:")}
+        modelled = {"work": work - waiting, "hbm": parts["hbm"]}
+        modelled |= {name: value for name, value in parts.items() if name.startswith("ici:")}
         gaps = parts["bubble"] + parts["overhead"] + waiting
-        found |= {"dcn": parts["dcn"], "gaps": gaps}
+        modelled |= {"dcn": parts["dcn"], "gaps": gaps}
         streamed = np.maximum(priced.resources_s["hbm"] - parts["hbm"], 0.0)
         alone = np.maximum(work**3 - streamed**3, 0.0) ** (1.0 / 3.0)
         whole = np.maximum(gaps, 1e-30)
-        return found, Shares(1.0 - alone / np.maximum(work, 1e-30), parts["bubble"] / whole, waiting / whole)
+        return modelled, Shares(1.0 - alone / np.maximum(work, 1e-30), parts["bubble"] / whole, waiting / whole)
 
     @cached_property
     def _launches_matter(self) -> bool:
@@ -161,7 +161,7 @@ class BaselineStep:
         return float(loud.reshape(-1)[0] / quiet.reshape(-1)[0]) > 1.005
 
 
-def _numbers(found: tuple[Efficiencies, Mapping[str, Floats]]) -> dict[str, float]:
-    efficiencies, factors = found
+def _numbers(solved: tuple[Efficiencies, Mapping[str, Floats]]) -> dict[str, float]:
+    efficiencies, factors = solved
     plain = {name: float(np.asarray(getattr(efficiencies, name)).reshape(-1)[0]) for name in Efficiencies.names()}
     return plain | {name: float(np.asarray(value).reshape(-1)[0]) for name, value in factors.items()}

@@ -152,8 +152,8 @@ class Calibration(BaselineStep):
         changes = [np.broadcast_to(np.abs(parts[name] - before[name]) / total, spread.shape) for name in parts]
         from scipy.optimize import nnls  # 25 MB that a process needs only where it calibrates
 
-        found, _ = nnls(np.stack(changes, axis=1), spread)
-        return np.asarray(found)
+        weights, _ = nnls(np.stack(changes, axis=1), spread)
+        return np.asarray(weights)
 
     @property
     def _per_doubling(self) -> float:
@@ -229,7 +229,7 @@ class Calibration(BaselineStep):
     def _named(self, parts: Mapping[str, Floats], shares: Shares) -> dict[str, Floats]:
         """The parts by the names of an observation; of what was not measured, in the shares that the model expects."""
         seen = self.observation.parts_s
-        found = {name: value for name, value in parts.items() if name not in ("work", "gaps", "copies")}
+        named = {name: value for name, value in parts.items() if name not in ("work", "gaps", "copies")}
         work_seen = seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0)
         streaming = shares.streaming
         if work_seen > 0:
@@ -237,15 +237,15 @@ class Calibration(BaselineStep):
             ratio = streaming / np.maximum(base, 1e-30) if base.max() > 1e-6 else np.ones(1)
             streaming = np.clip(seen.get("hbm:weights", 0.0) / work_seen * ratio, 0.0, 1.0)
         waits = parts["work"] * streaming
-        found["compute"] = parts["work"] - waits
-        found["hbm"] = parts["hbm"] + waits + parts["copies"]
+        named["compute"] = parts["work"] - waits
+        named["hbm"] = parts["hbm"] + waits + parts["copies"]
         whole = self.observation.gaps_s
         if self._divided and whole > 0:
-            found |= {name: parts["gaps"] * min(1.0, seen.get(name, 0.0) / whole) for name in ("idle", "host")}
+            named |= {name: parts["gaps"] * min(1.0, seen.get(name, 0.0) / whole) for name in ("idle", "host")}
         else:
-            found |= {"idle": parts["gaps"] * shares.bubble, "kernel_launches": parts["gaps"] * shares.launches}
-        found["other"] = parts["gaps"] - sum(found.get(name, 0.0) for name in ("idle", "host", "kernel_launches"))
-        return found
+            named |= {"idle": parts["gaps"] * shares.bubble, "kernel_launches": parts["gaps"] * shares.launches}
+        named["other"] = parts["gaps"] - sum(named.get(name, 0.0) for name in ("idle", "host", "kernel_launches"))
+        return named
 
     def _finished(
         self, parts: Mapping[str, Floats], total: Floats, sigma: Floats, workload: Workload, distance: Floats

@@ -150,21 +150,23 @@ def recognised_by(sizes: Mapping[str, int]) -> str | None:
 
     Vocabularies are padded to whole shards, by up to 2 %.
     """
-    found = []
+    names = []
     for name, entry in load_catalogue().items():
         known = {key: getattr(entry.shape, key) for key in _TELLING}
         padded = sizes.get("vocab", known["vocab"])
         same = all(known[key] == size for key, size in sizes.items() if key != "vocab")
         if same and 0 <= padded - known["vocab"] <= 0.02 * known["vocab"]:
-            found.append(name)
-    shapes = {replace(load_catalogue()[name].shape, name="", source="") for name in found}
-    return _one_name(found) if len(shapes) == 1 else None
+            names.append(name)
+    shapes = {replace(load_catalogue()[name].shape, name="", source="") for name in names}
+    return _one_name(names) if len(shapes) == 1 else None
 
 
 def _one_name(names: Iterable[str]) -> str:
     """Of models of one shape, the one that names it; else the first of the file."""
-    found = list(names)
-    return next((name for name in found if load_catalogue()[name].names_shape), found[0] if found else "")
+    candidates = list(names)
+    return next(
+        (name for name in candidates if load_catalogue()[name].names_shape), candidates[0] if candidates else ""
+    )
 
 
 def get_model(name: str) -> ModelShape:

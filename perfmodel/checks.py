@@ -122,19 +122,19 @@ _SENTENCES = {
 
 def complaints(error: ValidationError, path: str = "", missing: Mapping[str, str] | None = None) -> list[ConfigError]:
     """Pydantic's complaints as ConfigErrors.  path: of what was read; missing: what to give where a field is absent."""
-    found: list[ConfigError] = []
+    errors: list[ConfigError] = []
     for item in error.errors(include_url=False):
         raised = item.get("ctx", {}).get("error")
         if isinstance(raised, Complaints):
-            found += raised.errors
+            errors += raised.errors
         elif isinstance(raised, ConfigError):
-            found.append(raised)
+            errors.append(raised)
         else:
             loc = item["loc"][:-2] if item["loc"][-1:] == ("[key]",) else item["loc"]
             names = [name[:64] for name in loc if isinstance(name, str)]
             field = ".".join([path, *names] if path else names)
-            found.append(ConfigError(field, _sentence(item, (missing or {}).get(field, ""))))
-    return found
+            errors.append(ConfigError(field, _sentence(item, (missing or {}).get(field, ""))))
+    return errors
 
 
 def _sentence(item: ErrorDetails, hint: str) -> str:

@@ -223,26 +223,26 @@ def chips_of_device(
     text = " ".join(device_type.lower().replace("_", " ").split())
     if "pcie" in text or " nvl" in text:  # other boards than the ones in chips.toml
         return ()
-    found = [c for c in load_chips().values() if any(_contains_words(text, name.lower()) for name in c.families)]
+    chips = [c for c in load_chips().values() if any(_contains_words(text, name.lower()) for name in c.families)]
     if memory_bytes:
         low, high = _MEMORY_REPORTED
-        found = [chip for chip in found if low <= memory_bytes / chip.hbm_bytes <= high]
+        chips = [chip for chip in chips if low <= memory_bytes / chip.hbm_bytes <= high]
     if peak_flops_per_s:
-        found = _nearest(found, {chip.name: (peak_flops_per_s / chip.peak("fp16"),) for chip in found}, _CLOCKS)
+        chips = _nearest(chips, {chip.name: (peak_flops_per_s / chip.peak("fp16"),) for chip in chips}, _CLOCKS)
     if hbm_bytes_per_s:
         # GPUs are listed by the memory's clock, at which it transfers twice.
         once_or_twice = {
             chip.name: (hbm_bytes_per_s / chip.hbm_bytes_per_s, 2.0 * hbm_bytes_per_s / chip.hbm_bytes_per_s)
-            for chip in found
+            for chip in chips
         }
-        found = _nearest(found, once_or_twice, _BANDWIDTH) or found
-    return tuple(chip.name for chip in found)
+        chips = _nearest(chips, once_or_twice, _BANDWIDTH) or chips
+    return tuple(chip.name for chip in chips)
 
 
 def chip_of_device(device_type: str, **stated: float | None) -> str | None:
     """The only one of `chips_of_device`; None where there is none or several.  Same arguments."""
-    found = chips_of_device(device_type, **stated)
-    return found[0] if len(found) == 1 else None
+    chips = chips_of_device(device_type, **stated)
+    return chips[0] if len(chips) == 1 else None
 
 
 def _nearest(chips: Sequence[Chip], ratios: Mapping[str, tuple[float, ...]], within: float) -> list[Chip]:

@@ -107,16 +107,16 @@ class Mesh:
 
 def product_errors(mesh: Mesh, hardware: Hardware) -> list[ConfigError]:
     """Where the sizes of the mesh do not multiply to the chips."""
-    found = []
+    errors = []
     if mesh.ici_product != hardware.chips_per_slice:
         sizes = " x ".join(str(size) for _, size in mesh.ici)[:80]
         product = f"{sizes} = {mesh.ici_product}" if len(mesh.ici) > 1 else f"the product is {sizes}"
         text = f"{product}, but the topology has {hardware.chips_per_slice} chips per slice; make the products equal"
-        found.append(ConfigError("mesh.ici", text))
+        errors.append(ConfigError("mesh.ici", text))
     if mesh.dcn_product != hardware.slices:
         text = f"the sizes multiply to {mesh.dcn_product}, but hardware.slices is {hardware.slices}; make them equal"
-        found.append(ConfigError("mesh.dcn", text))
-    return found
+        errors.append(ConfigError("mesh.dcn", text))
+    return errors
 
 
 @dataclass(frozen=True)

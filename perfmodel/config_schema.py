@@ -207,10 +207,10 @@ class SoftwareFile(FilePart):
 
     def extra(self) -> dict[str, Any]:
         """What was given, and `software_year` (2025.75 for 2025-10), for a model that knows how releases differ."""
-        found: dict[str, Any] = {f"software_{key}": text for key, text in self if text}
+        extra: dict[str, Any] = {f"software_{key}": text for key, text in self if text}
         if match := _DATE.fullmatch((self.date or "").strip()):
-            found["software_year"] = int(match[1]) + (int(match[2] or 7) - 1) / 12
-        return found
+            extra["software_year"] = int(match[1]) + (int(match[2] or 7) - 1) / 12
+        return extra
 
 
 class MeasuredFile(FilePart):

@@ -275,16 +275,16 @@ def parse_efficiencies(data: Mapping[str, Any]) -> EfficiencyTable:
     sources: dict[str, str] = {}
 
     def numbers(part: str) -> dict[str, dict[str, float]]:
-        found = {}
+        tables = {}
         for key, row in data.get(part, {}).items():
             if not row.get("source"):
                 raise DataError(f"{part} {key!r} has no source")
             unknown = sorted(set(row) - known - {"source"})
             if unknown:
                 raise DataError(f"{part} {key!r}: unknown efficiency {unknown[0]!r}")
-            found[key] = {name: float(value) for name, value in row.items() if name != "source"}
+            tables[key] = {name: float(value) for name, value in row.items() if name != "source"}
             sources[f"{part}.{key}"] = row["source"]
-        return found
+        return tables
 
     ranges: dict[str, dict[str, dict[str, ErrorRange]]] = {}
     for profile, classes in data.get("range", {}).items():

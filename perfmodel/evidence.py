@@ -195,7 +195,7 @@ def expected(terms: Terms, efficiencies: Efficiencies) -> dict[str, Floats]:
     scores, weights = ("scores_s", "scores_forward_s"), ("hbm_weights_s",)
     work, matmul, arithmetic = compute(()), compute(scores), compute(scores + weights)
     parts = priced.parts_s
-    found = {
+    times = {
         "matmul": matmul,
         "arithmetic": arithmetic,
         "attention": work - matmul,
@@ -205,10 +205,10 @@ def expected(terms: Terms, efficiencies: Efficiencies) -> dict[str, Floats]:
     }
     for name, seconds in parts.items():
         if name.startswith("ici:"):
-            found[name] = seconds
-            found[f"links:{name.removeprefix('ici:')}"] = priced.resources_s[name]
-    found["dcn"], found["links:dcn"] = parts["dcn"], priced.resources_s["dcn"]
-    return found
+            times[name] = seconds
+            times[f"links:{name.removeprefix('ici:')}"] = priced.resources_s[name]
+    times["dcn"], times["links:dcn"] = parts["dcn"], priced.resources_s["dcn"]
+    return times
 
 
 @dataclass(frozen=True)
@@ -243,11 +243,11 @@ def _start(values: Values, asked: Asked, equations: Sequence[Equation]) -> Float
     seen = {equation.keys[0]: equation.seconds for equation in equations}
     if "streaming" not in names:
         return z
-    found = expected(scaled(asked, values.at(z)[1]), values.at(z)[0])
+    modelled_terms = expected(scaled(asked, values.at(z)[1]), values.at(z)[0])
     streamed = asked.terms.hbm_weights_s / np.asarray(values.efficiencies.hbm)
     for name, key in _SUGGESTED.items():
         measured = seen.get(key, seen.get("matmul", 0.0) if name == "work" else 0.0)
-        modelled = float(np.asarray(streamed if name == "streaming" else found[key]).reshape(-1)[0])
+        modelled = float(np.asarray(streamed if name == "streaming" else modelled_terms[key]).reshape(-1)[0])
         if name == "streaming" and "arithmetic" not in seen:
             continue
         if name in names and measured > 0 and modelled > 0:
@@ -272,8 +272,8 @@ def solve(values: Values, asked: Asked, equations: Sequence[Equation], steps: in
 
     def predicted(points: Floats) -> Floats:
         efficiencies, factors = values.at(points)
-        found = expected(scaled(asked, factors), efficiencies)
-        rows = [sum((found[key] for key in item.keys), np.zeros(1)) for item in equations]
+        terms = expected(scaled(asked, factors), efficiencies)
+        rows = [sum((terms[key] for key in item.keys), np.zeros(1)) for item in equations]
         return np.asarray(np.log(np.stack([np.broadcast_to(row, (len(points),)) for row in rows], axis=1) + floor))
 
     delta = 0.05

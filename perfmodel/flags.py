@@ -46,11 +46,11 @@ class Flag(BaseModel):
 def load() -> dict[str, Flag]:
     """All flags by name in lower case.  Raises DataError."""
     data = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-    found = read_rows(Flag, {name: {"name": name, **row} for name, row in data["flag"].items()})
-    for flag in found.values():
+    flags = read_rows(Flag, {name: {"name": name, **row} for name, row in data["flag"].items()})
+    for flag in flags.values():
         if not set(flag.sources) <= set(data["sources"]):
             raise DataError(f"{flag.name}: a flag without a known source does not load")
-    return {_plain(name): flag for name, flag in found.items()}
+    return {_plain(name): flag for name, flag in flags.items()}
 
 
 def citation(flag: Flag) -> str:
@@ -76,10 +76,10 @@ def named(text: str) -> Iterator[tuple[str, tuple[Flag, ...]]]:
         word = _plain(match[1])
         if word in seen or word in _NO_FLAGS:
             continue
-        found = tuple(flag for name, flag in known.items() if name not in seen and _means(word, name, bool(match[2])))
-        if found or _FORM.match(match[1]) or match[0].startswith("--"):
-            seen |= {word, *(_plain(flag.name) for flag in found)}
-            yield match[0].partition("=")[0], found
+        matches = tuple(flag for name, flag in known.items() if name not in seen and _means(word, name, bool(match[2])))
+        if matches or _FORM.match(match[1]) or match[0].startswith("--"):
+            seen |= {word, *(_plain(flag.name) for flag in matches)}
+            yield match[0].partition("=")[0], matches
 
 
 def _means(word: str, name: str, open_ended: bool) -> bool:

@@ -156,7 +156,7 @@ class Baseline:
         tokens = self._tokens(config) / self._tokens(self.config)
         chips = config.hardware.chips / self.config.hardware.chips
         speedup = self.step_time_s / time * tokens / chips
-        found = replace(
+        prediction = replace(
             own,
             step_time_s=step,
             breakdown_s=_scaled(own.breakdown_s, ratio),
@@ -173,7 +173,7 @@ class Baseline:
             stall={**own.stall, "step_time_s": own.stall["step_time_s"] * ratio} if own.stall and sigma else None,
         )
         gain = {"estimate": speedup, "low80": speedup * exp(-Z80 * sigma), "high80": speedup * exp(Z80 * sigma)}
-        return Calibrated(found, {**self.facts, "speedup": gain})
+        return Calibrated(prediction, {**self.facts, "speedup": gain})
 
     def _sigma(self, config: ExperimentConfig, calibrated: float, own: Prediction) -> float:
         """Standard deviation of log(time): the calibration's, and the model's own where it does not carry over."""
@@ -234,41 +234,41 @@ def answer(
     config = with_mesh(given, mesh) if mesh is not None else given
     if baseline is None and config.measured != given.measured and given.measured is not None:
         baseline = baseline_of(given) if given.measured.step_time_s is not None else None
-    found: Prediction | Calibrated
+    answered: Prediction | Calibrated
     if baseline is None:
         own = predict(config)
-        found = replace(own, warnings=(*warnings, *own.warnings))
+        answered = replace(own, warnings=(*warnings, *own.warnings))
     else:
-        found = baseline.price([config])[0]
-        said = (*warnings, *found.prediction.warnings)
-        found = replace(found, prediction=replace(found.prediction, warnings=said))
-    return {"name": config.name, "mesh": config.mesh.to_json(), **found.to_json()}
+        answered = baseline.price([config])[0]
+        said = (*warnings, *answered.prediction.warnings)
+        answered = replace(answered, prediction=replace(answered.prediction, warnings=said))
+    return {"name": config.name, "mesh": config.mesh.to_json(), **answered.to_json()}
 
 
 def lacking(config: ExperimentConfig, efficiencies: EfficiencyTable | None = None) -> dict[str, str]:
     """Why nothing can be calibrated from a configuration: sentences by dotted field; empty where it can."""
-    found = {}
+    missing = {}
     step_s = config.measured.step_time_s if config.measured is not None else None
     if step_s is None:
-        found["measured.step_time_s"] = (
+        missing["measured.step_time_s"] = (
             "is missing; give the mean step time of the run, in seconds, as measured: {step_time_s: 2.31}"
         )
     for name in missing_facts(config):
-        found[name] = (
+        missing[name] = (
             f"is missing; without {_WORDS[name]} a step time alone does not allow predictions for other configurations"
         )
-    if found or step_s is None:
-        return found
+    if missing or step_s is None:
+        return missing
     own = predict(config, efficiencies)
     assert own.step_time_s is not None and own.mfu is not None
     least = own.mfu * own.step_time_s["estimate"]
     if step_s < least:
         chips = f"{config.hardware.chips:,} {config.hardware.chip}"
-        found["measured.step_time_s"] = (
+        missing["measured.step_time_s"] = (
             f"is {step_s:.4g} s, but the model's FLOPs take at least {least:.3g} s at the peak of {chips}; check the "
             "step time (in seconds), model, batch and chips"
         )
-    return found
+    return missing
 
 
 def _same_run(one: ExperimentConfig, two: ExperimentConfig) -> bool:
@@ -286,12 +286,12 @@ def _same_run(one: ExperimentConfig, two: ExperimentConfig) -> bool:
 
 def _parts(prices: CalibratedPrices, at: int) -> dict[str, Any]:
     """The calibration's parts of one candidate under the names of a prediction."""
-    found: dict[str, Any] = {}
+    terms: dict[str, Any] = {}
     for name, values in prices.parts_s.items():
         key = "hbm" if name.startswith("hbm") else _PREDICTED_NAMES.get(name, name)
         value = np.asarray(np.broadcast_to(values, prices.step_time_s.shape)[at], dtype=np.float64)
-        found[key] = found.get(key, 0.0) + value
-    return found
+        terms[key] = terms.get(key, 0.0) + value
+    return terms
 
 
 def _scaled(values: Mapping[str, Any], ratio: float) -> dict[str, Any]:

@@ -95,8 +95,8 @@ def _with_layers(
         ratio = _work_ratio(replace(config, model=shape), observation, efficiencies)
         shape = replace(shape, layers=max(1, round(shape.layers * ratio)))
     params = parameters(shape).total
-    found = replace(config, model=replace(shape, name=f"assumed {params / 1e9:.2g}B"))
-    return found, abs(log(_work_ratio(found, observation, efficiencies)))
+    imputed = replace(config, model=replace(shape, name=f"assumed {params / 1e9:.2g}B"))
+    return imputed, abs(log(_work_ratio(imputed, observation, efficiencies)))
 
 
 def _work_ratio(config: ExperimentConfig, observation: Observation, efficiencies: Efficiencies) -> float:

@@ -117,20 +117,20 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
     used: its memory where already known; otherwise memory is judged if the configuration says enough.
     """
     hardware, mesh, shape, training = config.hardware, config.mesh, config.model, config.training
-    found: dict[str, str] = {}
+    messages: dict[str, str] = {}
     if mesh.ici_product != hardware.chips_per_slice or mesh.dcn_product != hardware.slices:
-        found["chips"] = (
+        messages["chips"] = (
             f"The mesh has {mesh.ici_product} chips in {mesh.dcn_product} slices, the hardware "
             f"{hardware.chips_per_slice} in {hardware.slices}."
         )
     unknown = [axis for axis, _ in (*mesh.ici, *mesh.dcn) if mesh.role(axis) not in ROLES]
     if unknown:
-        found["axis_role"] = f"Axis {unknown[0]!r} has no known role; name it in mesh.axis_roles."
+        messages["axis_role"] = f"Axis {unknown[0]!r} has no known role; name it in mesh.axis_roles."
     dims = physical_dims(chip_of(hardware), hardware.topology)
-    if "chips" not in found:
+    if "chips" not in messages:
         layout = lay_out(np.array([[size for _, size in mesh.ici] or [1]], dtype=np.int64), dims)
         if not bool(layout.regular[0]):
-            found["topology"] = (
+            messages["topology"] = (
                 f"{mesh.text()} does not fit evenly onto {'x'.join(map(str, hardware.topology))}: "
                 "an axis would cut a dimension into unequal pieces."
             )
@@ -138,16 +138,16 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
     broken = broken_rules(sizes, shape, training.global_batch, training.seq_len)
     for rule, flags in broken.items():
         if bool(np.any(flags)):
-            found[rule] = _sentence(rule, config, sizes)
+            messages[rule] = _sentence(rule, config, sizes)
     if shape is not None and training.global_batch and training.seq_len:
         work = from_config(config)
         if bool(np.any(schedule_fails(work))):
-            found["schedule"] = _schedule_sentence(work)
+            messages["schedule"] = _schedule_sentence(work)
         used = memory.per_chip(work) if used is None else used
     if used is not None and not bool(np.all(used.fits)):
         total, capacity = float(used.total.max()), float(used.capacity.min())
-        found["memory"] = f"It needs {total / 1e9:.1f} GB per chip, but only {capacity / 1e9:.1f} GB are usable."
-    return tuple(Violation(rule, found[rule]) for rule in RULES if rule in found)
+        messages["memory"] = f"It needs {total / 1e9:.1f} GB per chip, but only {capacity / 1e9:.1f} GB are usable."
+    return tuple(Violation(rule, messages[rule]) for rule in RULES if rule in messages)
 
 
 def _schedule_sentence(w: Workload) -> str:

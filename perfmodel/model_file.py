@@ -170,11 +170,11 @@ def _hugging_face(data: Mapping[str, Any]) -> ModelShape | None:
             return None
     values: dict[str, Any] = {}
     for key, names in _HF_NAMES.items():
-        found = next((data[name] for name in names if data.get(name) is not None), None)
-        if isinstance(found, list):
-            found = found[0] if found else None
-        if found is not None:
-            values[key] = found
+        value = next((data[name] for name in names if data.get(name) is not None), None)
+        if isinstance(value, list):
+            value = value[0] if value else None
+        if value is not None:
+            values[key] = value
     kind = str(data.get("model_type", outer.get("model_type", ""))).lower()
     whole = {key: item for key, item in values.items() if isinstance(item, int) and not isinstance(item, bool)}
     if whole.get("d_model") and "d_ff" not in values:

@@ -107,7 +107,7 @@ def by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[s
     """
     talking = talking_on(mesh)
     modelled = {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in talking}
-    found: dict[str, float] = dict.fromkeys(talking, 0.0)
+    by_name: dict[str, float] = dict.fromkeys(talking, 0.0)
     unplaced = observation.parts_s.get("ici", 0.0)
     for bar, seconds in observation.parts_s.items():
         if not bar.startswith("ici:") or seconds <= 0:
@@ -118,10 +118,10 @@ def by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[s
             groups = groups_on(axes, kind, talking, modelled)
             total = sum(modelled[name] for name in groups)
             for name in groups:
-                found[name] += seconds * share * modelled[name] / total
+                by_name[name] += seconds * share * modelled[name] / total
             if not groups:
                 unplaced += seconds * share
-    return found, unplaced
+    return by_name, unplaced
 
 
 #: Standard deviation of the logarithm of what was measured against what the model's form can express: matmuls and
@@ -147,31 +147,31 @@ def equations_of(mesh: Mesh, observation: Observation, base: Priced, unit_s: flo
 
     weights, attention = seen.get("hbm:weights", 0.0), observation.attention_s
     compute = seen.get("compute", 0.0)
-    found = []
+    equations = []
     if attention is None:
-        found.append(equation(("matmul", "attention"), compute + weights, "work"))
+        equations.append(equation(("matmul", "attention"), compute + weights, "work"))
         arithmetic: tuple[str, ...] = ("arithmetic", "attention")
     else:
-        found.append(equation(("matmul",), compute - attention + weights, "work"))
-        found.append(equation(("attention",), attention, "work"))
+        equations.append(equation(("matmul",), compute - attention + weights, "work"))
+        equations.append(equation(("attention",), attention, "work"))
         compute -= attention
         arithmetic = ("arithmetic",)
     if weights > 0.02 * step / unit_s:
         # Products that wait for weights say what their arithmetic alone would take, less surely.
-        found.append(equation(arithmetic, compute + observation.weights_arithmetic_s, "work", 3.0))
+        equations.append(equation(arithmetic, compute + observation.weights_arithmetic_s, "work", 3.0))
     rest = sum(seen.get(name, 0.0) for name in ("hbm", "hbm:activations", "hbm:optimizer"))
-    found.append(equation(("hbm",), rest, "hbm"))
+    equations.append(equation(("hbm",), rest, "hbm"))
     for groups, seconds, flight in _bars(mesh, observation, base):
-        found.append(equation(tuple(f"ici:{name}" for name in groups), seconds, "exposed"))
+        equations.append(equation(tuple(f"ici:{name}" for name in groups), seconds, "exposed"))
         if flight:
-            found.append(equation(tuple(f"links:{name}" for name in groups), flight, "flight"))
+            equations.append(equation(tuple(f"links:{name}" for name in groups), flight, "flight"))
     if float(base.resources_s["dcn"].reshape(-1)[0]) > 0:
-        found.append(equation(("dcn",), seen.get("dcn", 0.0), "exposed"))
+        equations.append(equation(("dcn",), seen.get("dcn", 0.0), "exposed"))
         flight = sum(item.in_flight_s for item in observation.collectives if item.axes == ("dcn",))
         if flight:
-            found.append(equation(("links:dcn",), flight, "flight"))
-    found.append(equation(("gaps",), observation.gaps_s, "gaps"))
-    return tuple(found)
+            equations.append(equation(("links:dcn",), flight, "flight"))
+    equations.append(equation(("gaps",), observation.gaps_s, "gaps"))
+    return tuple(equations)
 
 
 def _bars(mesh: Mesh, observation: Observation, base: Priced) -> list[tuple[tuple[str, ...], float, float]]:
@@ -179,7 +179,7 @@ def _bars(mesh: Mesh, observation: Observation, base: Priced) -> list[tuple[tupl
     nothing was seen count as zero."""
     talking = talking_on(mesh)
     modelled = {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in talking}
-    found: dict[tuple[str, ...], list[float]] = {}
+    by_groups: dict[tuple[str, ...], list[float]] = {}
     for bar, seconds in observation.parts_s.items():
         if not bar.startswith("ici:") or seconds <= 0:
             continue
@@ -187,14 +187,14 @@ def _bars(mesh: Mesh, observation: Observation, base: Priced) -> list[tuple[tupl
         for kind, share in _kinds_on(axes, observation.collectives).items():
             groups = _together(groups_on(axes, kind, talking, modelled), modelled)
             if groups:
-                entry = found.setdefault(groups, [0.0, 0.0])
+                entry = by_groups.setdefault(groups, [0.0, 0.0])
                 entry[0] += seconds * share
                 entry[1] += sum(
                     c.in_flight_s for c in observation.collectives if set(c.axes) == axes and c.kind == kind
                 )
-    heard = {name for groups in found for name in groups}
+    heard = {name for groups in by_groups for name in groups}
     silent = {_together([name], modelled) for name, seconds in modelled.items() if seconds > 0 and name not in heard}
-    return [(groups, *found.get(groups, (0.0, 0.0))) for groups in (*found, *silent)]
+    return [(groups, *by_groups.get(groups, (0.0, 0.0))) for groups in (*by_groups, *silent)]
 
 
 def _together(groups: Sequence[str], modelled: Mapping[str, float]) -> tuple[str, ...]:

@@ -83,27 +83,27 @@ def layer_operations(config: ExperimentConfig) -> tuple[Operation, ...]:
 
     heads_out = shape.heads * (shape.v_head_dim if shape.attention == "mla" else shape.head_dim)
     projections = count.layer_attention - heads_out * shape.d_model
-    found = [product("attention projections", projections), product("attention output", heads_out * shape.d_model)]
+    operations = [product("attention projections", projections), product("attention output", heads_out * shape.d_model)]
     context = accounting.layer_contexts(shape, training.seq_len) / shape.layers
     scores = 2.0 * rows * shape.heads / split * accounting.score_width(shape) * context
     kept = rows * shape.heads / split * accounting.score_width(shape) * ACTIVATION_BYTES * 2.0
-    found.append(Operation("attention scores", scores, kept, occurrences))
+    operations.append(Operation("attention scores", scores, kept, occurrences))
     matrices = accounting.mlp_matrices(shape)
     if shape.experts:
         local = shape.experts / mesh.size("expert")
         per_expert = rows * mesh.size("expert") * shape.experts_per_token / shape.experts
         one = matmul(per_expert, shape.d_model, matrices * accounting.expert_width(shape) / split)
-        found.append(Operation("experts", local * one.flops, local * one.hbm_bytes, occurrences))
+        operations.append(Operation("experts", local * one.flops, local * one.hbm_bytes, occurrences))
         if shape.shared_experts:
-            found.append(product("shared experts", count.layer_shared_experts))
+            operations.append(product("shared experts", count.layer_shared_experts))
     else:
         inputs = matrices - 1
-        found.append(product("MLP in", inputs * shape.d_model * shape.d_ff))
-        found.append(product("MLP out", shape.d_model * shape.d_ff))
+        operations.append(product("MLP in", inputs * shape.d_model * shape.d_ff))
+        operations.append(product("MLP out", shape.d_model * shape.d_ff))
     width = accounting.activation_widths(shape)
     elements = rows * (width.traffic_model + width.traffic_sharded) / split
-    found.append(Operation("elementwise", elements, elements * ACTIVATION_BYTES, occurrences))
-    return tuple(found)
+    operations.append(Operation("elementwise", elements, elements * ACTIVATION_BYTES, occurrences))
+    return tuple(operations)
 
 
 def roofs(config: ExperimentConfig) -> tuple[float, float]:

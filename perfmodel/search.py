@@ -198,12 +198,12 @@ def _rejections(priced: PricedSpace) -> tuple[Rejection, ...]:
     """The fastest of the meshes that broke a rule: those a reader would ask about."""
     broken = np.flatnonzero(priced.broken.ravel() >= 0)
     fastest = broken[np.argsort(priced.estimate_s.ravel()[broken], kind="stable")]
-    found: dict[int, Rejection] = {}
+    rejected: dict[int, Rejection] = {}
     for flat in fastest:
         mesh = int(np.unravel_index(flat, priced.space.shape)[0])
-        if mesh not in found:
+        if mesh not in rejected:
             rule = legality.RULES[int(priced.broken.ravel()[flat])]
-            found[mesh] = Rejection(priced.space.mesh(mesh), rule)
-        if len(found) == LISTED_REJECTIONS:
+            rejected[mesh] = Rejection(priced.space.mesh(mesh), rule)
+        if len(rejected) == LISTED_REJECTIONS:
             break
-    return tuple(found.values())
+    return tuple(rejected.values())

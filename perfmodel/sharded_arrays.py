@@ -34,15 +34,15 @@ class Array:
 def far_names(mesh: Mesh) -> dict[str, str]:
     """Name in the device mesh of every DCN axis larger than one: of its own, so that weights need not span it."""
     taken = {axis for axis, _ in mesh.ici}
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for axis, size in mesh.dcn:
         if size > 1:
             name = f"dcn_{axis}"
             while name in taken:
                 name = f"dcn_{name}"
             taken.add(name)
-            found[axis] = name
-    return found
+            names[axis] = name
+    return names
 
 
 def groups(mesh: Mesh, training: Training, dcn: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -73,29 +73,29 @@ def groups(mesh: Mesh, training: Training, dcn: Mapping[str, str]) -> dict[str, 
 def weight_arrays(shape: ModelShape) -> list[Array]:
     """Every weight of the model, layers stacked in front.  Dense and mixture layers are separate stacks."""
     d, heads, layers = shape.d_model, shape.heads, shape.layers
-    found = [Array("embedding", "weight", (shape.vocab, d), (("MODEL",), ("WEIGHTS",)))]
+    arrays = [Array("embedding", "weight", (shape.vocab, d), (("MODEL",), ("WEIGHTS",)))]
     if shape.attention == "mla":
-        found += _latent_attention(shape)
+        arrays += _latent_attention(shape)
     else:
         wide, narrow = (layers, d, heads, shape.head_dim), (layers, d, shape.kv_heads, shape.head_dim)
         into: Dims = (("STAGE",), ("WEIGHTS",), ("MODEL",), ())
-        found += [Array("wq", "weight", wide, into), Array("wk", "weight", narrow, into)]
-        found += [Array("wv", "weight", narrow, into)]
-        found.append(
+        arrays += [Array("wq", "weight", wide, into), Array("wk", "weight", narrow, into)]
+        arrays += [Array("wv", "weight", narrow, into)]
+        arrays.append(
             Array("wo", "weight", (layers, heads, shape.head_dim, d), (("STAGE",), ("MODEL",), (), ("WEIGHTS",)))
         )
     mixtures = moe_layers(shape)
-    found += _mlp("w", layers - mixtures, d, shape.d_ff, shape.mlp)
+    arrays += _mlp("w", layers - mixtures, d, shape.d_ff, shape.mlp)
     if mixtures:
-        found.append(Array("router", "weight", (mixtures, d, shape.experts), (("STAGE",), ("WEIGHTS",), ())))
-        found += _experts(shape, mixtures)
-        found += _mlp("shared", mixtures if shape.shared_experts else 0, d, shape.shared_experts * expert_width(shape),
+        arrays.append(Array("router", "weight", (mixtures, d, shape.experts), (("STAGE",), ("WEIGHTS",), ())))
+        arrays += _experts(shape, mixtures)
+        arrays += _mlp("shared", mixtures if shape.shared_experts else 0, d, shape.shared_experts * expert_width(shape),
                       shape.mlp)  # fmt: skip
-    found.append(Array("norms", "weight", (layers, 2, d), (("STAGE",), (), ())))
-    found.append(Array("final_norm", "weight", (d,), ((),)))
+    arrays.append(Array("norms", "weight", (layers, 2, d), (("STAGE",), (), ())))
+    arrays.append(Array("final_norm", "weight", (d,), ((),)))
     if not shape.tied_embeddings:
-        found.append(Array("head", "weight", (d, shape.vocab), (("WEIGHTS",), ("MODEL",))))
-    return found
+        arrays.append(Array("head", "weight", (d, shape.vocab), (("WEIGHTS",), ("MODEL",))))
+    return arrays
 
 
 def _latent_attention(shape: ModelShape) -> list[Array]:
@@ -103,15 +103,15 @@ def _latent_attention(shape: ModelShape) -> list[Array]:
     query = shape.qk_nope_head_dim + shape.qk_rope_head_dim
     down: Dims = (("STAGE",), ("WEIGHTS",), ())
     up: Dims = (("STAGE",), ("WEIGHTS",), ("MODEL",), ())
-    found = []
+    arrays = []
     if shape.q_lora_rank:
-        found.append(Array("wq_down", "weight", (layers, d, shape.q_lora_rank), down))
-    found.append(Array("wq_up", "weight", (layers, shape.q_lora_rank or d, heads, query), up))
-    found.append(Array("wkv_down", "weight", (layers, d, shape.kv_lora_rank + shape.qk_rope_head_dim), down))
+        arrays.append(Array("wq_down", "weight", (layers, d, shape.q_lora_rank), down))
+    arrays.append(Array("wq_up", "weight", (layers, shape.q_lora_rank or d, heads, query), up))
+    arrays.append(Array("wkv_down", "weight", (layers, d, shape.kv_lora_rank + shape.qk_rope_head_dim), down))
     wide = (layers, shape.kv_lora_rank, heads, shape.qk_nope_head_dim + shape.v_head_dim)
-    found.append(Array("wkv_up", "weight", wide, up))
+    arrays.append(Array("wkv_up", "weight", wide, up))
     out: Dims = (("STAGE",), ("MODEL",), (), ("WEIGHTS",))
-    return [*found, Array("wo", "weight", (layers, heads, shape.v_head_dim, d), out)]
+    return [*arrays, Array("wo", "weight", (layers, heads, shape.v_head_dim, d), out)]
 
 
 def _mlp(name: str, layers: int, d: int, width: int, kind: str) -> list[Array]:
@@ -119,8 +119,8 @@ def _mlp(name: str, layers: int, d: int, width: int, kind: str) -> list[Array]:
         return []
     into: Dims = (("STAGE",), ("WEIGHTS",), ("MODEL",))
     names = ("gate", "up") if kind == "gated" else ("up",)
-    found = [Array(f"{name}_{part}", "weight", (layers, d, width), into) for part in names]
-    return [*found, Array(f"{name}_down", "weight", (layers, width, d), (("STAGE",), ("MODEL",), ("WEIGHTS",)))]
+    arrays = [Array(f"{name}_{part}", "weight", (layers, d, width), into) for part in names]
+    return [*arrays, Array(f"{name}_down", "weight", (layers, width, d), (("STAGE",), ("MODEL",), ("WEIGHTS",)))]
 
 
 def _experts(shape: ModelShape, layers: int) -> list[Array]:
@@ -128,8 +128,8 @@ def _experts(shape: ModelShape, layers: int) -> list[Array]:
     into: Dims = (("STAGE",), ("EXPERT",), ("EXPERT_WEIGHTS",), ("MODEL",))
     out: Dims = (("STAGE",), ("EXPERT",), ("MODEL",), ("EXPERT_WEIGHTS",))
     names = ("gate", "up") if shape.mlp == "gated" else ("up",)
-    found = [Array(f"expert_{part}", "weight", (layers, shape.experts, d, width), into) for part in names]
-    return [*found, Array("expert_down", "weight", (layers, shape.experts, width, d), out)]
+    arrays = [Array(f"expert_{part}", "weight", (layers, shape.experts, d, width), into) for part in names]
+    return [*arrays, Array("expert_down", "weight", (layers, shape.experts, width, d), out)]
 
 
 def activation_arrays(
@@ -148,16 +148,16 @@ def activation_arrays(
     else:
         between = (("BATCH",), ("SEQ", "MODEL"), ())
     per_head = shape.head_dim if shape.attention != "mla" else shape.v_head_dim
-    found = [
+    arrays = [
         Array("residual", "activation", (rows, length, shape.d_model), between),
         Array(
             "attention_out", "activation", (rows, length, shape.heads, per_head), (("BATCH",), ("SEQ",), ("MODEL",), ())
         ),
     ]
     if shape.layers > moe_layers(shape):
-        found.append(Array("hidden", "activation", (rows, length, shape.d_ff), (("BATCH",), ("SEQ",), ("MODEL",))))
-    found.append(Array("logits", "activation", (rows, length, shape.vocab), (("BATCH",), ("SEQ",), ("MODEL",))))
-    return found
+        arrays.append(Array("hidden", "activation", (rows, length, shape.d_ff), (("BATCH",), ("SEQ",), ("MODEL",))))
+    arrays.append(Array("logits", "activation", (rows, length, shape.vocab), (("BATCH",), ("SEQ",), ("MODEL",))))
+    return arrays
 
 
 def fit(
@@ -167,12 +167,12 @@ def fit(
 
     What does not divide is left out from the minor axis on, so that the dimension stays whole there.
     """
-    found, whole = [], True
+    specs, whole = [], True
     for length, names in zip(array.shape, array.dims, strict=True):
         wanted = tuple(axis for group in names for axis in axes[group])
         kept = wanted
         while kept and length % prod(sizes[axis] for axis in kept):
             kept = kept[:-1]
         whole &= kept == wanted
-        found.append(kept)
-    return found, whole
+        specs.append(kept)
+    return specs, whole

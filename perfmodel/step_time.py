@@ -209,8 +209,8 @@ def traffic_s(traffic: Traffic, e: Efficiencies, beside: Floats) -> Floats:
         call = call + np.where(traffic.ranks > 1, beside * e.beside_pipeline_s * traffic.ranks, 0.0)
     each = moving + traffic.calls * call
     after = moving + np.asarray(e.reduce_s) * np.log2(np.maximum(traffic.ranks, 1.0))
-    found: Floats = np.where(traffic.sharded > 0, after, np.where(traffic.reduced > 0, moving, each))
-    return found
+    seconds: Floats = np.where(traffic.sharded > 0, after, np.where(traffic.reduced > 0, moving, each))
+    return seconds
 
 
 def overlap(traffic: Traffic, e: Efficiencies) -> Floats:

@@ -31,10 +31,10 @@ def candidate(config: ExperimentConfig, mesh: MeshSizes, changes: Mapping[str, A
     known = {field.name for field in fields(Training)}
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in changes.items() if key in known}
     on = with_mesh(replace(config, hardware=hardware_of(config, changes)), proposed)
-    found = replace(on, training=replace(config.training, **values), measured=None if changes else on.measured)
+    changed = replace(on, training=replace(config.training, **values), measured=None if changes else on.measured)
     if "remat" in values:  # a policy that is named is no longer a default that nobody asked for
-        found = replace(found, extra={key: value for key, value in config.extra.items() if key != REMAT_OPEN})
-    return found
+        changed = replace(changed, extra={key: value for key, value in config.extra.items() if key != REMAT_OPEN})
+    return changed
 
 
 def hardware_of(config: ExperimentConfig, changes: Mapping[str, Any]) -> Hardware:

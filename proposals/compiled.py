@@ -72,11 +72,11 @@ class Compiled:
 
 
 def shown(made: Compilation, config: ExperimentConfig | None) -> Compiled:
-    found = made.value
-    if found is None or config is None:
-        return Compiled(made, found, None, [])
-    axes = predicted.by_axis(config, found) if found.outcome == "fits" else []
-    return Compiled(made, found, predicted.memory_bytes(config), axes)
+    check = made.value
+    if check is None or config is None:
+        return Compiled(made, check, None, [])
+    axes = predicted.by_axis(config, check) if check.outcome == "fits" else []
+    return Compiled(made, check, predicted.memory_bytes(config), axes)
 
 
 def by_proposal(

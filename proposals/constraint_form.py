@@ -71,13 +71,13 @@ class Chip:
 
 def from_form(form: QueryDict) -> dict[str, Any]:
     """What was filled in; text that is no number is passed on, so that the check can name it."""
-    found = ConstraintForm(form).given()
-    for axis, rule, size in found.pop("axes", ()):
+    values = ConstraintForm(form).given()
+    for axis, rule, size in values.pop("axes", ()):
         if rule == "keep":
-            found.setdefault("keep_axes", []).append(axis)
+            values.setdefault("keep_axes", []).append(axis)
         elif rule in ("fixed", "at_least", "at_most"):
-            found.setdefault(rule, {})[axis] = whole(size)
-    return found
+            values.setdefault(rule, {})[axis] = whole(size)
+    return values
 
 
 def axes(mesh: Mapping[str, Any], asked: Constraints) -> list[AxisRule]:

@@ -77,12 +77,12 @@ class Constraints:
 
     def to_json(self) -> dict[str, Any]:
         """The keys that say something; `from_json` reads them back."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for item in fields(self):
             value = getattr(self, item.name)
             if value != getattr(_NONE, item.name):
-                found[item.name] = _plain(value)
-        return found
+                values[item.name] = _plain(value)
+        return values
 
     def parts(self) -> Iterator[tuple[str, Constraints]]:
         """Each constraint by itself, under the name by which it is taken back: `keep_batch`, `fixed.model`,
@@ -152,27 +152,27 @@ class Constraints:
 
     def describe(self) -> tuple[str, ...]:
         """One sentence per constraint."""
-        found = []
+        lines = []
         if self.keep_batch:
-            found.append("Keep the global batch.")
-        found += [f"Keep the size of the {name} axis." for name in self.keep_axes]
-        found += [f"Pin the {name} axis to {size}." for name, size in self.fixed.items()]
-        found += [f"Keep the {name} axis at {size} or more." for name, size in self.at_least.items()]
-        found += [f"Keep the {name} axis at {size} or less." for name, size in self.at_most.items()]
+            lines.append("Keep the global batch.")
+        lines += [f"Keep the size of the {name} axis." for name in self.keep_axes]
+        lines += [f"Pin the {name} axis to {size}." for name, size in self.fixed.items()]
+        lines += [f"Keep the {name} axis at {size} or more." for name, size in self.at_least.items()]
+        lines += [f"Keep the {name} axis at {size} or less." for name, size in self.at_most.items()]
         if self.at_most_chips is not None:
-            found.append(f"Use at most {self.at_most_chips:,} chips.")
+            lines.append(f"Use at most {self.at_most_chips:,} chips.")
         if self.memory_margin:
-            found.append(f"Keep {self.memory_margin * 100:g} % of usable memory free.")
+            lines.append(f"Keep {self.memory_margin * 100:g} % of usable memory free.")
         if self.keep_remat:
-            found.append("Keep rematerialisation unchanged.")
+            lines.append("Keep rematerialisation unchanged.")
         if self.keep_weight_sharding:
-            found.append("Keep the weight sharding.")
+            lines.append("Keep the weight sharding.")
         if self.keep_micro_batches:
-            found.append("Keep the number of micro-batches.")
+            lines.append("Keep the number of micro-batches.")
         if self.no_flags:
-            found.append("Change no XLA flags.")
-        found += [f"Exclude the mesh {mesh_text(mesh)}." for mesh in self.excluded]
-        return tuple(found)
+            lines.append("Change no XLA flags.")
+        lines += [f"Exclude the mesh {mesh_text(mesh)}." for mesh in self.excluded]
+        return tuple(lines)
 
 
 def _only(name: str, value: Any) -> Constraints:

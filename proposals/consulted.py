@@ -44,5 +44,5 @@ def _doing(made: Consultation) -> str:
     if made.status == Consultation.Status.QUEUED:
         return "Waiting for a worker."
     steps = Event.objects.filter(run_id=made.run_id, created_at__gte=made.created_at, actor__in=_WHO, kind__in=_DOING)
-    found = steps.order_by("-pk").values_list("actor", "kind").first()
-    return f"{_WHO[found[0]]} {_DOING[found[1]]}." if found is not None else ""
+    newest = steps.order_by("-pk").values_list("actor", "kind").first()
+    return f"{_WHO[newest[0]]} {_DOING[newest[1]]}." if newest is not None else ""

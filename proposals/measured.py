@@ -21,12 +21,12 @@ FIGURES = ("speedup", "within_range", "predicted_log_gain", "predicted_confidenc
 class Loop:
     """Where an approved proposal stands between approval and its result.
 
-    found: experiments that look like its run, for a person to confirm.
+    candidates: experiments that look like its run, for a person to confirm.
     """
 
     proposal: Proposal
     measurement: Measurement | None
-    found: Sequence[Experiment] = ()
+    candidates: Sequence[Experiment] = ()
 
     @property
     def state(self) -> str:
@@ -85,20 +85,20 @@ def row(made: Measurement) -> Row:
 class Results:
     """Results of a team.  rows: those of one page; scale: the largest speed-up drawn there.
 
-    found: all of them, with `FIGURES` only.
+    measurements: all of them, with `FIGURES` only.
     """
 
     rows: list[Row]
     scale: float
-    found: list[Measurement]
+    measurements: list[Measurement]
 
     @property
     def total(self) -> int:
-        return len(self.found)
+        return len(self.measurements)
 
     @property
     def measured(self) -> int:
-        return sum(item.speedup is not None for item in self.found)
+        return sum(item.speedup is not None for item in self.measurements)
 
     @property
     def failed(self) -> int:
@@ -107,32 +107,43 @@ class Results:
     @property
     def ranged(self) -> int:
         """Of how many it is known whether they fell into the 80 %."""
-        return sum(item.within_range is not None for item in self.found)
+        return sum(item.within_range is not None for item in self.measurements)
 
     @property
     def inside(self) -> int:
-        return sum(bool(item.within_range) for item in self.found)
+        return sum(bool(item.within_range) for item in self.measurements)
+
+    @property
+    def outcomes(self) -> list[tuple[float, bool]]:
+        """The stated confidence of each result, and whether the step got faster per token; a failed run did not."""
+        return [
+            (item.predicted_confidence, item.speedup is not None and item.speedup > 1.0)
+            for item in self.measurements
+            if item.predicted_confidence is not None
+        ]
 
     @property
     def brier(self) -> float | None:
-        return measuring.brier(self.found)
+        """Mean squared difference between the stated confidence and what happened (1: faster per token, 0: not)."""
+        outcomes = self.outcomes
+        return sum((stated - came) ** 2 for stated, came in outcomes) / len(outcomes) if outcomes else None
 
     @property
     def reliability(self) -> tuple[Group, ...]:
         """Stated confidence against what came, in groups; empty while there are too few results."""
-        return groups(measuring.outcomes(self.found))
+        return groups(self.outcomes)
 
     @property
     def median_error(self) -> float | None:
         """Median of the absolute errors."""
-        errors = [abs(item.error) for item in self.found if item.error is not None]
+        errors = [abs(item.error) for item in self.measurements if item.error is not None]
         return median(errors) if errors else None
 
 
-def results(found: QuerySet[Measurement], shown: Iterable[Measurement] = ()) -> Results:
-    """found: all results; shown: those of the page, with what a row shows."""
+def results(measurements: QuerySet[Measurement], shown: Iterable[Measurement] = ()) -> Results:
+    """measurements: all results; shown: those of the page, with what a row shows."""
     rows = [row(item) for item in shown]
-    return Results(rows, scale(rows), list(found.select_related(None).order_by().only(*FIGURES)))
+    return Results(rows, scale(rows), list(measurements.select_related(None).order_by().only(*FIGURES)))
 
 
 def scale(rows: Sequence[Row]) -> float:

@@ -223,8 +223,8 @@ def _baseline(plan: PlanRecord, roles: Mapping[str, str], diagnosis: DiagnosisRe
     ran = diagnosis.value if diagnosis is not None else None
     measured = ran.kpis.get("step_time_s") if ran is not None else None
     divided = ran is not None and ran.measured
-    found = ran.breakdown_s if ran is not None and measured and divided else None
-    breakdown = found or predicted.breakdown_s
+    breakdown_s = ran.breakdown_s if ran is not None and measured and divided else None
+    breakdown = breakdown_s or predicted.breakdown_s
     time = predicted.step_time_s or {}
     terms = bars.step_terms(breakdown or {}, roles)
     hbm = predicted.hbm_per_chip_bytes

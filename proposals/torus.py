@@ -52,26 +52,26 @@ class Drawing:
 
 def unravel(index: int, sizes: Sequence[int]) -> tuple[int, ...]:
     """Row-major coordinates."""
-    found = []
+    indices = []
     for size in reversed(sizes):
-        found.append(index % size)
+        indices.append(index % size)
         index //= size
-    return tuple(reversed(found))
+    return tuple(reversed(indices))
 
 
 def groups_of(chip: int, axes: Sequence[tuple[str, int]]) -> dict[str, list[int]]:
     """Chips that share every coordinate with `chip` but one axis's, by axis; axes of size one are left out."""
     sizes = [size for _, size in axes]
-    found: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}
     stride = 1
     here = unravel(chip, sizes)
     for place in range(len(axes) - 1, -1, -1):
         axis, size = axes[place]
         if size > 1:
             first = chip - here[place] * stride
-            found[axis] = [first + step * stride for step in range(size)]
+            groups[axis] = [first + step * stride for step in range(size)]
         stride *= size
-    return found
+    return groups
 
 
 def draw(
@@ -88,10 +88,10 @@ def draw(
         return None
     grid = _Grid(*_layout(dims))
     chosen = _middle(dims)
-    found = groups_of(chosen, axes)
+    members_of = groups_of(chosen, axes)
     by_class: dict[str, list[int]] = {"s": [], "m": [], "d": []}
     legend: dict[str, list[tuple[str, int]]] = {}
-    for axis, members in found.items():
+    for axis, members in members_of.items():
         css = _SHADES.get(canonical_role(axis, roles), "d")
         by_class[css] += members
         legend.setdefault(css, []).append((axis, len(members)))

@@ -34,7 +34,7 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
     known = list(regenerating.of_experiment(page.experiment).annotate(author=author).defer("data"))
     plan = _chosen_plan(request, page)
     if plan is not None:
-        found = list(plan.proposals.select_related(*_SHOWN).order_by("rank"))
+        cards = list(plan.proposals.select_related(*_SHOWN).order_by("rank"))
         record = DiagnosisRecord.objects.filter(run_id=plan.run_id).first()
         value = plan.value
         context |= {
@@ -50,7 +50,7 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
             "is_older": page.run is not None and plan.run_id != page.run.pk,
             **asked_context(regenerating.newest(page.experiment)),
             **views_compile.context(plan),
-            "ladder": presentation.ladder(plan, found, plan.priced_with, record),
+            "ladder": presentation.ladder(plan, cards, plan.priced_with, record),
             "findings": {item.rule: item.title for item in (record.value.findings if record else ())},
             "missing": facts.in_words(value.missing),
             "memory_unknown": presentation.is_memory_unknown(plan, record),

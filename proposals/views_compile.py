@@ -27,12 +27,12 @@ def context(plan: PlanRecord) -> dict[str, Any]:
         for key, row in rows.items()
         if row.value is not None
     }
-    found = compiled.by_proposal(rows, configs)
-    is_open = any(item.made.is_open for item in found.values())
+    checks = compiled.by_proposal(rows, configs)
+    is_open = any(item.made.is_open for item in checks.values())
     return {
-        "compiled": found,
+        "compiled": checks,
         "compiling": is_open,
-        "compile_missing": None if found else compiling.missing(compiling.config_of(plan, None)),
+        "compile_missing": None if checks else compiling.missing(compiling.config_of(plan, None)),
     }
 
 
@@ -66,10 +66,10 @@ def state(request: HttpRequest, pk: int) -> HttpResponse:
     plan = get_for(request.user, PlanRecord.objects.select_related("run"), Role.VIEWER, pk=pk)
     if not request.htmx:  # type: ignore[attr-defined]
         return _back(plan)
-    found = context(plan)
+    shown = context(plan)
     membership = request.user.memberships.filter(team_id=plan.team_id).first()  # type: ignore[union-attr]
-    response = render(request, "proposals/_compiling.html", {**found, "plan": plan, "membership": membership})
-    if not found["compiling"]:
+    response = render(request, "proposals/_compiling.html", {**shown, "plan": plan, "membership": membership})
+    if not shown["compiling"]:
         response["HX-Redirect"] = _address(plan)
     return response
 

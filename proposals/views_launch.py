@@ -57,11 +57,11 @@ def _page(request: HttpRequest, experiment_id: int, proposal: Proposal | None) -
     if proposal is not None:
         context |= {"siblings": launching.siblings(proposal), "outdated": launching.is_outdated(proposal)}
         try:
-            found = launching.files(proposal)
+            files = launching.files(proposal)
         except launching.LaunchError as error:
             context["problem"] = str(error)
         else:
-            context["sections"] = [Section(item, *TITLES[item.kind]) for item in found]
+            context["sections"] = [Section(item, *TITLES[item.kind]) for item in files]
     return render(request, "proposals/launch.html", context)
 
 
@@ -71,12 +71,12 @@ def download(request: HttpRequest, pk: int, name: str) -> HttpResponse:
     """One file, or all of them as `launch.zip`."""
     proposal = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
     try:
-        found = launching.files(proposal)
+        files = launching.files(proposal)
     except launching.LaunchError as error:
         raise Http404(str(error)) from error
     if name == "launch.zip":
-        return _attachment(launching.archive(found), "application/zip", f"launch-{proposal.pk}.zip")
-    chosen = next((item for item in found if item.name == name and item.produced), None)
+        return _attachment(launching.archive(files), "application/zip", f"launch-{proposal.pk}.zip")
+    chosen = next((item for item in files if item.name == name and item.produced), None)
     if chosen is None:
         raise Http404("This proposal has no such file.")
     return _attachment(chosen.text.encode(), "text/plain; charset=utf-8", chosen.name)

@@ -145,8 +145,8 @@ def failed(request: HttpRequest, pk: int) -> HttpResponse:
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     failure, comment = request.POST.get("failure", ""), request.POST.get("comment", "")
     try:
-        found = failing.analyse(proposal, request.FILES.getlist("logs"), comment)
-        measuring.report_failure(proposal, request.user, failure, comment, found)  # type: ignore[arg-type]
+        cause = failing.analyse(proposal, request.FILES.getlist("logs"), comment)
+        measuring.report_failure(proposal, request.user, failure, comment, cause)  # type: ignore[arg-type]
     except measuring.MeasureError as error:
         messages.error(request, str(error))
     else:
@@ -162,9 +162,9 @@ def failure_cause(request: HttpRequest, pk: int) -> HttpResponse:
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     context: dict[str, object] = {"p": proposal, "failures": FAILURE_WORDS, "causes": CAUSES}
     try:
-        found = failing.analyse(proposal, request.FILES.getlist("logs"), request.POST.get("comment", ""))
-        context |= {"found": found, "read": True}
-        said = str(found.sentence) if found is not None else "Paste the log or choose its file first."
+        cause = failing.analyse(proposal, request.FILES.getlist("logs"), request.POST.get("comment", ""))
+        context |= {"found": cause, "read": True}
+        said = str(cause.sentence) if cause is not None else "Paste the log or choose its file first."
     except measuring.MeasureError as error:
         context["problem"] = said = str(error)
     if request.htmx:  # type: ignore[attr-defined]
@@ -178,12 +178,12 @@ def failure_cause(request: HttpRequest, pk: int) -> HttpResponse:
 def measurements(request: HttpRequest) -> HttpResponse:
     """Predicted against measured, for all results of the team."""
     team = request.membership.team  # type: ignore[attr-defined]
-    found = measuring.results(team)
-    page = Paginator(found, RESULTS_ON_PAGE).get_page(request.GET.get("page"))
+    results = measuring.results(team)
+    page = Paginator(results, RESULTS_ON_PAGE).get_page(request.GET.get("page"))
     context = {
         "here": "measurements",
         "page": page,
-        "results": measured.results(found, page),
+        "results": measured.results(results, page),
         "waiting": unmeasured.waiting(team).count(),
     }
     return render(request, "proposals/measurements.html", context)
@@ -195,9 +195,9 @@ def measurements(request: HttpRequest) -> HttpResponse:
 def waiting(request: HttpRequest) -> HttpResponse:
     """Approved proposals that wait for their measurement, for the History page."""
     team = request.membership.team  # type: ignore[attr-defined]
-    found = unmeasured.waiting(team)
+    rows = unmeasured.waiting(team)
     # Primary keys first: what is sorted by the day of its review are not whole plans and profiles.
-    keys = list(found.values_list("pk", flat=True)[:MOST_WAITING])
-    context = {"here": "history", "loops": list(found.filter(pk__in=keys)), "total": found.count()}
+    keys = list(rows.values_list("pk", flat=True)[:MOST_WAITING])
+    context = {"here": "history", "loops": list(rows.filter(pk__in=keys)), "total": rows.count()}
     part = "proposals/_waiting.html" if request.htmx else "proposals/waiting.html"  # type: ignore[attr-defined]
     return render(request, part, context)

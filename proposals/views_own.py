@@ -84,13 +84,13 @@ def _page(
 def _answer(plan: PlanRecord, given: own_form.Given) -> dict[str, object]:
     """The price as a card, or the sentence why there is none."""
     try:
-        found = own_mesh.evaluate(plan, given.mesh, given.changes)
+        evaluated = own_mesh.evaluate(plan, given.mesh, given.changes)
     except own_mesh.OwnMeshError as error:
         return {"problem": str(error), "back": _plan_address(plan)}
     record = DiagnosisRecord.objects.filter(run_id=plan.run_id).first()
     config = plan.priced_with
-    shown = presentation.ladder(plan, [plans.row(plan.run, plan, found)], config, record)
-    return {"found": found, "card": shown.cards[0], "ladder": shown, "back": _plan_address(plan)}
+    shown = presentation.ladder(plan, [plans.row(plan.run, plan, evaluated)], config, record)
+    return {"found": evaluated, "card": shown.cards[0], "ladder": shown, "back": _plan_address(plan)}
 
 
 def _plan_address(plan: PlanRecord) -> str:

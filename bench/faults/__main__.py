@@ -85,18 +85,18 @@ def _verdict(home: Path, users: Users, patience_s: float) -> int:
     users.done.set()
     users.follower.join()  # two readers would note Events twice
     users.read_on()
-    found = checks.broken(users.ledger)
+    broken = checks.broken(users.ledger)
     if left:
-        found.insert(0, f"not done after {patience_s:.0f} s: {left}")
+        broken.insert(0, f"not done after {patience_s:.0f} s: {left}")
     print(f"all done {time.monotonic() - began:.0f} s later" if not left else "not all done", flush=True)
     for kind, counts in checks.results(users.ledger).items():
         print(f"  {kind:<14} {', '.join(f'{count} {state}' for state, count in counts.items())}")
     for reason, count in checks.reasons().items():
         print(f"  {count} failed: {reason}")
-    for sentence in found:
+    for sentence in broken:
         print(f"BROKEN  {sentence}")
-    print("nothing lost, nothing twice, no gap, no orphan" if not found else f"{len(found)} did not hold", flush=True)
-    return 1 if found else 0
+    print("nothing lost, nothing twice, no gap, no orphan" if not broken else f"{len(broken)} did not hold", flush=True)
+    return 1 if broken else 0
 
 
 def _token(home: Path) -> str:

@@ -49,12 +49,12 @@ def results(ledger: Ledger) -> dict[str, Counter[str]]:
 
 def reasons() -> Counter[str]:
     """Why what failed did."""
-    found: Counter[str] = Counter(Run.objects.filter(status="failed").values_list("reason", flat=True))
-    found.update(Message.objects.filter(status="failed").values_list("note", flat=True))
-    found.update(PlanRequest.objects.filter(status="failed").values_list("reason", flat=True))
-    found.update(Document.objects.filter(state=State.FAILED).values_list("error", flat=True))
-    found.update(RecordImport.objects.filter(state="failed").values_list("reason", flat=True))
-    return found
+    counts: Counter[str] = Counter(Run.objects.filter(status="failed").values_list("reason", flat=True))
+    counts.update(Message.objects.filter(status="failed").values_list("note", flat=True))
+    counts.update(PlanRequest.objects.filter(status="failed").values_list("reason", flat=True))
+    counts.update(Document.objects.filter(state=State.FAILED).values_list("error", flat=True))
+    counts.update(RecordImport.objects.filter(state="failed").values_list("reason", flat=True))
+    return counts
 
 
 def broken(ledger: Ledger) -> list[str]:

@@ -67,17 +67,17 @@ class Running:
     def kill(self, piece: str, chance: random.Random) -> bool:
         """Kill one process of a piece with SIGKILL: its first, or one that it started.  False where none runs."""
         if piece == "launcher":
-            found = [self.process.pid] if self.process is not None and self.process.poll() is None else []
+            pids = [self.process.pid] if self.process is not None and self.process.poll() is None else []
         elif piece == "PostgreSQL":
-            found = _number_in(self.home / "postgres" / "postmaster.pid")
+            pids = _number_in(self.home / "postgres" / "postmaster.pid")
         elif piece == "Redis":
-            found = _number_in(self.home / "redis" / "redis.pid")
+            pids = _number_in(self.home / "redis" / "redis.pid")
         else:
-            found = find_marked(self.home, piece)
-        if not found:
+            pids = find_marked(self.home, piece)
+        if not pids:
             return False
         with suppress(ProcessLookupError):
-            os.kill(chance.choice(found), signal.SIGKILL)
+            os.kill(chance.choice(pids), signal.SIGKILL)
         if piece == "launcher" and self.process is not None:
             self.process.wait()
         return True

@@ -72,8 +72,8 @@ def opened(client: Any, route: str, address: str, requests: int) -> Opened:
     statements = [query["sql"] for query in captured.captured_queries]
     alike = Counter(_shape(statement) for statement in statements)
     slowest = max(((float(q["time"]), q["sql"]) for q in captured.captured_queries), default=(0.0, ""))
-    found = timed([address] * requests, get, warm=0)
-    return Opened(route, address, found, len(statements), max(alike.values(), default=0), slowest, size)
+    timing = timed([address] * requests, get, warm=0)
+    return Opened(route, address, timing, len(statements), max(alike.values(), default=0), slowest, size)
 
 
 def _shape(statement: str) -> str:
@@ -83,7 +83,7 @@ def _shape(statement: str) -> str:
 
 def measure(team: Any, requests: int, only: str = "") -> list[Opened]:
     """Every address of `routes`, in the eyes of the team's administrator."""
-    client, found = client_of(team), []
+    client, pages = client_of(team), []
     client.get("/")
     gc.collect()
     gc.freeze()  # as the web server does (asapweb/asgi.py)
@@ -91,6 +91,6 @@ def measure(team: Any, requests: int, only: str = "") -> list[Opened]:
         if only and only not in route:
             continue
         for address in addresses:
-            found.append(opened(client, route, address, requests))
-            print(found[-1], flush=True)
-    return found
+            pages.append(opened(client, route, address, requests))
+            print(pages[-1], flush=True)
+    return pages

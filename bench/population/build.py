@@ -187,8 +187,8 @@ def _templates() -> list[Any]:
 
     user = first_administrator()
     load_into(user.memberships.get().team)
-    found = list(Experiment.objects.order_by("pk"))
-    for experiment in found:
+    shipped = list(Experiment.objects.order_by("pk"))
+    for experiment in shipped:
         run = runs.newest(experiment)
         assert run is not None
         coordinator.advance(run.pk)
@@ -198,7 +198,7 @@ def _templates() -> list[Any]:
         thread = asking.open_thread(experiment, user)
         for question in QUESTIONS:
             respond(asking.ask(thread, user, question).pk)
-    return found
+    return shipped
 
 
 def plan(sizes: Sizes, teams: list[Any], templates: list[Any], random: np.random.Generator) -> list[tuple[Any, ...]]:

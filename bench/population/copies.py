@@ -64,12 +64,12 @@ def rebuilt(model: Any) -> Iterator[None]:
         cursor.execute(
             "select indexname, indexdef from pg_indexes where tablename = %s and indexname not like '%%_pkey'", [table]
         )
-        found = cursor.fetchall()
-        for name, _ in found:
+        indexes = cursor.fetchall()
+        for name, _ in indexes:
             cursor.execute(f'drop index "{name}"')
     yield
     with connection.cursor() as cursor:
-        for _, definition in found:
+        for _, definition in indexes:
             cursor.execute(definition)
 
 

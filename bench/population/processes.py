@@ -20,7 +20,7 @@ class Held:
 
 def held(home: Path) -> dict[str, Held]:
     """By piece of the installation whose data folder this is, `all` last."""
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    sizes_by_piece: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for pid in find_marked(home):
         try:
             environment = dict(
@@ -31,10 +31,10 @@ def held(home: Path) -> dict[str, Held]:
             continue
         sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
         piece = environment.get(PIECE_MARK.encode(), b"other").decode()
-        found[piece].append((sizes["Rss"], sizes["Pss"]))
+        sizes_by_piece[piece].append((sizes["Rss"], sizes["Pss"]))
     pieces = {
         piece: Held(len(rows), max(rss for rss, _ in rows), sum(pss for _, pss in rows))
-        for piece, rows in sorted(found.items())
+        for piece, rows in sorted(sizes_by_piece.items())
     }
     every = list(pieces.values())
     return pieces | {

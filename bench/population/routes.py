@@ -231,17 +231,17 @@ def addresses(rows: Rows) -> dict[str, list[str]]:
 
 def opened_by_get() -> list[str]:
     """The names of all routes of the resolver that answer a GET, as their views say."""
-    found = []
+    names = []
 
     def walk(patterns: Any) -> None:
         for pattern in patterns:
             if not isinstance(pattern, URLPattern):
                 walk(pattern.url_patterns)
             elif _reads(pattern.callback):
-                found.append(str(pattern.name))
+                names.append(str(pattern.name))
 
     walk(get_resolver().url_patterns)
-    return found
+    return names
 
 
 def _reads(view: Any) -> bool:

@@ -44,10 +44,10 @@ class CampaignSerializer(serializers.ModelSerializer[Campaign]):
 
     @extend_schema_field(OpenApiTypes.OBJECT)
     def get_analysis(self, made: Campaign) -> dict[str, Any]:
-        found = dict(made.analysis or {})
-        if "sentence" in found:
-            found["sentence"] = str(presentation.said(found["sentence"]))
-        return found
+        analysis = dict(made.analysis or {})
+        if "sentence" in analysis:
+            analysis["sentence"] = str(presentation.said(analysis["sentence"]))
+        return analysis
 
 
 class TrialSerializer(serializers.ModelSerializer[Trial]):
@@ -113,9 +113,9 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
     serializer_class = CampaignSerializer
 
     def get_queryset(self) -> QuerySet[Campaign]:
-        found = of_experiment(super().get_queryset(), self.request, "experiment_id")
+        rows = of_experiment(super().get_queryset(), self.request, "experiment_id")
         wanted = self.request.query_params.get("status", "") if self.action == "list" else ""
-        return found.filter(status=wanted) if wanted in CampaignStatus.values else found
+        return rows.filter(status=wanted) if wanted in CampaignStatus.values else rows
 
     @extend_schema(
         request=BeginSerializer,
@@ -154,8 +154,8 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
     @action(detail=True)
     def trials(self, request: Request, pk: str) -> Response:
         """The pool, in the order in which trials were planned."""
-        found: Any = self.get_object().trials.order_by("number")
-        page: Any = self.paginate_queryset(found)
+        trials: Any = self.get_object().trials.order_by("number")
+        page: Any = self.paginate_queryset(trials)
         return self.get_paginated_response(TrialSerializer(page, many=True).data)
 
     @extend_schema(
@@ -167,10 +167,10 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
         made = self.get_object()
         given = RetrySerializer(data=request.data)
         given.is_valid(raise_exception=True)
-        found = get_object_or_404(made.trials.select_related("campaign"), number=given.validated_data["number"])
+        trial = get_object_or_404(made.trials.select_related("campaign"), number=given.validated_data["number"])
         try:
-            services.retry(found, request.user)
+            services.retry(trial, request.user)
         except services.CampaignError as error:
             raise Conflict(str(error)) from error
-        found.refresh_from_db()
-        return Response(TrialSerializer(found).data)
+        trial.refresh_from_db()
+        return Response(TrialSerializer(trial).data)

@@ -45,8 +45,8 @@ def read_landscape(config: ExperimentConfig, rows: Any) -> Landscape:
     if len(rows) > MOST_ROWS:
         raise ConfigError("landscape", f"has {len(rows):,} runs; at most {MOST_ROWS:,} can be taken")
     known = set(settings_of(config))
-    found = [_read(config, row, f"landscape[{number}]", known) for number, row in enumerate(rows)]
-    return Landscape(*zip(*found, strict=True))
+    measured = [_read(config, row, f"landscape[{number}]", known) for number, row in enumerate(rows)]
+    return Landscape(*zip(*measured, strict=True))
 
 
 def _read(config: ExperimentConfig, row: Any, field: str, known: set[str]) -> tuple[ExperimentConfig, Outcome]:
@@ -77,15 +77,15 @@ def _read(config: ExperimentConfig, row: Any, field: str, known: set[str]) -> tu
 
 
 def _sizes(mesh: Mapping[str, Any], field: str) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {"ici": {}, "dcn": {}}
-    for place in found:
+    by_network: dict[str, dict[str, int]] = {"ici": {}, "dcn": {}}
+    for place in by_network:
         sizes = mesh.get(place, {})
         if not isinstance(sizes, dict) or not all(
             isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes.values()
         ):
             raise ConfigError(f"{field}.mesh.{place}", "must give every axis a whole number from 1 on")
-        found[place] = {str(axis): size for axis, size in sizes.items()}
-    return found
+        by_network[place] = {str(axis): size for axis, size in sizes.items()}
+    return by_network
 
 
 def _positive(value: Any) -> bool:

@@ -85,11 +85,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _last_object(raw: bytes) -> dict[str, Any] | None:
     for line in reversed(raw.decode("utf-8", "replace").splitlines()):
         try:
-            found = json.loads(line)
+            parsed = json.loads(line)
         except ValueError:
             continue
-        if isinstance(found, dict):
-            return found
+        if isinstance(parsed, dict):
+            return parsed
     try:
         whole = json.loads(raw)
     except ValueError:

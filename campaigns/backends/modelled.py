@@ -18,16 +18,16 @@ class Modelled:
     calibration: Calibration | None = None
 
     def measure(self, config: ExperimentConfig, stop: Stop) -> Outcome:
-        found = predict(config)
-        assert found.step_time_s is not None  # a campaign starts only where everything is known
-        used = found.hbm_per_chip_bytes or {}
+        prediction = predict(config)
+        assert prediction.step_time_s is not None  # a campaign starts only where everything is known
+        used = prediction.hbm_per_chip_bytes or {}
         total, capacity = used.get("total"), used.get("capacity")
-        if found.fits is False and total and capacity:
+        if prediction.fits is False and total and capacity:
             needs = f"{total / 1e9:.1f} GB predicted of {capacity / 1e9:.1f} GB"
             return Outcome(
                 log=f"RESOURCE_EXHAUSTED: Out of memory allocating {total:.0f} bytes: {needs}", predicted=True
             )
-        time_s = found.step_time_s["estimate"]
+        time_s = prediction.step_time_s["estimate"]
         if self.calibration is not None:
             time_s = float(self.calibration.price([config]).step_time_s[0])
         return Outcome((time_s,), total, predicted=True)

@@ -94,9 +94,9 @@ def _health(c: Candidates, best: Trial | None) -> Health:
 def _leverage(c: Candidates, best: Trial | None, gain: Floats) -> tuple[Leverage, ...]:
     if best is None or not len(c):
         return ()
-    found = []
+    leverage = []
     for name, columns in COLUMNS.items():
         moved = (c.settings[:, columns] != c.settings[best.candidate, columns]).any(axis=1)
         if moved.any() and (most := float(gain[moved].max())) > 0:
-            found.append(Leverage(name, 1.0 - float(np.exp(-most))))
-    return tuple(sorted(found, key=lambda item: -item.gain))
+            leverage.append(Leverage(name, 1.0 - float(np.exp(-most))))
+    return tuple(sorted(leverage, key=lambda item: -item.gain))

@@ -59,30 +59,30 @@ def searched(
         changes = further_changes(config, rules, most)
         if len(changes) * len(meshes.sizes) <= MOST_PRICED:
             break
-    found = all_with(meshes, config, changes)
+    candidates = all_with(meshes, config, changes)
     efficiencies = load_efficiencies().for_config(config)
-    per_step = found.flat(combine(step_terms(found.work), efficiencies).estimate_s)
-    out = np.zeros(len(found), dtype=bool)
+    per_step = candidates.flat(combine(step_terms(candidates.work), efficiencies).estimate_s)
+    out = np.zeros(len(candidates), dtype=bool)
     held_back: dict[str, int] = {}
-    for rule in rules_of(found, rules):
+    for rule in rules_of(candidates, rules):
         # Of memory the campaign learns more than the model knows.
-        broken = memory.probability_fits(found.used) < LEAST_FIT if rule.name == "memory" else rule.broken
+        broken = memory.probability_fits(candidates.used) < LEAST_FIT if rule.name == "memory" else rule.broken
         if count := int((broken & ~out).sum()):
             held_back[rule.name] = count
         out = out | broken
-    out[found.baseline] = False
+    out[candidates.baseline] = False
     kept = np.flatnonzero(~out)
     kept = kept[np.argsort(per_step[kept], kind="stable")][:MOST_CANDIDATES]
-    kept = np.union1d(kept, [found.baseline])
-    places: Any = np.unravel_index(found.at[kept], found.shape)
-    work = picked(found.work, places, found.shape)
-    configs = tuple(replace(found.configured(int(i)), measured=None) for i in kept)
+    kept = np.union1d(kept, [candidates.baseline])
+    places: Any = np.unravel_index(candidates.at[kept], candidates.shape)
+    work = picked(candidates.work, places, candidates.shape)
+    configs = tuple(replace(candidates.configured(int(i)), measured=None) for i in kept)
     priced = price(configs, work, efficiencies)
     if calibration is not None:
-        priced = calibrated(priced, calibration.price_workload(work, found.doublings()[kept]))
-    baseline = int(np.searchsorted(kept, found.baseline))
-    rows = _different(priced, baseline, found.changed[kept])
-    return Space(priced.take(rows), int(np.searchsorted(rows, baseline)), len(found), held_back)
+        priced = calibrated(priced, calibration.price_workload(work, candidates.doublings()[kept]))
+    baseline = int(np.searchsorted(kept, candidates.baseline))
+    rows = _different(priced, baseline, candidates.changed[kept])
+    return Space(priced.take(rows), int(np.searchsorted(rows, baseline)), len(candidates), held_back)
 
 
 def _different(c: Candidates, baseline: int, changed: Floats) -> Ints:

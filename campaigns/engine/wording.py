@@ -94,17 +94,17 @@ def changes(before: ExperimentConfig, after: ExperimentConfig) -> dict[str, tupl
     """What differs between two trials: parameter, then its value in each; an axis that is absent has size 1."""
     one, other = parameters_of(before), parameters_of(after)
     roles = {axis for axis, _ in (*before.mesh.ici, *after.mesh.ici)}
-    found = {}
+    changed = {}
     for name in dict.fromkeys((*one, *other)):
         nothing = 1 if name in roles or name.startswith("dcn.") else None
         old, new = one.get(name, nothing), other.get(name, nothing)
         if old != new:
-            found[name] = (old, new)
-    return found
+            changed[name] = (old, new)
+    return changed
 
 
-def _named(found: dict[str, tuple[Any, Any]]) -> Iterator[str]:
-    items = list(found.items())
+def _named(changed: dict[str, tuple[Any, Any]]) -> Iterator[str]:
+    items = list(changed.items())
     for name, (old, new) in items[:NAMED]:
         shown = _NAMES.get(name, name.replace("_", " "))
         if name == "xla_flags":

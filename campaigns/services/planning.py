@@ -70,11 +70,11 @@ def plan(pk: int) -> int:
                 first = pool.done[0]
                 candidates = candidates.in_units_of(first.candidate, first.step_time_s or 1.0)
         least_gain = -1.0 if campaign.to_budget else LEAST_GAIN
-        found = iterate(candidates, pool, count, least_gain=least_gain)
-        _store(campaign, candidates, found, counts["last"] + 1)
-        if not found.choices:
-            return _stop(campaign, open_trials, found.ended or Sentence("No candidate is left."))
-        return len(found.choices)
+        step = iterate(candidates, pool, count, least_gain=least_gain)
+        _store(campaign, candidates, step, counts["last"] + 1)
+        if not step.choices:
+            return _stop(campaign, open_trials, step.ended or Sentence("No candidate is left."))
+        return len(step.choices)
 
 
 def _spent(campaign: Campaign) -> str | None:
@@ -108,19 +108,19 @@ def _stop(campaign: Campaign, open_trials: int, reason: str) -> int:
     return 0
 
 
-def _store(campaign: Campaign, c: Candidates, found: Iteration, number: int) -> None:
-    keys = [key_of(c.configs[choice.candidate]) for choice in found.choices]
+def _store(campaign: Campaign, c: Candidates, step: Iteration, number: int) -> None:
+    keys = [key_of(c.configs[choice.candidate]) for choice in step.choices]
     # A failure whose cause is not known may come again: the same trial, run once more.
     failed = {trial.key: trial for trial in campaign.trials.filter(status=TrialStatus.FAILED, key__in=keys)}
     again = [failed[key] for key in keys if key in failed]
     for trial in again:
         trial.status, trial.worker, trial.heartbeat_at = TrialStatus.WAITING, "", None
     Trial.objects.bulk_update(again, ["status", "worker", "heartbeat_at"])
-    new = [choice for choice, key in zip(found.choices, keys, strict=True) if key not in failed]
+    new = [choice for choice, key in zip(step.choices, keys, strict=True) if key not in failed]
     made = Trial.objects.bulk_create(
         [_trial(campaign, c, choice, number + n) for n, choice in enumerate(new)], batch_size=500
     )
-    analysis = analysis_json(found.analysis) | {"held_back": dict(found.held_back)}
+    analysis = analysis_json(step.analysis) | {"held_back": dict(step.held_back)}
     Campaign.objects.filter(pk=campaign.pk).update(analysis=analysis)
     for trial in (*made, *again):
         TRIALS.enqueue(trial.pk)
@@ -144,9 +144,9 @@ def _trial(campaign: Campaign, c: Candidates, choice: Choice, number: int) -> Tr
     )
 
 
-def analysis_json(found: Analysis) -> dict[str, object]:
+def analysis_json(step: Analysis) -> dict[str, object]:
     return {
-        "state": found.health.state,
-        "sentence": SENTENCE.dump_python(found.health.sentence, mode="json"),
-        "leverage": [{"parameter": item.parameter, "gain": item.gain} for item in found.leverage],
+        "state": step.health.state,
+        "sentence": SENTENCE.dump_python(step.health.sentence, mode="json"),
+        "leverage": [{"parameter": item.parameter, "gain": item.gain} for item in step.leverage],
     }

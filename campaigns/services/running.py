@@ -119,13 +119,13 @@ def _read_log(trial: Trial, worker: str, outcome: Outcome, config: ExperimentCon
 
 def stored(failure: Failure) -> dict[str, Any]:
     """As the API shows it, and what the pool needs to know what it forbids."""
-    found = failure.to_json()
+    written = failure.to_json()
     forbidden = failure.forbidden
-    found["forbids"] = (
+    written["forbids"] = (
         {"rule": forbidden.rule, "role": forbidden.role, "dimension": forbidden.dimension} if forbidden else None
     )
-    found["line"], found["last"] = clean(found["line"]), [clean(line) for line in found["last"]]
-    return found
+    written["line"], written["last"] = clean(written["line"]), [clean(line) for line in written["last"]]
+    return written
 
 
 def _internal(sentence: str) -> dict[str, Any]:

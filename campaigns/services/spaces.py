@@ -53,8 +53,8 @@ def field_of(campaign: Campaign) -> Field:
     """Raises ConfigError where the configuration is none any more."""
     # A database that was restored gives numbers away again.
     key = (campaign.pk, campaign.created_at)
-    found: Field = _fields.get(key, lambda: _make(campaign))
-    return found
+    field: Field = _fields.get(key, lambda: _make(campaign))
+    return field
 
 
 def _make(campaign: Campaign) -> Field:
@@ -84,8 +84,8 @@ def calibration_of(campaign: Campaign, config: ExperimentConfig) -> Calibration 
     if run is None or campaign.backend == Campaign.Backend.LOCAL:
         return None  # steps of another machine say nothing of the devices here
     try:
-        found = of_run(run, campaign.config)
-        return Pricer(found.profile, found.config, found.diagnosis).calibration
+        baseline = of_run(run, campaign.config)
+        return Pricer(baseline.profile, baseline.config, baseline.diagnosis).calibration
     except (ConfigError, profiles.NotIngested):
         return None
 

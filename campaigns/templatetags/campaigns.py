@@ -44,7 +44,7 @@ def parameter(trial: Trial, name: str) -> str:
 
 
 @register.simple_tag
-def trajectory_chart(found: Trajectory) -> SafeString:
+def trajectory_chart(drawn: Trajectory) -> SafeString:
     """Step time by trial: a dot where it ran, a cross where it failed, the best so far as a line."""
     marks = format_html_join(
         "",
@@ -52,7 +52,7 @@ def trajectory_chart(found: Trajectory) -> SafeString:
         'dy="-3">{}</text>',
         (
             (m.kind, _pct(m.y), _pct(m.y), m.kind, "100%" if m.kind == "grid" else "50%", _pct(m.y), m.label)
-            for m in found.marks
+            for m in drawn.marks
         ),
     )
     dots = format_html_join(
@@ -60,43 +60,43 @@ def trajectory_chart(found: Trajectory) -> SafeString:
         '<circle class="cm-{}" cx="{}%" cy="{}%" r="{}"><title>{}</title></circle>',
         (
             (p.kind, _pct(p.x), _pct(p.y), 4 if p.kind == "better" else 3, p.title)
-            for p in found.points
+            for p in drawn.points
             if p.kind != "failed"
         ),
     )
     crosses = format_html_join(
         "",
         '<text class="cm-failed" x="{}%" y="{}%" dy="4">×<title>{}</title></text>',
-        ((_pct(p.x), _pct(p.y), p.title) for p in found.points if p.kind == "failed"),
+        ((_pct(p.x), _pct(p.y), p.title) for p in drawn.points if p.kind == "failed"),
     )
     label = (
-        f"Step time by trial on a logarithmic axis, {found.total} trials; the same numbers are in the table of trials"
+        f"Step time by trial on a logarithmic axis, {drawn.total} trials; the same numbers are in the table of trials"
     )
     return format_html(
         '<svg class="cm-chart" role="img" aria-label="{}">{}{}{}{}</svg>',
-        label, marks, _line(found.best, "cm-best"), crosses, dots,
+        label, marks, _line(drawn.best, "cm-best"), crosses, dots,
     )  # fmt: skip
 
 
 @register.simple_tag
-def parallel_chart(found: Parallel) -> SafeString:
+def parallel_chart(parallel: Parallel) -> SafeString:
     """A line per trial over its parameters to its step time."""
     lines = format_html_join(
         "",
         '<polyline class="cm-line cm-line--{}" points="{}"><title>{}</title></polyline>',
-        ((line.kind, _points(line.corners), line.title) for line in found.lines),
+        ((line.kind, _points(line.corners), line.title) for line in parallel.lines),
     )
     axes = format_html_join(
         "",
         '<line class="cm-axis" x1="{}%" x2="{}%" y1="8%" y2="86%"/><text class="cm-name" x="{}%" y="97%">{}</text>',
-        ((_pct(axis.x), _pct(axis.x), _pct(axis.x), axis.name.replace("_", " ")) for axis in found.axes),
+        ((_pct(axis.x), _pct(axis.x), _pct(axis.x), axis.name.replace("_", " ")) for axis in parallel.axes),
     )
     ticks = format_html_join(
         "",
         '<text class="cm-tick" x="{}%" y="{}%" dy="-2">{}</text>',
-        ((_pct(axis.x), _pct(top), words) for axis in found.axes for top, words in axis.ticks),
+        ((_pct(axis.x), _pct(top), words) for axis in parallel.axes for top, words in axis.ticks),
     )
-    label = f"Parallel coordinates of {len(found.lines)} trials; the same numbers are in the table of trials"
+    label = f"Parallel coordinates of {len(parallel.lines)} trials; the same numbers are in the table of trials"
     return format_html(
         '<svg class="cm-chart cm-chart--tall" role="img" aria-label="{}">'
         '<svg viewBox="0 0 100 100" preserveAspectRatio="none">{}</svg>{}{}</svg>',

@@ -37,9 +37,9 @@ THREAD = OpenApiParameter("thread", OpenApiTypes.INT, description="Only those of
 
 
 def _given(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    found = kind(data=request.data)
-    found.is_valid(raise_exception=True)
-    values: dict[str, Any] = found.validated_data
+    serializer = kind(data=request.data)
+    serializer.is_valid(raise_exception=True)
+    values: dict[str, Any] = serializer.validated_data
     return values
 
 
@@ -53,9 +53,9 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     serializer_class = ThreadSerializer
 
     def get_queryset(self) -> QuerySet[Thread]:
-        found = super().get_queryset()
+        threads = super().get_queryset()
         wanted = number_param(self.request, "experiment") if self.action == "list" else None
-        return found.filter(experiment_id=wanted) if wanted is not None else found
+        return threads.filter(experiment_id=wanted) if wanted is not None else threads
 
     @extend_schema(
         request=NewThread, responses={201: ThreadSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
@@ -132,9 +132,9 @@ class _OfThreads(TeamObjects[Any]):
     """Rows of the threads of the caller's teams."""
 
     def get_queryset(self) -> QuerySet[Any]:
-        found = super(TeamObjects, self).get_queryset().filter(thread__team_id__in=team_ids(self.request.user))
+        rows = super(TeamObjects, self).get_queryset().filter(thread__team_id__in=team_ids(self.request.user))
         wanted = number_param(self.request, "thread") if self.action == "list" else None
-        return found.filter(thread_id=wanted) if wanted is not None else found
+        return rows.filter(thread_id=wanted) if wanted is not None else rows
 
 
 @extend_schema_view(retrieve=extend_schema(tags=["dialogue"]))

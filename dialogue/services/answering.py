@@ -175,13 +175,13 @@ def end(answer: Message, worker: str, status: Message.Status, **values: Any) -> 
 def _returned(answer: Message, earlier: Iterable[Message]) -> dict[int, list[ToolReturned]]:
     """What tools returned for the newest earlier answers, as far as it is still on record."""
     kept = {step["returned"]: m.pk for m in list(earlier)[:RESTS_ON] for step in m.steps if step.get("returned")}
-    found: dict[int, list[ToolReturned]] = {}
+    by_turn: dict[int, list[ToolReturned]] = {}
     for row in answer.thread.experiment.events.filter(pk__in=kept).order_by("pk"):
         with suppress(ValueError):  # its payload was removed by the team's retention
             event = run_event(row.kind, row.data)
             if isinstance(event, ToolReturned):
-                found.setdefault(kept[row.pk], []).append(event)
-    return found
+                by_turn.setdefault(kept[row.pk], []).append(event)
+    return by_turn
 
 
 def question_of(answer: Message) -> Ask:

@@ -43,11 +43,11 @@ class Answer:
 
 def answers(experiment: Experiment, thread: int | None = None) -> list[Answer]:
     """The answers of which steps are on record, newest first."""
-    found = experiment.events.filter(kind__in=STEP_KINDS, message__isnull=False)
+    steps = experiment.events.filter(kind__in=STEP_KINDS, message__isnull=False)
     if thread is not None:
-        found = found.filter(thread=thread)
+        steps = steps.filter(thread=thread)
     rows = list(
-        found.order_by()
+        steps.order_by()
         .values("message", "thread")
         .annotate(
             steps=Count("pk"), at=Min("created_at"), asked=Max("model"), removed=Max("removed_at"),
@@ -86,8 +86,8 @@ class Work:
 
 def works(experiment: Experiment) -> list[Work]:
     """The reports and proposals that agents wrote of runs, newest first."""
-    found = experiment.events.filter(kind__in=STEP_KINDS, message=None, run__isnull=False).order_by()
-    rows = found.values("run", "actor").annotate(
+    steps = experiment.events.filter(kind__in=STEP_KINDS, message=None, run__isnull=False).order_by()
+    rows = steps.values("run", "actor").annotate(
         steps=Count("pk"), at=Min("created_at"), asked=Max("model"), removed=Max("removed_at"),
         complaints=Count("pk", filter=Q(kind="complaint")),
     )  # fmt: skip
@@ -121,8 +121,8 @@ def replayed_work(experiment: Experiment, run: int, agent: str) -> Replayed | No
     return _replayed(experiment.events.filter(run=run, actor=agent, message=None), None)
 
 
-def _replayed(found: QuerySet[Event], message: int | None) -> Replayed | None:
-    rows = list(found.filter(kind__in=STEP_KINDS).select_related("user").order_by("pk"))
+def _replayed(recorded: QuerySet[Event], message: int | None) -> Replayed | None:
+    rows = list(recorded.filter(kind__in=STEP_KINDS).select_related("user").order_by("pk"))
     if not rows:
         return None
     removed_at = max((row.removed_at for row in rows if row.removed_at is not None), default=None)
@@ -138,7 +138,7 @@ def rerun(experiment: Experiment, message: int, user: User) -> Rerun:
 
     Raises NoRecording, with a sentence, where that cannot be done.
     """
-    found = _whole(replayed(experiment, message))
+    recorded = _whole(replayed(experiment, message))
     answer = Message.objects.filter(pk=message, thread__experiment=experiment).select_related("question").first()
     if answer is None or answer.question is None:
         raise NoRecording("Its conversation was deleted, so the question is unknown.")
@@ -148,28 +148,28 @@ def rerun(experiment: Experiment, message: int, user: User) -> Rerun:
         bench = stored.workbench(experiment, user, plans.order_by("-pk").first()).under(ask.facts, ask.constraints)
     except (Unavailable, ConfigError) as error:
         raise NoRecording(str(error)) from error
-    return replaying.rerun(bench, ask, replace(found.recording, ask=ask))
+    return replaying.rerun(bench, ask, replace(recorded.recording, ask=ask))
 
 
 def rerun_work(experiment: Experiment, run: int, agent: str, user: User) -> Rerun:
     """The same of what an agent did with a run, beside the built-in plan that stood then."""
-    found = _whole(replayed_work(experiment, run, agent))
-    made = PlanRecord.objects.filter(run=run, created_at__lte=found.events[0].created_at).order_by("-pk")
+    recorded = _whole(replayed_work(experiment, run, agent))
+    made = PlanRecord.objects.filter(run=run, created_at__lte=recorded.events[0].created_at).order_by("-pk")
     plan = next((plan for plan in made if not plan.value.author), None)
     if plan is None:
         raise NoRecording("The proposals of that time no longer exist.")
     try:
-        return replaying.rerun_agent(stored.workbench(experiment, user, plan), agent, found.recording)
+        return replaying.rerun_agent(stored.workbench(experiment, user, plan), agent, recorded.recording)
     except (Unavailable, ConfigError) as error:
         raise NoRecording(str(error)) from error
 
 
-def _whole(found: Replayed | None) -> Replayed:
-    if found is None:
+def _whole(recorded: Replayed | None) -> Replayed:
+    if recorded is None:
         raise NoRecording("Nothing was recorded.")
-    if found.removed_at is not None:
+    if recorded.removed_at is not None:
         raise NoRecording("The payloads of these steps were removed, according to the team's settings.")
-    return found
+    return recorded
 
 
 def ask_then(answer: Message) -> Ask:

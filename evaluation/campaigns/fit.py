@@ -59,9 +59,9 @@ def fitted(landscapes: Sequence[Recorded]) -> Division:
         return -sum(log_likelihood(e.candidates, e.rows, e.residual, division) / len(e.rows) ** 0.5 for e in data)
 
     options = {"maxiter": 400, "xatol": 0.01, "fatol": 0.01}
-    found = minimize(unlikely, np.log(START), method="Nelder-Mead", options=options).x
+    logs = minimize(unlikely, np.log(START), method="Nelder-Mead", options=options).x
     text = f"make fit: {sum(len(e.rows) for e in data)} held-out runs of {len(data)} workloads"
-    return _division(found, text)
+    return _division(logs, text)
 
 
 def _division(logs: Floats, source: str) -> Division:
@@ -88,14 +88,14 @@ def without_folds() -> Mapping[int, Division]:
 
 def main() -> None:
     """Write residuals.toml."""
-    found = fitted(of_sweeps())
+    division = fitted(of_sweeps())
     lines = [
         f"# Written by `make fit` on {datetime.now(UTC):%Y-%m-%d} (evaluation/campaigns/fit.py): how the performance",
         "# model's error divides on a workload; campaigns/engine/residuals.py says what each number is.",
         "",
         "[residual]",
-        *(f"{name} = {getattr(found, name):.4g}" for name in NUMBERS),
-        f'source = "{found.source}"',
+        *(f"{name} = {getattr(division, name):.4g}" for name in NUMBERS),
+        f'source = "{division.source}"',
     ]
     RESIDUALS_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

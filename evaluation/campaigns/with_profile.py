@@ -26,7 +26,7 @@ METHODS = ("with the profile", "with its step time alone", "model alone")
 @cache
 def regrets() -> Mapping[str, np.ndarray]:
     """By method, (scenarios, trials): regret of the best so far after each trial, the baseline counted."""
-    found: dict[str, list[np.ndarray]] = {method: [] for method in METHODS}
+    by_method: dict[str, list[np.ndarray]] = {method: [] for method in METHODS}
     for scenario in scenarios():
         trial = Trial(scenario)
         configs = (scenario.config, *(configured(scenario.config, mesh, change) for mesh, change in scenario.landscape))
@@ -44,5 +44,5 @@ def regrets() -> Mapping[str, np.ndarray]:
         }
         for method, candidates in seen.items():
             tried = run(landscape, 0, candidates=candidates, budget=BUDGET).tried
-            found[method].append(trajectory(landscape, 0, tried, BUDGET))
-    return {method: np.array(rows) for method, rows in found.items()}
+            by_method[method].append(trajectory(landscape, 0, tried, BUDGET))
+    return {method: np.array(rows) for method, rows in by_method.items()}

@@ -23,8 +23,8 @@ Answer = tuple[str, str]
 
 
 def analysed(text: str) -> Answer:
-    found = read_failure(BytesIO(text.encode()))
-    return found.cause, found.verdict
+    failure = read_failure(BytesIO(text.encode()))
+    return failure.cause, failure.verdict
 
 
 def last_error(text: str) -> Answer:
@@ -73,8 +73,8 @@ def report() -> str:
     ]
     lines += ["", "| cause | unseen logs | found |", "|---|---|---|"]
     for cause, count in Counter(item.cause for item in unseen).most_common():
-        found = sum(answer[0] == cause for item, answer in wrong if item.cause == cause)
-        lines.append(f"| {CAUSES[cause].lower()} | {count} | {found} |")
+        confused = sum(answer[0] == cause for item, answer in wrong if item.cause == cause)
+        lines.append(f"| {CAUSES[cause].lower()} | {count} | {confused} |")
     lines += ["", "Wrong in the unseen half:", ""]
     lines += [
         f"- `{item.name}`: {CAUSES[item.cause].lower()}, {item.verdict}; found {CAUSES[answer[0]].lower()}, {answer[1]}"

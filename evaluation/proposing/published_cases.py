@@ -80,10 +80,10 @@ class Case:
     def profile(self) -> StepProfile:
         """The start as recorded."""
         # No peak of memory was published with any of these runs.
-        found = replace(perturbed(self._made(self.start), _digest(self.id) % 2**31), memory=Memory())
-        if self.start_s is None or not found.step_time_s:
-            return found
-        return _scaled(found, self.start_s / found.step_time_s)
+        profile = replace(perturbed(self._made(self.start), _digest(self.id) % 2**31), memory=Memory())
+        if self.start_s is None or not profile.step_time_s:
+            return profile
+        return _scaled(profile, self.start_s / profile.step_time_s)
 
     def world_s(self, config: ExperimentConfig) -> float:
         """What the case's world takes for a configuration."""
@@ -95,19 +95,19 @@ class Case:
 
 def sizes(mesh: Mesh) -> Sizes:
     """Sizes by role over ICI and DCN, the batch axes as one: equal where two meshes differ in names and roles only."""
-    found: dict[str, int] = defaultdict(lambda: 1)
+    by_axis: dict[str, int] = defaultdict(lambda: 1)
     for axis, size in (*mesh.ici, *mesh.dcn):
         role = mesh.role(axis)
-        found["data" if role in ("replica", "data", "fsdp") else role] *= size
-    return tuple(sorted((role, size) for role, size in found.items() if size > 1))
+        by_axis["data" if role in ("replica", "data", "fsdp") else role] *= size
+    return tuple(sorted((role, size) for role, size in by_axis.items() if size > 1))
 
 
 def exact(mesh: Mesh) -> Sizes:
     """Sizes by role, the batch axes told apart."""
-    found: dict[str, int] = defaultdict(lambda: 1)
+    by_axis: dict[str, int] = defaultdict(lambda: 1)
     for axis, size in (*mesh.ici, *mesh.dcn):
-        found[mesh.role(axis)] *= size
-    return tuple(sorted((role, size) for role, size in found.items() if size > 1))
+        by_axis[mesh.role(axis)] *= size
+    return tuple(sorted((role, size) for role, size in by_axis.items() if size > 1))
 
 
 @cache
@@ -121,7 +121,7 @@ def recipes() -> tuple[Case, ...]:
     workloads: dict[str, list[PublishedRun]] = defaultdict(list)
     for run in load_published().runs:
         workloads[f"{run.workload} slices {run.config.hardware.slices}"].append(run)
-    found = []
+    cases = []
     for name, runs in workloads.items():
         best = min(runs, key=lambda run: run.step_time_s)
         recipe = _plain(best.config)
@@ -129,8 +129,8 @@ def recipes() -> tuple[Case, ...]:
         if start is not None:
             slowest_first = sorted(runs, key=lambda run: -run.step_time_s)
             measured = {sizes(_plain(run.config).mesh): run.step_time_s for run in slowest_first}
-            found.append(Case(name, "recipe", start, recipe.mesh, measured_s=measured))
-    return tuple(found)
+            cases.append(Case(name, "recipe", start, recipe.mesh, measured_s=measured))
+    return tuple(cases)
 
 
 @cache

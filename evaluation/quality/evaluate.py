@@ -78,9 +78,9 @@ def answers(questions: Path, runs: Path, provider: Provider | None = None) -> It
 
 def summary(marked: Path) -> str:
     """Counts and shares of the marks."""
-    found = Counter(json.loads(line).get("mark", "not marked") for line in marked.read_text("utf-8").splitlines())
-    total = sum(found.values())
-    return "\n".join(f"{name:12}{found[name]:5} {found[name] / total:6.1%}" for name in (*MARKS, "not marked"))
+    marks = Counter(json.loads(line).get("mark", "not marked") for line in marked.read_text("utf-8").splitlines())
+    total = sum(marks.values())
+    return "\n".join(f"{name:12}{marks[name]:5} {marks[name] / total:6.1%}" for name in (*MARKS, "not marked"))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -52,23 +52,31 @@ def bench(name: str = "asap-experiment-3") -> Workbench:
 
 def returned(tools: dict[str, Tool], name: str, arguments: dict[str, Any], result: str = "r1") -> ToolReturned:
     """What the loop would record of a call."""
-    found = call_tool(tools, ToolCall("c1", name, json.dumps(arguments)), result)
+    answered = call_tool(tools, ToolCall("c1", name, json.dumps(arguments)), result)
     return ToolReturned(
-        1, result, "c1", name, found.error is None, found.arguments, found.result, found.truncated, found.error
+        1,
+        result,
+        "c1",
+        name,
+        answered.error is None,
+        answered.arguments,
+        answered.result,
+        answered.truncated,
+        answered.error,
     )
 
 
 def ask(of: Workbench, name: str, **arguments: Any) -> Any:
     """The result of a tool, which must not refuse."""
-    found = returned(all_tools(of), name, arguments)
-    assert found.ok, found.error
-    return found.result
+    answered = returned(all_tools(of), name, arguments)
+    assert answered.ok, answered.error
+    return answered.result
 
 
 def refusal(of: Workbench, name: str, **arguments: Any) -> str:
-    found = returned(all_tools(of), name, arguments)
-    assert not found.ok
-    return found.error or ""
+    answered = returned(all_tools(of), name, arguments)
+    assert not answered.ok
+    return answered.error or ""
 
 
 def results(of: Workbench, calls: Iterable[tuple[str, dict[str, Any]]] = LOOKED_AT) -> list[ToolReturned]:

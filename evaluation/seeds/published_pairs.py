@@ -77,8 +77,8 @@ class Run:
         """What was configured; flags count as one setting."""
         training = self.data["training"]
         keys = ("global_batch", "micro_batch", "precision", "remat", "weight_sharding", "virtual_stages")
-        found = {key: training[key] for key in (*keys, "sequence_parallel") if training.get(key) is not None}
-        return found | {"xla_flags": tuple(sorted(training["xla_flags"]))}
+        settings = {key: training[key] for key in (*keys, "sequence_parallel") if training.get(key) is not None}
+        return settings | {"xla_flags": tuple(sorted(training["xla_flags"]))}
 
     @property
     def saved(self) -> Mapping[str, str]:
@@ -113,21 +113,21 @@ class Pair:
         """Settings that differ; a remat policy only where it is known of both runs."""
         one, other = self.before.settings, self.after.settings
         unknown = {"remat"} - (set(one) & set(other))
-        found = {key for key in {*one, *other} - unknown if one.get(key) != other.get(key)}
+        keys = {key for key in {*one, *other} - unknown if one.get(key) != other.get(key)}
         if "remat" not in unknown and self.before.saved != self.after.saved:
-            found.add("remat")
-        return tuple(sorted(found))
+            keys.add("remat")
+        return tuple(sorted(keys))
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         before, after = self.before, self.after
-        found = ["mesh"] if before.axes != after.axes else []
-        if before.data["hardware"]["topology"] != after.data["hardware"]["topology"] and not found:
-            found.append("mesh")
-        found += [_KIND_OF[key] for key in self.differing]
+        kinds = ["mesh"] if before.axes != after.axes else []
+        if before.data["hardware"]["topology"] != after.data["hardware"]["topology"] and not kinds:
+            kinds.append("mesh")
+        kinds += [_KIND_OF[key] for key in self.differing]
         if before.release != after.release:
-            found.append("software")
-        return tuple(dict.fromkeys(found))
+            kinds.append("software")
+        return tuple(dict.fromkeys(kinds))
 
     @property
     def few(self) -> bool:
@@ -160,20 +160,20 @@ def pairs() -> list[Pair]:
         run = Run(published)
         groups[run.workload].append(run)
     runs = [run for group in groups.values() for run in group]
-    found = [pair for group in groups.values() for pair in (*_within(group), *_across(group))]
-    return [_with_drift(runs, pair) if "software" in pair.kinds else pair for pair in found]
+    candidates = [pair for group in groups.values() for pair in (*_within(group), *_across(group))]
+    return [_with_drift(runs, pair) if "software" in pair.kinds else pair for pair in candidates]
 
 
 def _within(group: list[Run]) -> Iterator[Pair]:
     """Pairs of one release; of repeats, the latest."""
-    found: dict[tuple[Any, ...], list[Pair]] = defaultdict(list)
+    by_settings: dict[tuple[Any, ...], list[Pair]] = defaultdict(list)
     for first, second in combinations(group, 2):
         if first.release != second.release:
             continue
         pair = _directed(first, second)
         if pair.few:
-            found[(pair.before.configuration, pair.after.configuration)].append(pair)
-    for same in found.values():
+            by_settings[(pair.before.configuration, pair.after.configuration)].append(pair)
+    for same in by_settings.values():
         same.sort(key=lambda pair: pair.before.release)
         yield replace(same[-1], repeats=tuple(pair.speedup for pair in same[:-1]))
 

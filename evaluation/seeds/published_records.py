@@ -261,5 +261,7 @@ def _listed(names: list[str]) -> str:
 @cache
 def _printed_steps(release: str) -> int:
     """The number that every tokens/s of a release is a multiple of; 1 where they are printed in full."""
-    found = [run.row["tokens_per_s_per_chip"] for run in map(Run, load_published().runs) if run.release == release]
-    return gcd(*(int(tokens) for tokens in found if tokens)) if release else 1
+    throughputs = [
+        run.row["tokens_per_s_per_chip"] for run in map(Run, load_published().runs) if run.release == release
+    ]
+    return gcd(*(int(tokens) for tokens in throughputs if tokens)) if release else 1

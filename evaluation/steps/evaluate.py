@@ -108,13 +108,13 @@ class Score:
     confidence: list[tuple[float, bool]] = field(default_factory=list)
     rules: dict[str, Tally] = field(default_factory=lambda: {rule: Tally() for rule in CAUSES})
 
-    def add(self, truth: str, found: Diagnosis) -> None:
-        primary = found.bottleneck.primary
+    def add(self, truth: str, diagnosis: Diagnosis) -> None:
+        primary = diagnosis.bottleneck.primary
         self.verdicts[truth, primary] += 1
-        self.confidence.append((found.bottleneck.confidence, primary == truth))
+        self.confidence.append((diagnosis.bottleneck.confidence, primary == truth))
 
-    def add_rules(self, s: Scenario, ledger: Ledger, found: Diagnosis) -> None:
-        savings = {one.rule: one.saving_share for one in reversed(found.findings)}
+    def add_rules(self, s: Scenario, ledger: Ledger, diagnosis: Diagnosis) -> None:
+        savings = {one.rule: one.saving_share for one in reversed(diagnosis.findings)}
         for rule, of in CAUSES.items():
             cost, tally = of(s, ledger.causes), self.rules[rule]
             also = sum(ledger.causes.get(cause, 0.0) for cause in _ALSO.get(rule, ()))
@@ -147,9 +147,9 @@ def labelled(seeds: range = range(3)) -> Score:
     for s in SCENARIOS:
         for seed in seeds:
             profile, ledger = made(s, seed)
-            found = diagnose(perturbed(profile, seed) if seed else profile, config(s))
-            score.add(s.label, found)
-            score.add_rules(s, ledger, found)
+            diagnosis = diagnose(perturbed(profile, seed) if seed else profile, config(s))
+            score.add(s.label, diagnosis)
+            score.add_rules(s, ledger, diagnosis)
     return score
 
 
@@ -157,9 +157,9 @@ def at_random(seeds: range = DRAWN) -> Score:
     score = Score()
     for seed in seeds:
         s, profile, ledger = drawn.step(seed)
-        found = diagnose(profile, config(s))
-        score.add(ledger.truth, found)
-        score.add_rules(s, ledger, found)
+        diagnosis = diagnose(profile, config(s))
+        score.add(ledger.truth, diagnosis)
+        score.add_rules(s, ledger, diagnosis)
     return score
 
 
@@ -214,22 +214,22 @@ class Struck:
 
 def struck_on_generated(seeds: range = range(DRAWN.start, DRAWN.start + 200)) -> Struck:
     """The labelled steps and some of those drawn at random."""
-    found = Struck()
+    struck = Struck()
     for s in SCENARIOS:
-        found.add(made(s, 0)[0], config(s))
+        struck.add(made(s, 0)[0], config(s))
     for seed in seeds:
         s, profile, _ = drawn.step(seed)
-        found.add(profile, config(s))
-    return found
+        struck.add(profile, config(s))
+    return struck
 
 
 def struck_on_real() -> tuple[Struck, list[str]]:
     """The shipped recordings and reconstructions, and profiles that others recorded where they are at hand."""
-    found, names = Struck(), []
+    struck, names = Struck(), []
     for name, profile, run in real.profiles():
-        found.add(profile, run)
+        struck.add(profile, run)
         names.append(name)
-    return found, names
+    return struck, names
 
 
 def as_json(sets: dict[str, Score]) -> dict[str, Any]:
@@ -348,11 +348,11 @@ def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: l
     lines += ["| rule | wanted | found | recall | claims | false | precision |", "|---|--:|--:|--:|--:|--:|--:|"]
     for rule in CAUSES:
         one, two = chosen.rules[rule], random.rules[rule]
-        wanted, found = one.wanted + two.wanted, one.found + two.found
+        wanted, given = one.wanted + two.wanted, one.found + two.found
         claimed, false = one.claimed + two.claimed, one.false + two.false
-        recall = _percent(found / wanted) if wanted else "–"
+        recall = _percent(given / wanted) if wanted else "–"
         precision = _percent(1 - false / claimed) if claimed else "–"
-        lines.append(f"| `{rule}` | {wanted} | {found} | {recall} | {claimed} | {false} | {precision} |")
+        lines.append(f"| `{rule}` | {wanted} | {given} | {recall} | {claimed} | {false} | {precision} |")
     lines += [
         "",
         "Rules about the placement of axes (`axis_on_slow_links`, `open_rings`), those that sum others up, and those "

@@ -207,9 +207,9 @@ def _assemble(s: Scenario, w: Writer) -> tuple[StepProfile, Ledger]:
         "host": s.host * step,
         "idle": s.idle * step,
     }
-    found = [Core(f"TPU:{i}", "host-0", {"compute": working, "collective": talking}) for i in range(CORES)]
+    cores = [Core(f"TPU:{i}", "host-0", {"compute": working, "collective": talking}) for i in range(CORES)]
     if lag:
-        found[5] = Core("TPU:5", "host-0", {"compute": working + lag, "collective": max(0.0, talking - lag)})
+        cores[5] = Core("TPU:5", "host-0", {"compute": working + lag, "collective": max(0.0, talking - lag)})
     idle = s.idle + s.input + s.host
     thin = bool(s.listed)
     result = StepProfile(
@@ -221,7 +221,7 @@ def _assemble(s: Scenario, w: Writer) -> tuple[StepProfile, Ledger]:
         step_time_max_s=None if thin else step,
         step_time_stdev_s=None if thin else 0.0,
         steps=() if thin else tuple(Step(number, step, parts) for number in range(STEPS)),
-        cores=() if thin else tuple(found),
+        cores=() if thin else tuple(cores),
         kpis={"duty_cycle": 1 - idle, "idle": idle, "communication": talking / step, "input": s.input, "host": s.host},
         ops=tuple(ops[: s.listed] if thin else ops),
         ops_dropped=len(ops) - s.listed if thin else 0,

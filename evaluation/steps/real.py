@@ -41,13 +41,13 @@ def _sessions() -> Iterator[tuple[str, list[Path]]]:
 @cache
 def others() -> tuple[tuple[str, StepProfile], ...]:
     """Profiles of others that can be read here; empty where none are at hand."""
-    found = []
+    profiles = []
     for name, files in _sessions():
         try:
-            found.append((name, read_profile(files)))
+            profiles.append((name, read_profile(files)))
         except IngestError:
             continue  # a format that is not read, or a file that is no profile: tests of the reader say which
-    return tuple(found)
+    return tuple(profiles)
 
 
 def profiles() -> Iterator[tuple[str, StepProfile, ExperimentConfig | None]]:

@@ -36,17 +36,17 @@ def records() -> tuple[Record, ...]:
 
     Lists show the newest first, so what was written by hand, the paper's own case at the end, is what is seen first.
     """
-    found: dict[str, Record] = {}
+    by_id: dict[str, Record] = {}
     for path in sorted(FOLDER.glob("*.json"), reverse=True):
         for row in json.loads(path.read_text(encoding="utf-8")):
             try:
                 record = parse(row)
             except SeedError as error:
                 raise SeedError(f"{path.name}, {row.get('id', 'a row without an id')}: {error}") from None
-            if record.id in found:
+            if record.id in by_id:
                 raise SeedError(f"{path.name}, {record.id}: this id is taken")
-            found[record.id] = record
-    return tuple(found.values())
+            by_id[record.id] = record
+    return tuple(by_id.values())
 
 
 def parse(row: Mapping[str, Any]) -> Record:

@@ -104,10 +104,12 @@ def count(counts: QuerySet[FacetCount]) -> int:
 
 def counted(counts: QuerySet[FacetCount], filters: Filters) -> dict[str, dict[str, int]]:
     """{facet: {value: records}} under the filters; of a facet with chosen values as if none of it were chosen."""
-    found = _grouped(counts.filter(narrowing(filters)), [name for name in FACETS if name not in filters.chosen])
+    counted_by_facet = _grouped(
+        counts.filter(narrowing(filters)), [name for name in FACETS if name not in filters.chosen]
+    )
     for name in filters.chosen:
-        found |= _grouped(counts.filter(narrowing(filters.without(name))), [name])
-    return found
+        counted_by_facet |= _grouped(counts.filter(narrowing(filters.without(name))), [name])
+    return counted_by_facet
 
 
 _SIZE_SQL = (
@@ -122,7 +124,7 @@ _SIZE_SQL = (
 
 def _grouped(counts: QuerySet[FacetCount], names: list[str]) -> dict[str, dict[str, int]]:
     """Counts of several facets in one reading of the table; blank values are left out."""
-    found: dict[str, dict[str, int]] = {name: {} for name in names}
+    by_facet: dict[str, dict[str, int]] = {name: {} for name in names}
     columns = {name: _SIZE_SQL if name == "size" else FACETS[name].column for name in names if name != "change"}
     inner, parameters = counts.order_by().values(*_COLUMNS, "count").query.sql_with_params()
     with connection.cursor() as cursor:
@@ -137,13 +139,13 @@ def _grouped(counts: QuerySet[FacetCount], names: list[str]) -> dict[str, dict[s
             for row in cursor.fetchall():
                 at = row[width : 2 * width].index(0)
                 if row[at]:
-                    found[list(columns)[at]][str(row[at])] = int(row[-1])
+                    by_facet[list(columns)[at]][str(row[at])] = int(row[-1])
         if "change" in names:
             cursor.execute(
                 f"SELECT kind, sum(count) FROM ({inner}) c, unnest(changes) AS kind GROUP BY kind", parameters
             )
-            found["change"] = {kind: int(number) for kind, number in cursor.fetchall()}
-    return found
+            by_facet["change"] = {kind: int(number) for kind, number in cursor.fetchall()}
+    return by_facet
 
 
 _COLUMNS = tuple(dict.fromkeys(kind.column for kind in FACETS.values()))

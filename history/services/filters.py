@@ -37,11 +37,11 @@ class Position:
         """The position that an address names; None for anything else."""
         try:
             order, pk, number = text.split("_")
-            found = cls(float(order), int(pk), int(number))
+            position = cls(float(order), int(pk), int(number))
         except ValueError:
             return None
-        sound = isfinite(found.order) and 0 <= found.pk < 2**63 and 0 < found.number <= LARGEST
-        return found if sound else None
+        sound = isfinite(position.order) and 0 <= position.pk < 2**63 and 0 < position.number <= LARGEST
+        return position if sound else None
 
 
 @dataclass(frozen=True)

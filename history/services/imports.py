@@ -82,9 +82,9 @@ class Report:
             name: [{"row": c.row, "column": c.column, "message": c.message} for c in getattr(self, name)]
             for name in ("errors", "warnings")
         }
-        found = clean_json({**counts, **left_out, **said, "preview": list(self.preview)})
-        assert isinstance(found, dict)
-        return found
+        written = clean_json({**counts, **left_out, **said, "preview": list(self.preview)})
+        assert isinstance(written, dict)
+        return written
 
     def take(self, row: Row) -> None:
         """Count a row, and keep what it says while there is room."""

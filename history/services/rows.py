@@ -134,8 +134,8 @@ def _side(side: Side) -> Side:
     )
 
 
-def _complaints(number: int, found: list[tuple[str, str]]) -> tuple[Complaint, ...]:
-    return tuple(Complaint(number, clean(column)[:80], clean(message)) for column, message in found[:20])
+def _complaints(number: int, problems: list[tuple[str, str]]) -> tuple[Complaint, ...]:
+    return tuple(Complaint(number, clean(column)[:80], clean(message)) for column, message in problems[:20])
 
 
 def _sentences(error: ValidationError) -> list[tuple[str, str]]:

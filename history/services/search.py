@@ -180,27 +180,27 @@ def _beyond(filters: Filters, at: Position, back: bool) -> Q:
 def _found(ids: list[int], filters: Filters, available: int) -> Page:
     hits, notes = _pool(ids, filters)
     rows = _tallied(hits)
-    found = [hit for hit in hits if hit.pk in rows]
+    visible_hits = [hit for hit in hits if hit.pk in rows]
     if filters.by_effect:
-        found.sort(key=lambda hit: (rows[hit.pk].order, hit.pk), reverse=filters.sort == "effect")
+        visible_hits.sort(key=lambda hit: (rows[hit.pk].order, hit.pk), reverse=filters.sort == "effect")
     elif filters.sort == "newest":
-        found.sort(key=lambda hit: hit.pk, reverse=True)
+        visible_hits.sort(key=lambda hit: hit.pk, reverse=True)
     start = filters.after.number if filters.after else 0
     if filters.before:
         start = max(0, filters.before.number - 1 - filters.size)
-    start = min(start, max(0, len(found) - 1))
+    start = min(start, max(0, len(visible_hits) - 1))
     end = start + filters.size
     counts = {name: _tally(name, rows.values()) for name in FACETS}
     others = alternatives(FacetCount.objects.filter(_of(ids)), filters)
-    listed = HistoryRecord.objects.defer(*UNSEEN).in_bulk([hit.pk for hit in found[start:end]])
+    listed = HistoryRecord.objects.defer(*UNSEEN).in_bulk([hit.pk for hit in visible_hits[start:end]])
     return Page(
-        tuple(Listed(listed[hit.pk], hit) for hit in found[start:end] if hit.pk in listed),
-        len(found),
+        tuple(Listed(listed[hit.pk], hit) for hit in visible_hits[start:end] if hit.pk in listed),
+        len(visible_hits),
         available,
         presented(counts, filters, others),
         filters,
         start + 1,
-        filters.at(after=Position(0.0, 0, end)) if end < len(found) else None,
+        filters.at(after=Position(0.0, 0, end)) if end < len(visible_hits) else None,
         filters.at(before=Position(0.0, 0, start + 1)) if start else None,
         bounded=len(hits) == POOL,
         notes=notes,
@@ -233,12 +233,12 @@ def _pool(ids: list[int], filters: Filters) -> tuple[list[Hit], tuple[str, ...]]
         pks = [pk for _, pk in _pairs(ids, wanted)]
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL enable_indexscan = off")
-            found = retrieve(HistoryRecord.objects.filter(_among(pks)), query, k=POOL)
+            retrieved = retrieve(HistoryRecord.objects.filter(_among(pks)), query, k=POOL)
     else:
-        found = retrieve(HistoryRecord.objects.filter(_of(ids), wanted), query, k=POOL)
-    nearest = max((hit.vector.score for hit in found.hits if hit.vector), default=0.0)
-    hits = [hit for hit in found.hits if hit.text or (hit.vector and hit.vector.score >= nearest - NEAR)]
-    return hits, found.notes
+        retrieved = retrieve(HistoryRecord.objects.filter(_of(ids), wanted), query, k=POOL)
+    nearest = max((hit.vector.score for hit in retrieved.hits if hit.vector), default=0.0)
+    hits = [hit for hit in retrieved.hits if hit.text or (hit.vector and hit.vector.score >= nearest - NEAR)]
+    return hits, retrieved.notes
 
 
 def _among(pks: list[int]) -> Any:

@@ -116,10 +116,10 @@ def add(
             made.save()
             enqueue(HistoryRecord)
     except IntegrityError:
-        found = HistoryRecord.objects.filter(team=team, key=record.id).first()
-        if found is None:
+        existing = HistoryRecord.objects.filter(team=team, key=record.id).first()
+        if existing is None:
             raise
-        return found
+        return existing
     return made
 
 
@@ -137,9 +137,9 @@ def add_many(
 
 def taken_keys(keys: list[str], team: Team) -> set[str]:
     """Those of the ids that a record of the team or a shipped one already has."""
-    found = HistoryRecord.objects.filter(key__in=keys).filter(team_id=team.pk).values_list("key", flat=True)
+    keys_taken = HistoryRecord.objects.filter(key__in=keys).filter(team_id=team.pk).values_list("key", flat=True)
     shipped = HistoryRecord.objects.filter(key__in=keys, team=None).values_list("key", flat=True)
-    return {*found, *shipped}
+    return {*keys_taken, *shipped}
 
 
 def delete(record: HistoryRecord) -> None:

@@ -115,10 +115,10 @@ class PassageViewSet(GenericViewSet[Passage]):
     )
     def retrieve(self, request: Request, key: str) -> Response:
         """The passage that a citation names, also one that is retired."""
-        found = search.passage(team_ids(request.user), key)
-        if found is None:
+        passage = search.passage(team_ids(request.user), key)
+        if passage is None:
             raise Http404
-        return Response(PassageSerializer(found).data)
+        return Response(PassageSerializer(passage).data)
 
 
 @extend_schema_view(

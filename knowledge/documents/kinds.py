@@ -48,8 +48,8 @@ def kind_of(name: str, content: bytes, limits: Limits = LIMITS) -> Kind:
         raise DocumentError(f"{name} is a web page; print it to PDF, or save its text as Markdown.")
     if len(content) > limits.text_bytes:
         raise too_large(name, limits.text_bytes)
-    if found := _CONTROL.search(content):
-        raise DocumentError(f"{name} is not {ACCEPTED}: byte {found.start() + 1:,} is no character of a text.")
+    if control := _CONTROL.search(content):
+        raise DocumentError(f"{name} is not {ACCEPTED}: byte {control.start() + 1:,} is no character of a text.")
     try:
         content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -66,10 +66,10 @@ def _words(inline: Token) -> str:
 
 def _without_front(lines: Sequence[str]) -> list[str]:
     """Front matter emptied, so that every line keeps its number."""
-    found = list(lines)
-    if found and found[0].strip() == "---":
-        for at in range(1, min(len(found), _FRONT_LINES)):
-            if found[at].strip() == "---":
-                found[: at + 1] = [""] * (at + 1)
+    rest = list(lines)
+    if rest and rest[0].strip() == "---":
+        for at in range(1, min(len(rest), _FRONT_LINES)):
+            if rest[at].strip() == "---":
+                rest[: at + 1] = [""] * (at + 1)
                 break
-    return found
+    return rest

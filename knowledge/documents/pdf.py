@@ -62,8 +62,8 @@ def read(path: Path, name: str, limits: Limits) -> tuple[list[Piece], int, str]:
         raise DocumentError(
             f"{name} holds no text, its pages are probably scanned images; run text recognition (OCR) and add it again."
         )
-    found = pack(_blocks(_without_running_heads(texts), _starts(reader)), pages_place, limits)
-    return found, pages, _note(broken, empty)
+    pieces = pack(_blocks(_without_running_heads(texts), _starts(reader)), pages_place, limits)
+    return pieces, pages, _note(broken, empty)
 
 
 def _open(path: Path, name: str, limits: Limits) -> tuple[PdfReader, int]:
@@ -174,12 +174,12 @@ def _is_title(line: str, title: str) -> bool:
 
 
 def _shared(sections: Sequence[Section]) -> Section:
-    found: list[str] = []
+    headings: list[str] = []
     for level in zip(*sections, strict=False):
         if len(set(level)) > 1:
             break
-        found.append(level[0])
-    return tuple(found)
+        headings.append(level[0])
+    return tuple(headings)
 
 
 def _paragraphs(lines: Sequence[str]) -> Iterator[str]:

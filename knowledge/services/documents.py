@@ -72,10 +72,10 @@ def owned(teams: list[int] | Team) -> QuerySet[Document]:
     return mine.annotate(replaced=replaced).select_related("uploaded_by").order_by("-created_at", "-pk")
 
 
-def counted(found: QuerySet[Document]) -> QuerySet[Document]:
+def counted(documents: QuerySet[Document]) -> QuerySet[Document]:
     """With `living`, how many passages each has, and `embedded`, how many of these have their vector."""
     done = Q(passages__embedding_model=current_embedder().name, passages__embedded_hash=F("passages__content_hash"))
-    return found.annotate(living=Count("passages"), embedded=Count("passages", filter=done))
+    return documents.annotate(living=Count("passages"), embedded=Count("passages", filter=done))
 
 
 def receive(team: Team, user: Any, file: File[bytes], *, title: str = "") -> Received:
@@ -113,7 +113,7 @@ def read(pk: int) -> None:
         if document.attempts > READING.most_attempts:
             raise DocumentError(f"{READING.gave_up}; add the document in parts.")
         with READING.beating(pk, worker):
-            found = documents.read(_absolute(document.path), document.name, document.kind)
+            content = documents.read(_absolute(document.path), document.name, document.kind)
     except DocumentError as error:
         READING.held(pk, worker).update(state=State.FAILED, error=str(error), updated_at=timezone.now(), **_RELEASED)
         return
@@ -122,13 +122,13 @@ def read(pk: int) -> None:
         if team is None or not READING.held(pk, worker).exists():
             return  # deleted meanwhile, or read by another worker
         document.passages.all().delete()
-        for start in range(0, len(found.pieces), BATCH):
+        for start in range(0, len(content.pieces), BATCH):
             Passage.objects.bulk_create(
                 stamped(
-                    _passage(document, n, piece) for n, piece in enumerate(found.pieces[start : start + BATCH], start)
+                    _passage(document, n, piece) for n, piece in enumerate(content.pieces[start : start + BATCH], start)
                 )
             )
-        document.state, document.error, document.pages = State.READY, found.note[:300], found.pages
+        document.state, document.error, document.pages = State.READY, content.note[:300], content.pages
         document.worker, document.heartbeat_at, document.attempts = "", None, 0
         _make_current(document)
     embedding.enqueue(Passage)

@@ -178,8 +178,8 @@ def index_name(model: type[models.Model], embedder: Embedder) -> str:
 
 def _indexes(model: type[models.Model]) -> set[str]:
     with connection.cursor() as cursor:
-        found = connection.introspection.get_constraints(cursor, model._meta.db_table)
-    return {name for name, about in found.items() if about["index"] and "_hnsw_" in name}
+        constraints = connection.introspection.get_constraints(cursor, model._meta.db_table)
+    return {name for name, about in constraints.items() if about["index"] and "_hnsw_" in name}
 
 
 def _drop_unused_indexes(model: type[Embedded], embedder: Embedder) -> None:

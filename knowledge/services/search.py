@@ -91,8 +91,8 @@ def similar(team: Team | None, to: Passage, k: int = 5) -> Answer:
 
 def _answer(result: Retrieval) -> Answer:
     passages = whole().in_bulk([hit.pk for hit in result.hits])
-    found = tuple(Found(passages[hit.pk], hit) for hit in result.hits if hit.pk in passages)
-    return Answer(found, result.mode, result.embedder, result.notes)
+    passages_found = tuple(Found(passages[hit.pk], hit) for hit in result.hits if hit.pk in passages)
+    return Answer(passages_found, result.mode, result.embedder, result.notes)
 
 
 def whole() -> QuerySet[Passage]:

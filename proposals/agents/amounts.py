@@ -75,9 +75,9 @@ def _first(pattern: re.Pattern[str], text: str) -> float | None:
 
 
 def _price(text: str, config: ExperimentConfig) -> tuple[float | None, str]:
-    found = [match for pattern in _PRICE for match in pattern.finditer(text)]
-    found.sort(key=lambda match: (match["per"] is None, match.start()))
-    for match in found:
+    matches = [match for pattern in _PRICE for match in pattern.finditer(text)]
+    matches.sort(key=lambda match: (match["per"] is None, match.start()))
+    for match in matches:
         value = float(match[1].replace(",", "")) / (100 if match["cents"] else 1)
         unit = (match["unit"] or "").lower()
         if re.search(r"node|host|vm|server|box", unit):

@@ -116,20 +116,20 @@ def report(
         return Reported("fallback", own, 0, 0, said, *spent)
     lines = iter(Statements.of(answer.sections.items()).backed(evidence(outcome.results)))
     sections = {heading: [next(lines) for _ in texts] for heading, texts in answer.sections.items()}
-    claims = sum(line.claims for found in sections.values() for line in found)
+    claims = sum(line.claims for section in sections.values() for line in section)
     struck = len({(item.start, item.end) for item in wrong})
     return Reported("model", sections, claims, struck, "", *spent)
 
 
 def built_in(bench: Workbench) -> Report:
     """The report that stands without a model."""
-    found = bench.diagnosis.report
+    described = bench.diagnosis.report
     return Report.model_construct(
         bottleneck=bench.diagnosis.bottleneck.primary,
-        experiment_details=list(found.get(DETAILS, ())),
-        kpi_health=list(found.get(HEALTH, ())),
-        ops_and_roofline=list(found.get(IDENTIFICATION, ())),
-        correlation=list(found.get(CORRELATION, ())),
+        experiment_details=list(described.get(DETAILS, ())),
+        kpi_health=list(described.get(HEALTH, ())),
+        ops_and_roofline=list(described.get(IDENTIFICATION, ())),
+        correlation=list(described.get(CORRELATION, ())),
     )
 
 

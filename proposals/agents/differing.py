@@ -69,15 +69,15 @@ def _differing(then: Any, now: Any, path: str) -> tuple[str, str, str] | None:
                 continue
             if key not in then or key not in now:
                 return f"{path}.{key}".lstrip("."), _short(then.get(key)), _short(now.get(key))
-            found = _differing(then[key], now[key], f"{path}.{key}".lstrip("."))
-            if found is not None:
-                return found
+            difference = _differing(then[key], now[key], f"{path}.{key}".lstrip("."))
+            if difference is not None:
+                return difference
         return None
     if isinstance(then, list) and isinstance(now, list):
         for index, (one, other) in enumerate(zip(then, now, strict=False)):
-            found = _differing(one, other, f"{path}[{index}]")
-            if found is not None:
-                return found
+            difference = _differing(one, other, f"{path}[{index}]")
+            if difference is not None:
+                return difference
         if len(then) != len(now):
             return path, f"{len(then)} entries", f"{len(now)} entries"
         return None

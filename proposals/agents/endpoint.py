@@ -23,10 +23,10 @@ def settings() -> Settings:
 def provider(agent: str) -> OpenAIProvider | None:
     """The model that speaks for an agent; None where none is configured, or its settings cannot be used."""
     try:
-        found = _provider(_relevant())
+        known = _provider(_relevant())
     except SettingsError:
         return None
-    return found.for_agent(agent) if found is not None else None
+    return known.for_agent(agent) if known is not None else None
 
 
 def limits() -> Limits:
@@ -49,9 +49,9 @@ def _settings(environment: tuple[tuple[str, str], ...]) -> Settings:
 @lru_cache(maxsize=2)
 def _provider(environment: tuple[tuple[str, str], ...]) -> OpenAIProvider | None:
     """One per process: it remembers what the endpoint does not support."""
-    found = _settings(environment)
-    if not found.configured:
+    settings = _settings(environment)
+    if not settings.configured:
         return None
     from agent.provider.openai import OpenAIProvider  # the SDK takes 35 MB of every process that loads it
 
-    return OpenAIProvider(found)
+    return OpenAIProvider(settings)

@@ -75,43 +75,45 @@ def check(text: str, evidence: Evidence, most: int | None = None) -> list[Compla
 
     most: as many are enough; default all.
     """
-    found: list[Complaint] = []
+    complaints: list[Complaint] = []
     for sentence, claims in _claimed(text, evidence):
         for item in claims:
             if item.wrong:
-                found.append(Complaint(item.kind, item.text, item.wrong, sentence.text, sentence.start, sentence.end))
-            if most is not None and len(found) >= most:
-                return found
-    return found
+                complaints.append(
+                    Complaint(item.kind, item.text, item.wrong, sentence.text, sentence.start, sentence.end)
+                )
+            if most is not None and len(complaints) >= most:
+                return complaints
+    return complaints
 
 
 def supports(text: str, results: Iterable[ToolReturned] | Evidence, words: Sequence[str] = ()) -> list[Link]:
     """Each sentence that claims something, with the ids of the results that back its claims."""
     evidence = results if isinstance(results, Evidence) else Evidence.of(results, words)
     order = {item.result_id: place for place, item in enumerate(evidence.results)}
-    found = []
+    links = []
     for sentence, every in _claimed(text, evidence):
         claims = [item for item in every if not item.wrong]
         ids = _fewest(claims, order)
         if not claims:
             continue
-        found.append(
+        links.append(
             Link(
                 sentence.text, tuple(sorted(ids, key=order.__getitem__)), sentence.start, sentence.end, len(claims),
                 _support(sentence, claims, evidence),
             )
         )  # fmt: skip
-    return found
+    return links
 
 
 def _fewest(claims: Sequence[_Claim], order: Mapping[str, int]) -> set[str]:
     """Results that back all claims, few of them: a value is often in several, of which the last was asked for it."""
     known = [(tuple(r for r in claim.results if r in order), claim.needs_all) for claim in claims]
-    found = {result for results, needs_all in known if needs_all for result in results}
+    needed = {result for results, needs_all in known if needs_all for result in results}
     open_ = [set(results) for results, needs_all in known if results and not needs_all]
-    while open_ := [results for results in open_ if not results & found]:
-        found.add(max(set().union(*open_), key=lambda r: (sum(r in results for results in open_), order[r])))
-    return found
+    while open_ := [results for results in open_ if not results & needed]:
+        needed.add(max(set().union(*open_), key=lambda r: (sum(r in results for results in open_), order[r])))
+    return needed
 
 
 def strike(text: str, complaints: Sequence[Complaint]) -> str:

@@ -147,14 +147,14 @@ def numbers(text: str, header: tuple[str, ...] = ()) -> Iterator[Number]:
     for pattern in (_POINTER, _NAME):
         plain = pattern.sub(lambda match: " " * len(match[0]), plain)
     code = [match.span() for match in _CODE.finditer(plain) if not _NUMBER.fullmatch(match[0].strip("` "))]
-    found: list[_Printed] = []
+    printed: list[_Printed] = []
     for match in _NUMBER.finditer(plain):
         unit = match["unit"] or ""
         kind, factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s")) or ("bare", 1.0)
         if not unit and header:
             kind, factor = _of_column(plain, match.start(), header)
-        found.append((match, (kind, factor), bool(unit)))
-    for (match, (kind, factor), _), (lent, first) in zip(found, _lent(plain, found), strict=True):
+        printed.append((match, (kind, factor), bool(unit)))
+    for (match, (kind, factor), _), (lent, first) in zip(printed, _lent(plain, printed), strict=True):
         number = _number(match, *(lent if lent and first else (kind, factor)))
         if number.kind == "bare" and any(start < match.start() < end for start, end in code):
             continue  # a size in code is no claim
@@ -167,19 +167,19 @@ def numbers(text: str, header: tuple[str, ...] = ()) -> Iterator[Number]:
 _Printed = tuple[re.Match[str], tuple[Kind, float], bool]
 
 
-def _lent(plain: str, found: Sequence[_Printed]) -> list[tuple[tuple[Kind, float] | None, bool]]:
+def _lent(plain: str, printed: Sequence[_Printed]) -> list[tuple[tuple[Kind, float] | None, bool]]:
     """Per number the unit that a neighbour lends it, and whether it is read so at first: where the very next number
     has it."""
-    lent: list[tuple[tuple[Kind, float] | None, bool]] = [(None, False)] * len(found)
-    alone = [unit[0] == "bare" and not stands for _, unit, stands in found]
-    joint = [bool(_JOINT.fullmatch(plain[one[0].end() : other[0].start()])) for one, other in pairwise(found)]
+    lent: list[tuple[tuple[Kind, float] | None, bool]] = [(None, False)] * len(printed)
+    alone = [unit[0] == "bare" and not stands for _, unit, stands in printed]
+    joint = [bool(_JOINT.fullmatch(plain[one[0].end() : other[0].start()])) for one, other in pairwise(printed)]
     for place in reversed(range(len(joint))):
         if joint[place] and alone[place]:
-            _, unit, stands = found[place + 1]
+            _, unit, stands = printed[place + 1]
             lent[place] = (unit, True) if stands else (lent[place + 1][0], False)
-    for place in range(1, len(found)):
-        if joint[place - 1] and alone[place] and lent[place][0] is None and found[place][0]["fraction"]:
-            _, unit, stands = found[place - 1]
+    for place in range(1, len(printed)):
+        if joint[place - 1] and alone[place] and lent[place][0] is None and printed[place][0]["fraction"]:
+            _, unit, stands = printed[place - 1]
             lent[place] = (unit if stands else lent[place - 1][0], False)
     return lent
 
@@ -227,7 +227,7 @@ _END = re.compile(
 
 def sentences(markdown: str) -> list[Sentence]:
     """The sentences of a markdown text, in order; each with its place, so that it can be taken out."""
-    found: list[Sentence] = []
+    read: list[Sentence] = []
     heading, before, row_before = "", "", ""
     header: tuple[str, ...] = ()
     prose: list[tuple[int, str]] = []  # lines of the paragraph or list item that is being read
@@ -244,7 +244,7 @@ def sentences(markdown: str) -> list[Sentence]:
         for end in [m.end() for m in _END.finditer(text) if m.end() > least] + [len(text)]:
             piece = text[offset:end]
             if said := " ".join(piece[least:].split() if offset < least else piece.split()):
-                found.append(Sentence(said, start + offset, start + end, before, heading, (), block))
+                read.append(Sentence(said, start + offset, start + end, before, heading, (), block))
                 before = said
             offset = end
 
@@ -256,19 +256,19 @@ def sentences(markdown: str) -> list[Sentence]:
             before, header, row_before, block = "", (), "", block + 1
         elif _RULE.match(line) and "|" in row_before:
             header = tuple(part.strip() for part in row_before.strip("|").split("|"))
-            found.pop()  # the header claims nothing by itself
+            read.pop()  # the header claims nothing by itself
         elif _HEADING.match(line):
             close()
             heading, before, header, block = text.lstrip("# "), "", (), block + 1
-            found.append(Sentence(heading, start, at, block=block))
+            read.append(Sentence(heading, start, at, block=block))
         elif text.startswith("|") or header:
             close()
             row_before = text
-            found.append(Sentence(text, start, at, "", heading, header, block))
+            read.append(Sentence(text, start, at, "", heading, header, block))
         else:
             if _LIST.match(line):
                 close()
                 block += 1
             prose.append((start, line))
     close()
-    return found
+    return read

@@ -80,24 +80,24 @@ class Pair:
 def axis_sizes(text: str, axes: Iterable[str]) -> list[Pair]:
     """Axes with sizes: `data 8`, `data=8`, `"data": 8`, `dcn.data 2`, `data 8 → 16`."""
     known = set(axes)
-    found = []
+    sizes = []
     for match in _PAIR.finditer(text):
         if match["axis"] in known:
             name = f"dcn.{match['axis']}" if match["dcn"] else match["axis"]
             to = int(match["to"]) if match["to"] else None
             plain = not match["sign"].strip()
-            found.append(Pair(name, int(match["size"]), to, match.start(), match.end(), plain))
-    return found
+            sizes.append(Pair(name, int(match["size"]), to, match.start(), match.end(), plain))
+    return sizes
 
 
 def groups(pairs: Sequence[Pair]) -> list[list[Pair]]:
     """Pairs that name one mesh together: a later pair of the same axis begins another."""
-    found: list[list[Pair]] = []
+    by_configuration: list[list[Pair]] = []
     for pair in pairs:
-        if not found or any(item.axis == pair.axis for item in found[-1]):
-            found.append([])
-        found[-1].append(pair)
-    return found
+        if not by_configuration or any(item.axis == pair.axis for item in by_configuration[-1]):
+            by_configuration.append([])
+        by_configuration[-1].append(pair)
+    return by_configuration
 
 
 def mesh_of(data: Mapping[str, Any]) -> Mesh:

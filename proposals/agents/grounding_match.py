@@ -44,10 +44,10 @@ _MOST_TOLD = 8
 
 def proposals_named(text: str) -> set[int]:
     """Numbers of proposals that a text names: `proposal 2`, `#2`, `the second proposal`."""
-    found = {int(number) for number in _PROPOSAL.findall(text)}
+    ranks = {int(number) for number in _PROPOSAL.findall(text)}
     if re.search(r"proposal|option|recommend", text, re.IGNORECASE):
-        found |= {_ORDINALS.index(word.lower()) + 1 for word in _ORDINAL.findall(text)}
-    return found
+        ranks |= {_ORDINALS.index(word.lower()) + 1 for word in _ORDINAL.findall(text)}
+    return ranks
 
 
 class Facts:
@@ -65,15 +65,15 @@ class Facts:
         return self._same(number, cited) or (self._same(number.otherwise, cited) if number.otherwise else [])
 
     def _same(self, number: Number, cited: str) -> list[Fact]:
-        found = [fact for kind in _kinds(number) for (fact,) in self._within(kind, number.value, number.half)]
-        found = [f for f in found if not f.within or _is_named(f, cited) or (number.kind == "bare" and not f.owners)]
+        facts = [fact for kind in _kinds(number) for (fact,) in self._within(kind, number.value, number.half)]
+        facts = [f for f in facts if not f.within or _is_named(f, cited) or (number.kind == "bare" and not f.owners)]
         if number.kind != "bare":  # the unit may stand elsewhere, or be spelt otherwise
             half = number.half * number.printed / number.value if number.value else number.half
             bare = [fact for (fact,) in self._within("bare", number.printed, half)]
-            found += [f for f in bare if f.tool == "the user" or (f.within and _is_named(f, cited))]
+            facts += [f for f in bare if f.tool == "the user" or (f.within and _is_named(f, cited))]
             if number.kind == "ratio":
-                found += [f for f in bare if not f.within]
-        return found
+                facts += [f for f in bare if not f.within]
+        return facts
 
     def _within(self, kind: Kind, value: float, half: float) -> list[tuple[Fact, ...]]:
         return self._sorted[kind].within(value, half) if kind in self._sorted else []
@@ -98,13 +98,13 @@ class Facts:
         return {}
 
     def _named(self, text: str) -> list[frozenset[str]]:
-        evidence, found = self.evidence, list[frozenset[str]]()
+        evidence, configurations = self.evidence, list[frozenset[str]]()
         for number in sorted(proposals_named(text) & set(evidence.proposals)):
             names = {f"proposal {number}"}
             mesh = evidence.mesh_of_proposal.get(number)
             if mesh is not None and list(evidence.mesh_of_proposal.values()).count(mesh) == 1 != evidence.baseline:
                 names |= {mesh_name(mesh)} if mesh != evidence.baseline else set()
-            found.append(frozenset(names))
+            configurations.append(frozenset(names))
         for group in groups(axis_sizes(text, evidence.axes)):
             meant = [
                 mesh for mesh in evidence.meshes if mesh and all(dict(mesh).get(p.axis, 1) == p.last for p in group)
@@ -113,11 +113,11 @@ class Facts:
             names |= {f"proposal {n}" for n, mesh in evidence.mesh_of_proposal.items() if mesh in meant}
             if evidence.baseline in meant:
                 names.add(CURRENT)
-            if names and not any(names & other for other in found):
-                found.append(frozenset(names))
+            if names and not any(names & other for other in configurations):
+                configurations.append(frozenset(names))
         if _CURRENT.search(text):
-            found.append(frozenset((CURRENT,)))
-        return found
+            configurations.append(frozenset((CURRENT,)))
+        return configurations
 
     def follows(self, number: Number, named: frozenset[str]) -> tuple[Fact, ...] | None:
         """The facts from which a number follows without their being shown: what ran, or one of the configurations
@@ -125,9 +125,9 @@ class Facts:
         table = self._tables.setdefault(named, {})
         if number.kind not in table:
             facts = [f for f in self._plain if not f.owners or named & f.owners]
-            found = list(unshown(facts))
+            derived = list(unshown(facts))
             for kind in DIMENSIONS:
-                table[kind] = _Sorted((value, of) for value, of_kind, of in found if of_kind == kind)
+                table[kind] = _Sorted((value, of) for value, of_kind, of in derived if of_kind == kind)
         return next(iter(table[number.kind].within(number.value, number.half)), None)
 
     @cached_property
@@ -288,21 +288,21 @@ class Match:
         if not number.decimals and "," in number.text and (parts := self._listed(number)):
             return parts
         about = self._facts.owners(self._cited[sentence.block]) or self._about
-        found = self._facts.follows(number, frozenset((CURRENT,)).union(*about))
-        found = found or self._facts.shown(number, self._beside(sentence, number))
-        if found is not None and number.value:
+        derived = self._facts.follows(number, frozenset((CURRENT,)).union(*about))
+        derived = derived or self._facts.shown(number, self._beside(sentence, number))
+        if derived is not None and number.value:
             worked_out = Fact(number.value, number.kind, path="worked out above")
             self._blocks[sentence.block].append((sentence, number, worked_out))
-        return found or ()
+        return derived or ()
 
     def _listed(self, number: Number) -> tuple[Fact, ...]:
         """`16,128` may be two sizes of a shape."""
-        found: list[Fact] = []
+        facts: list[Fact] = []
         for part in number.text.split(","):
             value = float(part) if part.strip().isdecimal() else -1.0
             same = self._facts.same(Number(part, value, 0.5, "bare", number.start, printed=value), "")
-            found += same[:1]
-        return tuple(found) if len(found) == number.text.count(",") + 1 else ()
+            facts += same[:1]
+        return tuple(facts) if len(facts) == number.text.count(",") + 1 else ()
 
     def _beside(self, sentence: Sentence, number: Number) -> list[Fact]:
         """The numbers shown with it, as they are and as they are printed, and those of the question."""

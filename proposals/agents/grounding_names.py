@@ -112,14 +112,14 @@ def _ops(text: str, evidence: Evidence) -> Iterator[Named]:
 
 def _sizes_of(axis: str, evidence: Evidence) -> set[int]:
     """Sizes named of an axis, or of one with the same role where the results call it otherwise."""
-    found = set(evidence.sizes.get(axis, set()))
+    known_sizes = set(evidence.sizes.get(axis, set()))
     place, _, plain = axis.rpartition(".")
     role = ROLE_SYNONYMS.get(plain, plain)
     for other, sizes in evidence.sizes.items():
         where, _, name = other.rpartition(".")
         if where == place and ROLE_SYNONYMS.get(name, name) == role:
-            found |= sizes
-    return found
+            known_sizes |= sizes
+    return known_sizes
 
 
 def _meshes(text: str, evidence: Evidence) -> Iterator[Named]:

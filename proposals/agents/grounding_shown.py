@@ -109,8 +109,8 @@ class Equation:
     def _conversions(self) -> tuple[float, ...]:
         """What the result may be multiplied by: a factor in it may convert units (`0.016 s × 1000 = 16 ms`)."""
         bits = any("b/s" in number.text for number in self.operands)
-        found = {n.printed for n in self.operands if n.printed in _CONVERSIONS or (bits and n.printed == _BITS)}
-        return (1.0, *found, *(1 / factor for factor in found))
+        factors = {n.printed for n in self.operands if n.printed in _CONVERSIONS or (bits and n.printed == _BITS)}
+        return (1.0, *factors, *(1 / factor for factor in factors))
 
 
 def is_constant(number: Number) -> bool:
@@ -139,18 +139,18 @@ def _span(number: Number, value: float) -> Span:
     return value - half, value + half
 
 
-def equations(text: str, found: Sequence[Number]) -> Iterator[Equation]:
+def equations(text: str, numbers: Sequence[Number]) -> Iterator[Equation]:
     """The equations of a sentence.  found: its numbers, in order."""
-    for tokens in _segments(text, found):
+    for tokens in _segments(text, numbers):
         yield from _stated(tokens)
         yield from _in_brackets(tokens)
 
 
-def _segments(text: str, found: Sequence[Number]) -> Iterator[list[Token]]:
+def _segments(text: str, numbers: Sequence[Number]) -> Iterator[list[Token]]:
     """What a sentence says in numbers, operators, brackets and words (`w`), cut where anything else stands."""
     tokens: list[Token] = []
     at = 0
-    for number in (*found, None):
+    for number in (*numbers, None):
         gap = text[at : number.start if number else len(text)]
         # The sign of a number that stands right behind another is an operator.
         for match in _LEXER.finditer(_REMARK.sub(lambda m: " " * len(m[0]), gap)):

@@ -56,8 +56,8 @@ def around(profile: StepProfile, op: Op, hops: int, diagnosed: Mapping[str, OpDi
         seen, frontier, more = {start}, [start], 0
         rows: list[dict[str, Any]] = []
         for hop in range(1, hops + 1):
-            found = [name for near in frontier for name in dict.fromkeys(step(near)) if name not in seen]
-            frontier = list(dict.fromkeys(found))
+            reached = [name for near in frontier for name in dict.fromkeys(step(near)) if name not in seen]
+            frontier = list(dict.fromkeys(reached))
             seen.update(frontier)
             room = MOST - len(rows)
             more += max(0, len(frontier) - room)

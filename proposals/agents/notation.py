@@ -61,8 +61,8 @@ LONGEST = 4000
 
 def sizes(text: str, mesh: Mesh) -> Sizes:
     """The mesh that a text in mesh notation names; empty where it names none."""
-    found = [item.value for item in read(text, mesh=mesh).values if item.name == "mesh"]
-    return joined(found)
+    meshes = [item.value for item in read(text, mesh=mesh).values if item.name == "mesh"]
+    return joined(meshes)
 
 
 def joined(parts: Collection[Sizes]) -> Sizes:
@@ -79,45 +79,45 @@ def joined(parts: Collection[Sizes]) -> Sizes:
     return Sizes(ici, dcn, factors, positional)
 
 
-def written(found: Sizes) -> str:
+def written(mesh: Sizes) -> str:
     """Sizes in the notation that `sizes` reads."""
-    parts = [f"{axis}={size}" for axis, size in found.ici.items()]
-    parts += [f"dcn.{axis}={size}" for axis, size in found.dcn.items()]
-    parts += [f"{'double' if factor == 2 else 'halve'} {axis}" for axis, factor in found.factors.items()]
-    return ", ".join(parts) or "x".join(map(str, found.positional))
+    parts = [f"{axis}={size}" for axis, size in mesh.ici.items()]
+    parts += [f"dcn.{axis}={size}" for axis, size in mesh.dcn.items()]
+    parts += [f"{'double' if factor == 2 else 'halve'} {axis}" for axis, factor in mesh.factors.items()]
+    return ", ".join(parts) or "x".join(map(str, mesh.positional))
 
 
 def read(text: str, knows: Knows | None = None, mesh: Mesh | None = None) -> Read:
     """The values of a text.  mesh: whose axes may be named by their own names (default: the configuration's)."""
     text = _TIMES.sub(lambda match: f"{match[1]},{match[2]}", text[:LONGEST])
     mesh = mesh or (knows.config.mesh if knows else Mesh(()))
-    found: list[Value] = []
+    read_values: list[Value] = []
     taken = [False] * len(text)
     for pattern, make in (*_ops(knows), *_table(tuple(axis.lower() for axis, _ in (*mesh.ici, *mesh.dcn)))):
         for match in pattern.finditer(text):
             if any(taken[match.start() : match.end()]) or match.end() == match.start():
                 continue
             for name, value in make(match, mesh, knows):
-                found.append(Value(name, value, match.start(), match.end()))
+                read_values.append(Value(name, value, match.start(), match.end()))
                 taken[match.start() : match.end()] = [True] * (match.end() - match.start())
-    found.sort(key=lambda item: item.start)
-    found = _grouped(found, text)
-    words = _replaced(text, found)
-    return Read(tuple(_wanted(found, text)), words, text)
+    read_values.sort(key=lambda item: item.start)
+    read_values = _grouped(read_values, text)
+    words = _replaced(text, read_values)
+    return Read(tuple(_wanted(read_values, text)), words, text)
 
 
-def _wanted(found: Collection[Value], text: str) -> Iterator[Value]:
+def _wanted(values: Collection[Value], text: str) -> Iterator[Value]:
     """Without values that another of the same kind takes the place of: `8k instead of 2k`, `from bf16 to fp8`."""
-    for item in found:
-        others = any(each is not item and each.name == item.name for each in found)
+    for item in values:
+        others = any(each is not item and each.name == item.name for each in values)
         if not (others and _LEFT.search(text[max(item.start - 20, 0) : item.start])):
             yield item
 
 
-def _grouped(found: list[Value], text: str) -> list[Value]:
+def _grouped(values: list[Value], text: str) -> list[Value]:
     """Sizes side by side as one mesh: `fsdp 32 with 4 replicas`; a `vs` or an `or` between them begins another."""
     joined_up: list[Value] = []
-    for item in found:
+    for item in values:
         at = next((n for n in reversed(range(len(joined_up))) if joined_up[n].name == "mesh"), None)
         last = joined_up[at] if at is not None and item.name == "mesh" else None
         between = text[last.end : item.start] if last else ""
@@ -129,9 +129,9 @@ def _grouped(found: list[Value], text: str) -> list[Value]:
     return joined_up
 
 
-def _replaced(text: str, found: Collection[Value]) -> str:
+def _replaced(text: str, values: Collection[Value]) -> str:
     """The text with what each value is in its place, for those who ask what is wanted."""
-    for item in sorted(found, key=lambda each: -each.start):
+    for item in sorted(values, key=lambda each: -each.start):
         text = f"{text[: item.start]} {_SPOKEN.get(item.name, item.name.replace('_', ' '))} {text[item.end :]}"
     return " ".join(text.split())
 

@@ -97,13 +97,13 @@ Make = Callable[[re.Match[str], Mesh, Knows | None], Made]
 
 def product(m: re.Match[str], mesh: Mesh, knows: Knows | None) -> Made:
     """`32x8` is a mesh, unless it says how the chips are arranged: `128 chips (8x16)`, `a second 8x8x8`."""
-    found = tuple(map(int, re.findall(r"\d+", m[0])))
+    factors = tuple(map(int, re.findall(r"\d+", m[0])))
     near = m.string[max(m.start() - 25, 0) : m.end() + 12]
-    topology = knows is not None and found == knows.config.hardware.topology and len(found) != len(mesh.ici)
+    topology = knows is not None and factors == knows.config.hardware.topology and len(factors) != len(mesh.ici)
     if topology or re.search(r"\b(?:chips|slices?|pod|topology|torus|nodes?)\b", near, re.IGNORECASE):
-        yield "topology", found
+        yield "topology", factors
     else:
-        yield "mesh", Sizes(positional=found)
+        yield "mesh", Sizes(positional=factors)
 
 
 def counted(name: str, text: str, times: int = 1) -> Made:

@@ -130,28 +130,28 @@ def propose(
         return Evidence.of((*seen, *results))
 
     def check(answer: Proposing, results: tuple[ToolReturned, ...]) -> list[str]:
-        found = evidence(results)
-        return [*judge.refused(answer), *(item.message for item in judge.unbacked(answer, found))]
+        shown = evidence(results)
+        return [*judge.refused(answer), *(item.message for item in judge.unbacked(answer, shown))]
 
     outcome: Outcome[Proposing] = yield from run(
         provider, messages, tools=tools, answer=Proposing, check=check, limits=limits or endpoint.limits(),
         cancel=cancel,
     )  # fmt: skip
     answer, struck = outcome.answer, 0
-    found = evidence(outcome.results)
+    evidence_shown = evidence(outcome.results)
     if answer is None and outcome.stopped is not None:
         if outcome.stopped.reason == "cancelled":
             return Considered("cancelled", sentence=outcome.stopped.sentence)
-        answer, struck = _struck(outcome.stopped, judge, found)
+        answer, struck = _struck(outcome.stopped, judge, evidence_shown)
         said = answer.model_dump(mode="json") if answer else "The built-in reasoner's proposals are kept."
         yield Final(
             said, "model" if answer else "fallback", outcome.usage, outcome.cost_usd, outcome.turns,
             outcome.tool_calls, outcome.duration_s,
         )  # fmt: skip
-    spent = (found.results, outcome.usage, outcome.cost_usd, outcome.duration_s)
+    spent = (evidence_shown.results, outcome.usage, outcome.cost_usd, outcome.duration_s)
     if answer is None:
         return Considered("fallback", (), 0, 0, outcome.stopped.sentence if outcome.stopped else "", *spent)
-    argued = tuple(judge.argued(number, item, found) for number, item in enumerate(answer.proposals, start=1))
+    argued = tuple(judge.argued(number, item, evidence_shown) for number, item in enumerate(answer.proposals, start=1))
     claims = sum(line.claims for item in argued for line in item.lines)
     return Considered("model", argued, claims, struck, "", *spent)
 
@@ -263,26 +263,26 @@ class Judge:
 
     def unbacked(self, answer: Proposing, evidence: Evidence) -> list[Unbacked]:
         """Sentences, citations and confidence that nothing carries."""
-        found = []
+        unbacked = []
         for place, item in enumerate(answer.proposals):
             number = place + 1
             for wrong in self._said(item).wrong(evidence, self.bench.rows):
-                found.append(Unbacked(f"Proposal {number}: {wrong.message}", place, wrong))
+                unbacked.append(Unbacked(f"Proposal {number}: {wrong.message}", place, wrong))
             for key in item.cited:
                 if key not in evidence.records and key not in evidence.passages:
                     message = (
                         f"Proposal {number} cites `{key}`, which no tool result of this run has; `search_history`, "
                         "`similar_runs` and `search_knowledge` return what can be cited."
                     )
-                    found.append(Unbacked(message, place, cited=key))
+                    unbacked.append(Unbacked(message, place, cited=key))
             if item.confidence > MOST_OF_A_HYPOTHESIS and self.support(item, evidence) == "hypothesis":
                 claimed, most = map(formatting.probability, (item.confidence, MOST_OF_A_HYPOTHESIS))
                 message = (
                     f"Proposal {number} cites no record in which such a change was measured to be faster, so it is a "
                     f"hypothesis, and claims {claimed}: claim at most {most}, or cite such a record."
                 )
-                found.append(Unbacked(message, place))
-        return found
+                unbacked.append(Unbacked(message, place))
+        return unbacked
 
     def _said(self, item: Proposed) -> Statements:
         """Title, reasons and trade-offs, under the mesh that they speak of."""
@@ -303,7 +303,7 @@ class Judge:
         """The proposal with its numbers from the performance model, and what backs its sentences."""
         priced = self.priced(item)
         support = self.support(item, evidence)
-        cited = [found for key in item.cited if (found := citation(self.bench.retrieval, key)) is not None]
+        cited = [cite for key in item.cited if (cite := citation(self.bench.retrieval, key)) is not None]
         plan = replace(
             priced,
             rank=number,
@@ -334,7 +334,7 @@ def _struck(stopped: Stopped, judge: Judge, evidence: Evidence) -> tuple[Proposi
     wrong = judge.unbacked(answer, evidence)
     kept = []
     for place, item in enumerate(answer.proposals):
-        own = [found for found in wrong if found.proposal == place]
+        own = [item for item in wrong if item.proposal == place]
         mended = _mended(item, judge, own)
         if mended is None:
             return None, 0
@@ -347,14 +347,14 @@ def _struck(stopped: Stopped, judge: Judge, evidence: Evidence) -> tuple[Proposi
 
 def _mended(item: Proposed, judge: Judge, wrong: Sequence[Unbacked]) -> Proposed | None:
     said = judge._said(item)
-    sentences = [found.wrong for found in wrong if found.wrong is not None]
-    if any(found.line is None for found in sentences) or removed_share(sentences, said.text) > MOST_STRUCK:
+    sentences = [item.wrong for item in wrong if item.wrong is not None]
+    if any(item.line is None for item in sentences) or removed_share(sentences, said.text) > MOST_STRUCK:
         return None
     lines = said.without(sentences)
     reasons = [text for text in lines[1 : 1 + len(item.reasoning)] if text]
     if not reasons:
         return None
-    gone = {found.cited for found in wrong if found.cited}
+    gone = {item.cited for item in wrong if item.cited}
     return item.model_copy(
         update={
             "title": lines[0] or judge.priced(item).title,

@@ -24,8 +24,8 @@ def event_data(event: RunEvent, thread: int | None = None, message: int | None =
     if "message" in data:
         data[_SAID] = data.pop("message")
     places = {name: value for name, value in (("thread", thread), ("message", message)) if value is not None}
-    found: dict[str, Any] = clean_json({**places, **data})
-    return found
+    data_kept: dict[str, Any] = clean_json({**places, **data})
+    return data_kept
 
 
 def run_event(kind: str, data: Mapping[str, Any]) -> RunEvent:
@@ -38,22 +38,22 @@ def run_event(kind: str, data: Mapping[str, Any]) -> RunEvent:
 
 def last_attempt(events: Iterable[RunEvent]) -> list[RunEvent]:
     """The newest attempt: a worker that took over from a dead one began anew.  Without pieces of text."""
-    found: list[RunEvent] = []
+    attempt: list[RunEvent] = []
     marks: set[tuple[str, Any]] = set()
     for event in events:
         mark = _beginning(event)
-        if mark is not None and mark in marks and _may_begin_anew(found):
-            found, marks = [], set()
+        if mark is not None and mark in marks and _may_begin_anew(attempt):
+            attempt, marks = [], set()
         if mark is not None:
             marks.add(mark)
         if not isinstance(event, TextDelta):
-            found.append(event)
-    return found
+            attempt.append(event)
+    return attempt
 
 
-def _may_begin_anew(found: list[RunEvent]) -> bool:
+def _may_begin_anew(attempt: list[RunEvent]) -> bool:
     """Whether the same mark again is another attempt, and not the built-in reasoner after a model that stopped."""
-    return isinstance(found[-1], Final) or not any(isinstance(one, Stopped) for one in found)
+    return isinstance(attempt[-1], Final) or not any(isinstance(one, Stopped) for one in attempt)
 
 
 def _beginning(event: RunEvent) -> tuple[str, Any] | None:

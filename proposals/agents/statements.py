@@ -60,15 +60,15 @@ class Statements:
 
     def wrong(self, evidence: Evidence, standing: Sequence[Standing] = ()) -> list[Wrong]:
         """What nothing backs, and what claims that something was done; in the order of the text."""
-        found = [
+        wrong = [
             Wrong(str(c), c.start, c.end, self._line(c.start, c.end)) for c in grounding.check(self.text, evidence)
         ]
         for sentence in sentences(self.text):
-            found += [
+            wrong += [
                 Wrong(told, sentence.start, sentence.end, self._line(sentence.start, sentence.end))
                 for told in claimed_acts(sentence.text, standing)
             ]
-        return sorted(found, key=lambda item: item.start)
+        return sorted(wrong, key=lambda item: item.start)
 
     def without(self, wrong: Sequence[Wrong]) -> list[str]:
         """The lines less the sentences that do not stand; one of which nothing is left is empty."""
@@ -85,13 +85,13 @@ class Statements:
         """The lines with the results behind them."""
         links = grounding.supports(self.text, evidence)
         order = {item.result_id: place for place, item in enumerate(evidence.results)}
-        found = []
+        lines = []
         for number, (start, end) in enumerate(self.places):
             own = [link for link in links if self._line(link.start, link.end) == number]
             results = sorted({result for link in own for result in link.results}, key=order.__getitem__)
             support = next((link.support for link in own if link.support), "")
-            found.append(Line(self.text[start:end], tuple(results), sum(link.claims for link in own), support))
-        return found
+            lines.append(Line(self.text[start:end], tuple(results), sum(link.claims for link in own), support))
+        return lines
 
     def _line(self, start: int, end: int) -> int | None:
         """The line that a sentence at this place is part of."""

@@ -61,7 +61,7 @@ def speed(row: Row) -> str:
 
 def within(row: Row) -> str:
     """` (80 % interval 0.85–1.37×)`; empty where nothing is predicted to change."""
-    return "" if (found := span(row)) == "–" else f" (80 % interval {found})"
+    return "" if (range_text := span(row)) == "–" else f" (80 % interval {range_text})"
 
 
 def span(row: Row) -> str:

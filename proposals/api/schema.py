@@ -30,5 +30,5 @@ class SchemaView(SpectacularAPIView):
 @cache
 def _written(renderer: type[BaseRenderer]) -> bytes:
     schema = SchemaGenerator().get_schema(request=None, public=True)
-    found: bytes = renderer().render(schema, renderer_context={})
-    return found
+    text: bytes = renderer().render(schema, renderer_context={})
+    return text

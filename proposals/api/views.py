@@ -169,12 +169,12 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
     serializer_class = ProposalSerializer
 
     def get_queryset(self) -> QuerySet[Proposal]:
-        found = of_experiment(super().get_queryset(), self.request)
+        rows = of_experiment(super().get_queryset(), self.request)
         if self.action == "list":
-            found = found.defer("data")
+            rows = rows.defer("data")
             if wanted := self.request.query_params.get("status"):
-                found = found.filter(status=clean(wanted))
-        return found
+                rows = rows.filter(status=clean(wanted))
+        return rows
 
     @extend_schema(responses=ProposalContractSerializer, tags=["proposals"])
     def retrieve(self, request: Request, pk: str) -> Response:
@@ -191,11 +191,11 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
         """
         proposal = self.get_object()
         try:
-            found = launching.files(proposal)
+            files = launching.files(proposal)
         except launching.LaunchError as error:
             raise Conflict(str(error)) from error
         approved = proposal.status == Proposal.Status.APPROVED
-        value = {"proposal": proposal.pk, "rank": proposal.rank, "approved": approved, "files": found}
+        value = {"proposal": proposal.pk, "rank": proposal.rank, "approved": approved, "files": files}
         return Response(ProposalLaunchFilesSerializer(value).data)
 
 
@@ -208,10 +208,10 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     write_role = Role.ENGINEER
 
     def get_queryset(self) -> QuerySet[PlanRecord]:
-        found = super().get_queryset().annotate(written_by=KeyTextTransform("author", "data"))
+        rows = super().get_queryset().annotate(written_by=KeyTextTransform("author", "data"))
         if self.action == "list":
-            found = found.defer("data")
-        return of_experiment(found, self.request, "run__experiment_id")
+            rows = rows.defer("data")
+        return of_experiment(rows, self.request, "run__experiment_id")
 
     @extend_schema(responses=PlanContractSerializer, tags=["proposals"])
     def retrieve(self, request: Request, pk: str) -> Response:
@@ -226,10 +226,10 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
         """Check and price a mesh of one's own, or an edited proposal, on this plan's run.  Stores nothing."""
         plan, values = self._own(request)
         try:
-            found = own_mesh.evaluate(plan, values["mesh"], values["changes"])
+            evaluated = own_mesh.evaluate(plan, values["mesh"], values["changes"])
         except own_mesh.OwnMeshError as error:
             raise Invalid(str(error)) from error
-        return Response(clean_json(found.to_json()))
+        return Response(clean_json(evaluated.to_json()))
 
     @extend_schema(
         request=OwnMeshRequest,
@@ -261,8 +261,8 @@ class ReviewsView(ListAPIView[Review]):
     queryset = Review.objects.select_related("author").order_by("-pk")
 
     def get_queryset(self) -> QuerySet[Review]:
-        found = super().get_queryset().filter(proposal__team_id__in=team_ids(self.request.user))
-        return of_experiment(found, self.request, "proposal__experiment_id")
+        rows = super().get_queryset().filter(proposal__team_id__in=team_ids(self.request.user))
+        return of_experiment(rows, self.request, "proposal__experiment_id")
 
     @extend_schema(parameters=[EXPERIMENT_PARAM], operation_id="reviews_list", tags=["reviews"])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:

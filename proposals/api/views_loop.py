@@ -108,9 +108,9 @@ class MeasurementViewSet(
     serializer_class = MeasurementSerializer
 
     def get_queryset(self) -> QuerySet[Measurement]:
-        found = of_experiment(super().get_queryset(), self.request, "proposal__experiment_id")
+        rows = of_experiment(super().get_queryset(), self.request, "proposal__experiment_id")
         wanted = self.request.query_params.get("status", "") if self.action == "list" else ""
-        return found.filter(status=wanted) if wanted in Measurement.Status.values else found
+        return rows.filter(status=wanted) if wanted in Measurement.Status.values else rows
 
     @extend_schema(
         request=MeasurementRequest,
@@ -130,14 +130,14 @@ class MeasurementViewSet(
         values = given.validated_data
         if ("experiment" in values) == bool({"failure", "log", "log_file"} & set(values)):
             raise Invalid("Give either experiment, the run of the proposal, or failure or log, why there is none.")
-        found = Proposal.objects.select_related("experiment", "plan__run__profile")
-        proposal = get_for(request.user, found, Role.ENGINEER, pk=values["proposal"])
+        proposals = Proposal.objects.select_related("experiment", "plan__run__profile")
+        proposal = get_for(request.user, proposals, Role.ENGINEER, pk=values["proposal"])
         try:
             if "experiment" not in values:
                 files = [values["log_file"]] if "log_file" in values else []
-                found = failing.analyse(proposal, files, values.get("log", ""))
+                proposals = failing.analyse(proposal, files, values.get("log", ""))
                 made = measuring.report_failure(
-                    proposal, request.user, values.get("failure", ""), values["comment"], found
+                    proposal, request.user, values.get("failure", ""), values["comment"], proposals
                 )
             else:
                 experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
@@ -161,10 +161,10 @@ class MeasurementViewSet(
     def summary(self, request: Request) -> Response:
         """How predictions did, over all results of my teams."""
         teams = team_ids(request.user)
-        found = measured.results(measuring.results(teams))
+        done = measured.results(measuring.results(teams))
         value = {
-            "results": found.total, "measured": found.measured, "waiting": unmeasured.waiting(teams).count(),
-            "median_error": found.median_error, "inside": found.inside, "ranged": found.ranged, "brier": found.brier,
+            "results": done.total, "measured": done.measured, "waiting": unmeasured.waiting(teams).count(),
+            "median_error": done.median_error, "inside": done.inside, "ranged": done.ranged, "brier": done.brier,
         }  # fmt: skip
         return Response(SummarySerializer(value).data)
 

@@ -213,9 +213,9 @@ def _dominated(c: Candidates, ranked: Ranked) -> Bools:
     """Whether another that may be offered, at the same batch, is faster, likelier to be so, and needs no more memory;
     another batch must be better, by what is worth a change, than all that keeps the batch.  Nothing is dominated where
     memory cannot be computed."""
-    found = np.zeros(len(c), dtype=bool)
+    dominated = np.zeros(len(c), dtype=bool)
     if missing_facts(c.config):
-        return found
+        return dominated
     gain, faster, memory, tokens = ranked.gain, ranked.faster, c.used.total, c.tokens_ratio
     pool = np.flatnonzero(offered(c) & ~c.changes_kind("xla_flags"))
     kept: list[int] = []
@@ -225,11 +225,11 @@ def _dominated(c: Candidates, ranked: Ranked) -> Bools:
         for row in rows[np.argsort(-gain[rows], kind="stable")]:
             beaten = (faster[front] > faster[row]) & (memory[front] <= memory[row])
             as_good = (gain[kept] > gain[row] - WORTH_A_CHANGE) & (faster[kept] > faster[row] - WORTH_A_CHANGE)
-            found[row] = beaten.any() or (as_good & (memory[kept] <= 1.001 * memory[row])).any()
-            if not found[row]:
+            dominated[row] = beaten.any() or (as_good & (memory[kept] <= 1.001 * memory[row])).any()
+            if not dominated[row]:
                 front.append(int(row))
         kept = kept or front
-    return found
+    return dominated
 
 
 def _order(c: Candidates, ranked: Ranked) -> Ints:

@@ -74,8 +74,8 @@ class Confidence:
         """
         scale = np.maximum(self.scale(sigma), 1e-9)
         moved = np.where(np.asarray(sigma) > 0, self.shift, 0.0)
-        found = stdtr(self.freedom, (np.asarray(gain) + moved - worth) / scale)
-        return np.asarray(self.reaches * found, dtype=np.float64)
+        faster = stdtr(self.freedom, (np.asarray(gain) + moved - worth) / scale)
+        return np.asarray(self.reaches * faster, dtype=np.float64)
 
     def fits(self, filled: npt.ArrayLike, ran: npt.ArrayLike) -> Floats:
         """Probability that a program fits whose computed memory fills so much of a chip (1: all).

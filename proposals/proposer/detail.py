@@ -83,18 +83,18 @@ def _held(config: ExperimentConfig) -> dict[str, float | None]:
     training, mesh = config.training, config.mesh
     shards = mesh.size("replica", "data", "fsdp", "expert")
     batch, length = training.global_batch, training.seq_len
-    found: dict[str, float | None] = dict.fromkeys(("weights", "optimizer", "gradients", "activations"))
+    held: dict[str, float | None] = dict.fromkeys(("weights", "optimizer", "gradients", "activations"))
     if config.model is not None:
         known = (
             memory.parameters_only(config)
             if missing_facts(config)
             else {name: float(np.max(value)) for name, value in _use(config).parts().items()}
         )
-        found |= {"weights": known["params"], "optimizer": known["optimizer"], "gradients": known["gradients"]}
-        found["activations"] = known["activations"]
-    found["sequences"] = batch / shards if batch else None
-    found["tokens"] = batch * length / shards / mesh.size("seq") if batch and length else None
-    return found
+        held |= {"weights": known["params"], "optimizer": known["optimizer"], "gradients": known["gradients"]}
+        held["activations"] = known["activations"]
+    held["sequences"] = batch / shards if batch else None
+    held["tokens"] = batch * length / shards / mesh.size("seq") if batch and length else None
+    return held
 
 
 def _use(config: ExperimentConfig) -> memory.MemoryUse:
@@ -153,14 +153,14 @@ def neighbours(
     of: int,
 ) -> tuple[Neighbour, ...]:
     """The steps as priced: candidate `first` + n is step n, candidate `of` is the proposal they start from."""
-    found = []
+    rows = []
     for number, step in enumerate(steps):
         index = first + number
         predicted = prices.predicted(candidates, index)
         broken = next((rule for rule in rules if rule.broken[index]), None)
         time = predicted.step_time_s
         used = predicted.hbm_per_chip_bytes
-        found.append(
+        rows.append(
             Neighbour(
                 varies=step.varies,
                 step=step.words,
@@ -174,4 +174,4 @@ def neighbours(
                 reason=reason(candidates, index, broken) if broken else "",
             )
         )
-    return tuple(found)
+    return tuple(rows)

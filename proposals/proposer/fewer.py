@@ -56,10 +56,10 @@ def fewer_chips(
     less = replace(config, hardware=hardware, mesh=mesh)
     space = enumerate_meshes(less, replace(filled, hardware=hardware, mesh=mesh))
     few = tuple(change for change in changes if len(change) <= 1 and "xla_flags" not in change)
-    found, rejected = legal(space, less, few, replace(asked, at_most_chips=None, keep_axes=()))
-    nearest = np.argsort(found.doublings(), kind="stable")[:MOST]
+    fitting, rejected = legal(space, less, few, replace(asked, at_most_chips=None, keep_axes=()))
+    nearest = np.argsort(fitting.doublings(), kind="stable")[:MOST]
     own: Change = {"topology": list(hardware.topology), "slices": hardware.slices}
-    listed = [(found.mesh(int(i)), {**own, **found.change(int(i))}) for i in nearest]
+    listed = [(fitting.mesh(int(i)), {**own, **fitting.change(int(i))}) for i in nearest]
     candidates = side_by_side(config, filled, listed)
     out = np.zeros(len(candidates), dtype=bool)
     for rule in rules_of(candidates, asked):

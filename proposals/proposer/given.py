@@ -34,14 +34,14 @@ def given_mesh(config: ExperimentConfig, data: Mapping[str, Any]) -> Mesh:
 def _sizes(config: ExperimentConfig, path: str, sizes: Any) -> tuple[tuple[str, int], ...]:
     if not isinstance(sizes, Mapping) or len(sizes) > MOST_AXES:
         raise ConfigError(path, f"must map at most {MOST_AXES} axes to their sizes")
-    found = []
+    pairs_given = []
     for axis, size in sizes.items():
         if not isinstance(axis, str) or config.mesh.role(axis) not in ROLES:
             raise ConfigError(path, f"has the axis {shown(axis)}, whose role is not known; use {' '.join(ROLES)}")
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MOST_SIZE:
             raise ConfigError(f"{path}.{axis}", f"is {shown(size)}; give a whole number from 1 to {MOST_SIZE:,}")
-        found.append((axis, size))
-    return tuple(found)
+        pairs_given.append((axis, size))
+    return tuple(pairs_given)
 
 
 def given_changes(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
@@ -55,12 +55,12 @@ def given_changes(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
             known = " ".join(TRAINING_KEYS)
             raise ConfigError(f"training.{str(key)[:40]}", f"is not a training key; known are {known}")
     training = read_training(config, data)
-    found: Change = chips
+    given: Change = chips
     for key in data:
         value = getattr(training, key)
         if value != getattr(config.training, key):
-            found[key] = list(value) if isinstance(value, tuple) else value
-    return found
+            given[key] = list(value) if isinstance(value, tuple) else value
+    return given
 
 
 def _fewer(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:

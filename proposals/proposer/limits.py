@@ -71,10 +71,10 @@ def legal(
     for rule in rules_of(everything, constraints):
         out |= rule.broken
     out[everything.baseline] = False
-    found = everything.take(np.flatnonzero(~out))
+    candidates = everything.take(np.flatnonzero(~out))
     kept = np.zeros(len(plain), dtype=bool)
-    kept[rows[np.unique(found.mesh_of)]] = True
-    return found, _rejected(plain, rules, ~kept, listed)
+    kept[rows[np.unique(candidates.mesh_of)]] = True
+    return candidates, _rejected(plain, rules, ~kept, listed)
 
 
 _MAY_BE_MENDED = ("batch", "memory", "virtual_stages", "one_shard", f"{RULE}: memory margin")

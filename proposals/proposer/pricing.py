@@ -211,14 +211,14 @@ def exposed_s(prices: Prices, candidates: Candidates, observed: Observed, diagno
 
 def by_axis(parts: dict[str, float], config: ExperimentConfig, mesh: Mesh) -> dict[str, float]:
     """Parts with `ici:<axis>` in the user's axis names; a group over several axes stands under their joint name."""
-    found: dict[str, float] = {}
+    seconds_by_axis: dict[str, float] = {}
     for name, seconds in parts.items():
         key = name
         if name.startswith("ici:"):
             axes = axes_of_group(name.removeprefix("ici:"), config, mesh)
             key = "ici:" + "+".join(axes) if axes else "ici"
-        found[key] = found.get(key, 0.0) + seconds
-    return found
+        seconds_by_axis[key] = seconds_by_axis.get(key, 0.0) + seconds
+    return seconds_by_axis
 
 
 def axes_of_group(group: str, config: ExperimentConfig, mesh: Mesh) -> list[str]:

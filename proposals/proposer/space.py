@@ -95,8 +95,8 @@ class Candidates:
         """The candidate of a mesh with a change, None where it is not among them."""
         wanted = key(change)
         same = [i for i, item in enumerate(self.changes) if key(item) == wanted]
-        found = np.flatnonzero((self.mesh_of == row) & np.isin(self.change_of, same))
-        return int(found[0]) if len(found) else None
+        matches = np.flatnonzero((self.mesh_of == row) & np.isin(self.change_of, same))
+        return int(matches[0]) if len(matches) else None
 
     @property
     def home(self) -> int:
@@ -150,8 +150,8 @@ class Candidates:
                 ([n for _, n in mesh.ici if n > 1], change.get("topology", ran))
                 for mesh, change in zip(self.meshes, self.changes, strict=True)
             ]
-        found = np.array([not fills_whole_dimensions(row, [n for n in dims if n > 1]) for row, dims in rows])
-        return np.asarray(found[self.mesh_of])
+        splits = np.array([not fills_whole_dimensions(row, [n for n in dims if n > 1]) for row, dims in rows])
+        return np.asarray(splits[self.mesh_of])
 
     @cached_property
     def tokens_ratio(self) -> Floats:
@@ -174,8 +174,8 @@ class Candidates:
     @cached_property
     def used(self) -> memory.MemoryUse:
         """Memory per chip, per candidate; means something only where model, batch and length are known."""
-        found = memory.per_chip(self.work)
-        return memory.MemoryUse(**{part.name: self.flat(getattr(found, part.name)) for part in fields(found)})
+        of_meshes = memory.per_chip(self.work)
+        return memory.MemoryUse(**{part.name: self.flat(getattr(of_meshes, part.name)) for part in fields(of_meshes)})
 
 
 def enumerate_meshes(config: ExperimentConfig, filled: ExperimentConfig) -> Space:
@@ -194,13 +194,13 @@ def enumerate_meshes(config: ExperimentConfig, filled: ExperimentConfig) -> Spac
 
 def row_of(space: Space, mesh: Mesh) -> int | None:
     """The row of a mesh in a space, None where it has an axis that is not searched."""
-    found = np.ones(len(space.sizes), dtype=bool)
+    matches = np.ones(len(space.sizes), dtype=bool)
     for axes, sizes, own in ((space.axes, space.sizes, mesh.ici), (space.dcn_axes, space.dcn_sizes, mesh.dcn)):
         given = dict(own)
         if any(axis not in axes for axis, n in own if n > 1):
             return None
-        found &= (sizes == np.array([given.get(axis, 1) for axis in axes], dtype=np.int64)).all(axis=1)
-    rows = np.flatnonzero(found)
+        matches &= (sizes == np.array([given.get(axis, 1) for axis in axes], dtype=np.int64)).all(axis=1)
+    rows = np.flatnonzero(matches)
     return int(rows[0]) if len(rows) else None
 
 

@@ -33,8 +33,8 @@ def check(record: PlanRecord, config: ExperimentConfig, only: int | None = None)
     chosen = record.proposals.order_by("rank")
     for proposal in chosen if only is None else chosen.filter(rank=only):
         broken += _broken(proposal, config, running)
-        found = proposal.value
-        texts = (found.reasoning, found.expected_impact, found.trade_offs, found.raises, found.lowers)
+        plan = proposal.value
+        texts = (plan.reasoning, plan.expected_impact, plan.trade_offs, plan.raises, plan.lowers)
         count += sum(len(values(text)) for group in texts for text in group)
     return Verdict(tuple(broken), count)
 
@@ -43,14 +43,14 @@ def _broken(proposal: Proposal, config: ExperimentConfig, running: Prediction) -
     """What forbids the proposal; what holds of the configuration that ran forbids nothing."""
     try:
         value = proposal.value
-        found = predict(candidate(config, value.mesh, value.changes))
+        prediction = predict(candidate(config, value.mesh, value.changes))
     except ConfigError as error:
         yield f"Proposal {proposal.rank} cannot run: {error}"
         return
-    for violation in found.violations:
+    for violation in prediction.violations:
         if violation.rule != "memory" and violation not in running.violations:
             yield f"Proposal {proposal.rank} breaks the rule {violation.rule}: {violation.message}"
-    if found.fits is False and not (running.fits is False and _bytes(found) <= _bytes(running)):
+    if prediction.fits is False and not (running.fits is False and _bytes(prediction) <= _bytes(running)):
         yield f"Proposal {proposal.rank} does not fit in memory per chip"
 
 

@@ -95,16 +95,16 @@ def request(plan: PlanRecord, user: User) -> list[Compilation]:
 def cancel(plan: PlanRecord, user: User) -> int:
     """Stop whatever of the plan waits or is being compiled; how many.  Http404 and PermissionDenied below engineer."""
     check(user, plan, Role.ENGINEER)
-    found = Compilation.objects.filter(plan=plan, status__in=OPEN)
-    return found.update(status=Compilation.Status.CANCELLED, finished_at=timezone.now())
+    open_rows = Compilation.objects.filter(plan=plan, status__in=OPEN)
+    return open_rows.update(status=Compilation.Status.CANCELLED, finished_at=timezone.now())
 
 
 def of_plan(plan: PlanRecord) -> dict[int | None, Compilation]:
     """The newest check of the baseline (key None) and of each proposal, by its key."""
-    found: dict[int | None, Compilation] = {}
+    newest: dict[int | None, Compilation] = {}
     for row in Compilation.objects.filter(plan=plan).select_related("proposal").order_by("-pk"):
-        found.setdefault(row.proposal_id, row)
-    return found
+        newest.setdefault(row.proposal_id, row)
+    return newest
 
 
 def of_proposal(proposal: Proposal) -> CompileCheck | None:
@@ -167,8 +167,8 @@ def _work(made: Compilation, worker: str) -> None:
             raise Stopped
 
     cache = Cache(Path(settings.ASAP_HOME) / "compile")
-    found = engine.check(config, cache=cache, on_progress=progress, worker=worker_module())
-    _end(made, worker, Compilation.Status.DONE, result=clean_json(CHECK.write(found)))
+    check = engine.check(config, cache=cache, on_progress=progress, worker=worker_module())
+    _end(made, worker, Compilation.Status.DONE, result=clean_json(CHECK.write(check)))
 
 
 def _end(made: Compilation, worker: str, status: Compilation.Status, **values: object) -> None:

@@ -13,7 +13,7 @@ MOST = 500
 
 def own_pairs(team_id: int) -> list[OwnPair]:
     """Predicted and measured log gain per token of the team's measured proposals; failures have none."""
-    found = Measurement.objects.filter(
+    measured = Measurement.objects.filter(
         team_id=team_id,
         status=Measurement.Status.MEASURED,
         speedup__gt=0,
@@ -26,7 +26,7 @@ def own_pairs(team_id: int) -> list[OwnPair]:
             sigma=item.predicted_sigma or 0.0,
             measured=log(item.speedup or 1.0),
         )
-        for item in found.order_by("-measured_at")[:MOST]
+        for item in measured.order_by("-measured_at")[:MOST]
     ]
 
 

@@ -88,8 +88,8 @@ class Work:
             try:
                 event = next(steps)
             except StopIteration as end:
-                found: T = end.value
-                return found
+                result: T = end.value
+                return result
             if isinstance(event, TextDelta):
                 continue
             row = recording.store(self.made.run.experiment_id, event, actor, run=self.made.run)
@@ -101,7 +101,7 @@ class Work:
         if not consulting.is_wanted(self.made, self.worker):
             self.cancel.set()
 
-    def lines(self, found: Sequence[Line]) -> list[dict[str, Any]]:
+    def lines(self, rows: Sequence[Line]) -> list[dict[str, Any]]:
         """Lines as they are stored, with the Events behind them."""
         return [
             {
@@ -110,7 +110,7 @@ class Work:
                 "claims": line.claims,
                 "support": line.support,
             }
-            for line in found
+            for line in rows
         ]
 
 
@@ -139,52 +139,52 @@ def _work(work: Work, provider: Provider | None) -> None:
 
 def _built_in_plan(run: Run) -> PlanRecord | None:
     """The newest of the run that no model wrote."""
-    found = PlanRecord.objects.filter(run=run).order_by("-pk")
-    return next((plan for plan in found if not plan.value.author), None)
+    plans = PlanRecord.objects.filter(run=run).order_by("-pk")
+    return next((plan for plan in plans if not plan.value.author), None)
 
 
 def _report(work: Work, bench: Workbench, provider: Provider) -> None:
     made = work.made
-    found = work.drive(analyzer_agent.report(bench, provider, work.cancel), "analyzer")
-    if found.source == "cancelled":
+    report = work.drive(analyzer_agent.report(bench, provider, work.cancel), "analyzer")
+    if report.source == "cancelled":
         return
-    sections = {heading: work.lines(lines) for heading, lines in found.sections.items()}
+    sections = {heading: work.lines(lines) for heading, lines in report.sections.items()}
     made.report = clean_json(
         {
-            **_said(found, provider.model),
-            "sections": sections if found.source == "model" else {},
+            **_said(report, provider.model),
+            "sections": sections if report.source == "model" else {},
         }
     )
-    _count(made, found)
+    _count(made, report)
     if not consulting.keep(made, work.worker, report=made.report, tokens=made.tokens, cost_usd=made.cost_usd):
         work.cancel.set()
 
 
 def _propose(work: Work, bench: Workbench, base: PlanRecord, provider: Provider) -> None:
     made = work.made
-    found = work.drive(proposal_agent.propose(bench, provider, work.cancel), "proposer")
-    if found.source == "cancelled":
+    proposed = work.drive(proposal_agent.propose(bench, provider, work.cancel), "proposer")
+    if proposed.source == "cancelled":
         return
-    lines = {str(item.plan.rank): work.lines(item.lines) for item in found.proposals}
-    made.proposals = clean_json({**_said(found, provider.model), "lines": lines})
-    _count(made, found)
+    lines = {str(item.plan.rank): work.lines(item.lines) for item in proposed.proposals}
+    made.proposals = clean_json({**_said(proposed, provider.model), "lines": lines})
+    _count(made, proposed)
     values = {"proposals": made.proposals, "tokens": made.tokens, "cost_usd": made.cost_usd}
     with transaction.atomic():
         events.lock(made.run.experiment_id)
         wanted = consulting.is_wanted(made, work.worker)
-        if wanted and found.source == "model":
-            values["plan"] = _store(made, found, base, provider.model)
+        if wanted and proposed.source == "model":
+            values["plan"] = _store(made, proposed, base, provider.model)
         if not wanted or not consulting.keep(made, work.worker, **values):
             work.cancel.set()
             transaction.set_rollback(True)
 
 
-def _store(made: Consultation, found: Considered, base: PlanRecord, model: str) -> PlanRecord:
+def _store(made: Consultation, proposed: Considered, base: PlanRecord, model: str) -> PlanRecord:
     """The model's proposals as a plan of their own, through the same gate as any other."""
-    plan = replace(base.value, proposals=tuple(item.plan for item in found.proposals), author=model)
+    plan = replace(base.value, proposals=tuple(item.plan for item in proposed.proposals), author=model)
     record = plans.store(
         made.run, plan, constraints=base.constraints, precedents=base.precedents, again=True, user=made.created_by,
-        said_of={"consultation": made.pk, "the_model_says": [_claimed(item) for item in found.proposals]},
+        said_of={"consultation": made.pk, "the_model_says": [_claimed(item) for item in proposed.proposals]},
         config=base.config,
     )  # fmt: skip
     verdict = checks.check(record, context.of_plan(record).config)
@@ -199,21 +199,21 @@ def _claimed(item: Argued) -> dict[str, Any]:
     return {"rank": item.plan.rank, "confidence": item.claimed, "support": item.plan.support}
 
 
-def _said(found: analyzer_agent.Reported | Considered, model: str) -> dict[str, Any]:
+def _said(outcome: analyzer_agent.Reported | Considered, model: str) -> dict[str, Any]:
     return {
-        "source": found.source,
+        "source": outcome.source,
         "model": model,
-        "claims": found.claims,
-        "struck": found.struck,
-        "sentence": found.sentence,
-        "tokens": found.usage.tokens,
-        "cost_usd": found.cost_usd,
-        "duration_s": round(found.duration_s, 3),
+        "claims": outcome.claims,
+        "struck": outcome.struck,
+        "sentence": outcome.sentence,
+        "tokens": outcome.usage.tokens,
+        "cost_usd": outcome.cost_usd,
+        "duration_s": round(outcome.duration_s, 3),
         "at": timezone.now().isoformat(),
     }
 
 
-def _count(made: Consultation, found: analyzer_agent.Reported | Considered) -> None:
-    made.tokens = (made.tokens or 0) + found.usage.tokens or None
-    if found.cost_usd is not None:
-        made.cost_usd = (made.cost_usd or 0.0) + found.cost_usd
+def _count(made: Consultation, outcome: analyzer_agent.Reported | Considered) -> None:
+    made.tokens = (made.tokens or 0) + outcome.usage.tokens or None
+    if outcome.cost_usd is not None:
+        made.cost_usd = (made.cost_usd or 0.0) + outcome.cost_usd

@@ -34,8 +34,8 @@ class ConsultingError(Exception):
 
 def models() -> tuple[str, ...]:
     """The models of Analyzer and Proposal agent; empty where none is configured."""
-    found = (endpoint.provider(agent) for agent in (analyzer_agent.AGENT, proposal_agent.AGENT))
-    return tuple(dict.fromkeys(provider.model for provider in found if provider is not None))
+    providers = (endpoint.provider(agent) for agent in (analyzer_agent.AGENT, proposal_agent.AGENT))
+    return tuple(dict.fromkeys(provider.model for provider in providers if provider is not None))
 
 
 def on_ready(run: Run) -> Consultation | None:

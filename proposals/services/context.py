@@ -49,8 +49,8 @@ class Kept:
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
-                found: T = self._values[key]
-                return found
+                value: T = self._values[key]
+                return value
             made = self._values[key] = make()
             while len(self._values) > self._most:
                 self._values.popitem(last=False)
@@ -88,9 +88,9 @@ def pricer(plan: PlanRecord) -> Pricer:
     """
 
     def make() -> Pricer:
-        found = of_plan(plan)
+        context = of_plan(plan)
         known = precedents.of_keys(plan.team_id, plan.precedents)
-        return Pricer(found.profile, found.config, found.diagnosis, known.values, learnt)
+        return Pricer(context.profile, context.config, context.diagnosis, known.values, learnt)
 
     learnt = confidence.of_team(plan.team_id)
     return _pricers.get((plan.pk, plan.run.profile.data, learnt), make)

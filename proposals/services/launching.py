@@ -36,8 +36,8 @@ def configuration_text(proposal: Proposal) -> str:
     Raises LaunchError as `files` does.
     """
     name = f"{proposal.experiment.name[:170]}, proposal {proposal.rank}"
-    found = _written(proposal, replace(_priced_with(proposal), name=name))
-    return next(item.text for item in found if item.kind == "yaml")
+    files = _written(proposal, replace(_priced_with(proposal), name=name))
+    return next(item.text for item in files if item.kind == "yaml")
 
 
 def _priced_with(proposal: Proposal) -> ExperimentConfig:
@@ -82,16 +82,16 @@ def siblings(proposal: Proposal) -> list[Proposal]:
 
 def default(experiment_id: int) -> Proposal | None:
     """The proposal to launch of an experiment's newest plan."""
-    found = Proposal.objects.filter(experiment_id=experiment_id).select_related("experiment", "plan")
-    newest = found.order_by("-plan_id").values_list("plan_id", flat=True).first()
-    return chosen(list(found.filter(plan_id=newest).order_by("rank")))
+    proposals = Proposal.objects.filter(experiment_id=experiment_id).select_related("experiment", "plan")
+    newest = proposals.order_by("-plan_id").values_list("plan_id", flat=True).first()
+    return chosen(list(proposals.filter(plan_id=newest).order_by("rank")))
 
 
-def archive(found: tuple[launch.LaunchFile, ...]) -> bytes:
+def archive(files: tuple[launch.LaunchFile, ...]) -> bytes:
     """The files that could be written, as a zip; scripts may be executed."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
-        for item in found:
+        for item in files:
             if item.produced:
                 info = zipfile.ZipInfo(item.name, _DATE)
                 info.compress_type = zipfile.ZIP_DEFLATED

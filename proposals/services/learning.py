@@ -26,17 +26,17 @@ _CHANGE_OF = {
 }  # fmt: skip
 
 
-def keep(made: Measurement, found: Compared) -> str:
+def keep(made: Measurement, compared: Compared) -> str:
     """Add the measured change to the team's history; the key of its record.  Once: the key follows the proposal."""
-    before, after = _kpis(found.before, found.before_s), _kpis(found.after, found.after_s)
+    before, after = _kpis(compared.before, compared.before_s), _kpis(compared.after, compared.after_s)
     record = _record(
         made,
-        Side(made.proposal.experiment.name, *_configured(found.before_config), before),
-        Side(found.after.run.experiment.name, *_configured(found.after_config), after),
-        found.after_config,
-        bottleneck=_bottleneck(found.before),
+        Side(made.proposal.experiment.name, *_configured(compared.before_config), before),
+        Side(compared.after.run.experiment.name, *_configured(compared.after_config), after),
+        compared.after_config,
+        bottleneck=_bottleneck(compared.before),
     )
-    if any(_on_cpu(side) for side in (found.before, found.after)):
+    if any(_on_cpu(side) for side in (compared.before, compared.after)):
         # The configuration's chip only stands in: it did not run, and the result says nothing about it.
         record = replace(record, chip="", topology=())
     return _add(made, record, made.experiment)
@@ -107,9 +107,9 @@ def key(proposal: Proposal) -> str:
 
 def _changed(proposal: Proposal) -> set[str]:
     value = proposal.value
-    found = {_CHANGE_OF.get(name, "other") for name in value.changes}
+    kinds = {_CHANGE_OF.get(name, "other") for name in value.changes}
     ran = proposal.plan.priced_with.get("mesh") or {}
-    return found | ({"mesh"} if _sizes(ran) != _sizes(value.mesh) else set())
+    return kinds | ({"mesh"} if _sizes(ran) != _sizes(value.mesh) else set())
 
 
 def _sizes(mesh: MeshSizes) -> dict[str, int]:
@@ -158,16 +158,16 @@ def _configured(config: ExperimentConfig) -> tuple[dict[str, dict[str, int]], di
 def _kpis(diagnosed: DiagnosisRecord, step_time_s: float | None) -> dict[str, float | str]:
     """What was measured, as the diagnosis states it; a share above one is a wrong configuration, not a measurement."""
     diagnosis = diagnosed.value
-    found: dict[str, float | str] = {
+    values: dict[str, float | str] = {
         name: value
         for name, value in diagnosis.kpis.items()
         if value is not None and (name not in rows.SHARES or 0 <= value <= 1)
     }
     if step_time_s:
-        found["step_time_s"] = step_time_s
-    if "mfu" in found and diagnosis.mfu_convention:
-        found["mfu_convention"] = diagnosis.mfu_convention
-    return found
+        values["step_time_s"] = step_time_s
+    if "mfu" in values and diagnosis.mfu_convention:
+        values["mfu_convention"] = diagnosis.mfu_convention
+    return values
 
 
 def _add(made: Measurement, record: Record, experiment: Experiment | None) -> str:

@@ -46,23 +46,10 @@ def results(teams: Team | list[int]) -> QuerySet[Measurement]:
     """What was measured of the teams' proposals, failures included, newest first."""
     ids = [teams.pk] if isinstance(teams, Team) else teams
     done = [Measurement.Status.MEASURED, Measurement.Status.FAILED]
-    found = Measurement.objects.filter(team_id__in=ids, status__in=done)
-    return found.select_related("proposal__experiment", "experiment", "created_by").order_by("-measured_at", "-pk")
-
-
-def outcomes(found: list[Measurement]) -> list[tuple[float, bool]]:
-    """The stated confidence of each result, and whether the step got faster per token; a failed run did not."""
-    return [
-        (item.predicted_confidence, item.speedup is not None and item.speedup > 1.0)
-        for item in found
-        if item.predicted_confidence is not None
-    ]
-
-
-def brier(found: list[Measurement]) -> float | None:
-    """Mean squared difference between the stated confidence and what happened (1: faster per token, 0: not)."""
-    pairs = outcomes(found)
-    return sum((said - came) ** 2 for said, came in pairs) / len(pairs) if pairs else None
+    measurements = Measurement.objects.filter(team_id__in=ids, status__in=done)
+    return measurements.select_related("proposal__experiment", "experiment", "created_by").order_by(
+        "-measured_at", "-pk"
+    )
 
 
 def has_result(proposal: Proposal) -> bool:
@@ -143,7 +130,7 @@ def report_failure(
     user: User,
     failure: str,
     comment: str = "",
-    found: Failure | None = None,
+    analysed: Failure | None = None,
     analysis: dict[str, Any] | None = None,
 ) -> Measurement:
     """Say that the proposed configuration did not run.  Kept in the history: failures teach as much.
@@ -153,11 +140,11 @@ def report_failure(
     """
     check(user, proposal, Role.ENGINEER)
     _may_be_measured(proposal)
-    failure = failure or (found.history if found is not None else "")
+    failure = failure or (analysed.history if analysed is not None else "")
     if failure not in FAILURES:
         words = ", ".join(word.lower() for word in FAILURE_WORDS.values())
         raise MeasureError(f"Give the log, or choose the failure: {words}.")
-    said = found.to_json() if found is not None else analysis or {}
+    said = analysed.to_json() if analysed is not None else analysis or {}
     comment = clean(comment.strip())
     if len(comment) > MAX_COMMENT:
         raise MeasureError(f"A comment has at most {MAX_COMMENT:,} characters.")
@@ -201,11 +188,11 @@ def on_ready(run: Run) -> None:
 def sweep() -> list[int]:
     """Measure what a dead worker left: linked, and its run has been ready.  Returns the measurements looked at."""
     due = Measurement.objects.filter(status=Measurement.Status.LINKED, experiment__state=RunStatus.READY)
-    found = list(due.select_related("experiment"))
-    for item in found:
+    overdue = list(due.select_related("experiment"))
+    for item in overdue:
         if item.experiment is not None and (run := _ready_run(item.experiment)) is not None:
             on_ready(run)
-    return [item.pk for item in found]
+    return [item.pk for item in overdue]
 
 
 def complete(pk: int) -> bool:
@@ -218,42 +205,42 @@ def complete(pk: int) -> bool:
         return False
     proposal = made.proposal
     try:
-        found = compare(proposal, run)
+        compared = compare(proposal, run)
     except MeasureError as error:
         return _finish(made, run, {"status": Measurement.Status.REFUSED, "reason": str(error), "run": run}, None)
     if made.control.get("speedup"):
-        found = against_control(found, Verdict.from_json(made.control))
+        compared = against_control(compared, Verdict.from_json(made.control))
     reach = range80(made)
     values = {
         "status": Measurement.Status.MEASURED,
         "run": run,
-        "outcome": _outcome(made, found.speedup),
-        "before_step_time_s": found.before_s,
-        "after_step_time_s": found.after_s,
-        "speedup": found.speedup,
-        "within_range": reach[0] <= found.speedup <= reach[1] if reach else None,
-        "caveats": list(found.caveats),
+        "outcome": _outcome(made, compared.speedup),
+        "before_step_time_s": compared.before_s,
+        "after_step_time_s": compared.after_s,
+        "speedup": compared.speedup,
+        "within_range": reach[0] <= compared.speedup <= reach[1] if reach else None,
+        "caveats": list(compared.caveats),
         "measured_at": timezone.now(),
         **_said(proposal),
     }
-    return _finish(made, run, values, found)
+    return _finish(made, run, values, compared)
 
 
-def against_control(found: Compared, verdict: Verdict) -> Compared:
+def against_control(compared: Compared, verdict: Verdict) -> Compared:
     """The same two runs, with the times and the speed-up of both arms of the wave: the profile before may be of another
     day, and one profile of each is two single numbers."""
     assert verdict.speedup is not None and verdict.control.median_s and verdict.proposal.median_s
     dropped = ("The difference is within the variation", "Only the step time of")
-    caveats = [line for line in found.caveats if not line.startswith(dropped)]
+    caveats = [line for line in compared.caveats if not line.startswith(dropped)]
     if verdict.outcome == NO_DIFFERENCE:
         caveats.append(verdict.sentence)
     return replace(
-        found, before_s=verdict.control.median_s, after_s=verdict.proposal.median_s, speedup=verdict.speedup,
+        compared, before_s=verdict.control.median_s, after_s=verdict.proposal.median_s, speedup=verdict.speedup,
         caveats=(*caveats, *verdict.missing),
     )  # fmt: skip
 
 
-def _finish(made: Measurement, run: Run, values: dict[str, Any], found: Compared | None) -> bool:
+def _finish(made: Measurement, run: Run, values: dict[str, Any], compared: Compared | None) -> bool:
     proposal = made.proposal
     assert made.experiment is not None
     with transaction.atomic():
@@ -262,8 +249,8 @@ def _finish(made: Measurement, run: Run, values: dict[str, Any], found: Compared
         if not won:
             return False
         made.refresh_from_db()
-        if found is not None:
-            made.record = learning.keep(made, found)
+        if compared is not None:
+            made.record = learning.keep(made, compared)
             made.save(update_fields=["record"])
         data = {
             "proposal": proposal.pk, "rank": proposal.rank, "title": proposal.title, "status": made.status,

@@ -43,19 +43,19 @@ def add(plan: PlanRecord, user: User, mesh: MeshSizes, changes: Mapping[str, Any
     PermissionDenied below engineer.
     """
     check(user, plan, Role.ENGINEER)
-    found = evaluate(plan, mesh, changes)
-    if not found.changes and same_mesh(found.mesh, plan.priced_with["mesh"]):
+    evaluated = evaluate(plan, mesh, changes)
+    if not evaluated.changes and same_mesh(evaluated.mesh, plan.priced_with["mesh"]):
         raise OwnMeshError("This is the current configuration; change an axis or a setting.")
-    if found.violations:
-        raise OwnMeshError(found.violations[0].reason)
+    if evaluated.violations:
+        raise OwnMeshError(evaluated.violations[0].reason)
     read = context.of_plan(plan)
     with transaction.atomic():
         events.lock(plan.run.experiment_id)
         for other in plan.proposals.order_by("rank"):  # not what was prefetched before the lock
-            if is_same(other.value, found.mesh, found.changes):
+            if is_same(other.value, evaluated.mesh, evaluated.changes):
                 raise OwnMeshError(f"This is already proposal {other.rank}.")
-        found = replace(found, rank=(plan.proposals.aggregate(last=Max("rank"))["last"] or 0) + 1)
-        made = plans.row(plan.run, plan, found)
+        evaluated = replace(evaluated, rank=(plan.proposals.aggregate(last=Max("rank"))["last"] or 0) + 1)
+        made = plans.row(plan.run, plan, evaluated)
         made.added_by = user
         made.save()
         verdict = checks.check(plan, read.config, only=made.rank)
@@ -66,7 +66,7 @@ def add(plan: PlanRecord, user: User, mesh: MeshSizes, changes: Mapping[str, Any
         reopened.update(review=ReviewState.OPEN)
         events.append(
             plan.run.experiment_id, "proposal", "user", run=plan.run, user=user,
-            data={"plan": plan.pk, "added": True, "proposals": [plans.said(found)]},
+            data={"plan": plan.pk, "added": True, "proposals": [plans.said(evaluated)]},
         )  # fmt: skip
     made.refresh_from_db()
     return made

@@ -122,8 +122,8 @@ def row(run: Run, record: PlanRecord, item: ProposalPlan) -> Proposal:
 
 def stored(item: ProposalPlan) -> dict[str, Any]:
     """A proposal as its row holds it: text that PostgreSQL takes, and its sentences apart."""
-    found: dict[str, Any] = clean_json(PROPOSAL.write(item))
-    return found
+    written: dict[str, Any] = clean_json(PROPOSAL.write(item))
+    return written
 
 
 def newest(experiment: Experiment) -> PlanRecord | None:
@@ -137,6 +137,9 @@ def newest_of_run(run: Run) -> PlanRecord | None:
 
 def contract(record: PlanRecord) -> dict[str, Any]:
     """The object of `asap propose`: diagnosis, proposals, rejected, and what is beside."""
-    found = DiagnosisRecord.objects.filter(run_id=record.run_id).first()
+    record_of_run = DiagnosisRecord.objects.filter(run_id=record.run_id).first()
     plan = replace(record.value, proposals=tuple(item.value for item in record.proposals.order_by("rank")))
-    return {"diagnosis": diagnosis_services.contract(found) if found is not None else None, **plan.to_json()}
+    return {
+        "diagnosis": diagnosis_services.contract(record_of_run) if record_of_run is not None else None,
+        **plan.to_json(),
+    }

@@ -87,7 +87,7 @@ def approved(
     q: found in the proposal's title, the experiment's name, or the review's comment, case-insensitive.
     """
     teams = [team.pk] if isinstance(team, Team) else team
-    found = (
+    proposals = (
         Proposal.objects.filter(team_id__in=teams, status=Proposal.Status.APPROVED)
         .select_related("experiment", "plan", "review", "review__author")
         .order_by("-review__created_at", "-pk")
@@ -98,13 +98,13 @@ def approved(
         (FACETS["bottleneck"], bottleneck),
     ):
         if value:
-            found = found.filter(**{column: clean(value)})
+            proposals = proposals.filter(**{column: clean(value)})
     if q.strip():
         text = clean(q.strip())
-        found = found.filter(
+        proposals = proposals.filter(
             Q(title__icontains=text) | Q(experiment__name__icontains=text) | Q(review__comment__icontains=text)
         )
-    return found
+    return proposals
 
 
 def _show_on_experiment(proposal: Proposal, chosen: Decision) -> None:

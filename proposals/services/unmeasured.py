@@ -25,8 +25,8 @@ WITH = ("experiment", "plan__run__profile", "measurement__experiment")
 def proposals_of(teams: Team | list[int]) -> QuerySet[Proposal]:
     """The approved proposals that something can be measured of: keeping what runs launches nothing."""
     ids = [teams.pk] if isinstance(teams, Team) else teams
-    found = Proposal.objects.filter(team_id__in=ids, status=Proposal.Status.APPROVED).exclude(kind="keep")
-    return found.select_related(*WITH, "review__author")
+    approved = Proposal.objects.filter(team_id__in=ids, status=Proposal.Status.APPROVED).exclude(kind="keep")
+    return approved.select_related(*WITH, "review__author")
 
 
 def waiting(teams: Team | list[int]) -> QuerySet[Proposal]:
@@ -72,8 +72,8 @@ def offers(experiment: Experiment) -> list[Proposal]:
     if not alike:
         return []
     ran, no = configuration.load(experiment), set(dismissed(experiment))
-    found = (item for item in open_.filter(pk__in=alike) if item.pk not in no and _is_run(item, ran))
-    return list(islice(found, MOST_OFFERED))
+    alike_runs = (item for item in open_.filter(pk__in=alike) if item.pk not in no and _is_run(item, ran))
+    return list(islice(alike_runs, MOST_OFFERED))
 
 
 def candidates(proposal: Proposal) -> list[Experiment]:
@@ -90,8 +90,8 @@ def candidates(proposal: Proposal) -> list[Experiment]:
     # Few meshes are the same: only those experiments are read whole.
     meshes = ran.values_list("pk", "mesh")[:MOST_LOOKED_AT]
     alike = [pk for pk, mesh in meshes if mesh_key(mesh or {}) == proposal.mesh_key][:MOST_COMPARED]
-    found = (item for item in ran.filter(pk__in=alike) if _is_run(proposal, configuration.load(item)))
-    return list(islice((item for item in found if proposal.pk not in dismissed(item)), MOST_OFFERED))
+    alike_runs = (item for item in ran.filter(pk__in=alike) if _is_run(proposal, configuration.load(item)))
+    return list(islice((item for item in alike_runs if proposal.pk not in dismissed(item)), MOST_OFFERED))
 
 
 def _compared(proposal: Proposal, ran: ExperimentConfig | None) -> Match | None:

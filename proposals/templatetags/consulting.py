@@ -51,4 +51,4 @@ def model_lines(plan: PlanRecord) -> dict[str, dict[str, Sequence[int]]]:
         return {}
     made = consulting.of_plan(plan)
     lines = (made.proposals.get("lines") or {}) if made is not None else {}
-    return {rank: {line["text"]: line.get("events") or () for line in found} for rank, found in lines.items()}
+    return {rank: {line["text"]: line.get("events") or () for line in of_rank} for rank, of_rank in lines.items()}

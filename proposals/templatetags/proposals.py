@@ -87,10 +87,10 @@ def _reliability(group: Group) -> str:
 
 
 @register.simple_tag
-def reliability_plot(found: Sequence[Group]) -> SafeString:
+def reliability_plot(groups: Sequence[Group]) -> SafeString:
     """Stated confidence (across) against the share that came (upwards), 0 to 1; the diagonal is perfect."""
     parts = SafeString("")
-    for group in found:
+    for group in groups:
         x = f"{100 * group.stated:.1f}"
         parts += format_html(
             '<g><title>{}</title><line class="reach" x1="{x}" x2="{x}" y1="{}" y2="{}"/>'
@@ -99,7 +99,7 @@ def reliability_plot(found: Sequence[Group]) -> SafeString:
             f"{100 - 100 * group.came:.1f}",
             x=x,
         )  # fmt: skip
-    said = "; ".join(map(_reliability, found))
+    said = "; ".join(map(_reliability, groups))
     return format_html(
         '<svg class="relplot" viewBox="-1 -1 102 102" role="img" aria-label="Reliability: {}">'
         '<rect class="field" width="100" height="100"/><line class="ideal" x1="0" y1="100" x2="100" y2="0"/>'

@@ -15,6 +15,7 @@ from diagnosis.models import DiagnosisRecord
 from experiments.models import Event, Experiment, RunStatus
 from experiments.services import configuration, profiles, runs, uploads
 from history.models import HistoryRecord
+from proposals import measured
 from proposals.constraints import same_mesh
 from proposals.models import Measurement, PlanRecord, Proposal
 from proposals.proposer.confidence import shipped
@@ -220,7 +221,9 @@ def test_a_failure_is_kept_with_its_reason_and_teaches(people, approved):
     record = HistoryRecord.objects.get(key=made.record)
     assert (record.outcome, record.failure, record.speedup) == ("failed", "out_of_memory", None)
     assert "RESOURCE_EXHAUSTED" in record.effect
-    assert measuring.brier([made]) == pytest.approx(0.7**2)  # 70 % was stated, and it did not come
+    assert measured.results(measuring.results(people.team)).brier == pytest.approx(
+        0.7**2
+    )  # 70 % was stated, and it did not come
     with pytest.raises(measuring.MeasureError, match="already has a result"):
         measuring.report_failure(approved, people.engineer, "hang")
     with pytest.raises(measuring.MeasureError, match="already has a result"):

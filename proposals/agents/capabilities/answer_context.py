@@ -73,13 +73,13 @@ class AnswerContext:
         call, result_id = ToolCall(f"call-{self.calls}", name, text), f"r{self.calls}"
         yield ToolCalled(1, call, result_id)
         start = time.monotonic()
-        found = call_tool(self._tools, call, result_id)
+        looked = call_tool(self._tools, call, result_id)
         yield ToolReturned(
-            1, result_id, call.id, name, found.error is None, found.arguments, found.result, found.truncated,
-            found.error, time.monotonic() - start,
+            1, result_id, call.id, name, looked.error is None, looked.arguments, looked.result, looked.truncated,
+            looked.error, time.monotonic() - start,
         )  # fmt: skip
-        data = found.result if isinstance(found.result, dict) else {"rows": found.result}
-        result = Result(data if found.error is None else {}, found.error or "", result_id)
+        data = looked.result if isinstance(looked.result, dict) else {"rows": looked.result}
+        result = Result(data if looked.error is None else {}, looked.error or "", result_id)
         self._known[name, text] = result
         return result
 

@@ -25,7 +25,7 @@ def called(bench: Workbench, of: Capability, values: Any) -> dict[str, Any]:
     """What a capability computes, outside a conversation: title, text, results of its tools, questions back."""
     ctx = AnswerContext(bench)
     said = list(answer(ctx, of, values))
-    found: dict[str, Any] = {
+    answered: dict[str, Any] = {
         "answers": of.title,
         "text": ctx.text,
         "results": [
@@ -36,11 +36,11 @@ def called(bench: Workbench, of: Capability, values: Any) -> dict[str, Any]:
     }
     asked = [item for item in said if isinstance(item, Question)]
     if asked:
-        found["asks_back"] = [{"text": item.text, "choices": list(item.options)} for item in asked]
+        answered["asks_back"] = [{"text": item.text, "choices": list(item.options)} for item in asked]
     held = [item for item in said if isinstance(item, ConstraintStated | FactStated)]
     if held:
-        found["would_hold"] = [item.sentence for item in held]
-    return found
+        answered["would_hold"] = [item.sentence for item in held]
+    return answered
 
 
 class Compute(Arguments):

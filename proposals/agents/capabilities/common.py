@@ -41,12 +41,12 @@ class About(Arguments):
 
 def get(ctx: AnswerContext, name: str, **arguments: Any) -> Generator[Said, None, dict[str, Any]]:
     """What a tool returns.  Raises ToolError with its sentence where it refuses."""
-    found = yield from ctx.look(name, **arguments)
-    if not found:
-        if found.error.startswith(LACKING):
+    result = yield from ctx.look(name, **arguments)
+    if not result:
+        if result.error.startswith(LACKING):
             yield from needs_no_model(ctx, arguments)
-        raise ToolError(found.error)
-    return dict(found.data)
+        raise ToolError(result.error)
+    return dict(result.data)
 
 
 #: How tools refuse what needs facts that are not known.
@@ -57,10 +57,10 @@ def needs_no_model(ctx: AnswerContext, asked: Mapping[str, Any]) -> Answer:
     """What can be said of another chip or precision although the model is not known."""
     precision = (asked.get("changes") or {}).get("precision", "")
     values = {"chip": asked.get("chip") or "", "precision": precision}
-    found = yield from ctx.look("without_model", **{key: value for key, value in values.items() if value})
-    if not found or not any(values.values()):
+    scaled = yield from ctx.look("without_model", **{key: value for key, value in values.items() if value})
+    if not scaled or not any(values.values()):
         return
-    row = found.data
+    row = scaled.data
     if (row["chip"], row["precision"]) == (row["own_chip"], row["own_precision"]):
         return
     if precision and not row["has_units_for_it"]:
@@ -177,13 +177,13 @@ def memory_table(ctx: AnswerContext, row: Row) -> Answer:
 
 def offers(rows: Rows, most: int = 3) -> Iterator[MeshOffered]:
     """Configurations that may run, are no proposal yet, and change something."""
-    found = 0
+    offered = 0
     for row in rows:
         ran = (row.get("what_runs") or {}).get("mesh_text")
         same = not row.get("changes") and (row.get("now") or row.get("mesh_text") == ran)
         if row.get("may_run") and not row.get("stands_as_proposal") and row.get("speedup_per_token") and not same:
-            found += 1
-            if found <= most:
+            offered += 1
+            if offered <= most:
                 yield MeshOffered(row["mesh"], row.get("changes", {}), words.configuration(row).replace("`", ""))
 
 
@@ -212,12 +212,12 @@ def proof(ctx: AnswerContext, row: Row) -> Answer:
     """Whether a measured run stands behind a proposal."""
     keys = [item["key"] for item in row.get("citations", ()) if item.get("source") == "history" and item.get("key")]
     for key in keys:
-        found = yield from ctx.look("record", id=key)
-        if found and found.data.get("outcome") == "faster":
-            where = f" on {found.data['chip']}" if found.data.get("chip") else ""
+        record = yield from ctx.look("record", id=key)
+        if record and record.data.get("outcome") == "faster":
+            where = f" on {record.data['chip']}" if record.data.get("chip") else ""
             yield from ctx.say(
                 f"**Proven elsewhere**: record `{key}`{where}, "
-                f"{words.lower_first(str(found.data['effect']).rstrip('.'))}."
+                f"{words.lower_first(str(record.data['effect']).rstrip('.'))}."
             )
             return
     if row.get("kind") != "keep" and (row.get("changes") or not row.get("keeps_the_mesh")):

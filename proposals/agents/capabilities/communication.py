@@ -141,8 +141,8 @@ def dcn(ctx: AnswerContext, given: NoArguments) -> Answer:
         )
         return
     yield from communication(ctx, OnAxis(axis="dcn"))
-    found = yield from ctx.look("collectives", axis="dcn")
-    if found and any(row.get("possible_bytes_per_s") for row in found.data.get("rows") or ()):
+    collectives = yield from ctx.look("collectives", axis="dcn")
+    if collectives and any(row.get("possible_bytes_per_s") for row in collectives.data.get("rows") or ()):
         yield from bandwidth(ctx, OnAxis(axis="dcn"))
 
 
@@ -256,9 +256,9 @@ def _wants(row: Row) -> str:
 def _effect(row: Row) -> Iterator[str]:
     if row.get("lacks_axis") or row.get("taken_here") is False:
         return
-    found = row.get("acts_on") or ()
+    acts_on = row.get("acts_on") or ()
     parts = []
-    for item in found:
+    for item in acts_on:
         exposed = item.get("exposed_s")
         time = exposed if exposed is not None else item.get("time_s")
         much = words.time(time) if time is not None else words.share(item["share"])

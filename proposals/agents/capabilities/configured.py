@@ -80,16 +80,16 @@ class Configured(Arguments):
     def each(self) -> list[Configured]:
         """One configuration per variant.  Raises ToolError where a variant is none."""
         base = self.but("variants")
-        found = []
+        every = []
         for text in self.variants:
             name, is_, value = (part.strip() for part in text.partition("="))
             if not is_ or name not in Configured.model_fields or name == "variants":
                 raise ToolError(f"“{text[:60]}” is no setting; write one such as remat=full.")
             try:
-                found.append(Configured.model_validate({**base.model_dump(exclude_defaults=True), name: value}))
+                every.append(Configured.model_validate({**base.model_dump(exclude_defaults=True), name: value}))
             except ValueError:
                 raise ToolError(f"“{text[:60]}” is not a value of {name.replace('_', ' ')}.") from None
-        return found or [base]
+        return every or [base]
 
 
 Rows = Generator[Said, None, list[Row]]
@@ -115,13 +115,13 @@ def configurations(ctx: AnswerContext, given: Configured, tool: str = "predict")
 
 def meant(ctx: AnswerContext, given: Configured) -> Generator[Said, None, list[dict[str, Any]]]:
     """What a form means on the chips that ran, as arguments of `predict`.  Raises ToolError for other chips."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for one in given.each():
         if away(ctx, one):
             raise ToolError("This is computed on the chips that ran; price the configuration on the others first.")
         start, changes = yield from _base(ctx, one)
-        found += _filled(ctx, one, _sizes(ctx, one), start, changes)
-    return found[:MOST]
+        rows += _filled(ctx, one, _sizes(ctx, one), start, changes)
+    return rows[:MOST]
 
 
 def away(ctx: AnswerContext, given: Configured) -> bool:
@@ -162,10 +162,10 @@ def _filled(
     if not given.mesh:
         return [arguments(base, changes)]
     config = ctx.bench.config
-    found = fill(named, base, config.hardware.chips_per_slice, config.mesh)
-    if found.problem:
-        raise ToolError(found.problem)
-    return [arguments(mesh, changes) for mesh in found.meshes[:4]]
+    filled = fill(named, base, config.hardware.chips_per_slice, config.mesh)
+    if filled.problem:
+        raise ToolError(filled.problem)
+    return [arguments(mesh, changes) for mesh in filled.meshes[:4]]
 
 
 def _there(ctx: AnswerContext, given: Configured, named: Sizes, changes: dict[str, Any], slices: int) -> Rows:
@@ -177,12 +177,12 @@ def _there(ctx: AnswerContext, given: Configured, named: Sizes, changes: dict[st
     where |= {"chips": chips} if chips else {}
     rows: list[Row] = []
     for mesh in [given.mesh] if given.mesh else [config.mesh.text().replace(" · ", ", "), ""]:
-        found = yield from ctx.look("retarget", **where, **({"mesh": mesh} if mesh else {}))
-        if not found and (mesh or not rows):
-            raise ToolError(found.error)
-        if not found:
+        retargeted = yield from ctx.look("retarget", **where, **({"mesh": mesh} if mesh else {}))
+        if not retargeted and (mesh or not rows):
+            raise ToolError(retargeted.error)
+        if not retargeted:
             continue  # the current mesh says why none is legal
-        row, now = found.data["there"], found.data["current"]
+        row, now = retargeted.data["there"], retargeted.data["current"]
         across = f", {row['slices']} slices" if row["slices"] > 1 else ""
         place = f"{row['chips']:,} {row['chip']} chips ({row['topology']}{across})"
         shown: dict[str, Any] = {
@@ -190,7 +190,7 @@ def _there(ctx: AnswerContext, given: Configured, named: Sizes, changes: dict[st
             "changes": changes,
             "elsewhere": place,
             "what_runs": now,
-            "note": found.data["note"],
+            "note": retargeted.data["note"],
         }
         shown["may_run"] = not row.get("violations")
         if all(shown["mesh"] != other["mesh"] for other in rows):

@@ -159,19 +159,19 @@ def _amounts(ctx: AnswerContext, given: Duration) -> Amounts:
     )
 
 
-def _asked(of: Capability, found: Amounts, **more: float) -> str:
+def _asked(of: Capability, named: Amounts, **more: float) -> str:
     """A message that asks for it with one value more."""
-    known = {"tokens": found.tokens, "steps": found.steps, "days": found.days, "chips": found.chips}
+    known = {"tokens": named.tokens, "steps": named.steps, "days": named.days, "chips": named.chips}
     values = {name: f"{value:g}" for name, value in {**known, **more}.items() if value and name in of.fields}
     return command(of, values)
 
 
-def _spent(ctx: AnswerContext, found: Amounts, only: tuple[int, ...]) -> Answer:
+def _spent(ctx: AnswerContext, amounts: Amounts, only: tuple[int, ...]) -> Answer:
     """The verdict in words, then a row for the current configuration and each proposal."""
     asked: dict[str, Any] = {
-        "price_per_chip_hour": found.price, "tokens": found.tokens, "steps": found.steps, "days": found.days,
+        "price_per_chip_hour": amounts.price, "tokens": amounts.tokens, "steps": amounts.steps, "days": amounts.days,
     }  # fmt: skip
-    own, other = ctx.bench.config.hardware.chips, found.chips
+    own, other = ctx.bench.config.hardware.chips, amounts.chips
     reason = ""
     if other and other != own:
         there = yield from ctx.look("retarget", chips=other)
@@ -182,7 +182,7 @@ def _spent(ctx: AnswerContext, found: Amounts, only: tuple[int, ...]) -> Answer:
     data = yield from get(ctx, "cost", **{key: value for key, value in asked.items() if value is not None})
     rows = [row for row in data["rows"] if not only or not row.get("number") or row["number"] in only]
     kept = [number for number in only if all(row.get("number") != number for row in rows)]
-    money = Money(found.currency)
+    money = Money(amounts.currency)
     run = any(row.get("days_of_the_run") for row in rows)
     yield from ctx.say(*_verdict(ctx, data, rows, money))
     yield from _table(ctx, rows, money, run)
@@ -199,7 +199,7 @@ def _spent(ctx: AnswerContext, found: Amounts, only: tuple[int, ...]) -> Answer:
         )
     if data.get("within_days"):
         yield from _within(ctx, data["within_days"], own)
-    elif found.days and not run:
+    elif amounts.days and not run:
         yield from ctx.say("How many chips so many days take depends on the tokens or steps of the run; state them.")
     if run:
         yield from ctx.say("Without evaluation, checkpoints, failures and waiting.")
@@ -286,14 +286,14 @@ def _with_range(row: Row, key: str, shown: Callable[[float], str]) -> str:
     return shown(row[key]) + (f" ({shown(ends[0])} to {shown(ends[1])})" if ends else "")
 
 
-def _within(ctx: AnswerContext, found: Row, own: int) -> Answer:
+def _within(ctx: AnswerContext, cost: Row, own: int) -> Answer:
     """The number of chips for a run in so many days: at equal efficiency, and by prediction."""
     yield from ctx.say(
-        f"In {found['days']:.3g} days it needs {found['throughput_needed_over_now']:.3g} times the throughput of now: "
-        f"at equal efficiency **{found['whole_chips']:,} chips** instead of {own:,}, or "
-        f"{words.time(found['step_time_needed_s'])} per step at this batch."
+        f"In {cost['days']:.3g} days it needs {cost['throughput_needed_over_now']:.3g} times the throughput of now: "
+        f"at equal efficiency **{cost['whole_chips']:,} chips** instead of {own:,}, or "
+        f"{words.time(cost['step_time_needed_s'])} per step at this batch."
     )
-    counts = yield from ctx.look("chip_counts", step_time_s=found["step_time_needed_s"])
+    counts = yield from ctx.look("chip_counts", step_time_s=cost["step_time_needed_s"])
     if not counts:
         yield from ctx.say(
             f"What more chips really reach is not predicted here: {words.lower_first(counts.error)} Communication "

@@ -59,9 +59,9 @@ def _first_line(text: Any) -> str:
     return str(text).strip().splitlines()[0].rstrip(".")
 
 
-def numbers(ctx: AnswerContext, found: Row) -> Answer:
+def numbers(ctx: AnswerContext, traced_numbers: Row) -> Answer:
     """The numbers of a message, each as the figure that it is, or as one that this run does not have."""
-    rows: Sequence[Row] = found.get("numbers") or ()
+    rows: Sequence[Row] = traced_numbers.get("numbers") or ()
     items, told = [], set()
     for row in rows:
         if row["found"]:
@@ -75,8 +75,8 @@ def numbers(ctx: AnswerContext, found: Row) -> Answer:
         else:
             items.append(_absent(row))
     yield from ctx.bullets(items)
-    if found.get("relations"):
-        yield from ctx.say(*(words.capital(str(text)) for text in found["relations"]))
+    if traced_numbers.get("relations"):
+        yield from ctx.say(*(words.capital(str(text)) for text in traced_numbers["relations"]))
 
 
 #: Areas and capabilities whose answers are about figures of the run; elsewhere a number is a value to compute with.
@@ -89,15 +89,15 @@ def left_over(ctx: AnswerContext) -> Answer:
     """The figures that the message names by their numbers and that the answer has not taken up."""
     if not said_numbers(ctx.message):
         return
-    found = yield from traced(ctx, ctx.message)
+    traced_numbers = yield from traced(ctx, ctx.message)
     # A number that was not found may stand on a page that is not looked through: nothing is said of it here.
     rows = [
-        row for row in found.get("numbers") or ()
+        row for row in traced_numbers.get("numbers") or ()
         if row["kind"] != "bare" and row["found"] and row["found"][0]["text"] not in ctx.text
     ]  # fmt: skip
     if rows:
         yield from ctx.say("The numbers that you name:")
-        yield from numbers(ctx, {"numbers": rows, "relations": found.get("relations")})
+        yield from numbers(ctx, {"numbers": rows, "relations": traced_numbers.get("relations")})
 
 
 def _absent(row: Row) -> str:
@@ -129,8 +129,8 @@ def basis(ctx: AnswerContext) -> str:
 
 def recorded(ctx: AnswerContext) -> Generator[Said, None, str]:
     """That only a part of the chips was recorded, in a sentence; empty where all were."""
-    found = yield from get(ctx, "steps")
-    cores, chips = found.get("recorded_cores"), found.get("chips")
+    steps = yield from get(ctx, "steps")
+    cores, chips = steps.get("recorded_cores"), steps.get("chips")
     if ctx.bench.profile.basis != PROFILE or not cores or not chips or cores >= chips:
         return ""
     return (
@@ -232,8 +232,8 @@ def one_figure(ctx: AnswerContext, key: str) -> Answer:
     shown = words.time(value) if key == "step_time_s" else words.share(value)
     origin = how(ctx) if key == "step_time_s" or no_profile(ctx) else "measured"
     yield from ctx.say(f"{words.capital(FIGURES[key])} is **{shown}**, {origin}.")
-    found = yield from get(ctx, "figures", text=FIGURES[key])
-    row = next((item for item in found.get("named", ()) if item.get("field") == f"kpi-{key}"), None)
+    figures = yield from get(ctx, "figures", text=FIGURES[key])
+    row = next((item for item in figures.get("named", ()) if item.get("field") == f"kpi-{key}"), None)
     if row and row.get("formula"):
         yield from ctx.more(
             f"Computed as {words.lower_first(str(row['formula']).strip().splitlines()[0].rstrip('.'))}."
@@ -241,8 +241,11 @@ def one_figure(ctx: AnswerContext, key: str) -> Answer:
     if key == "mfu":
         yield from ctx.say(f"It is {data['mfu_convention']}.")
     verdict = yield from get(ctx, "bottleneck")
-    found = yield from get(ctx, "findings")
-    rows = [*(verdict.get("evidence") or ()), *(e for item in found.get("rows", ()) for e in item.get("evidence", ()))]
+    figures = yield from get(ctx, "findings")
+    rows = [
+        *(verdict.get("evidence") or ()),
+        *(e for item in figures.get("rows", ()) for e in item.get("evidence", ())),
+    ]
     stem = FIGURES[key].split()[0].lower()
     lines = [_evidence(row) for row in rows if stem in str(row.get("label", "")).lower() and words.evidenced(row)]
     if lines:

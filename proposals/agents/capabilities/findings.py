@@ -19,8 +19,8 @@ from proposals.agents.grounding_facts import stems
 
 def findings_about(ctx: AnswerContext, stems: tuple[str, ...]) -> Answer:
     """Findings whose rule or title has one of the stems."""
-    found = yield from get(ctx, "findings")
-    rows = [r for r in found.get("rows", []) if any(s in f"{r['rule']} {r['title']}".lower() for s in stems)]
+    listed = yield from get(ctx, "findings")
+    rows = [r for r in listed.get("rows", []) if any(s in f"{r['rule']} {r['title']}".lower() for s in stems)]
     if not rows:
         yield from ctx.say("The diagnosis has no finding on this.")
     yield from ctx.bullets([f"Finding {r['finding']}, {r['title']}: {r['insight']} {r['action']}" for r in rows[:3]])
@@ -40,12 +40,12 @@ class OneFinding(Arguments):
 )
 def findings(ctx: AnswerContext, given: OneFinding) -> Answer:
     """What costs time: each finding with its insight, action and the most it could save (Amdahl bound)."""
-    found = yield from get(ctx, "findings")
-    rows = found.get("rows", [])
+    listed = yield from get(ctx, "findings")
+    rows = listed.get("rows", [])
     if given.finding:
         rows = [row for row in rows if row["finding"] == given.finding]
     if not rows:
-        count = len(found.get("rows", []))
+        count = len(listed.get("rows", []))
         raise ToolError(
             f"There is no finding {given.finding}; there are {count}."
             if given.finding
@@ -92,8 +92,8 @@ class Doubt(Arguments):
 )
 def doubt(ctx: AnswerContext, given: Doubt) -> Answer:
     """A finding or the verdict set against its evidence again: whether each number behind it was measured and holds."""
-    found = yield from get(ctx, "findings")
-    rows = found.get("rows", [])
+    listed = yield from get(ctx, "findings")
+    rows = listed.get("rows", [])
     said = whole_message(ctx, given.text)
     row = next((r for r in rows if r["finding"] == given.finding), None)
     if row is None and given.finding:

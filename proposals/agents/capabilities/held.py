@@ -75,29 +75,29 @@ class Stated(Arguments):
 
 def constraint(given: Stated, config: ExperimentConfig, rows: list[Row]) -> dict[str, Any]:
     """What is stated as keys of `Constraints.to_json`.  Raises ConfigError where it makes no sense."""
-    found: dict[str, Any] = {key: True for key in KEPT if getattr(given, key)}
+    held: dict[str, Any] = {key: True for key in KEPT if getattr(given, key)}
     if given.keep_axes:
-        found["keep_axes"] = list(given.keep_axes)
+        held["keep_axes"] = list(given.keep_axes)
     for key in ("fixed", "at_least", "at_most"):
         if text := getattr(given, key):
-            found[key] = dict(notation.sizes(text, config.mesh).ici)
+            held[key] = dict(notation.sizes(text, config.mesh).ici)
     if given.at_most_chips is not None:
-        found["at_most_chips"] = given.at_most_chips
+        held["at_most_chips"] = given.at_most_chips
     if given.memory_free_percent:
-        found["memory_margin"] = given.memory_free_percent / 100
+        held["memory_margin"] = given.memory_free_percent / 100
     meshes = [dict(row["mesh"]) for row in rows if row["number"] in given.exclude]
     if meshes:
-        found["excluded"] = meshes
-    Constraints.from_json(found).check(config)
-    return found
+        held["excluded"] = meshes
+    Constraints.from_json(held).check(config)
+    return held
 
 
 def facts_stated(given: Stated) -> dict[str, Any]:
     """Facts by configuration path."""
-    found = {path: getattr(given, name) for name, path in _FACTS.items() if getattr(given, name) not in (None, "")}
+    facts = {path: getattr(given, name) for name, path in _FACTS.items() if getattr(given, name) not in (None, "")}
     if given.usable_hbm_gb:
-        found["hardware.overrides.hbm_bytes"] = given.usable_hbm_gb * 1e9
-    return found
+        facts["hardware.overrides.hbm_bytes"] = given.usable_hbm_gb * 1e9
+    return facts
 
 
 def effects(given: Stated, bench: Workbench) -> Iterator[ConstraintStated | FactStated]:
@@ -178,12 +178,14 @@ def _changed(ctx: AnswerContext, before: list[Row], after: list[Row], ran: Row) 
         yield from ctx.say(f"**The recommendation stays**: {words.title(new)}.")
     else:
         yield from ctx.say(f"**The recommendation changes**: now {words.title(new)}.")
-        found = yield from ctx.look("predict", **as_arguments(old))
-        if found and found.data.get("violations"):
-            yield from ctx.say(f"What was first, {words.configuration(old)}, is out: {words.violations(found.data)[0]}")
-        elif found and found.data.get("speedup_per_token"):
+        predicted = yield from ctx.look("predict", **as_arguments(old))
+        if predicted and predicted.data.get("violations"):
             yield from ctx.say(
-                f"What was first, {words.configuration(old)}, is now predicted at {words.speed(found.data)}."
+                f"What was first, {words.configuration(old)}, is out: {words.violations(predicted.data)[0]}"
+            )
+        elif predicted and predicted.data.get("speedup_per_token"):
+            yield from ctx.say(
+                f"What was first, {words.configuration(old)}, is now predicted at {words.speed(predicted.data)}."
             )
     yield from priced_table(ctx, after, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in after])
 

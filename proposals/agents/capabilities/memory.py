@@ -208,10 +208,10 @@ def make_room(ctx: AnswerContext, given: Configured) -> Answer:
     for change in tries:
         if all(getattr(config, key) == value for key, value in change.items()):
             continue
-        found = yield from ctx.look("legality", **{**base, "changes": {**row.get("changes", {}), **change}})
-        if found and found.data.get("hbm_per_chip_bytes"):
+        judged = yield from ctx.look("legality", **{**base, "changes": {**row.get("changes", {}), **change}})
+        if judged and judged.data.get("hbm_per_chip_bytes"):
             name = words.changes({"changes": change})
-            lines.append([name, words.memory(found.data), words.size(found.data["memory_headroom_bytes"])])
+            lines.append([name, words.memory(judged.data), words.size(judged.data["memory_headroom_bytes"])])
     if lines:
         yield from ctx.say("With one setting changed:")
         yield from ctx.table(["Change", "Memory per chip", "Headroom"], lines)

@@ -39,10 +39,10 @@ def stated_peak(ctx: AnswerContext) -> float | None:
 def filling(ctx: AnswerContext) -> Answer:
     """What fills the memory and what reduces each part; with a measured peak what lies beyond the computed parts."""
     stated = stated_peak(ctx)
-    found = yield from ctx.look("memory_use", **({"stated_bytes": stated} if stated else {}))
-    if not found:
+    used = yield from ctx.look("memory_use", **({"stated_bytes": stated} if stated else {}))
+    if not used:
         return
-    data = found.data
+    data = used.data
     yield from ctx.say("In the current configuration:")
     if stated:
         yield from _against(ctx, data)

@@ -113,8 +113,8 @@ def op(ctx: AnswerContext, given: OneOp) -> Answer:
         names = [f"`{each['name']}`" for each in ((row.get("neighbourhood") or {}).get(side) or ())[:3]]
         items += [f"{word} {words.listed(names)}"] if names else []
     yield from ctx.bullets(items)
-    found = yield from get(ctx, "findings")
-    for item in found.get("rows", []):
+    findings = yield from get(ctx, "findings")
+    for item in findings.get("rows", []):
         if row["key"] in {key for each in item.get("evidence", ()) for key in each.get("ops", ())}:
             yield from ctx.say(f"Finding {item['finding']}, {item['title']}: {item['action']}")
             return
@@ -340,7 +340,7 @@ def idle(ctx: AnswerContext, given: NoArguments) -> Answer:
 def stragglers(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Whether one core is slower than the others: spread of the step time, ops that differ most between cores."""
     data = yield from get(ctx, "kpis")
-    found = yield from get(ctx, "steps")
+    steps = yield from get(ctx, "steps")
     share = (data.get("shares_0_to_1") or {}).get("stragglers")
     if share is not None:
         held = "**No core is slower than the others**" if share < SLOWER else "**Yes**"
@@ -354,14 +354,14 @@ def stragglers(ctx: AnswerContext, given: NoArguments) -> Answer:
         )
         yield from ctx.say(f"Whether a core is slower is not known: {why}.")
     yield from ctx.more((yield from recorded(ctx)))
-    cores = found.get("cores") or []
+    cores = steps.get("cores") or []
     named = [row for row in cores if re.search(rf"(?<!\w){re.escape(row['core'])}(?!\w)", ctx.message, re.IGNORECASE)]
     for row in named[:2] or cores[:1]:
         yield from ctx.say(
             f"{row['core']}: {words.time(row['mean_step_s'])} per step on average, "
             f"{words.share(abs(row['above_the_median_share']))} "
             f"{'above' if row['above_the_median_share'] >= 0 else 'below'} the median core's "
-            f"{words.time(found['median_core_s'])}; whole steps, waiting and idle time included."
+            f"{words.time(steps['median_core_s'])}; whole steps, waiting and idle time included."
         )
         if row.get("steps_s"):
             yield from ctx.more(f"Its steps: {', '.join(words.time(value) for value in row['steps_s'])}.")

@@ -42,10 +42,10 @@ from proposals.agents.capabilities.configured import Configured, meant
 )
 def recommend(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Which proposal to try first, with its predicted gain, confidence, reasons, evidence and trade-off."""
-    found = yield from get(ctx, "bottleneck")
-    if found.get("primary") != "unknown":
+    bottleneck = yield from get(ctx, "bottleneck")
+    if bottleneck.get("primary") != "unknown":
         yield from ctx.say(
-            f"The bottleneck is {found['primary']} ({words.percent(found['confidence_share'])} confidence)."
+            f"The bottleneck is {bottleneck['primary']} ({words.percent(bottleneck['confidence_share'])} confidence)."
         )
     rows, ran, data = yield from board(ctx)
     first, others = rows[0], rows[1:]
@@ -214,8 +214,8 @@ def prefer(ctx: AnswerContext, given: Preference) -> Answer:
     wanted = given.proposals or ((given.proposal,) if given.proposal else ())
     items = []
     if given.mesh or (not wanted and given.named):
-        found = yield from meant(ctx, given.but())
-        items = found[:1]
+        configurations = yield from meant(ctx, given.but())
+        items = configurations[:1]
     absent = [n for n in wanted if all(row["number"] != n for row in rows)]
     if absent:
         raise ToolError(

@@ -176,8 +176,8 @@ def change_batch(ctx: AnswerContext, given: Configured) -> Answer:
     config = ctx.bench.config.training
     if given.batch and config.global_batch is None:
         yield from ctx.say("The current global batch is not known, so a gain cannot be predicted; legality is checked.")
-        found = yield from meant(ctx, Configured(**given.model_dump()))
-        row = yield from get(ctx, "legality", **found[0])
+        rows = yield from meant(ctx, Configured(**given.model_dump()))
+        row = yield from get(ctx, "legality", **rows[0])
         broken = words.violations(row)
         yield from ctx.say(f"It is **not legal**: {broken[0]}" if broken else "It breaks no rule that can be checked.")
         yield from unknown_facts(ctx, ["training.global_batch"])
@@ -265,10 +265,10 @@ def why_not(ctx: AnswerContext, given: Configured) -> Answer:
         raise Missing(
             "Say which configuration.", (command(one, {"mesh": f"{axis}=1"}), command(one, {"remat": "none"}))
         )
-    found = yield from configurations(ctx, given)
+    named = yield from configurations(ctx, given)
     rows, _, _ = yield from board(ctx)
     first = rows[0]
-    for row in found[:3]:
+    for row in named[:3]:
         if row.get("stands_as_proposal"):
             yield from ctx.say(f"{words.configuration(row)} is proposed: it is proposal {row['stands_as_proposal']}.")
         yield from priced(ctx, row)

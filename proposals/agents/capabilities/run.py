@@ -78,18 +78,18 @@ def step_time(ctx: AnswerContext, given: NoArguments) -> Answer:
         )
         return
     yield from ctx.say(f"**{words.time(step)}** per step, {how(ctx)}.")
-    found = yield from get(ctx, "steps")
-    count = int(found.get("recorded_steps") or (data.get("profile") or {}).get("steps") or 0)
-    if found.get("median_s"):
+    steps = yield from get(ctx, "steps")
+    count = int(steps.get("recorded_steps") or (data.get("profile") or {}).get("steps") or 0)
+    if steps.get("median_s"):
         yield from ctx.more(
-            f"Over {count:,} recorded steps: median {words.time(found['median_s'])}, from "
-            f"{words.time(found['shortest_s'])} to {words.time(found['longest_s'])}, standard deviation "
-            f"{words.time(found['standard_deviation_s'])} ({words.share(found['standard_deviation_share'])}), "
-            f"standard error of the mean {words.time(found['standard_error_s'])}."
+            f"Over {count:,} recorded steps: median {words.time(steps['median_s'])}, from "
+            f"{words.time(steps['shortest_s'])} to {words.time(steps['longest_s'])}, standard deviation "
+            f"{words.time(steps['standard_deviation_s'])} ({words.share(steps['standard_deviation_share'])}), "
+            f"standard error of the mean {words.time(steps['standard_error_s'])}."
         )
-        listed = ", ".join(words.time(item["time_s"]) for item in found["first"])
-        yield from ctx.say(f"{'Steps' if count <= len(found['first']) else 'The first steps'}, in order: {listed}.")
-        yield from _settling(ctx, found)
+        listed = ", ".join(words.time(item["time_s"]) for item in steps["first"])
+        yield from ctx.say(f"{'Steps' if count <= len(steps['first']) else 'The first steps'}, in order: {listed}.")
+        yield from _settling(ctx, steps)
     elif kpis.get("step_time_min_s") and kpis.get("step_time_max_s"):
         yield from ctx.more(
             f"The shortest step took {words.time(kpis['step_time_min_s'])}, the longest "
@@ -103,20 +103,20 @@ def step_time(ctx: AnswerContext, given: NoArguments) -> Answer:
 SPREADS = 0.05
 
 
-def _settling(ctx: AnswerContext, found: Row) -> Answer:
+def _settling(ctx: AnswerContext, steps: Row) -> Answer:
     """Whether the steps settle, which number to report, and whether the verdict depends on the slow ones."""
-    if found.get("trend") == "falling":
+    if steps.get("trend") == "falling":
         yield from ctx.say(
             "Each step was shorter than the one before, as in a warm-up; the cause was not recorded. Without the "
-            f"first the mean is {words.time(found['mean_without_the_first_s'])}: report steady steps after a warm-up, "
+            f"first the mean is {words.time(steps['mean_without_the_first_s'])}: report steady steps after a warm-up, "
             "with their number and spread, from a longer recording."
         )
-    elif found["standard_deviation_share"] > SPREADS:
+    elif steps["standard_deviation_share"] > SPREADS:
         yield from ctx.say("The steps differ that much that the median says more than the mean; record more of them.")
-    if found.get("idle_share_of_the_shortest") is not None and found["standard_deviation_share"] > SPREADS:
+    if steps.get("idle_share_of_the_shortest") is not None and steps["standard_deviation_share"] > SPREADS:
         yield from ctx.say(
-            f"Busy time is {words.time(found['busy_s'])}: idle is {words.share(found['idle_share'])} of the mean "
-            f"step, and would be {words.share(found['idle_share_of_the_shortest'])} of the shortest."
+            f"Busy time is {words.time(steps['busy_s'])}: idle is {words.share(steps['idle_share'])} of the mean "
+            f"step, and would be {words.share(steps['idle_share_of_the_shortest'])} of the shortest."
         )
 
 
@@ -165,10 +165,10 @@ def bottleneck(ctx: AnswerContext, given: NoArguments) -> Answer:
     if verdict.get("contradictions"):
         yield from ctx.say("Figures that point elsewhere, and why they do not decide:")
         yield from ctx.bullets([str(item) for item in verdict["contradictions"][:2]])
-    found = yield from get(ctx, "findings")
-    if found.get("rows"):
+    findings = yield from get(ctx, "findings")
+    if findings.get("rows"):
         yield from ctx.say("The costliest findings:")
-        yield from ctx.bullets([f"{item['title']}: {item['insight']}" for item in found["rows"][:3]])
+        yield from ctx.bullets([f"{item['title']}: {item['insight']}" for item in findings["rows"][:3]])
 
 
 @capability(
@@ -233,11 +233,11 @@ def missing(ctx: AnswerContext, given: NoArguments) -> Answer:
 def explain_figure(ctx: AnswerContext, given: OneFigure) -> Answer:
     """A figure of the run with its origin (measured, computed or predicted), formula and source."""
     said = whole_message(ctx, given.text)
-    found = yield from traced(ctx, said)
+    traced_numbers = yield from traced(ctx, said)
     key = figure_key(said)
-    if found.get("numbers"):
-        yield from numbers(ctx, found)
-        rows = [item for row in found["numbers"] for item in row["found"][:1]]
+    if traced_numbers.get("numbers"):
+        yield from numbers(ctx, traced_numbers)
+        rows = [item for row in traced_numbers["numbers"] for item in row["found"][:1]]
         if any(item["origin"] == "predicted" for item in rows) or not rows:
             yield from ctx.say(basis(ctx))
         yield from what_it_contains(ctx, rows)
@@ -246,8 +246,8 @@ def explain_figure(ctx: AnswerContext, given: OneFigure) -> Answer:
     if key:
         yield from one_figure(ctx, key)
         return
-    if found.get("named"):
-        yield from ctx.bullets([explain(row) for row in found["named"]])
+    if traced_numbers.get("named"):
+        yield from ctx.bullets([explain(row) for row in traced_numbers["named"]])
         yield from ctx.say(basis(ctx))
         return
     data = yield from get(ctx, "kpis")

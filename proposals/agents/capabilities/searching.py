@@ -85,8 +85,8 @@ def rejected(ctx: AnswerContext, given: NoArguments) -> Answer:
 def legal(ctx: AnswerContext, given: Configured) -> Answer:
     """What the batch must divide by, the model sizes that axes must divide, and whether a mesh is legal."""
     if given.named:
-        found = yield from meant(ctx, given)
-        row = yield from get(ctx, "legality", **found[0])
+        configurations = yield from meant(ctx, given)
+        row = yield from get(ctx, "legality", **configurations[0])
         broken = words.violations(row)
         yield from ctx.say(
             f"{words.configuration(row)} is **not legal**: {broken[0]}"
@@ -134,8 +134,8 @@ def launch(ctx: AnswerContext, given: Launch) -> Answer:
         yield from ctx.say("It is not legal as it is:", *words.violations(every))
     kinds = [item["kind"] for item in every["files"]]
     kind = _kind(ctx, given.tool, kinds)
-    found = yield from get(ctx, "launch_files", **target, kind=kind)
-    file = found["files"][0]
+    files = yield from get(ctx, "launch_files", **target, kind=kind)
+    file = files["files"][0]
     body = (
         f"; nothing is started:\n\n```\n{str(file['text']).strip()}\n```" if file.get("text") else " cannot be written:"
     )

@@ -75,13 +75,13 @@ def _columns(rows: Sequence[Row], then_by: str) -> list[str]:
         for part in row.get("parts") or ():
             if part[then_by] != "unattributed":
                 sums[part[then_by]] = sums.get(part[then_by], 0.0) + part["time_share"]
-    found = sorted(sums, key=lambda name: -sums[name])[:MOST_PARTS]
-    return found if len(found) > 1 else []
+    largest = sorted(sums, key=lambda name: -sums[name])[:MOST_PARTS]
+    return largest if len(largest) > 1 else []
 
 
 def _part(row: Row, then_by: str, name: str) -> str:
-    found = next((part for part in row.get("parts") or () if part[then_by] == name), None)
-    return words.share(found["time_share"]) if found else "–"
+    first_part = next((part for part in row.get("parts") or () if part[then_by] == name), None)
+    return words.share(first_part["time_share"]) if first_part else "–"
 
 
 def ops_named(ctx: AnswerContext) -> list[str]:
@@ -90,7 +90,7 @@ def ops_named(ctx: AnswerContext) -> list[str]:
     if not message:
         return []
     names = [op.name.lstrip("%") for op in ctx.bench.diagnosis.ops]
-    found: list[tuple[int, str]] = []
+    places: list[tuple[int, str]] = []
     for match in re.finditer(r"[A-Za-z_][\w.:\-]{3,}", message):
         word = match[0].rstrip(".:-")
         whole = [name for name in names if name == word]
@@ -98,8 +98,8 @@ def ops_named(ctx: AnswerContext) -> list[str]:
         kept = whole or (within if len(within) == 1 else [])
         if not kept and len(word) >= 6 and "_" in word:
             kept = [name for name in names if name.rpartition(".")[0] == word][:1]
-        found += [(match.start(), name) for name in kept]
-    return list(dict.fromkeys(name for _, name in sorted(found)))
+        places += [(match.start(), name) for name in kept]
+    return list(dict.fromkeys(name for _, name in sorted(places)))
 
 
 def beside(ctx: AnswerContext, names: Sequence[str]) -> Answer:

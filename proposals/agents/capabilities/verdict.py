@@ -30,12 +30,12 @@ def case(mine: Row, theirs: Row) -> Case:
 
 def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = None) -> Iterator[str]:
     """The case of one configuration against another, in sentences.  longer: its time per token over the other's."""
-    found = case(mine, theirs)
+    argument = case(mine, theirs)
     name = name[:1].upper() + name[1:]
-    if found == "illegal":
+    if argument == "illegal":
         yield f"{name} can not run: {words.lower_first(words.violations(theirs)[0].rstrip('.'))}."
         return
-    if found == "unpriced":
+    if argument == "unpriced":
         yield f"{name} has no predicted speed-up, so it can not be set against {own}."
         return
     fast, best = words.ratio(theirs["speedup_per_token"]), words.ratio(mine["speedup_per_token"])
@@ -43,19 +43,19 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
     chips = " per token and chip" if words.fewer_chips(theirs) else ""
     odds = f"with a confidence of {sure} against {base}" if sure != base else f"at the same confidence of {sure}"
     odds += chips
-    if found == "better":
+    if argument == "better":
         yield f"{name} has the better numbers: predicted {fast} per token against {best} of {own}, {odds}."
-    elif found == "bolder" and mine.get("kind") == "keep":
+    elif argument == "bolder" and mine.get("kind") == "keep":
         yield (
             f"{name} is predicted at {fast} per token, with a confidence of {sure} that it {words.gains(theirs)}; "
             f"{own} keeps the current configuration, which risks nothing and gains nothing."
         )
-    elif found == "bolder":
+    elif argument == "bolder":
         yield (
             f"{name} promises more, predicted {fast} per token against {best} of {own}, but is less sure to "
             f"{'gain' if chips else 'gain at all'}: confidence {sure} against {base}{chips}."
         )
-    elif found == "tie":
+    elif argument == "tie":
         yield (
             f"{name} is a tie with {own} as far as the model can tell: predicted {fast} per token against "
             f"{best}, {odds}."

@@ -55,7 +55,7 @@ def _utilisation(bench: Workbench) -> Iterator[Figure]:
 @lru_cache(maxsize=8)
 def _figures(bench: ByIdentity[Workbench]) -> tuple[Figure, ...]:
     of = bench.value
-    found = [*measured(of.profile, of.diagnosis), *stated(of.config, chip_of(of.config.hardware))]
+    every = [*measured(of.profile, of.diagnosis), *stated(of.config, chip_of(of.config.hardware))]
     with suppress(ConfigError):  # where nothing can be proposed there is nothing predicted
-        found += [*predicted(of.plan), *_utilisation(of)]
-    return tuple(found)
+        every += [*predicted(of.plan), *_utilisation(of)]
+    return tuple(every)

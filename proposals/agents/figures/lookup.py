@@ -67,11 +67,11 @@ _LISTED = re.compile(r"\s*(?:,|and|or|/|vs\.?|→|to)\s*\d")
 
 def said_numbers(text: str) -> list[Number]:
     """Numbers of a message that may be figures: with a unit, of three digits, or beside one that has a unit."""
-    found = [n for n in numbers(spelt(text)) if not n.is_small_count]
-    plain, any_unit = spelt(text), any(n.kind != "bare" for n in found)
+    stated = [n for n in numbers(spelt(text)) if not n.is_small_count]
+    plain, any_unit = spelt(text), any(n.kind != "bare" for n in stated)
     return [
         n
-        for n in found
+        for n in stated
         if n.kind != "bare"
         or n.value >= 100
         or n.decimals
@@ -100,7 +100,7 @@ def _digits(text: str) -> float:
 def look_up(text: str, figures: Sequence[Figure], most: int = 8) -> list[Named]:
     """The numbers of a message with the figures that they can be; one without a unit that none has is left out."""
     words, asked = _words(text), proposals_named(text)
-    found: list[Named] = []
+    named: list[Named] = []
     said = said_numbers(text)
     units = [number for number in said if number.kind != "bare"]
     for number in said[:most]:
@@ -113,9 +113,9 @@ def look_up(text: str, figures: Sequence[Figure], most: int = 8) -> list[Named]:
         chosen = tuple(_distinct(ranked, words))
         near = None if chosen else _nearest(number, figures, words)
         if chosen or number.kind != "bare":
-            found.append(Named(number.text, number, chosen, near))
-    first = [item.found[0] for item in found if item.found and item.number.half < 0.05 * item.number.value]
-    return [_following(item, first) for item in found]
+            named.append(Named(number.text, number, chosen, near))
+    first = [item.found[0] for item in named if item.found and item.number.half < 0.05 * item.number.value]
+    return [_following(item, first) for item in named]
 
 
 def _following(item: Named, first: Sequence[Figure]) -> Named:
@@ -211,10 +211,10 @@ def _said(name: str, text: str) -> int:
     return 6 if re.search(r"[\d_.]", name) else 2
 
 
-def relations(found: Sequence[Figure], step: float | None) -> list[str]:
+def relations(figures: Sequence[Figure], step: float | None) -> list[str]:
     """How figures relate that stand beside each other in a message, in sentences."""
     said: list[str] = []
-    for one, other in pairwise(dict.fromkeys(found)):
+    for one, other in pairwise(dict.fromkeys(figures)):
         if sentence := _relation(one, other, step):
             said.append(sentence)
     return said[:3]

@@ -47,9 +47,9 @@ def predicted(plan: Plan, current: str = "the current configuration") -> Iterato
         )  # fmt: skip
 
 
-def _of(found: Predicted, name: str, weight: int, plan: Plan) -> Iterator[Figure]:
+def _of(prediction: Predicted, name: str, weight: int, plan: Plan) -> Iterator[Figure]:
     more: dict[str, Any] = {"of": (name,), "weight": weight}
-    step = found.step_time_s or {}
+    step = prediction.step_time_s or {}
     measured = plan.baseline.step_time_s or {}
     inputs = (("current step", format_value(measured["estimate"], "s")),) if "estimate" in measured else ()
     for key, label in (
@@ -59,22 +59,22 @@ def _of(found: Predicted, name: str, weight: int, plan: Plan) -> Iterator[Figure
         yield from figure(
             f"{label} of {name}", step.get(key), "s", "predicted", "proposals", formula=_STEP_BY, inputs=inputs, **more
         )
-    ends = found.speedup_low80, found.speedup_high80
+    ends = prediction.speedup_low80, prediction.speedup_high80
     within = (("80 % interval", f"{ends[0]:.2f}–{ends[1]:.2f}×"),) if ends[0] and ends[1] and ends[0] != ends[1] else ()
     times = (("step time", format_value(step["estimate"], "s")), *inputs) if "estimate" in step else ()
-    yield from figure(f"speed-up per token of {name}", found.speedup, "speedup", "predicted", "proposals",
+    yield from figure(f"speed-up per token of {name}", prediction.speedup, "speedup", "predicted", "proposals",
                       formula=_SPEED_BY, inputs=(*times, *within), **more)  # fmt: skip
     for end, label in zip(ends if within else (), ("low", "high"), strict=False):
         yield from figure(f"{label} end of the 80 % interval of the speed-up of {name}", end, "speedup", "predicted",
                           "proposals", counts="eight of ten such predictions lie between the ends", **more)  # fmt: skip
-    whole = step.get("estimate") or sum(found.breakdown_s.values())
-    for part, value in found.breakdown_s.items():
+    whole = step.get("estimate") or sum(prediction.breakdown_s.values())
+    for part, value in prediction.breakdown_s.items():
         label = f"{part_name(part)} of {name}"
         said = {"formula": PREDICTED_PART, "counts": "exclusive part of the step", **more, "of": (name, part)}
         yield from figure(label, value, "s", "predicted", "proposals", **said)
         if whole:
             yield from figure(f"{label}, share", value / whole, "share", "predicted", "proposals", **said)
-    for part, value in (found.hbm_per_chip_bytes or {}).items():
+    for part, value in (prediction.hbm_per_chip_bytes or {}).items():
         if part == "capacity":
             continue
         label = f"{_MEMORY.get(part, part)} per chip of {name}"

@@ -47,18 +47,18 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
         yield from ctx.say(f"What this conversation holds does not fit this run: {error}. Take it back, and ask again.")
         yield from ctx.final()
         return
-    found = understand(ask.text, knows_of(workbench), ask.earlier)
-    if not found:
+    understood = understand(ask.text, knows_of(workbench), ask.earlier)
+    if not understood:
         nearest = tuple(f"{registry()[key].title}:" for key in ("recommend", "bottleneck", "help"))
-        found = [Offer(ask.text, nearest)]
-    yield from _answered(ctx, found, ask.text)
+        understood = [Offer(ask.text, nearest)]
+    yield from _answered(ctx, understood, ask.text)
     yield from ctx.final()
 
 
-def _answered(ctx: AnswerContext, found: Sequence[Request | Offer | Outside], text: str) -> Iterator[Said]:
+def _answered(ctx: AnswerContext, understood: Sequence[Request | Offer | Outside], text: str) -> Iterator[Said]:
     """What is stated first; then what is asked, computed and judged together, in the order of the message."""
-    asked = [item for item in found if not (isinstance(item, Request) and item.stated)]
-    for item in found:
+    asked = [item for item in understood if not (isinstance(item, Request) and item.stated)]
+    for item in understood:
         if isinstance(item, Request) and item.stated:
             yield from _computed(ctx, item)
     requests = [item for item in asked if isinstance(item, Request)]
@@ -66,7 +66,7 @@ def _answered(ctx: AnswerContext, found: Sequence[Request | Offer | Outside], te
     if not requests and any(isinstance(item, Offer) for item in asked):
         yield from left_over(ctx)
     said = [(item, list(_of(ctx, item, len(asked) > 1))) for item in asked]
-    for item in found:  # what is held or offered by itself is no part of what is judged
+    for item in understood:  # what is held or offered by itself is no part of what is judged
         if item not in requests:
             text = text.replace(item.read.text if isinstance(item, Request) else item.text, " ")
     if commanded(text) is None and requests and not _likely(asked, said, text):

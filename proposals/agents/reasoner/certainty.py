@@ -68,8 +68,8 @@ def is_example(text: str, key: str) -> bool:
 def uncovered(text: str, answer: str) -> list[float]:
     """Numbers of the message that the answer does not name."""
     named = [each for match in _NUMBER.finditer(answer) for each in _values(match)]
-    found = [_values(match) for match in _NUMBER.finditer(text)]
-    return [each[0] for each in found if not any(abs(x - y) <= ROUNDED * abs(x) for x in each for y in named)]
+    values = [_values(match) for match in _NUMBER.finditer(text)]
+    return [each[0] for each in values if not any(abs(x - y) <= ROUNDED * abs(x) for x in each for y in named)]
 
 
 def _values(match: re.Match[str]) -> Sequence[float]:
@@ -84,5 +84,5 @@ def weights() -> tuple[tuple[float, ...], float]:
     return tuple(float(data["weights"][name]) for name in SIGNS), float(data["least"])
 
 
-def probability(found: Sequence[float]) -> float:
-    return 1 / (1 + exp(-sum(x * w for x, w in zip(found, weights()[0], strict=True))))
+def probability(features: Sequence[float]) -> float:
+    return 1 / (1 + exp(-sum(x * w for x, w in zip(features, weights()[0], strict=True))))

@@ -27,7 +27,7 @@ def filled(of: Capability, read: Read, proposals: Collection[int]) -> dict[str, 
 
     Of several values of a setting each is a row.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     numbers = read.of("proposal") or [n for n in read.of("number") if n in proposals]
     rows = "variants" in of.fields and "meshes" not in of.fields
     for name in of.fields:
@@ -35,22 +35,22 @@ def filled(of: Capability, read: Read, proposals: Collection[int]) -> dict[str, 
         values = [value for at, value in enumerate(every) if value not in every[:at]]
         if name == "proposals":
             if numbers:
-                found[name] = tuple(dict.fromkeys(numbers))[:4]
+                fields[name] = tuple(dict.fromkeys(numbers))[:4]
         elif name == "meshes":
             if len(read.of("mesh")) > 1:
-                found[name] = tuple(written(each) for each in read.of("mesh")[:4])
-                found.pop("mesh", None)
+                fields[name] = tuple(written(each) for each in read.of("mesh")[:4])
+                fields.pop("mesh", None)
         elif name == "xla_flags" and values:
-            found[name] = tuple(values)
+            fields[name] = tuple(values)
         elif name == "text":
-            found[name] = read.text[:400]
+            fields[name] = read.text[:400]
         elif values:
             said = [written(value) if name == "mesh" else value for value in values]
-            if len(said) > 1 and rows and name in SETTINGS and "variants" not in found:
-                found["variants"] = tuple(f"{name}={value}" for value in said)
+            if len(said) > 1 and rows and name in SETTINGS and "variants" not in fields:
+                fields["variants"] = tuple(f"{name}={value}" for value in said)
             else:
-                found[name] = said[0]
-    return found
+                fields[name] = said[0]
+    return fields
 
 
 def carried(before: dict[str, Any], values: dict[str, Any], of: Capability, config: ExperimentConfig) -> dict[str, Any]:
@@ -68,14 +68,14 @@ def carried(before: dict[str, Any], values: dict[str, Any], of: Capability, conf
 
 def lost(of: Capability, read: Read, config: ExperimentConfig) -> tuple[str, ...]:
     """Values of the clause that the form does not take and that are not those of the current configuration."""
-    fields, found = set(of.fields), []
+    fields, names = set(of.fields), []
     for name in sorted(read.names & SETTINGS):
         if {name, *wanted.FILLS.get(name, ())} & fields:
             values = [] if fields & {"variants", "meshes"} else read.of(name)[1:]
         else:
             values = read.of(name)
-        found += [_spoken(name, value) for value in values if not runs(name, value, config)]
-    return tuple(dict.fromkeys(found))
+        names += [_spoken(name, value) for value in values if not runs(name, value, config)]
+    return tuple(dict.fromkeys(names))
 
 
 def _spoken(name: str, value: Any) -> str:

@@ -93,12 +93,12 @@ def statement(read: Read, config: ExperimentConfig) -> Stated | Released | None:
         return _released(read, axes_of)
     if asks(text) or _DOUBT.search(text):
         return None
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     axes = [axis for axis in _axes(read, axes_of) if axis]
     keeps = bool(_KEEP.search(text))
     if keeps:
-        found |= {key: True for key, pattern in _THINGS if re.search(pattern, text, re.IGNORECASE)}
-        found = {key: True for key in found if not read.of(key.removeprefix("keep_"))}
+        facts |= {key: True for key, pattern in _THINGS if re.search(pattern, text, re.IGNORECASE)}
+        facts = {key: True for key in facts if not read.of(key.removeprefix("keep_"))}
         if re.search(r"\b(?:the|our|my) mesh\b", text, re.IGNORECASE):
             axes = [axis for axis, _ in axes_of.ici]
         if (
@@ -107,10 +107,10 @@ def statement(read: Read, config: ExperimentConfig) -> Stated | Released | None:
             and not _WITHIN.search(text)
             and not any(pattern.search(text) for pattern, _ in _LIMITS)
         ):
-            found["keep_axes"] = tuple(dict.fromkeys(axes))
+            facts["keep_axes"] = tuple(dict.fromkeys(axes))
     if _WITHIN.search(text) and axes:
         kept = {axis_of(axes_of, role) or role for role in ("data", "fsdp", "seq", "model", "expert", "pipeline")}
-        found["at_most"] = ", ".join(f"{axis}=1" for axis in sorted(kept - set(axes)))
+        facts["at_most"] = ", ".join(f"{axis}=1" for axis in sorted(kept - set(axes)))
     for sizes in read.of("mesh")[:1]:
         by_limit: dict[str, dict[str, int]] = {}
         for axis, size in sizes.ici.items():
@@ -118,29 +118,29 @@ def statement(read: Read, config: ExperimentConfig) -> Stated | Released | None:
         meshes = {limit: replace(sizes, ici=own) for limit, own in by_limit.items()} or {_limit(text, ()): sizes}
         for limit, own in meshes.items():
             if limit or keeps or _NEEDS.search(text):
-                found[limit or "fixed"] = written(own)
+                facts[limit or "fixed"] = written(own)
     if read.of("chips") and _limit(text, read.of("chips")) == "at_most":
-        found["at_most_chips"] = read.of("chips")[0]
+        facts["at_most_chips"] = read.of("chips")[0]
     if re.search(r"\b(?:no|not|never|without)\b.*\bflags?\b", text, re.IGNORECASE):
-        found["no_flags"] = True
+        facts["no_flags"] = True
     if re.search(r"\b(?:memory|hbm)\b", text, re.IGNORECASE):
         if read.of("share") and re.search(r"\b(?:free|headroom|spare|reserve|margin)\b", text, re.IGNORECASE):
-            found["memory_free_percent"] = min(read.of("share")[0] * 100, 50.0)
+            facts["memory_free_percent"] = min(read.of("share")[0] * 100, 50.0)
         if read.of("bytes") and re.search(r"\b(?:usable|only|is|of)\b", text, re.IGNORECASE):
-            found["usable_hbm_gb"] = read.of("bytes")[0] / 1e9
+            facts["usable_hbm_gb"] = read.of("bytes")[0] / 1e9
     if _OUT.search(text) and read.of("proposal"):
-        found["exclude"] = tuple(read.of("proposal"))
+        facts["exclude"] = tuple(read.of("proposal"))
     for name, values in ((name, read.of(name)) for name in _FACTS):
-        if not values or name in found:
+        if not values or name in facts:
             continue
         # Where the configuration leaves it open, there is nothing that a value could change: it is a fact.
         if _ran(config, name) is None or (_FACT.search(text) and not keeps and not _NEEDS.search(text)):
-            found[name] = values[0]
+            facts[name] = values[0]
         elif keeps or _NEEDS.search(text):  # what ran is kept; another value is a change, and none of these constraints
             if values[0] != _ran(config, name) or f"keep_{name}" not in Stated.model_fields:
                 return None
-            found[f"keep_{name}"] = True
-    return Stated(**found, sentence=text[:300]) if found else None
+            facts[f"keep_{name}"] = True
+    return Stated(**facts, sentence=text[:300]) if facts else None
 
 
 def _limit(text: str, sizes: Sequence[int]) -> str:

@@ -109,31 +109,31 @@ def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Underst
     if (exact := commanded(text)) is not None:
         return (exact,)
     last = _last(earlier, knows)
-    found: list[Request | Offer | Outside] = []
+    understood: list[Request | Offer | Outside] = []
     parts = [notation.read(clause, knows) for clause in list(clauses(text))[: 2 * MOST]]
     questions = any("?" in read.text for read in parts)
     for read in parts:
         stated = statement(read, knows.config)
         if stated is not None:
             key = "forget" if isinstance(stated, Released) else "hold"
-            found.append(Request(registry()[key], stated.model_dump(exclude_defaults=True), read))
+            understood.append(Request(registry()[key], stated.model_dump(exclude_defaults=True), read))
             continue
-        before = next((item for item in reversed(found) if isinstance(item, Request) and not item.stated), last)
+        before = next((item for item in reversed(understood) if isinstance(item, Request) and not item.stated), last)
         if questions and read.names & SETTINGS and not asks(read.text):
             continue  # a condition of the question beside it
-        if found and not read.values and not wanted.tokens(read.rest) - _EMPTY - _PRICE:
+        if understood and not read.values and not wanted.tokens(read.rest) - _EMPTY - _PRICE:
             continue  # `better?` goes with what stands before
         asked = _asked(read, knows, before)
         if asked is not None:
-            found.append(asked)
-    return _with_conditions(_settled(found, text, knows, last), text, knows)
+            understood.append(asked)
+    return _with_conditions(_settled(understood, text, knows, last), text, knows)
 
 
-def _with_conditions(found: Understood, text: str, knows: Knows) -> Understood:
+def _with_conditions(parts: Understood, text: str, knows: Knows) -> Understood:
     """The one question of a message is asked of the configuration that the whole message names."""
-    asked = [item for item in found if isinstance(item, Request) and not item.stated]
-    if len(asked) != 1 or any(isinstance(item, Request) and item.stated for item in found):
-        return found
+    asked = [item for item in parts if isinstance(item, Request) and not item.stated]
+    if len(asked) != 1 or any(isinstance(item, Request) and item.stated for item in parts):
+        return parts
     (one,) = asked
     read = notation.read(text, knows)
     whole = {**filled(one.of, read, ()), **one.values}
@@ -144,8 +144,8 @@ def _with_conditions(found: Understood, text: str, knows: Knows) -> Understood:
     gone = lost(changed.of, changed.read, knows.config)
     if gone or _unchanged(changed, knows):
         options = tuple(dict.fromkeys([command(one.of, mine), *one.others]))[:OFFERED]
-        return [Offer(text, options, gone) if item is one else item for item in found]
-    return [changed if item is one else item for item in found]
+        return [Offer(text, options, gone) if item is one else item for item in parts]
+    return [changed if item is one else item for item in parts]
 
 
 def _unchanged(item: Request, knows: Knows) -> bool:
@@ -260,27 +260,27 @@ def _again(last: Request, read: Read, knows: Knows) -> Request | None:
     return Request(last.of, values, kept, last.supposed, follows=True, implied=True)
 
 
-def _settled(found: list[Request | Offer | Outside], text: str, knows: Knows, last: Request | None) -> Understood:
+def _settled(read: list[Request | Offer | Outside], text: str, knows: Knows, last: Request | None) -> Understood:
     """What was read: all that is likely, else the likeliest; where nothing is, the message as a whole is read.
 
     Beside what is likely only the first other clause that asks is offered: a remark asks nothing.
     """
-    asked = [item for item in found if isinstance(item, Request)]
-    if not asked and len(found) > 1:
+    asked = [item for item in read if isinstance(item, Request)]
+    if not asked and len(read) > 1:
         whole = _asked(notation.read(text, knows), knows, last)
-        return (whole,) if whole is not None else found[:1]
+        return (whole,) if whole is not None else read[:1]
     if not asked:
-        return found[:1]
+        return read[:1]
     least = min(wanted.weights().least, max((item.chance for item in asked if not item.stated), default=1.0))
     kept: list[Request | Offer | Outside] = []
     offered = False
     later = [item for item in asked if not item.implied and not item.stated and item.chance >= least]
-    found = [
+    read = [
         item
-        for item in found
+        for item in read
         if not (isinstance(item, Request) and item.implied and any(set(item.values) <= set(o.values) for o in later))
     ]
-    for item in found:
+    for item in read:
         if isinstance(item, Request) and item.chance < least:
             item = Offer(item.read.text, item.others)
         if isinstance(item, Request):

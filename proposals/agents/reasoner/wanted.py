@@ -172,8 +172,8 @@ def questions_of(key: str) -> tuple[str, ...]:
 def words_of(some: Collection[str]) -> frozenset[str]:
     """Words of all texts of some capabilities."""
     _, each = _vocabulary()
-    found = zip(vectors()[1], each, strict=True)
-    return frozenset(word for key, words in found if key in some for word in words)
+    weighted = zip(vectors()[1], each, strict=True)
+    return frozenset(word for key, words in weighted if key in some for word in words)
 
 
 @cache
@@ -203,13 +203,13 @@ def features(clause: str, values: Collection[str], without: int | None = None) -
     whole = sum(rare.get(word, UNHEARD) for word in words) or 1.0
     shared = np.array([sum(rare.get(w, UNHEARD) for w in words & text) / whole for text in each])
     said = set(values) - NEUTRAL
-    found = np.zeros((len(keys()), 4))
+    scores = np.zeros((len(keys()), 4))
     for number, (key, mine) in enumerate(zip(keys(), _rows(), strict=True)):
         rows = mine if without is None else mine[mine != without]
         fields = set(fields_of(key))
         taken = sum(bool(fields & set(FILLS.get(name, (name,)))) for name in said)
-        found[number] = cosines[rows].mean(), cosines[rows].max(), shared[rows].max(), taken / max(len(said), 1)
-    return found
+        scores[number] = cosines[rows].mean(), cosines[rows].max(), shared[rows].max(), taken / max(len(said), 1)
+    return scores
 
 
 @cache
@@ -219,14 +219,14 @@ def _rows() -> tuple[NDArray[np.int64], ...]:
     return tuple(np.flatnonzero(owners == key) for key in keys())
 
 
-def chances(found: NDArray[np.float64], w: Weights) -> NDArray[np.float64]:
+def chances(scored: NDArray[np.float64], w: Weights) -> NDArray[np.float64]:
     """Probabilities of the capabilities, and of none of them last."""
-    scores = found @ np.array([w.mean, w.nearest, w.words, w.taken])
+    scores = scored @ np.array([w.mean, w.nearest, w.words, w.taken])
     return np.asarray(softmax(np.append(scores, w.nothing)))
 
 
 def nearest(clause: str, values: Collection[str]) -> list[tuple[str, float]]:
     """Capabilities by probability, the likeliest first."""
-    found = chances(features(clause, values), weights())[:-1]
-    order = np.argsort(-found)
-    return [(keys()[int(n)], float(found[int(n)])) for n in order]
+    probabilities = chances(features(clause, values), weights())[:-1]
+    order = np.argsort(-probabilities)
+    return [(keys()[int(n)], float(probabilities[int(n)])) for n in order]

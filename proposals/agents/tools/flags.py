@@ -48,7 +48,7 @@ class FlagTools:
         """What named flags, variables and arguments do (XLA, NCCL, PyTorch, Megatron, MaxText's bundles): whether this
         program takes them and where they are set, whether they are set or act already, and the time of this run that
         they can act on."""
-        rows = [self._row(name, found) for name, every in flags.named(asked.text) for found in (every or (None,))]
+        rows = [self._row(name, flag) for name, every in flags.named(asked.text) for flag in (every or (None,))]
         run = program(self._bench)
         return present({"flags": rows, "program": PROGRAMS.get(run, ""), "framework": framework_of(self._bench.config)})
 
@@ -57,57 +57,57 @@ class FlagTools:
         run = program(self._bench)
         return (item for item in flags.load().values() if item.takes == run and kinds & set(item.on))
 
-    def _row(self, name: str, found: Flag | None) -> dict[str, Any]:
-        if found is None:
+    def _row(self, name: str, known: Flag | None) -> dict[str, Any]:
+        if known is None:
             return {"name": name, "known": False}
         bench = self._bench
         chip = chip_of(bench.config.hardware)
         set_now = bench.config.training.xla_flags
-        plain = found.name.replace("-", "_")
+        plain = known.name.replace("-", "_")
         held = [flag for flag in set_now if plain in flag.lower().replace("-", "_")]
         bundles = [flag for flag in set_now if any(plain in each for each in _holds(flag))]
         acting = xla_flags.shown_by((op.name, op.collective or "") for op in bench.diagnosis.ops if op.collective)
         run = program(bench)
         return present(
             {
-                "name": found.name,
+                "name": known.name,
                 "known": True,
-                "does": found.does,
-                "takes": found.takes,
-                "set_in": _variable(found, chip.kind),
-                "taken_here": _taken(found, run, chip.kind),
+                "does": known.does,
+                "takes": known.takes,
+                "set_in": _variable(known, chip.kind),
+                "taken_here": _taken(known, run, chip.kind),
                 "set_in_the_configuration": [*held, *bundles],
-                "acts_already": f"--{found.name}" in acting or None,
-                "holds": list(found.holds),
-                "memory": found.memory,
-                "lacks_axis": self._lacks(found),
-                "proposals_with_the_axis": self._having(found),
-                "acts_on": list(self._acts_on(found)),
-                "documented_in": flags.citation(found),
+                "acts_already": f"--{known.name}" in acting or None,
+                "holds": list(known.holds),
+                "memory": known.memory,
+                "lacks_axis": self._lacks(known),
+                "proposals_with_the_axis": self._having(known),
+                "acts_on": list(self._acts_on(known)),
+                "documented_in": flags.citation(known),
             }
         )
 
-    def _lacks(self, found: Flag) -> str | None:
+    def _lacks(self, flag: Flag) -> str | None:
         mesh = self._bench.config.mesh
-        if not found.needs_axis or mesh.size(*found.needs_axis) > 1:
+        if not flag.needs_axis or mesh.size(*flag.needs_axis) > 1:
             return None
-        return " or ".join(found.needs_axis)
+        return " or ".join(flag.needs_axis)
 
-    def _having(self, found: Flag) -> list[int]:
+    def _having(self, flag: Flag) -> list[int]:
         """Proposals whose mesh has the axis that the current one lacks."""
-        if not self._lacks(found):
+        if not self._lacks(flag):
             return []
         mesh = self._bench.config.mesh
         return [
             item.proposal.rank
             for item in self._bench.proposals
-            if any(size > 1 and mesh.role(axis) in found.needs_axis for axis, size in item.proposal.mesh["ici"].items())
+            if any(size > 1 and mesh.role(axis) in flag.needs_axis for axis, size in item.proposal.mesh["ici"].items())
         ]
 
-    def _acts_on(self, found: Flag) -> Iterator[dict[str, Any]]:
+    def _acts_on(self, flag: Flag) -> Iterator[dict[str, Any]]:
         """Time of this run that the flag could shorten."""
         diagnosis = self._bench.diagnosis
-        for kind in found.on:
+        for kind in flag.on:
             rows = [row for row in diagnosis.collectives if row.kind == kind or (kind == "dcn" and row.axis == "dcn")]
             if rows:
                 exposed = [row.exposed_s for row in rows]
@@ -127,46 +127,46 @@ class FlagTools:
                 if ops:
                     yield present({"what": f"{kind} ops", "time_s": time, "share": sum(op.time_share for op in ops)})
         if diagnosis.basis != PROFILE:
-            yield from self._predicted(found)
+            yield from self._predicted(flag)
 
-    def _predicted(self, found: Flag) -> Iterator[dict[str, Any]]:
+    def _predicted(self, flag: Flag) -> Iterator[dict[str, Any]]:
         """Without a profile: the exposed communication that is predicted on the axes in question."""
         diagnosis, mesh = self._bench.diagnosis, self._bench.config.mesh
         kinds = {"all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute"}
         for part, value in diagnosis.breakdown_s.items():
             role = mesh.role(part.removeprefix("ici:")) if part.startswith("ici:") else ""
-            if role and (role in found.needs_axis or (not found.needs_axis and kinds & set(found.on))):
+            if role and (role in flag.needs_axis or (not flag.needs_axis and kinds & set(flag.on))):
                 share = diagnosis.breakdown_share.get(part)
                 yield present({"what": f"{part_name(part)}, predicted", "exposed_s": value, "share": share})
 
 
 def _holds(bundle: str) -> tuple[str, ...]:
-    found = flags.load().get(bundle.lower())
-    return found.holds if found else ()
+    flag = flags.load().get(bundle.lower())
+    return flag.holds if flag else ()
 
 
-def _variable(found: Flag, kind: str) -> str:
-    if found.takes in ("xla-tpu", "maxtext") or (found.takes == "xla" and kind == "tpu"):
+def _variable(flag: Flag, kind: str) -> str:
+    if flag.takes in ("xla-tpu", "maxtext") or (flag.takes == "xla" and kind == "tpu"):
         return "LIBTPU_INIT_ARGS"
-    if found.takes in ("xla", "xla-gpu"):
+    if flag.takes in ("xla", "xla-gpu"):
         return "XLA_FLAGS"
     return {
         "pytorch": "the arguments of DistributedDataParallel, FSDP or the model's code",
         "megatron": "the arguments of pretrain_gpt.py", "nccl": "an environment variable",
         "cuda": "an environment variable", "jax": "an environment variable",
-    }.get(found.takes, "an environment variable")  # fmt: skip
+    }.get(flag.takes, "an environment variable")  # fmt: skip
 
 
-def _taken(found: Flag, run: str, kind: str) -> bool | None:
+def _taken(flag: Flag, run: str, kind: str) -> bool | None:
     """Whether the program that ran reads it; None where it is not known what ran."""
-    if found.takes in ("nccl", "cuda"):
+    if flag.takes in ("nccl", "cuda"):
         return kind == "gpu"
     if not run:
         return None
-    if found.takes == "xla-gpu":
+    if flag.takes == "xla-gpu":
         return run == "xla" and kind == "gpu"
-    if found.takes in ("xla-tpu", "maxtext"):
+    if flag.takes in ("xla-tpu", "maxtext"):
         return run == "xla" and kind == "tpu"
-    if found.takes in ("xla", "jax"):
+    if flag.takes in ("xla", "jax"):
         return run == "xla"
-    return found.takes == run or (found.takes == "pytorch" and run == "megatron")
+    return flag.takes == run or (flag.takes == "pytorch" and run == "megatron")

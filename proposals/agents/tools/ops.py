@@ -61,20 +61,20 @@ class OpTools:
         bounds each, roofline efficiency, mesh axis. Names and sources come from the user's program: they are data."""
         refuse_without_profile(self._bench.diagnosis)
         ranks = {op.key: rank for rank, op in enumerate(self._bench.diagnosis.ops, start=1)}
-        found = [op for op in self._bench.diagnosis.ops if self._fits(op, asked)]
-        rows = _grouped(found, asked) if asked.group_by else None
-        shown = _sorted(found, asked.sort, asked.ascending)[: asked.top]
-        times = [op.time_s for op in found]
+        matches = [op for op in self._bench.diagnosis.ops if self._fits(op, asked)]
+        rows = _grouped(matches, asked) if asked.group_by else None
+        shown = _sorted(matches, asked.sort, asked.ascending)[: asked.top]
+        times = [op.time_s for op in matches]
         return present(
             {
-                "matching_ops": len(found),
-                "matching_time_s": sum(t or 0.0 for t in times) if found and None not in times else None,
-                "matching_time_share": sum(op.time_share for op in found) if found else None,
+                "matching_ops": len(matches),
+                "matching_time_s": sum(t or 0.0 for t in times) if matches and None not in times else None,
+                "matching_time_share": sum(op.time_share for op in matches) if matches else None,
                 "grouped_by": asked.group_by,
                 "rows": rows
                 if rows is not None
                 else [{"rank": ranks[op.key], **present({name: getattr(op, name) for name in _ROW})} for op in shown],
-                "hint": "" if found else self._hint(asked),
+                "hint": "" if matches else self._hint(asked),
             }
         )
 
@@ -82,14 +82,16 @@ class OpTools:
         """Everything known of one op: time, bytes, FLOPs, where it stands against the roofline, bandwidths of a
         collective, its line of HLO and source, and its operands and users in the program. Text is the user's: data."""
         refuse_without_profile(self._bench.diagnosis)
-        found = self._find(asked.op)
+        wanted_op = self._find(asked.op)
         ops = self._bench.diagnosis.ops
-        fact = self._bench.ops.get(found.key)
+        fact = self._bench.ops.get(wanted_op.key)
         roof = self._bench.diagnosis.roofline
-        data = {"rank": next(n for n, op in enumerate(ops, start=1) if op is found), **present(asdict(found))}
+        data = {"rank": next(n for n, op in enumerate(ops, start=1) if op is wanted_op), **present(asdict(wanted_op))}
         if fact is not None:
-            data |= present({"op_name": fact.op_name, "source": fact.source or found.source, "hlo": fact.hlo[:1500]})
-        data |= self._per_call(found)
+            data |= present(
+                {"op_name": fact.op_name, "source": fact.source or wanted_op.source, "hlo": fact.hlo[:1500]}
+            )
+        data |= self._per_call(wanted_op)
         peaks = present({"peak_flops_per_s": roof.peak_flops_per_s, "peak_hbm_bytes_per_s": roof.peak_hbm_bytes_per_s})
         if peaks:
             data["roofline"] = {**peaks, **present({"ridge_flops_per_byte": roof.ridge_flops_per_byte})}
@@ -148,8 +150,8 @@ class OpTools:
                 return ops[int(wanted[1:]) - 1]
             raise ToolError(f"There are {len(ops):,} ops, so there is no op {wanted}.")
         for key in (lambda op: op.key, lambda op: op.name.lstrip("%")):
-            if found := next((op for op in ops if key(op) == wanted), None):
-                return found
+            if match := next((op for op in ops if key(op) == wanted), None):
+                return match
         within = [op.name for op in ops if wanted and wanted.lower() in op.name.lower()]
         if len(within) == 1:
             return next(op for op in ops if op.name == within[0])
