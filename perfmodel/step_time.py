@@ -17,8 +17,9 @@ from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh, product_errors
 from perfmodel.efficiency import CLASSES, Efficiencies, EfficiencyTable, ErrorRange, load_efficiencies
 from perfmodel.execution import ExecutionProfile, framework_of, profile_named
-from perfmodel.terms import Terms, Traffic, step_terms
+from perfmodel.terms import Terms, step_terms
 from perfmodel.topology import Floats
+from perfmodel.traffic import Traffic
 from perfmodel.workload import GROUPS, REMAT, Workload, chip_of, from_config
 
 #: Two-sided 80 % of a normal distribution.  The bounds are to hold where its tails are heavier.

@@ -13,7 +13,8 @@ import numpy as np
 
 from perfmodel import accounting, memory
 from perfmodel.collectives import all_to_all_transfer, gather_transfer, permute_transfer
-from perfmodel.topology import Floats, Links
+from perfmodel.topology import Floats
+from perfmodel.traffic import Traffic, distinct, gather, others
 from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, SHARDING, WEIGHT_BYTES, Workload
 
 #: Keys per block of a fused attention kernel: MaxText's splash attention default, FlashAttention's tile.
@@ -27,30 +28,6 @@ GATHERS = 2.0
 #: written by the softmax, dropout and its mask, read by the second product; in the backward pass twice as much.
 UNFUSED_SCORE_BYTES = 12.0
 UNFUSED_BACKWARD = 2.0
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """One kind of communication: seconds at full bandwidth, and calls per step.
-
-    group: the links it runs on (key of MeshNumbers.links), overlap: which overlap efficiency applies to it.  ici_s: on
-    the links inside a slice or an NVLink domain; network_s: between NVLink domains, at the same time; dcn_s: across
-    slices.  calls: on the critical path of the group; ranks: chips of the group, domains: NVLink domains it spans.
-    reduced: 1 where it is one all-reduce of unsharded gradients per step, whatever the micro-batches; sharded: 1 where
-    gradients and weights of a sharded optimizer move once per step.  sent_bytes: by a chip inside the slice, per step.
-    """
-
-    group: str
-    overlap: str
-    ici_s: Floats
-    network_s: Floats
-    dcn_s: Floats
-    calls: Floats
-    ranks: Floats
-    domains: Floats
-    reduced: Floats
-    sharded: Floats
-    sent_bytes: Floats
 
 
 @dataclass(frozen=True)
@@ -302,8 +279,8 @@ def _traffic(
     expert_calls = np.where(experts > 0, calls, 0.0)
     across_slices = dcn["weights"]
     traffic = {
-        "weights": _gather("weights", "weights", weights, across_slices, rounds * dense_all, calls, none, zero1),
-        "expert_weights": _gather(
+        "weights": gather("weights", "weights", weights, across_slices, rounds * dense_all, calls, none, zero1),
+        "expert_weights": gather(
             "expert_weights", "weights", routed_weights, across_slices, rounds * experts, expert_calls, none, zero1
         ),
     }
@@ -313,7 +290,7 @@ def _traffic(
     inside_dense = owned_dense / np.where(none, links["weights"].size, 1.0)
     inside_experts = owned_experts / np.where(none, links["expert_weights"].size, 1.0)
     summed = 2.0 * gradient_bytes * (owned_dense + owned_experts)
-    replica = _gather("replica", "weights", links["replica"], dcn["gradients"], summed, 2.0 * busiest, np.ones(1))
+    replica = gather("replica", "weights", links["replica"], dcn["gradients"], summed, 2.0 * busiest, np.ones(1))
     across = gather_transfer(dcn["gradients"], 2.0 * gradient_bytes * inside_dense).time_s
     across = across + gather_transfer(dcn["expert_gradients"], 2.0 * gradient_bytes * inside_experts).time_s
     across = across / np.where(links["replica"].size > 1, links["replica"].size, 1.0)
@@ -322,11 +299,11 @@ def _traffic(
     # Tensor: gather and scatter the activations around both blocks, forward, backward, and forward again if recomputed.
     activation = group_tokens * busiest * model.d_model * ACTIVATION_BYTES
     often = 8.0 + 3.0 * recomputes
-    traffic["model"] = _gather("model", "tensor", links["model"], dcn["model"], often * activation, often * passes)
+    traffic["model"] = gather("model", "tensor", links["model"], dcn["model"], often * activation, often * passes)
     # Sequence: keys and values gathered forward and backward, their gradient scattered (or passed round a ring: equal).
     kv = group_tokens * mesh.seq * busiest * model.kv_width / mesh.model * ACTIVATION_BYTES
     often = 3.0 + recomputes
-    traffic["seq"] = _gather("seq", "seq", links["seq"], dcn["seq"], often * kv, often * passes)
+    traffic["seq"] = gather("seq", "seq", links["seq"], dcn["seq"], often * kv, often * passes)
     # Experts: out and back, forward and backward.
     routed = group_tokens * model.moe_layers * layer_share * model.experts_per_token * model.d_model * ACTIVATION_BYTES
     routed = routed / mesh.model
@@ -336,8 +313,8 @@ def _traffic(
     # A GPU sends a token once to each chip, and once to each NVLink domain, that holds any of its experts.
     chosen = np.maximum(model.experts_per_token, 1.0)
     gpu = w.chip.gpu > 0
-    to_chips = np.where(gpu, _distinct(expert_links.size, chosen) / chosen, 1.0)
-    to_domains = _distinct(expert_links.domains, chosen) / chosen
+    to_chips = np.where(gpu, distinct(expert_links.size, chosen) / chosen, 1.0)
+    to_domains = distinct(expert_links.domains, chosen) / chosen
     dispatched = all_to_all_transfer(expert_links, times * routed * to_chips, times * routed * to_domains)
     traffic["expert"] = Traffic(
         "expert",
@@ -350,7 +327,7 @@ def _traffic(
         expert_links.domains,
         np.zeros(1),
         np.zeros(1),
-        times * routed * to_chips * _others(expert_links),
+        times * routed * to_chips * others(expert_links),
     )
     boundary = 2.0 * group_tokens * model.d_model * ACTIVATION_BYTES / mesh.model
     boundary = boundary * np.where(mesh.pipeline > 1, train.virtual_stages, 0.0)
@@ -370,40 +347,3 @@ def _traffic(
         boundary * (stages.size > 1),
     )
     return traffic
-
-
-def _distinct(bins: Floats, draws: Floats) -> Floats:
-    """Expected number of distinct bins that `draws` uniform draws hit."""
-    return bins * (1.0 - (1.0 - 1.0 / bins) ** draws)
-
-
-def _gather(
-    group: str,
-    overlap: str,
-    inside: Links,
-    across: Links,
-    array_bytes: Floats,
-    calls: Floats,
-    reduced: np.ndarray | bool = False,
-    sharded: np.ndarray | bool = False,
-) -> Traffic:
-    """Gathers or scatters of `array_bytes` in all; across slices each chip moves what it holds of them."""
-    moved = gather_transfer(inside, array_bytes, calls)
-    return Traffic(
-        group=group,
-        overlap=overlap,
-        ici_s=moved.inside_s,
-        network_s=moved.between_s,
-        dcn_s=gather_transfer(across, array_bytes).time_s / inside.size,
-        calls=np.where((inside.size > 1) | (across.size > 1), calls, 0.0),
-        ranks=inside.size,
-        domains=inside.domains,
-        reduced=np.asarray(reduced, dtype=np.float64),
-        sharded=np.asarray(sharded, dtype=np.float64),
-        sent_bytes=array_bytes * _others(inside),
-    )
-
-
-def _others(links: Links) -> Floats:
-    """Of an array that a group shares, the part that a chip does not hold itself."""
-    return np.asarray(1.0 - 1.0 / links.size)
