@@ -24,7 +24,7 @@ class Case:
 
     changes: training keys that change.  exposed_s: communication per step that schedule flags may hide.  faster:
     probability that it runs and the step gets faster per token; keeping: that no legal candidate gains what is worth a
-    change.  split: whether an axis takes a part of a torus dimension.  warning: an alike run that failed.  broken:
+    change.  utility: what candidates are ranked by (`ranking`).  split: whether an axis takes a part of a torus dimension.  warning: an alike run that failed.  broken:
     rules of legality and constraints that it breaks; unchecked: sentences on what is not known to be legal.
     """
 
@@ -41,6 +41,7 @@ class Case:
     keeping: float
     split: bool
     exposed_s: float
+    utility: float
     missing: tuple[str, ...]
     precedent: Precedent | None = None
     warning: Precedent | None = None

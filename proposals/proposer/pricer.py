@@ -316,6 +316,7 @@ class Pricer:
             keeping=keeping,
             split=bool(candidates.split[index]),
             exposed_s=exposed_s(prices, candidates, self.observed, self.diagnosis),
+            utility=float(ranked.utility[index]),
             missing=self.missing,
             precedent=self.precedents[which] if named else None,
             warning=self.precedents[warned] if alarming else None,

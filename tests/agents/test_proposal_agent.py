@@ -191,7 +191,7 @@ def test_a_record_that_no_tool_returned_cannot_be_cited(propose: Propose) -> Non
 
 def test_a_hypothesis_may_claim_half_and_no_more_and_is_marked(propose: Propose) -> None:
     events, found, _ = propose(prices_then(lambda body: answer(changed(confidence=0.9))))
-    assert any("it is a hypothesis, and claims 90%: claim at most 50%" in text for text in told(events))
+    assert any("it is a hypothesis, and claims 90\xa0%: claim at most 50\xa0%" in text for text in told(events))
     assert found.source == "model"
     first = found.proposals[0]
     assert (first.plan.support, first.claimed) == ("hypothesis", 0.5)

@@ -233,6 +233,7 @@ def prefer(ctx: AnswerContext, given: Preference) -> Answer:
     cases = [(verdict.case(mine, row), row) for row in theirs]
     for _, row in cases:
         yield from ctx.say(*verdict.argued(name_of(row), row, own, mine, row.get("time_per_token_over_fastest")))
+    turn = [verdict.turns(name_of(row), row, own, mine) for _, row in cases[:2]]
     better = [row for case, row in cases if case == "better"]
     bolder = [row for case, row in cases if case == "bolder"]
     if better:
@@ -242,9 +243,9 @@ def prefer(ctx: AnswerContext, given: Preference) -> Answer:
         best = max(bolder, key=lambda row: row["speedup_per_token"])
         yield from ctx.say(
             f"**Half conceded**: for the larger gain take {name_of(best)}; as the first trial {own} stays, which "
-            f"is more certain."
+            f"{verdict.stays_because(mine, best)}.",
+            *turn,
         )
     else:
-        turn = [verdict.turns(name_of(row), row, own, mine) for _, row in cases[:2]]
         yield from ctx.say(f"**{words.capital(own)} stays first.**", *turn)
     yield from offers(theirs)

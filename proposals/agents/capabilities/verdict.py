@@ -14,7 +14,8 @@ SURE = 0.02
 
 
 def case(mine: Row, theirs: Row) -> Case:
-    """What the numbers say of theirs beside mine; `bolder`: predicted faster, but less sure to gain at all."""
+    """What the numbers say of theirs beside mine; `bolder`: predicted faster, but less sure to gain at all, or so far
+    from what ran that the ranking counts on less of the gain."""
     if theirs.get("violations"):
         return "illegal"
     fast, own = theirs.get("speedup_per_token"), mine.get("speedup_per_token")
@@ -22,10 +23,22 @@ def case(mine: Row, theirs: Row) -> Case:
         return "unpriced"
     surer = theirs["confidence_share"] - mine["confidence_share"]
     if fast > own * (1 + words.SAME):
-        return "better" if surer >= -SURE else "bolder"
+        return "better" if surer >= -SURE and not _counted_less(mine, theirs) else "bolder"
     if fast >= own * (1 - words.SAME):
         return "better" if surer > SURE else "tie"
     return "slower"
+
+
+def _counted_less(mine: Row, theirs: Row) -> bool:
+    """Whether the ranking counts on less of their larger gain than of mine."""
+    counted, own = theirs.get("utility"), mine.get("utility")
+    return counted is not None and own is not None and counted < own
+
+
+def stays_because(mine: Row, theirs: Row) -> str:
+    """What a first trial has over a bolder one."""
+    less_sure = theirs["confidence_share"] < mine["confidence_share"] - SURE
+    return "is more certain" if less_sure else "is closer to the current configuration"
 
 
 def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = None) -> Iterator[str]:
@@ -49,6 +62,12 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
         yield (
             f"{name} is predicted at {fast} per token, with a confidence of {sure} that it {words.gains(theirs)}; "
             f"{own} keeps the current configuration, which risks nothing and gains nothing."
+        )
+    elif argument == "bolder" and theirs["confidence_share"] >= mine["confidence_share"] - SURE:
+        yield (
+            f"{name} promises more, predicted {fast} per token against {best} of {own}, {odds}, but it is ranked "
+            "lower: the further a configuration is from the current one, the less of a gain is counted on that was "
+            "predicted without the model's shape."
         )
     elif argument == "bolder":
         yield (

@@ -134,6 +134,7 @@ def evaluated(found: ProposalPlan, *, detail: bool = True) -> dict[str, Any]:
         **predicted(found.predicted),
         "memory_headroom_bytes": found.memory_headroom_bytes,
         "confidence_share": found.confidence,
+        "utility": found.utility,
         "violations": [asdict(item) for item in found.violations],
     }
     if detail:
