@@ -88,7 +88,15 @@ def test_a_record_shows_both_sides_and_only_what_differs(
     page.get_by_role("link", name="Differences only").click()
     expect(sides).not_to_contain_text("Sequence length")
     expect(sides.get_by_role("row", name="seq 8 4")).to_be_visible()
+
+
+def test_a_record_leads_to_a_similar_one_where_one_is_alike_enough(
+    server: str, records: Any, as_engineer: Any, page: Page
+) -> None:
     similar = page.locator("section", has=page.get_by_role("heading", name="Similar records"))
+    page.goto(f"{server}/history/{records.get(key='asap-1').pk}/")
+    expect(similar).to_contain_text("No record")
+    page.goto(f"{server}/history/{records.get(key='runs-b000-b001').pk}/")
     expect(similar.get_by_role("listitem").first).to_be_visible()
     similar.get_by_role("link").first.click()
     expect(page.get_by_role("heading", name="Before and after")).to_be_visible()
