@@ -7,6 +7,7 @@ Axes by role with `fsdp` as data; tokens and sequences of an optimizer step.  No
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import log2
 
 from knowledge.supports import Quantity
@@ -72,6 +73,13 @@ def domains(config: ExperimentConfig) -> Quantity:
     """NVLink domains that the GPUs fill; None on TPUs."""
     inside = domain(config)
     return config.hardware.chips / inside if isinstance(inside, float) else None
+
+
+@of_config
+def links(config: ExperimentConfig) -> Quantity:
+    """`equal` where all axes lie on links of one kind: ICI of one slice, NVLink of one domain."""
+    inside = config.hardware.slices == 1 if kind(config) == "tpu" else domains(config) == 1
+    return "equal" if inside else "unequal"
 
 
 @of_config
@@ -179,6 +187,13 @@ def bubble(config: ExperimentConfig) -> Quantity:
 
 
 @of_config
+def chunks(config: ExperimentConfig) -> Quantity:
+    """`whole` where the layers divide by stages times virtual stages."""
+    slots = config.mesh.size("pipeline") * config.training.virtual_stages
+    return None if config.model is None else "uneven" if config.model.layers % slots else "whole"
+
+
+@of_config
 def shard_width(config: ExperimentConfig) -> Quantity:
     """d_ff of a dense model in one tensor shard; None for a mixture."""
     width = _dense_width(config)
@@ -275,6 +290,12 @@ def link_bound(config: ExperimentConfig) -> Quantity:
     """FLOPs per byte that hide an exchange on one ICI axis or by NVLink."""
     part, wide = chip_of(config.hardware), config.training.precision
     return bounds.axis_intensity(part, wide) if part.kind == "tpu" else bounds.nvlink_intensity(part, wide)
+
+
+@of_config
+def attention_bound(config: ExperimentConfig) -> Quantity:
+    """FLOPs per byte of attention, which multiplies in bf16, that hide an exchange on one ICI axis or by NVLink."""
+    return link_bound(replace(config, training=replace(config.training, precision="bf16")))
 
 
 @of_config

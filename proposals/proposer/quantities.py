@@ -80,10 +80,14 @@ def keeps(case: Case) -> Quantity:
     return "yes" if case.keeps else "no"
 
 
-@_of_run
-def dcn_falls(case: Case) -> Quantity:
-    """`yes` where the time across slices is predicted to fall by a tenth."""
-    return "yes" if case.falls("dcn") else "no"
+def _falls(name: str, *parts: str) -> None:
+    """`yes` where this part of the step is predicted to fall by a tenth per token, `no` where not."""
+    OF_RUN[f"{name}_falls"] = lambda case: "yes" if case.falls(*parts) else "no"
+
+
+_falls("dcn", "dcn")
+_falls("communication", "ici", "dcn")
+_falls("compute", "compute")
 
 
 @_of_run

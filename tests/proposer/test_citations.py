@@ -49,6 +49,9 @@ def test_a_statement_names_quantities_that_are_computed_and_words_that_they_can_
         "remat": {"none", "minimal", "full", "offload"},
         "weight_sharding": {"none", "zero1", "fsdp"},
         "sparsecore_offload": {"on", "off"},
+        "links": {"equal", "unequal"},
+        "chunks": {"whole", "uneven"},
+        **{f"{part}_falls": {"yes", "no"} for part in ("communication", "compute", "dcn")},
     }
     for condition in line.conditions:
         assert all(is_known(name) for name in condition.names), condition
@@ -239,6 +242,26 @@ def test_a_wider_shard_is_not_cited_for_where_shards_were_wide() -> None:
     assert "narrow-shards" not in cited(run("v5p", [8, 8, 8], {"data": 64, "model": 8}), {"data": 128, "model": 4})
 
 
+def test_interleaving_is_cited_only_for_counts_that_divide_the_layers_of_a_stage() -> None:
+    """80 layers on 4 stages: 20 a stage, so that 2 and 4 virtual stages are valid and 8 are not."""
+    mesh = {"data": 16, "pipeline": 4}
+    bench = run("h100", [8, 8], mesh, global_batch=128, micro_batch=1, weight_sharding="zero1")
+    for virtual, valid in ((2, True), (4, True), (8, False)):
+        assert ("interleaved-pipeline" in cited(bench, mesh, virtual_stages=virtual)) is valid, virtual
+
+
+def test_fsdp_is_set_against_tensor_parallelism_only_on_links_of_one_kind() -> None:
+    """8,192 tokens per data rank and more against a shard width of 28,672 / 8 = 3,584: activations are the traffic."""
+    less = {"data": 32, "model": 2}
+    assert "tensor-versus-fsdp" in cited(run("v5p", [4, 4, 4], {"data": 8, "model": 8}), less)
+    assert "tensor-versus-fsdp" not in cited(run("h100", [8, 8], {"data": 8, "model": 8}), less)
+
+
+def test_cutting_sequences_is_not_cited_where_there_are_more_than_ranks() -> None:
+    bench = run("v5p", [4, 4, 4], {"data": 8, "model": 8})
+    assert "context-parallel" not in cited(bench, {"data": 8, "seq": 4, "model": 2})
+
+
 def test_fusion_of_collectives_is_not_cited_beside_sparsecore_offload() -> None:
     bench = labelled("gathers on v6e")
     flags = (
@@ -271,7 +294,7 @@ def case_of(bench: Pricer, plan: Plan, item: ProposalPlan) -> Case:
     mesh = Mesh(tuple(item.mesh["ici"].items()), tuple(item.mesh["dcn"].items()), bench.config.mesh.axis_roles)
     return Case(
         item.rank, item.kind, bench.config, bench.diagnosis, bench.observed, plan.baseline, mesh, item.changes,
-        item.predicted, faster=item.confidence, keeping=0.5, split=False, exposed_s=0.0, missing=(),
+        item.predicted, faster=item.confidence, keeping=0.5, split=False, exposed_s=0.0, utility=0.0, missing=(),
     )  # fmt: skip
 
 
