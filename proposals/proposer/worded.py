@@ -39,6 +39,7 @@ def worded(case: Case) -> ProposalPlan:
         findings=tuple(finding.rule for finding in answered(case)),
         violations=case.broken,
         doublings=case.doublings,
+        utility=case.utility,
         speedup_per_chip=case.predicted.speedup / fewer if case.predicted.speedup and fewer < 1 else None,
     )
 

@@ -16,7 +16,7 @@ def test_the_cause_is_printed_with_its_line(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "a.log").write_text(LOG)
     assert dispatch(["failure", str(tmp_path / "a.log")]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("Out of memory (confidence 95%): forbid\n") and "a.log, line 1 of 1, rank 3:" in said
+    assert said.startswith("Out of memory (confidence 95\xa0%): forbid\n") and "a.log, line 1 of 1, rank 3:" in said
 
 
 def test_several_files_and_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
