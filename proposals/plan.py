@@ -125,7 +125,7 @@ class ProposalPlan:
     constraints that *keep what runs* breaks; empty for every other proposal.  doublings: factors of two moved between
     axes, how far it is from what ran.  support: `proven` where the reasons cite a record of a measured gain,
     `hypothesis` where they cite none; empty where the built-in reasoner wrote them.  speedup_per_chip: per token and
-    chip, where fewer chips are asked for.  utility: what candidates are ranked by (`proposer.ranking`), 0 for what runs;
+    chip, where fewer chips are asked for.  utility: what candidates are ranked by (`proposer.ranking`), 0 for what ran;
     None for a model's own configuration and for plans of earlier versions.
 
     A value in a sentence names a panel of the diagnosis, or its path from `proposal` or `plan`; several joined by ` + `

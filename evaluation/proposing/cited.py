@@ -25,6 +25,7 @@ from experiments.step_profile import StepProfile
 from knowledge.passage_file import ShippedPassage, read_all
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.config_file import parse_config, read_config
+from perfmodel.workload import micro_batches
 from proposals.candidate import candidate
 from proposals.plan import Citation, Plan, ProposalPlan
 from proposals.proposer import Pricer
@@ -35,6 +36,16 @@ from proposals.proposer.quantities import Quantities
 from proposals.proposer.wording import VERDICTS
 
 RECIPES, STEPS = 10, 4
+#: For the reader.
+HOW = """Each citation is to be graded **relevant** (the passage's text bears on this change or verdict of this run,
+and what the text says of when it applies holds here), **weak** (true and in the neighbourhood, but it does
+not help to judge this change), or **wrong** (its condition does not hold here, or it speaks against what it
+is cited for). Citations of source `history` are past runs and graded elsewhere: leave them out. A citation is
+judged by the passage and the values of the run; "Quantities compared" are what the product looked at (`was_`
+before a name: of the run, without it: of the proposal; shares are of the step). `memory_without_X` is the
+memory that the proposal would need without its change of X, over what a program can fill. Recordings named
+`cpu-…` are of CPUs, for which the named chip stands in.
+"""
 #: Profiles that others recorded, with what is known of their configuration from the files (shapes of their ops).
 RECORDED: Mapping[str, Mapping[str, Any]] = {
     "xprof_tpu_training": {
@@ -100,7 +111,7 @@ def _training(config: ExperimentConfig) -> str:
     t = config.training
     return (
         f"global batch {t.global_batch}, sequence {t.seq_len}, {t.precision}, weight sharding {t.weight_sharding}, "
-        f"remat {t.remat}, accumulation {t.grad_accum}, micro-batch {t.micro_batch}, virtual stages "
+        f"remat {t.remat}, micro-batches per step {micro_batches(t, config.mesh):g}, virtual stages "
         f"{t.virtual_stages}" + (f", {len(t.xla_flags)} XLA flags" if t.xla_flags else "")
     )
 
@@ -180,7 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draw", default="first")
     draw = parser.parse_args().draw
-    print(f"# What 20 runs cite, draw “{draw}”\n", flush=True)
+    print(f"# What 20 runs cite, draw “{draw}”\n\n{HOW}", flush=True)
     for name, profile, config in runs(draw):
         print("\n".join(show(name, profile, config)), flush=True)
 

@@ -24,8 +24,9 @@ class Case:
 
     changes: training keys that change.  exposed_s: communication per step that schedule flags may hide.  faster:
     probability that it runs and the step gets faster per token; keeping: that no legal candidate gains what is worth a
-    change.  utility: what candidates are ranked by (`ranking`).  split: whether an axis takes a part of a torus dimension.  warning: an alike run that failed.  broken:
-    rules of legality and constraints that it breaks; unchecked: sentences on what is not known to be legal.
+    change.  utility: what candidates are ranked by (`ranking`).  split: whether an axis takes a part of a torus
+    dimension.  warning: an alike run that failed.  broken: rules of legality and constraints that it breaks; unchecked:
+    sentences on what is not known to be legal.
     """
 
     rank: int
