@@ -27,6 +27,7 @@ AGENTS = (
     ("coordinator", "Coordinator", "answers in dialogues"),
     ("analyzer", "Analyzer", "writes the report"),
     ("proposer", "Proposer", "argues proposals"),
+    ("tuner", "Tuner", "asks for trials of campaigns that use it"),
 )
 #: Of a test of the connection: one request after another, each within its own limit.
 CHECK_LIMIT_S = 45.0

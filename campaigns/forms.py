@@ -7,8 +7,8 @@ from typing import Any
 
 from django import forms
 
-from campaigns.models import Campaign
-from campaigns.services.campaigns import MOST_PARALLEL, MOST_TRIALS, Asked
+from campaigns.models import MOST_TOKENS, Campaign
+from campaigns.services.campaigns import MOST_CAP, MOST_PARALLEL, MOST_TRIALS, Asked, model_missing
 
 #: Bytes of a landscape's file.
 MOST_BYTES = 20_000_000
@@ -30,7 +30,16 @@ class CampaignForm(forms.Form):
         label="Best hand-tuned step time (s)",
         help_text="Drawn in the plot as the time to beat.",
     )
+    most_tokens = forms.IntegerField(
+        min_value=1,
+        max_value=MOST_CAP,
+        initial=MOST_TOKENS,
+        required=False,
+        label="Token limit",
+        help_text="Of the language model, in and out, where it chooses trials.",
+    )
     to_budget = forms.BooleanField(required=False, label="Use the whole budget, even after convergence")
+    use_language_model = forms.BooleanField(required=False, label="Let the language model choose trials")
     keep_remat = forms.BooleanField(required=False, label="Keep rematerialisation")
     keep_weight_sharding = forms.BooleanField(required=False, label="Keep weight sharding")
     keep_micro_batches = forms.BooleanField(required=False, label="Keep micro-batches")
@@ -40,6 +49,9 @@ class CampaignForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"label_suffix": "", **kwargs})
+        if model_missing():
+            self.fields["use_language_model"].disabled = True
+            self.fields["use_language_model"].label = "Let the language model choose trials (none is configured)"
         for name, field in self.fields.items():
             if not isinstance(field, forms.BooleanField):
                 field.widget.attrs["class"] = "input"
@@ -75,4 +87,6 @@ class CampaignForm(forms.Form):
             expert_step_time_s=given["expert_step_time_s"],
             constraints={name: True for name in keep if given[name]},
             landscape=given["landscape"],
+            use_language_model=given["use_language_model"],
+            most_tokens=given["most_tokens"] or MOST_TOKENS,
         )

@@ -12,6 +12,9 @@ from django.urls import reverse
 from experiments.fields import OrderedJSONField
 from jobs.models import Job
 
+#: Tokens of a language model, in and out, that a campaign may spend unless it says otherwise.
+MOST_TOKENS = 500_000
+
 
 class CampaignStatus(models.TextChoices):
     RUNNING = "running", "Running"
@@ -28,7 +31,9 @@ class Campaign(Job):
     tried again.  config: the experiment's when it began; constraints: what its trials keep to.  landscape: recorded
     runs, where that is the backend.  to_budget: go on where it has converged.  most_*: the budget, None for no limit;
     dollars_per_chip_hour: what a chip costs.  expert_step_time_s: what somebody reached by hand.  considered,
-    held_back: of the space.  analysis: the newest bottleneck analysis.
+    held_back: of the space.  analysis: the newest bottleneck analysis.  use_language_model: whether a language model is
+    asked for trials, with at most most_tokens in all; tokens, cost_usd: what that took so far.  advice: what it asked
+    for and is not planned yet.
     """
 
     class Backend(models.TextChoices):
@@ -54,6 +59,11 @@ class Campaign(Job):
     considered = models.PositiveIntegerField(default=0)
     held_back = OrderedJSONField(default=dict, blank=True)
     analysis = OrderedJSONField(default=dict, blank=True)
+    use_language_model = models.BooleanField(default=False)
+    most_tokens = models.PositiveIntegerField(default=MOST_TOKENS)
+    tokens = models.PositiveBigIntegerField(default=0)
+    cost_usd = models.FloatField(null=True, blank=True)
+    advice = models.JSONField(null=True, blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -87,8 +97,13 @@ class Trial(Job):
 
     number: 0 is what runs already.  key: the same for the same configuration (`engine.space.key_of`), once per
     campaign.  mesh, training: of its configuration.  predicted_*: when it was chosen; gain: expected improvement as a
-    share; why: spans of the sentence.  failure: `Failure.to_json` with what it forbids.  runs: how often it ran.
+    share; why: spans of the sentence; chosen_by: whose choice it was.  failure: `Failure.to_json` with
+    what it forbids.  runs: how often it ran.
     """
+
+    class Author(models.TextChoices):
+        BUILT_IN = "built-in", "Built-in acquisition"
+        MODEL = "model", "Language model"
 
     campaign = models.ForeignKey(Campaign, on_delete=models.CASCADE, related_name="trials")
     number = models.PositiveIntegerField()
@@ -97,6 +112,7 @@ class Trial(Job):
     training = OrderedJSONField()
     status = models.CharField(max_length=20, choices=TrialStatus, default=TrialStatus.WAITING)
     why = models.JSONField(default=str, blank=True)
+    chosen_by = models.CharField(max_length=20, choices=Author, default=Author.BUILT_IN)
     predicted_step_time_s = models.FloatField(null=True)
     predicted_low_s = models.FloatField(null=True)
     predicted_high_s = models.FloatField(null=True)

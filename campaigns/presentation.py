@@ -19,7 +19,7 @@ LEAST_RAN = 5
 #: What the export holds.
 EXPORTED = (
     "number", "status", "step_time_s", "mfu", "peak_bytes", "predicted_step_time_s", "predicted_low_s",
-    "predicted_high_s", "gain", "faster", "runs_probability", "modelled", "runs", "why", "failure",
+    "predicted_high_s", "gain", "faster", "runs_probability", "modelled", "runs", "why", "chosen_by", "failure",
 )  # fmt: skip
 
 

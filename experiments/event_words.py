@@ -13,7 +13,8 @@ from experiments.services.text import counted
 
 #: What each agent is called.
 ACTORS = {
-    "user": "user", "coordinator": "Coordinator", "analyzer": "Analyzer", "proposer": "Proposer", "worker": "worker",
+    "user": "user", "coordinator": "Coordinator", "analyzer": "Analyzer", "proposer": "Proposer", "tuner": "Tuner",
+    "worker": "worker",
 }  # fmt: skip
 _ICONS = {
     "upload": "upload", "config": "gear", "review": "user", "status": "check", "progress": "clock", "error": "alert",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from agent.provider.settings import SettingsError
 from asapweb.user_error import UserError
 from campaigns.backends import Backend, Landscape, Local, Modelled, read_landscape
 from campaigns.engine.analysis import fastest, mfu_of
@@ -18,7 +21,11 @@ from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.space import key_of, parameters_of, searched
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import read_config
+from proposals.constraints import Constraints
 from proposals.failures import read_failure
+
+if TYPE_CHECKING:
+    from asapweb.cli.campaign_adviser import Adviser
 
 #: Bytes of a landscape's file.
 MOST_BYTES = 100_000_000
@@ -33,23 +40,36 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="modelled: predicted times, nothing runs (default); local: `asap trial` on the devices of this machine",
     )  # fmt: skip
     parser.add_argument("--landscape", metavar="FILE", help="recorded runs, JSON: trials are read from it")
+    parser.add_argument(
+        "--use-language-model", action="store_true", help="ask the configured language model for trials (spends tokens)"
+    )
+    parser.add_argument(
+        "--most-tokens", default="500000", metavar="N", help="tokens of the language model at most (default 500000)"
+    )
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Best, trials and why it ended.  Raises ConfigError or UserError."""
     config, warnings = read_config(Path(args.config))
-    trials = _whole(args.trials)
+    trials = _whole(args.trials, "--trials")
+    most_tokens = _whole(args.most_tokens, "--most-tokens")
     backend: Backend
     if args.landscape:
         backend = _landscape(config, Path(args.landscape))
         candidates = listed(backend.configs)
         keys = [key_of(each) for each in backend.configs]
         baseline = keys.index(key_of(config)) if key_of(config) in keys else None
+        rules = None
     else:
         space = searched(config)
         candidates, baseline = space.candidates, space.baseline
         backend = Local() if args.backend == "local" else Modelled()
-    played, whys, ended = _played(candidates, baseline, backend, trials)
+        keys, rules = [key_of(each) for each in candidates.configs], Constraints()
+    adviser = None
+    if args.use_language_model:
+        by_key = {key: row for row, key in reversed(list(enumerate(keys)))}
+        adviser = _adviser(config, by_key, rules, isinstance(backend, Modelled), most_tokens)
+    played, whys, ended = _played(candidates, baseline, backend, trials, adviser)
     best = fastest(candidates, played)
     return {
         "name": config.name,
@@ -59,11 +79,30 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         ],
         "ended": ended,
         "candidates": len(candidates),
+        "tokens": adviser.tokens if adviser else 0,
         "warnings": warnings,
     }  # fmt: skip
 
 
-def _played(c: Candidates, baseline: int | None, backend: Backend, most: int) -> tuple[Pool, list[str], str]:
+def _adviser(
+    config: ExperimentConfig, by_key: Mapping[str, int], rules: Constraints | None, modelled: bool, most_tokens: int
+) -> Adviser:
+    # The agents take 30 MB that a campaign without a language model does not need.
+    from asapweb.cli.campaign_adviser import Adviser
+    from proposals.agents import endpoint
+
+    try:
+        missing = endpoint.settings().missing()
+    except SettingsError as error:
+        missing = str(error)
+    if missing:
+        raise UserError(f"--use-language-model: {missing}")
+    return Adviser(replace(config, measured=None), by_key, rules, modelled, most_tokens)
+
+
+def _played(
+    c: Candidates, baseline: int | None, backend: Backend, most: int, adviser: Adviser | None = None
+) -> tuple[Pool, list[str], str]:
     pool, whys = Pool(), []
     if baseline is not None:
         pool = pool.with_(_tried(c, baseline, backend))
@@ -71,12 +110,15 @@ def _played(c: Candidates, baseline: int | None, backend: Backend, most: int) ->
     first = len(pool)
     scale = isinstance(backend, Local)
     while len(pool) - first < most:
-        step = iterate(_scaled(c, pool) if scale else c, pool)
+        now = _scaled(c, pool) if scale else c
+        step = iterate(now, pool)
         if not step.choices:
             return pool, whys, str(step.ended)
-        choice = step.choices[0]
+        choice, why = step.choices[0], step.choices[0].why
+        if adviser is not None:
+            choice, why = adviser.choose(now, pool, step, most - (len(pool) - first))
         pool = pool.with_(_tried(c, choice.candidate, backend))
-        whys.append(str(choice.why))
+        whys.append(str(why))
     return pool, whys, f"The budget of {most} trials is spent."
 
 
@@ -115,9 +157,9 @@ def _landscape(config: ExperimentConfig, path: Path) -> Landscape:
     return read_landscape(config, rows)
 
 
-def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 6 or int(text) == 0:
-        raise UserError(f"--trials must be a whole number from 1 on, not {text[:40]!r}")
+def _whole(text: str, name: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) == 0:
+        raise UserError(f"{name} must be a whole number from 1 on, not {text[:40]!r}")
     return int(text)
 
 

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from accounts.models import Role
 from accounts.permissions import get_for
 from campaigns import presentation
-from campaigns.models import Campaign, CampaignStatus, Trial
+from campaigns.models import MOST_TOKENS, Campaign, CampaignStatus, Trial
 from campaigns.services import campaigns as services
 from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, TeamObjects
 from experiments.api.views import of_experiment
@@ -25,7 +25,8 @@ from proposals.api.views import EXPERIMENT_PARAM
 
 
 class CampaignSerializer(serializers.ModelSerializer[Campaign]):
-    """A campaign.  analysis: the newest bottleneck analysis, with the parameters by expected improvement."""
+    """A campaign.  analysis: the newest bottleneck analysis, with the parameters by expected improvement, and what came
+    of asking the language model.  tokens, cost_usd: what that took so far."""
 
     config = serializers.DictField(read_only=True)
     constraints = serializers.DictField(read_only=True)
@@ -38,7 +39,8 @@ class CampaignSerializer(serializers.ModelSerializer[Campaign]):
         fields = (
             "id", "experiment", "status", "reason", "backend", "config", "constraints", "parallel", "to_budget",
             "most_trials", "most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s", "considered",
-            "held_back", "analysis", "created_by", "created_at", "finished_at",
+            "held_back", "analysis", "use_language_model", "most_tokens", "tokens", "cost_usd", "created_by",
+            "created_at", "finished_at",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -61,7 +63,7 @@ class TrialSerializer(serializers.ModelSerializer[Trial]):
     class Meta:
         model = Trial
         fields = (
-            "number", "status", "mesh", "training", "why", "predicted_step_time_s", "predicted_low_s",
+            "number", "status", "mesh", "training", "why", "chosen_by", "predicted_step_time_s", "predicted_low_s",
             "predicted_high_s", "gain", "faster", "runs_probability", "step_time_s", "step_times_s", "peak_bytes",
             "mfu", "duty_cycle", "modelled", "failure", "runs", "created_at", "started_at", "finished_at",
         )  # fmt: skip
@@ -82,6 +84,12 @@ class BeginSerializer(serializers.Serializer[Any]):
     dollars_per_chip_hour = serializers.FloatField(required=False, allow_null=True, default=None)
     expert_step_time_s = serializers.FloatField(required=False, allow_null=True, default=None)
     constraints = serializers.DictField(required=False, default=dict, help_text="As for proposals again.")
+    use_language_model = serializers.BooleanField(
+        default=False, help_text="Ask the configured language model for trials; it spends tokens."
+    )
+    most_tokens = serializers.IntegerField(
+        min_value=1, max_value=services.MOST_CAP, default=MOST_TOKENS, help_text="Of the language model, in and out."
+    )
     landscape = serializers.JSONField(
         required=False,
         default=None,

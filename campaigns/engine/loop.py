@@ -6,25 +6,20 @@ Both end in the pool, from which the next iteration starts (OptiCo, seed 003, al
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import ndtr
 
-from campaigns.engine.analysis import Analysis, analyse, fastest
-from campaigns.engine.belief import Belief, believe
+from campaigns.engine.analysis import Analysis, analyse
 from campaigns.engine.candidates import Candidates
+from campaigns.engine.outlook import Choice, look
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.residuals import Division, shipped
-from campaigns.engine.strategy import Abilities, allowed, expected
-from campaigns.engine.wording import reason
+from campaigns.engine.strategy import Abilities
 from experiments.sentences import Sentence, Value, say
-from perfmodel.step_time import Z80
 
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
+__all__ = ["LEAST_GAIN", "PATIENCE", "Choice", "Iteration", "iterate"]
 
 #: A campaign has converged where no candidate is expected to improve on the best by so much, and so many trials
 #: in a row have not.
@@ -33,24 +28,6 @@ LEAST_GAIN, PATIENCE = 0.005, 3
 
 #: How often what is believed is worked out anew while many trials are chosen at once.
 REFRESHED = 8
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A candidate to try next.
-
-    step_time_s: predicted, of 80 % of the cases between low_s and high_s.  gain: expected improvement on the best so
-    far as a share of its time, None for the first trial; faster, runs: probabilities.
-    """
-
-    candidate: int
-    step_time_s: float
-    low_s: float
-    high_s: float
-    gain: float | None
-    faster: float | None
-    runs: float
-    why: Sentence
 
 
 @dataclass(frozen=True)
@@ -71,43 +48,31 @@ def iterate(
     division: Division | None = None,
     abilities: Abilities = Abilities(),  # noqa: B008
     least_gain: float = LEAST_GAIN,
+    wished: Sequence[int] = (),
 ) -> Iteration:
-    """Up to `count` trials that are worth running at the same time, beside those that still run."""
+    """Up to `count` trials that are worth running at the same time, beside those that still run.
+
+    wished: candidates that somebody asks for; those that the rules let be tried come first, in this order.
+    """
     model = division or shipped()
     choices: list[Choice] = []
     first: tuple[Analysis, Mapping[str, int]] | None = None
     ended: Sentence | None = None
+    asked = list(dict.fromkeys(wished))
     while len(choices) < count:
         seen = pool if abilities.pool else Pool(pool.trials[-1:])
-        rules = allowed(c, seen, abilities)
-        belief = believe(c, seen, model, learning=abilities.learning, analyse_failures=abilities.failures)
-        best = fastest(c, seen)
-        worth = np.where(rules.rows, _worth(c, belief, best), 0.0)
+        outlook = look(c, seen, division=model, abilities=abilities)
         if first is None:
-            first = analyse(c, seen, worth), rules.held_back
-        ended = _ended(seen, bool(rules.rows.any()), best, float(worth.max()), least_gain)
+            first = analyse(c, seen, outlook.worth), outlook.rules.held_back
+        ended = _ended(seen, bool(outlook.rules.rows.any()), outlook.best, float(outlook.worth.max()), least_gain)
         if ended is not None:
             break
-        chosen = _most(worth, belief, rules.rows, min(max(1, count // REFRESHED), count - len(choices)))
-        choices.extend(_choice(c, belief, best, row, float(worth[row])) for row in chosen)
-        pool = pool.with_(*(Trial(row, "running") for row in chosen))
+        wanted = [row for row in asked if not outlook.refused(row)][:count]
+        rows = wanted or outlook.first(min(max(1, count // REFRESHED), count - len(choices)))
+        choices.extend(outlook.choice(row, wished=bool(wanted)) for row in rows)
+        pool, asked = pool.with_(*(Trial(row, "running") for row in rows)), []
     analysis, held_back = first or (analyse(c, pool, np.zeros(len(c))), {})
     return Iteration(analysis, held_back, tuple(choices), None if choices else ended)
-
-
-def _worth(c: Candidates, belief: Belief, best: Trial | None) -> Floats:
-    """Expected improvement in log time; before anything ran, how fast it is likely to be, the chance to run counted."""
-    if best is not None and best.step_time_s is not None:
-        return expected(belief, float(np.log(best.step_time_s / c.tokens[best.candidate])))
-    likely = belief.mean + belief.stall * belief.stall_log
-    return np.asarray(belief.runs * (likely.max() - likely + 1.0))
-
-
-def _most(worth: Floats, belief: Belief, rows: Bools, count: int) -> list[int]:
-    """The `count` candidates of the largest worth among `rows`; where that is the same, the fastest first."""
-    left = np.flatnonzero(rows)
-    order = np.lexsort((belief.mean[left], -worth[left]))[:count]
-    return [int(row) for row in left[order]]
 
 
 def _ended(pool: Pool, any_left: bool, best: Trial | None, most: float, least_gain: float) -> Sentence | None:
@@ -130,26 +95,3 @@ def _ended(pool: Pool, any_left: bool, best: Trial | None, most: float, least_ga
 def since(pool: Pool, best: Trial) -> int:
     """Trials begun after the best one, whether they have ended or not."""
     return len(pool) - 1 - next(place for place, trial in enumerate(pool.trials) if trial is best)
-
-
-def _choice(c: Candidates, belief: Belief, best: Trial | None, row: int, worth: float) -> Choice:
-    mean, sd = float(belief.mean[row]), float(belief.sd[row])
-    stall, more = float(belief.stall[row]), float(belief.stall_log[row])
-    tokens = float(c.tokens[row])
-    middle = mean + (more if stall > 0.5 else 0.0)
-    faster = gain = None
-    if best is not None and best.step_time_s is not None:
-        to_beat = float(np.log(best.step_time_s / c.tokens[best.candidate]))
-        faster = (1.0 - stall) * ndtr((to_beat - mean) / sd) + stall * ndtr((to_beat - mean - more) / sd)
-        gain = 1.0 - float(np.exp(-worth))
-    choice = Choice(
-        candidate=row,
-        step_time_s=float(np.exp(middle) * tokens),
-        low_s=float(np.exp(middle - Z80 * sd) * tokens),
-        high_s=float(np.exp(middle + Z80 * sd) * tokens),
-        gain=gain,
-        faster=None if faster is None else float(faster),
-        runs=float(belief.runs[row]),
-        why=Sentence(""),
-    )
-    return replace(choice, why=reason(c, belief, best, choice))

@@ -36,10 +36,15 @@ class Abilities:
 
 @dataclass(frozen=True)
 class Allowed:
-    """Which candidates the rules let be tried, and how many each rule held back."""
+    """Which candidates the rules let be tried, and how many each rule held back.
+
+    tried: those that are trials already; forbidden: those that a failure forbids.
+    """
 
     rows: Bools
     held_back: dict[str, int]
+    tried: Bools
+    forbidden: Bools
 
 
 def allowed(c: Candidates, pool: Pool, abilities: Abilities = Abilities()) -> Allowed:
@@ -57,7 +62,7 @@ def allowed(c: Candidates, pool: Pool, abilities: Abilities = Abilities()) -> Al
         "tried": int((tried & c.legal).sum()),
         "known to fail": int((forbidden & ~tried & c.legal).sum()),
     }
-    return Allowed(c.legal & ~tried & ~forbidden, held)
+    return Allowed(c.legal & ~tried & ~forbidden, held, tried, forbidden)
 
 
 def covered(c: Candidates, candidate: int, forbidden: Forbidden) -> Bools:

@@ -42,18 +42,22 @@ class Chosen(Protocol):
     def runs(self) -> float: ...
 
 
-def reason(c: Candidates, belief: Belief, best: Trial | None, choice: Chosen) -> Sentence:
-    """What it changes of the best so far, what that is expected to bring, and where from."""
+def reason(c: Candidates, belief: Belief, best: Trial | None, choice: Chosen, largest: bool = True) -> Sentence:
+    """What it changes of the best so far, what that is expected to bring, and where from.
+
+    largest: whether no other candidate promises more.
+    """
     row = choice.candidate
     predicted = Value("predicted step time", choice.step_time_s, "s", "predicted")
     if best is None or choice.gain is None:
-        spoken = [say("Nothing has run yet: the fastest by the performance model, {} per step.", predicted)]
+        which = "the fastest by the performance model" if largest else "predicted"
+        spoken = [say(f"Nothing has run yet: {which}, {{}} per step.", predicted)]
     else:
         changed = join(", ", list(_named(changes(c.configs[best.candidate], c.configs[row]))))
         spoken = [
             say(
                 "{}: {} per step predicted against {} of the best so far, faster with a probability of {}; expected "
-                "improvement {}, the largest of all candidates.",
+                f"improvement {{}}{', the largest of all candidates' if largest else ''}.",
                 changed,
                 predicted,
                 Value("best so far", best.step_time_s, "s", "measured"),

@@ -11,9 +11,10 @@ from django.utils import timezone
 
 from accounts.models import Role, User
 from accounts.permissions import check
+from agent.provider.settings import SettingsError
 from campaigns.backends import read_landscape
 from campaigns.engine.space import key_of, settings_of
-from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
+from campaigns.models import MOST_TOKENS, Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import planning, spaces
 from campaigns.services.planning import CAMPAIGNS, TRIALS
 from experiments.models import Experiment
@@ -21,10 +22,13 @@ from experiments.services import configuration, events
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
+from proposals.agents import endpoint
 from proposals.constraints import Constraints
 
 #: Trials of one campaign, and of it at the same time.
 MOST_TRIALS, MOST_PARALLEL = 20_000, 64
+#: Tokens that a campaign may be allowed.
+MOST_CAP = 100_000_000
 #: Campaigns of an experiment that run or wait at the same time.
 MOST_OPEN = 5
 
@@ -47,6 +51,16 @@ class Asked:
     expert_step_time_s: float | None = None
     constraints: Mapping[str, Any] | None = None
     landscape: Any = None
+    use_language_model: bool = False
+    most_tokens: int = MOST_TOKENS
+
+
+def model_missing() -> str:
+    """What to set before a language model can take part, in a sentence; empty where one can."""
+    try:
+        return endpoint.settings().missing() or ""
+    except SettingsError as error:
+        return str(error)
 
 
 def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
@@ -63,7 +77,8 @@ def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
             config=config_to_json(config), constraints=constraints.to_json(), landscape=asked.landscape,
             parallel=asked.parallel, to_budget=asked.to_budget, most_trials=asked.most_trials, most_s=asked.most_s,
             most_dollars=asked.most_dollars, dollars_per_chip_hour=asked.dollars_per_chip_hour,
-            expert_step_time_s=asked.expert_step_time_s, created_by=user,
+            expert_step_time_s=asked.expert_step_time_s, use_language_model=asked.use_language_model,
+            most_tokens=asked.most_tokens, created_by=user,
         )  # fmt: skip
         try:
             field = spaces.field_of(made)
@@ -96,9 +111,11 @@ def _checked(experiment: Experiment, asked: Asked) -> tuple[ExperimentConfig, Co
         raise CampaignError(f"The configuration does not give {names}; a campaign cannot price candidates without.")
     if asked.backend not in Campaign.Backend.values:
         raise CampaignError(f"The backend must be one of {', '.join(Campaign.Backend.values)}.")
-    for name, most in (("most_trials", MOST_TRIALS), ("parallel", MOST_PARALLEL)):
+    for name, most in (("most_trials", MOST_TRIALS), ("parallel", MOST_PARALLEL), ("most_tokens", MOST_CAP)):
         if not 1 <= getattr(asked, name) <= most:
             raise CampaignError(f"{_WORDS[name]} must be between 1 and {most:,}.")
+    if asked.use_language_model and (lacking := model_missing()):
+        raise CampaignError(lacking)
     for name in ("most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s"):
         value = getattr(asked, name)
         if value is not None and not 0 < value < float("inf"):
@@ -119,7 +136,7 @@ def _checked(experiment: Experiment, asked: Asked) -> tuple[ExperimentConfig, Co
 
 _WORDS = {
     "most_trials": "The number of trials", "parallel": "The number of trials at a time",
-    "most_s": "The budget in time", "most_dollars": "The budget in dollars",
+    "most_tokens": "The number of tokens", "most_s": "The budget in time", "most_dollars": "The budget in dollars",
     "dollars_per_chip_hour": "The price of a chip per hour", "expert_step_time_s": "The step time to compare with",
 }  # fmt: skip
 

@@ -2,11 +2,15 @@
 
 Whoever plans holds the campaign's row, so that workers that finish at the same moment plan one after the other and
 none sees a pool without the other's result.  A plan can be repeated at any time: it only fills what is free.
+
+Where a language model takes part, a plan that has places to fill lets the row go, asks (`advising`), and begins anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
+from typing import Any
 
 import numpy as np
 from django.db import transaction
@@ -15,19 +19,23 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 from pydantic import TypeAdapter
 
+from campaigns.agents.tuner import MOST_WISHES
+from campaigns.agents.view import Question
 from campaigns.engine.analysis import Analysis
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.loop import LEAST_GAIN, Choice, Iteration, iterate
+from campaigns.engine.outlook import look
+from campaigns.engine.pool import Pool
 from campaigns.engine.space import key_of, settings_of
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
-from campaigns.services import spaces
+from campaigns.services import advising, spaces
+from campaigns.services.advising import Asking
+from campaigns.services.queues import CAMPAIGNS, TRIALS
 from experiments.formatting import dollars, duration
 from experiments.sentences import Sentence, Text
-from jobs.jobs import Jobs
 
-TRIALS = Jobs(Trial, (TrialStatus.WAITING, TrialStatus.RUNNING), TrialStatus.RUNNING)
-#: Sends the plan again where a worker died between a result and the plan; the column stays.
-CAMPAIGNS = Jobs(Campaign, (CampaignStatus.RUNNING,))
+__all__ = ["AHEAD", "CAMPAIGNS", "SENTENCE", "TRIALS", "analysis_json", "cost_of", "plan", "wanted"]
+
 #: Of so many trials one more is planned ahead, so that long campaigns do not read their whole pool for each trial.
 AHEAD = 20
 SENTENCE: TypeAdapter[str] = TypeAdapter(Text)
@@ -43,11 +51,19 @@ def wanted(open_trials: int, ended: int, parallel: int) -> int:
 
 def plan(pk: int) -> int:
     """Store the trials that are worth running now, or end the campaign; returns how many were stored."""
+    while isinstance(step := _step(pk), Asking):
+        if not advising.ask(step):
+            return 0  # whoever has it plans, or nobody is to
+    return step
+
+
+def _step(pk: int) -> int | Asking:
+    """A plan as far as it goes without the language model, or the question that it is to be asked first."""
     with transaction.atomic():
         campaign = Campaign.objects.select_for_update().select_related("experiment").defer("landscape").get(pk=pk)
         if campaign.status != CampaignStatus.RUNNING:
             return 0
-        CAMPAIGNS.held(pk, campaign.worker).update(heartbeat_at=timezone.now())
+        CAMPAIGNS.held(pk, "").update(heartbeat_at=timezone.now())
         open_trials = campaign.trials.filter(OPEN).count()
         if open_trials >= campaign.parallel:
             return 0  # before the whole campaign is counted
@@ -70,8 +86,13 @@ def plan(pk: int) -> int:
                 first = pool.done[0]
                 candidates = candidates.in_units_of(first.candidate, first.step_time_s or 1.0)
         least_gain = -1.0 if campaign.to_budget else LEAST_GAIN
-        step = iterate(candidates, pool, count, least_gain=least_gain)
-        _store(campaign, candidates, step, counts["last"] + 1)
+        advice = (campaign.advice or advising.needless(campaign)) if campaign.use_language_model else None
+        wished = list(advising.wishes(advice, field.by_key))
+        step = iterate(candidates, pool, count, least_gain=least_gain, wished=wished)
+        if step.choices and campaign.use_language_model and advice is None:
+            question = _question(campaign, candidates, pool, step, min(count, MOST_WISHES), left)
+            return advising.claim(campaign, question) or 0
+        _store(campaign, candidates, step, counts["last"] + 1, advice)
         if not step.choices:
             return _stop(campaign, open_trials, step.ended or Sentence("No candidate is left."))
         return len(step.choices)
@@ -81,15 +102,19 @@ def _spent(campaign: Campaign) -> str | None:
     """Which budget of time or money is spent, in a sentence."""
     if campaign.most_s is None and campaign.most_dollars is None:
         return None
-    ran = campaign.trials.filter(started_at__isnull=False)
-    times = ran.values_list("started_at", "finished_at")
-    ended = [(end - begin).total_seconds() for begin, end in times if begin and end]
-    seconds = float(np.sum(ended))
+    seconds = _ran_s(campaign)
     if campaign.most_s is not None and seconds >= campaign.most_s:
         return f"The budget of {duration(campaign.most_s)} of trials is spent."
     if campaign.most_dollars is not None and cost_of(campaign, seconds) >= campaign.most_dollars:
         return f"The budget of {dollars(campaign.most_dollars)} is spent."
     return None
+
+
+def _ran_s(campaign: Campaign) -> float:
+    """Seconds of all trials that have ended."""
+    ran = campaign.trials.filter(started_at__isnull=False)
+    times = ran.values_list("started_at", "finished_at")
+    return float(np.sum([(end - begin).total_seconds() for begin, end in times if begin and end]))
 
 
 def cost_of(campaign: Campaign, seconds: float) -> float:
@@ -108,7 +133,24 @@ def _stop(campaign: Campaign, open_trials: int, reason: str) -> int:
     return 0
 
 
-def _store(campaign: Campaign, c: Candidates, step: Iteration, number: int) -> None:
+def _question(campaign: Campaign, c: Candidates, pool: Pool, step: Iteration, most: int, trials_left: int) -> Question:
+    left: dict[str, float] = {"trials": trials_left}
+    if campaign.most_s is not None:
+        left["time_s"] = max(0.0, campaign.most_s - _ran_s(campaign))
+    if campaign.most_dollars is not None:
+        left["dollars"] = max(0.0, campaign.most_dollars - cost_of(campaign, _ran_s(campaign)))
+    return Question(
+        outlook=look(c, pool),
+        analysis=step.analysis,
+        register=spaces.register_of(campaign, c),
+        numbers=list(campaign.trials.order_by("number").values_list("number", flat=True)),
+        most=most,
+        left=left,
+        modelled=campaign.backend == Campaign.Backend.MODELLED,
+    )
+
+
+def _store(campaign: Campaign, c: Candidates, step: Iteration, number: int, advice: Mapping[str, Any] | None) -> None:
     keys = [key_of(c.configs[choice.candidate]) for choice in step.choices]
     # A failure whose cause is not known may come again: the same trial, run once more.
     failed = {trial.key: trial for trial in campaign.trials.filter(status=TrialStatus.FAILED, key__in=keys)}
@@ -117,24 +159,31 @@ def _store(campaign: Campaign, c: Candidates, step: Iteration, number: int) -> N
         trial.status, trial.worker, trial.heartbeat_at = TrialStatus.WAITING, "", None
     Trial.objects.bulk_update(again, ["status", "worker", "heartbeat_at"])
     new = [choice for choice, key in zip(step.choices, keys, strict=True) if key not in failed]
+    planned = sum(choice.wished for choice in step.choices)
     made = Trial.objects.bulk_create(
-        [_trial(campaign, c, choice, number + n) for n, choice in enumerate(new)], batch_size=500
+        [_trial(campaign, c, choice, number + n, advice, planned) for n, choice in enumerate(new)], batch_size=500
     )
     analysis = analysis_json(step.analysis) | {"held_back": dict(step.held_back)}
-    Campaign.objects.filter(pk=campaign.pk).update(analysis=analysis)
+    if advice is not None:
+        analysis["advice"] = {**advice, "wishes": len(advice["wishes"]), "planned": planned}
+    Campaign.objects.filter(pk=campaign.pk).update(analysis=analysis, advice=None)
     for trial in (*made, *again):
         TRIALS.enqueue(trial.pk)
 
 
-def _trial(campaign: Campaign, c: Candidates, choice: Choice, number: int) -> Trial:
+def _trial(
+    campaign: Campaign, c: Candidates, choice: Choice, number: int, advice: Mapping[str, Any] | None, planned: int
+) -> Trial:
     config = c.configs[choice.candidate]
+    why = advising.why(choice, key_of(config), advice, planned)
     return Trial(
         campaign=campaign,
         number=number,
         key=key_of(config),
         mesh=config.mesh.to_json(),
         training=settings_of(config),
-        why=SENTENCE.dump_python(choice.why, mode="json"),
+        why=SENTENCE.dump_python(why, mode="json"),
+        chosen_by=Trial.Author.MODEL if choice.wished else Trial.Author.BUILT_IN,
         predicted_step_time_s=choice.step_time_s,
         predicted_low_s=choice.low_s,
         predicted_high_s=choice.high_s,

@@ -13,6 +13,7 @@ from campaigns.engine.candidates import Candidates, calibrated, listed, price
 from campaigns.engine.pool import Pool
 from campaigns.engine.pool import Trial as Tried
 from campaigns.engine.space import key_of, searched
+from campaigns.engine.wishes import Register
 from campaigns.models import Campaign, TrialStatus
 from experiments.models import RunStatus
 from experiments.sentences import Sentence
@@ -71,6 +72,13 @@ def _make(campaign: Campaign) -> Field:
 
 def _keys(configs: Sequence[ExperimentConfig]) -> dict[str, int]:
     return {key_of(config): row for row, config in enumerate(configs)}
+
+
+def register_of(campaign: Campaign, candidates: Candidates) -> Register:
+    """The candidates as configurations that somebody asks for."""
+    field = field_of(campaign)
+    rules = None if field.landscape is not None else Constraints.from_json(campaign.constraints or {})
+    return Register(field.config, candidates, field.by_key, rules)
 
 
 def config_of(campaign: Campaign) -> ExperimentConfig:

@@ -199,7 +199,8 @@ class _Walk:
                 owners.add(f"proposal {number}")
             kept = value.get("kind") == "keep" or value.get("is_what_runs") is True
             owners |= {CURRENT} if kept else set()
-            at = replace(at, owners=frozenset(owners), term=(), predicted=CURRENT not in owners)
+            ran = isinstance(value.get("trial"), int)  # of a campaign
+            at = replace(at, owners=frozenset(owners), term=(), predicted=CURRENT not in owners and not ran)
         key, name, id_ = value.get("key"), value.get("name"), value.get("id")
         if isinstance(key, str) and isinstance(name, str) and "category" in value:
             for word in (key.lower(), name.lower()):

@@ -17,20 +17,27 @@ _SAID = "said"
 _FIRST_RESULT = "r1"
 
 
-def event_data(event: RunEvent, thread: int | None = None, message: int | None = None) -> dict[str, Any]:
+#: Keys that say where a step belongs.
+_PLACES = ("thread", "message", "campaign")
+
+
+def event_data(
+    event: RunEvent, thread: int | None = None, message: int | None = None, campaign: int | None = None
+) -> dict[str, Any]:
     """The data of the Event of this kind; of an answer, with its thread and its message."""
     data = event_to_json(event)
     data.pop("kind")
     if "message" in data:
         data[_SAID] = data.pop("message")
-    places = {name: value for name, value in (("thread", thread), ("message", message)) if value is not None}
+    given = zip(_PLACES, (thread, message, campaign), strict=True)
+    places = {name: value for name, value in given if value is not None}
     data_kept: dict[str, Any] = clean_json({**places, **data})
     return data_kept
 
 
 def run_event(kind: str, data: Mapping[str, Any]) -> RunEvent:
     """The event of an Event's kind and data.  ValueError where it is none, or its payload was removed."""
-    own = {key: value for key, value in data.items() if key not in ("thread", "message", _SAID)}
+    own = {key: value for key, value in data.items() if key not in (*_PLACES, _SAID)}
     if _SAID in data:
         own["message"] = data[_SAID]
     return event_from_json({**own, "kind": kind})

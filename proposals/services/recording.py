@@ -16,16 +16,17 @@ def store(
     run: Run | None = None,
     thread: int | None = None,
     message: int | None = None,
+    campaign: int | None = None,
 ) -> Event:
-    """Append the step to the Sharding Memory.  actor: `coordinator`, `analyzer` or `proposer`; run: whose work it is;
-    thread, message: of the answer it belongs to."""
+    """Append the step to the Sharding Memory.  actor: `coordinator`, `analyzer`, `proposer` or `tuner`; run: whose work
+    it is; thread, message: of the answer it belongs to; campaign: whose trials are chosen."""
     response = event if isinstance(event, ModelResponse) else None
     return events.append(
         experiment,
         event.kind,
         actor,
         run=run,
-        data=event_data(event, thread, message),
+        data=event_data(event, thread, message, campaign),
         duration_s=getattr(event, "duration_s", None),
         tokens=response.usage.tokens if response else None,
         cost_usd=response.cost_usd if response else None,

@@ -1,0 +1,1 @@
+"""Agents of tuning campaigns that a language model plays.  They know no Django."""

@@ -1,0 +1,235 @@
+"""The Tuner: a language model that asks for the next trials of a campaign, each with a sentence.
+
+What it asks for is tried only where the rules let it be tried, and its numbers are the built-in acquisition's; its
+sentence is shown only where the results that it saw back it.  Whatever else comes back, the built-in choice stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.control import Cancel
+from agent.events import Final, RunEvent, ToolReturned
+from agent.limits import Limits
+from agent.loop import Outcome, run
+from agent.messages import Message, SystemMessage, Usage, UserMessage
+from agent.provider.base import Provider
+from agent.schema import AnswerError, parse
+from agent.tools import tool
+from campaigns.agents.view import Question, Tools, told
+from campaigns.engine.outlook import Choice
+from campaigns.engine.wishes import Refused
+from experiments.sentences import Sentence, join, say
+from proposals.agents.first_look import look
+from proposals.agents.grounding import Evidence
+from proposals.agents.statements import Statements, plain
+from proposals.agents.tools.common import MESH_WORDS
+from proposals.constraints import mesh_text
+
+AGENT = "tuner"
+#: Trials that one answer may ask for.
+MOST_WISHES = 8
+#: Of one planning step: a trial is cheap to choose and dear to run, but nobody waits minutes for a choice.
+MOST_TURNS, MOST_CALLS, MOST_S = 6, 12, 120.0
+
+#: Tokens below which no request is worth sending.
+LEAST_TOKENS = 4_000
+NO_MORE = "The language model asked for no more."
+#: Characters of a refusal that are kept.
+MOST_SAID = 300
+
+_Size = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class Wished(BaseModel):
+    """One trial, and why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ici: Annotated[dict[str, _Size], Field(min_length=1, max_length=12)] = Field(description=MESH_WORDS)
+    dcn: dict[str, _Size] | None = Field(None, description="Sizes across slices; the current ones unless given.")
+    changes: dict[str, Any] = Field(
+        default_factory=dict, description="Training keys that differ from the current configuration."
+    )
+    reason: Annotated[str, Field(min_length=3, max_length=300)] = Field(description="Why, in one sentence.")
+
+    @property
+    def mesh(self) -> dict[str, dict[str, int]]:
+        return {"ici": self.ici} if self.dcn is None else {"ici": self.ici, "dcn": self.dcn}
+
+
+class Wishes(BaseModel):
+    """The trials that are asked for, the one worth most first."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    trials: Annotated[list[Wished], Field(max_length=MOST_WISHES)]
+
+
+@dataclass(frozen=True)
+class Granted:
+    """A trial that is asked for and may be tried.  candidate: its place; reason: empty where nothing backed it."""
+
+    candidate: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What the Tuner came to.
+
+    source: `model`, `fallback` where the built-in choice stands, or `cancelled`.  refused: sentences on what it last
+    asked for and did not get.  sentence: why nothing of the model's stands.
+    """
+
+    source: Literal["model", "fallback", "cancelled"]
+    granted: tuple[Granted, ...] = ()
+    refused: tuple[str, ...] = ()
+    sentence: str = ""
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+
+
+def bounds(usual: Limits, tokens: int) -> Limits:
+    """Of one planning step.  tokens: that the campaign may still spend."""
+    return Limits(
+        turns=min(usual.turns, MOST_TURNS),
+        tool_calls=min(usual.tool_calls, MOST_CALLS),
+        calls_per_turn=min(usual.calls_per_turn, MOST_WISHES),
+        tokens=min(usual.tokens, tokens),
+        time_s=min(usual.time_s, MOST_S),
+        cost_usd=usual.cost_usd,
+        repairs=usual.repairs,
+        retries=min(usual.retries, 1),
+        answer_tokens=usual.answer_tokens,
+    )
+
+
+def advise(
+    question: Question, provider: Provider, limits: Limits, cancel: Cancel | None = None
+) -> Generator[RunEvent, None, Advice]:
+    """Trials that a model asks for, with all that happens on the way; ends with one Final unless it was cancelled."""
+    view = Tools(question)
+    tools = (tool(view.campaign, max_chars=24_000), tool(view.predict))
+    shown, seen = yield from look(tools, (("campaign", {}),))
+    prompt = files(__package__).joinpath("prompts/tuner.md").read_text("utf-8")
+    messages: list[Message] = [SystemMessage(prompt), UserMessage("Ask for the next trials."), *shown]
+    judge = _Judge(question, view)
+
+    def check(answer: Wishes, results: tuple[ToolReturned, ...]) -> list[str]:
+        return [text for each in judge.judged(answer, (*seen, *results)) for text in each.complaints]
+
+    outcome: Outcome[Wishes] = yield from run(
+        provider, messages, tools=tools, answer=Wishes, check=check, limits=limits, cancel=cancel
+    )
+    answer, stopped = outcome.answer, outcome.stopped
+    spent = (outcome.usage, outcome.cost_usd)
+    if stopped is not None and stopped.reason == "cancelled":
+        return Advice("cancelled", (), (), stopped.sentence, *spent)
+    if answer is None and stopped is not None and stopped.reason == "rejected":
+        answer = _last(stopped.last_answer)
+    judged = judge.judged(answer, (*seen, *outcome.results)) if answer else ()
+    granted = tuple(each.granted for each in judged if each.granted is not None)
+    refused = tuple(each.refused[:MOST_SAID] for each in judged if each.refused)
+    sentence = ""
+    if not granted:
+        sentence = _why_none(stopped.sentence if stopped else "", refused)
+    if stopped is not None:
+        said = answer.model_dump(mode="json") if answer and granted else "The built-in acquisition chooses."
+        yield Final(
+            said, "model" if granted else "fallback", outcome.usage, outcome.cost_usd, outcome.turns,
+            outcome.tool_calls, outcome.duration_s,
+        )  # fmt: skip
+    return Advice("model" if granted else "fallback", granted, refused, sentence, *spent)
+
+
+def wished(choice: Choice, model: str, reason: str) -> Sentence:
+    """Why a trial that a model asked for is run, beside what the built-in acquisition predicts of it."""
+    if reason:
+        asked = say("{} asked for it: “{}”", model, reason)
+    else:
+        asked = say("{} asked for it; its reason named what no result backs and is left out.", model)
+    return join(" ", [asked, "By the built-in acquisition:", choice.why])
+
+
+def instead(choice: Choice, because: str) -> Sentence:
+    """Why a trial is run that the built-in acquisition chose although a model was to be asked."""
+    return join(" ", [choice.why, "Chosen by the built-in acquisition.", because or NO_MORE])
+
+
+def _why_none(stopped: str, refused: Sequence[str]) -> str:
+    if refused:
+        return f"What the language model asked for was refused: {refused[0]}"
+    return stopped or "The language model left the choice to it."
+
+
+def _last(text: str | None) -> Wishes | None:
+    try:
+        return parse(text or "", Wishes)
+    except AnswerError:
+        return None
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """One wish.  refused: why it is not tried; wrong: what nothing backs of its sentence."""
+
+    place: int
+    what: str
+    granted: Granted | None = None
+    refused: str = ""
+    wrong: tuple[str, ...] = ()
+
+    @property
+    def complaints(self) -> Iterator[str]:
+        if self.refused:
+            yield f"Trial {self.place} of your answer ({self.what}) is refused. {self.refused} Ask for another."
+        for text in self.wrong:
+            yield f"Trial {self.place} of your answer: {text}"
+
+
+class _Judge:
+    """Holds what is asked for against the rules of the campaign, and its sentences against what was shown."""
+
+    def __init__(self, question: Question, view: Tools) -> None:
+        self.question, self.view = question, view
+
+    def judged(self, answer: Wishes, results: tuple[ToolReturned, ...]) -> tuple[_Judged, ...]:
+        """As many wishes as may be asked for, the first ones."""
+        seen: set[int] = set()
+        judged = []
+        for place, item in enumerate(answer.trials[: self.question.most], start=1):
+            what = mesh_text(item.mesh)[:120]
+            try:
+                row = self._row(item, seen)
+            except Refused as refused:
+                judged.append(_Judged(place, what, refused=str(refused)))
+                continue
+            seen.add(row)
+            wrong = self._wrong(item, row, results)
+            judged.append(_Judged(place, what, Granted(row, "" if wrong else plain(item.reason)), wrong=wrong))
+        return tuple(judged)
+
+    def _row(self, item: Wished, seen: set[int]) -> int:
+        row = self.question.register.find(item.mesh, item.changes)
+        if row in seen:
+            raise Refused("It is asked for twice.")
+        if why := self.question.outlook.refused(row):
+            raise Refused(why)
+        return row
+
+    def _wrong(self, item: Wished, row: int, results: tuple[ToolReturned, ...]) -> tuple[str, ...]:
+        """What in the sentence nothing backs; the prices of what it is about count as shown."""
+        own = {**self.view.priced(self.question.outlook.choice(row)), "changed": told(self.question.register, row)}
+        priced = ToolReturned(0, "", "", "predict", True, None, own)
+        evidence = Evidence.of((*results, priced))
+        return tuple(wrong.message for wrong in _said(item, own).wrong(evidence))
+
+
+def _said(item: Wished, own: dict[str, Any]) -> Statements:
+    return Statements.of([(mesh_text(own["mesh"]), [item.reason])])

@@ -1,0 +1,172 @@
+"""What a language model is shown of a campaign: OptiCo's view of the pool, and the price of any candidate, as tools."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from agent.tools import ToolError
+from campaigns.engine.analysis import Analysis, mfu_of
+from campaigns.engine.outlook import Choice, Outlook
+from campaigns.engine.pool import Trial
+from campaigns.engine.space import parameters_of, settings_of
+from campaigns.engine.wishes import Refused, Register
+from campaigns.engine.wording import changes as differences
+from perfmodel.config import ExperimentConfig
+from proposals.agents.tools.common import Configuration, present
+from proposals.failures import CAUSES
+
+#: Trials that are shown: the fastest, and the newest.  Candidates of the built-in acquisition.
+BEST, LAST, NEXT = 5, 8, 8
+#: Values of a parameter that are shown.
+MOST_VALUES = 24
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a model is asked.
+
+    numbers: of the trials of the pool, in their order.  most: trials that it may ask for.  left: of the budget, by what
+    it is counted in.  modelled: whether times of trials are themselves predicted.
+    """
+
+    outlook: Outlook
+    analysis: Analysis
+    register: Register
+    numbers: Sequence[int]
+    most: int
+    left: Mapping[str, float]
+    modelled: bool = False
+
+
+class Tools:
+    """What the model may look at."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+
+    def campaign(self) -> dict[str, Any]:
+        """The campaign as it stands: what runs, health state, trials, space, budget and the built-in candidates."""
+        q = self.question
+        config, pool = q.register.config, q.outlook.pool
+        tokens = q.outlook.candidates.tokens
+        order = sorted(pool.done, key=lambda trial: (trial.step_time_s or 0.0) / tokens[trial.candidate])
+        failures = Counter(CAUSES[t.failure.cause] if t.failure else CAUSES["unknown"] for t in pool.failed)
+        return present(
+            {
+                "what_runs": _what_runs(config),
+                "health_state": q.analysis.health.state,
+                "asks_for": str(q.analysis.health.sentence),
+                "most_promising": [
+                    {"parameter": item.parameter, "expected_improvement_share": _rounded(item.gain)}
+                    for item in q.analysis.leverage[:6]
+                ],
+                "best_trials": [self._trial(trial) for trial in order[:BEST]],
+                "last_trials": [self._trial(trial) for trial in pool.trials[-LAST:]],
+                "failed_trials_by_cause": dict(failures),
+                "trials": len(pool),
+                "space": self._space(),
+                "budget_left": dict(q.left),
+                "built_in_candidates": [self.priced(q.outlook.choice(row)) for row in q.outlook.first(NEXT)],
+                "ask_for_at_most": q.most,
+            }
+        )
+
+    def predict(self, asked: Configuration) -> dict[str, Any]:
+        """A configuration as the built-in acquisition sees it: step time, memory, expected improvement over the best
+        trial so far, chance to run; or the rule that refuses it."""
+        try:
+            row = self.question.register.find(asked.mesh, asked.changes)
+        except Refused as refused:
+            raise ToolError(str(refused)) from None
+        return self.priced(self.question.outlook.choice(row))
+
+    def priced(self, choice: Choice) -> dict[str, Any]:
+        """A candidate with what is predicted of it."""
+        c, row = self.question.outlook.candidates, choice.candidate
+        return present(
+            {
+                **self._configuration(row),
+                "step_time_s": _rounded(choice.step_time_s),
+                "step_time_low80_s": _rounded(choice.low_s),
+                "step_time_high80_s": _rounded(choice.high_s),
+                "expected_improvement_share": _rounded(choice.gain),
+                "faster_than_best_probability_share": _rounded(choice.faster),
+                "runs_probability_share": _rounded(choice.runs),
+                "peak_memory_bytes": _rounded(float(c.peak_bytes[row])),
+                "refused": self.question.outlook.refused(row),
+            }
+        )
+
+    def _configuration(self, row: int) -> dict[str, Any]:
+        config, base = self.question.outlook.candidates.configs[row], self.question.register.config
+        now, then = settings_of(config), settings_of(base)
+        return {
+            "mesh": config.mesh.to_json(),
+            "changes": {key: value for key, value in now.items() if value != then[key]},
+        }
+
+    def _trial(self, trial: Trial) -> dict[str, Any]:
+        q = self.question
+        place = next(at for at, other in enumerate(q.outlook.pool.trials) if other is trial)
+        failure = trial.failure
+        of = "predicted_" if q.modelled else ""
+        return present(
+            {
+                "trial": q.numbers[place],
+                **self._configuration(trial.candidate),
+                "state": trial.state,
+                f"{of}step_time_s": _rounded(trial.step_time_s),
+                f"{of}mfu_share": _rounded(mfu_of(q.outlook.candidates, trial)),
+                f"{of}peak_memory_bytes": _rounded(trial.peak_bytes),
+                "cause": failure and CAUSES[failure.cause],
+                "cause_confidence_share": failure and failure.confidence,
+                "says": failure and str(failure.sentence)[:300],
+            }
+        )
+
+    def _space(self) -> dict[str, Any]:
+        """The parameters with the values that legal candidates have."""
+        c = self.question.outlook.candidates
+        values: dict[str, dict[Any, None]] = {}
+        rows = [int(row) for row in np.flatnonzero(c.legal)]
+        for row in rows:
+            for name, value in parameters_of(c.configs[row]).items():
+                values.setdefault(name, {})[tuple(value) if isinstance(value, list) else value] = None
+        return {
+            "candidates": len(rows),
+            "values": {
+                name: sorted(found, key=lambda value: str(value).zfill(9))[:MOST_VALUES]
+                for name, found in values.items()
+                if name != "xla_flags"
+            },
+        }
+
+
+def _rounded(value: float | None) -> float | None:
+    """To five digits: more are tokens and no knowledge."""
+    return None if value is None else float(f"{value:.5g}")
+
+
+def _what_runs(config: ExperimentConfig) -> dict[str, Any]:
+    hardware = config.hardware
+    return present(
+        {
+            "model": {k: v for k, v in asdict(config.model).items() if v and k != "source"} if config.model else None,
+            "chip": hardware.chip,
+            "topology": list(hardware.topology),
+            "slices": hardware.slices,
+            "mesh": config.mesh.to_json(),
+            "training": present({"seq_len": config.training.seq_len, **settings_of(config)}),
+        }
+    )
+
+
+def told(register: Register, row: int) -> str:
+    """A candidate by what it changes of the configuration that runs, for people."""
+    changed = differences(register.config, register.candidates.configs[row])
+    return ", ".join(f"{name.replace('_', ' ')} {old} → {new}" for name, (old, new) in changed.items()) or "no change"

@@ -1,0 +1,81 @@
+"""A configuration that somebody asks for, as a candidate of the campaign's space, or why it is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from campaigns.engine.candidates import Candidates
+from campaigns.engine.space import key_of, settings_of
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from proposals.candidate import candidate
+from proposals.constraints import Constraints, MeshSizes
+from proposals.proposer.changes import Change
+from proposals.proposer.given import given_changes, given_mesh, products
+from proposals.proposer.limits import broken_by, rules_of
+from proposals.proposer.space import side_by_side
+
+
+class Refused(Exception):
+    """It cannot be tried in this campaign.  The text is a sentence that names the rule."""
+
+
+@dataclass(frozen=True)
+class Register:
+    """The candidates of a campaign by configuration.
+
+    config: what the campaign began with.  by_key: place of each trial's key.  constraints: None for a recorded
+    landscape, which holds what was recorded and nothing else.
+    """
+
+    config: ExperimentConfig
+    candidates: Candidates
+    by_key: Mapping[str, int]
+    constraints: Constraints | None = None
+
+    def find(self, mesh: MeshSizes, changes: Mapping[str, Any]) -> int:
+        """The candidate of a mesh with training keys.  Axes may stand in any order.  Raises Refused."""
+        try:
+            own, change = given_mesh(self.config, mesh), given_changes(self.config, changes)
+        except ConfigError as error:
+            raise Refused(f"It is no configuration: {error}") from None
+        if wrong := products(self.config, own, {}):
+            raise Refused(wrong[0].reason)
+        if fixed := sorted(set(change) - set(settings_of(self.config))):
+            raise Refused(f"A campaign does not change {', '.join(fixed)}.")
+        asked = replace(candidate(self.config, own.to_json(), change), measured=None)
+        row = self.by_key.get(key_of(asked))
+        if row is None:
+            row = self._any_order.get((_sizes(own), repr(settings_of(asked))))
+        if row is None:
+            raise Refused(self._why_not(own, change))
+        return row
+
+    @cached_property
+    def _any_order(self) -> dict[tuple[object, str], int]:
+        first: dict[tuple[object, str], int] = {}
+        for row, config in enumerate(self.candidates.configs):
+            first.setdefault((_sizes(config.mesh), repr(settings_of(config))), row)
+        return first
+
+    def _why_not(self, mesh: Mesh, change: Change) -> str:
+        """The first rule of the space that it breaks; else that the space is narrower."""
+        if self.constraints is None:
+            return "The recorded landscape holds no run of it."
+        meant = side_by_side(self.config, self.config, [(mesh, change)])
+        rules = rules_of(meant, replace(self.constraints, keep_batch=True))
+        broken = next(broken_by(meant, 1, rules), None)
+        if broken is not None:
+            return broken.reason
+        return (
+            f"It is not among the {len(self.candidates):,} candidates of this campaign: it is the same to the chips as "
+            "another, changes more settings at once than are searched, or is predicted slower than all of them."
+        )
+
+
+def _sizes(mesh: Mesh) -> tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]]:
+    wide = (frozenset((axis, size) for axis, size in axes if size > 1) for axes in (mesh.ici, mesh.dcn))
+    ici, dcn = wide
+    return ici, dcn
