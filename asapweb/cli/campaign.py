@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _adviser(
     config: ExperimentConfig, by_key: Mapping[str, int], rules: Constraints | None, modelled: bool, most_tokens: int
 ) -> Adviser:
-    # The agents take 30 MB that a campaign without a language model does not need.
+    # A campaign without a language model does not load the agents.
     from asapweb.cli.campaign_adviser import Adviser
     from proposals.agents import endpoint
 
