@@ -233,6 +233,8 @@ CELERY_BEAT_SCHEDULE = {
     "measure": {"task": "proposals.tasks.measure", "schedule": 10.0, "options": {"expires": 60}},
     # How the runs of both arms are doing at their backends.
     "follow launches": {"task": "launches.tasks.follow", "schedule": 15.0, "options": {"expires": 60}},
+    # Trials of campaigns that ended there.
+    "follow trials": {"task": "campaigns.tasks.follow", "schedule": 5.0, "options": {"expires": 60}},
     # What teams keep for some days only.
     "remove old payloads": {
         "task": "experiments.tasks.remove_old_payloads",

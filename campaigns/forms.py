@@ -8,7 +8,8 @@ from typing import Any
 from django import forms
 
 from campaigns.models import MOST_TOKENS, Campaign
-from campaigns.services.campaigns import MOST_CAP, MOST_PARALLEL, MOST_TRIALS, Asked, model_missing
+from campaigns.services.campaigns import LEAST_STEPS, MOST_CAP, MOST_PARALLEL, MOST_TRIALS, Asked, model_missing
+from launches.services.choices import MOST_STEPS, TOOLS
 
 #: Bytes of a landscape's file.
 MOST_BYTES = 20_000_000
@@ -38,6 +39,14 @@ class CampaignForm(forms.Form):
         label="Token limit",
         help_text="Of the language model, in and out, where it chooses trials.",
     )
+    tool = forms.ChoiceField(
+        choices=tuple(TOOLS.items()), required=False, initial=Asked.tool, label="Training program",
+        help_text="Used only on the team's cluster, which Settings, Launching names.",
+    )  # fmt: skip
+    steps = forms.IntegerField(
+        min_value=LEAST_STEPS, max_value=MOST_STEPS, required=False, initial=Asked.steps, label="Steps per trial",
+        help_text="Used only on the team's cluster.",
+    )  # fmt: skip
     to_budget = forms.BooleanField(required=False, label="Use the whole budget, even after convergence")
     use_language_model = forms.BooleanField(required=False, label="Let the language model choose trials")
     keep_remat = forms.BooleanField(required=False, label="Keep rematerialisation")
@@ -73,7 +82,8 @@ class CampaignForm(forms.Form):
         except (ValueError, RecursionError) as error:
             raise forms.ValidationError("The landscape is not JSON in UTF-8.") from error
 
-    def asked(self) -> Asked:
+    def asked(self, server: str) -> Asked:
+        """server: the address that the browser uses, to which the cluster reports where the team names no other."""
         given = self.cleaned_data
         keep = ("keep_remat", "keep_weight_sharding", "keep_micro_batches")
         return Asked(
@@ -89,4 +99,7 @@ class CampaignForm(forms.Form):
             landscape=given["landscape"],
             use_language_model=given["use_language_model"],
             most_tokens=given["most_tokens"] or MOST_TOKENS,
+            tool=given["tool"] or Asked.tool,
+            steps=given["steps"] or Asked.steps,
+            server=server,
         )

@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from experiments.fields import OrderedJSONField
 from jobs.models import Job
+from launches.models import ArmRun
 
 #: Tokens of a language model, in and out, that a campaign may spend unless it says otherwise.
 MOST_TOKENS = 500_000
@@ -30,14 +31,16 @@ class Campaign(Job):
     status: running ⇄ paused, then done, cancelled or failed; a campaign that has ended goes on where a failed trial is
     tried again.  config: the experiment's when it began; constraints: what its trials keep to.  landscape: recorded
     runs, where that is the backend.  to_budget: go on where it has converged.  most_*: the budget, None for no limit;
-    dollars_per_chip_hour: what a chip costs.  expert_step_time_s: what somebody reached by hand.  considered,
-    held_back: of the space.  analysis: the newest bottleneck analysis.  use_language_model: whether a language model is
-    asked for trials, with at most most_tokens in all; tokens, cost_usd: what that took so far.  advice: what it asked
-    for and is not planned yet.
+    dollars_per_chip_hour: what a chip costs.  expert_step_time_s: what somebody reached by hand.  tool, steps, server:
+    of trials on the cluster, as of a launch.  considered, held_back: of the space.  analysis: the newest bottleneck
+    analysis.  use_language_model: whether a language model is asked for trials, with at most most_tokens in all;
+    tokens, cost_usd: what that took so far.  advice: what it asked for and is not planned yet.
     """
 
     class Backend(models.TextChoices):
         LOCAL = "local", "Devices of this machine"
+        CLUSTER = "cluster", "The team's cluster"
+        COMPILED = "compiled", "Compile check (predicted step time, compiled memory)"
         MODELLED = "modelled", "Performance model (runs nothing)"
         RECORDED = "recorded", "Recorded landscape"
 
@@ -56,6 +59,9 @@ class Campaign(Job):
     most_dollars = models.FloatField(null=True, blank=True)
     dollars_per_chip_hour = models.FloatField(null=True, blank=True)
     expert_step_time_s = models.FloatField(null=True, blank=True)
+    tool = models.CharField(max_length=20, blank=True)
+    steps = models.PositiveIntegerField(null=True, blank=True)
+    server = models.CharField(max_length=300, blank=True)
     considered = models.PositiveIntegerField(default=0)
     held_back = OrderedJSONField(default=dict, blank=True)
     analysis = OrderedJSONField(default=dict, blank=True)
@@ -82,10 +88,16 @@ class Campaign(Job):
     def open(self) -> bool:
         return self.status in (CampaignStatus.RUNNING, CampaignStatus.PAUSED)
 
+    @property
+    def on_other_devices(self) -> bool:
+        """Whether steps run on whatever devices are there, not on the configured chips: `asap trial` does."""
+        return self.backend == self.Backend.LOCAL or (self.backend == self.Backend.CLUSTER and self.tool == "trial")
+
 
 class TrialStatus(models.TextChoices):
     WAITING = "waiting", "Waiting"
     RUNNING = "running", "Running"
+    LAUNCHED = "launched", "On the cluster"
     PAUSED = "paused", "Paused"
     DONE = "done", "Ran"
     FAILED = "failed", "Failed"
@@ -97,8 +109,8 @@ class Trial(Job):
 
     number: 0 is what runs already.  key: the same for the same configuration (`engine.space.key_of`), once per
     campaign.  mesh, training: of its configuration.  predicted_*: when it was chosen; gain: expected improvement as a
-    share; why: spans of the sentence; chosen_by: whose choice it was.  failure: `Failure.to_json` with
-    what it forbids.  runs: how often it ran.
+    share; why: spans of the sentence; chosen_by: whose choice it was.  failure: `Failure.to_json`.  runs: how often it
+    ran.  launch: of the newest run on the cluster; no worker holds the trial while it is there.
     """
 
     class Author(models.TextChoices):
@@ -127,6 +139,9 @@ class Trial(Job):
     modelled = models.BooleanField(default=False)
     failure = OrderedJSONField(null=True, blank=True)
     runs = models.PositiveSmallIntegerField(default=0)
+    launch = models.OneToOneField(
+        "launches.Launch", on_delete=models.SET_NULL, related_name="trial", null=True, blank=True
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -138,7 +153,9 @@ class Trial(Job):
             models.UniqueConstraint(fields=["campaign", "number"], name="one_trial_per_number"),
         ]
         indexes = [
-            models.Index(fields=["status"], name="trial_open", condition=Q(status__in=["waiting", "running"])),
+            models.Index(
+                fields=["status"], name="trial_open", condition=Q(status__in=["waiting", "running", "launched"])
+            ),
         ]
 
     def parameter(self, name: str) -> Any:
@@ -152,6 +169,6 @@ class Trial(Job):
         return {**self.mesh.get("ici", {}), **across, **{k: v for k, v in self.training.items() if v not in (None, [])}}
 
     @property
-    def shown_failure(self) -> dict[str, Any] | None:
-        """The failure without what it forbids further trials, which is of the engine."""
-        return self.failure and {key: value for key, value in self.failure.items() if key != "forbids"}
+    def cluster_run(self) -> ArmRun | None:
+        """How its newest run on the cluster is doing."""
+        return next(iter(self.launch.runs.all()), None) if self.launch is not None else None

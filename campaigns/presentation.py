@@ -120,13 +120,30 @@ def overview(campaign: Campaign, trials: Sequence[Trial]) -> Overview:
         ran=len(ran),
         failed=count(TrialStatus.FAILED),
         waiting=count(TrialStatus.WAITING, TrialStatus.PAUSED),
-        running=count(TrialStatus.RUNNING),
+        running=count(TrialStatus.RUNNING, TrialStatus.LAUNCHED),
         best=best,
         baseline=baseline,
         speedup=speedup,
         busy_s=busy,
         cost=None if campaign.dollars_per_chip_hour is None else cost_of(campaign, busy),
     )
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Of a number: `measured`, `computed` or `predicted`, and by what."""
+
+    origin: str
+    how: str = ""
+
+
+def memory_of(campaign: Campaign) -> Origin:
+    """Where the peak memory of its trials comes from."""
+    origins = {
+        Campaign.Backend.MODELLED: Origin("predicted", "by the performance model"),
+        Campaign.Backend.COMPILED: Origin("computed", "by the compiler"),
+    }
+    return origins.get(Campaign.Backend(campaign.backend), Origin("measured"))
 
 
 def said(value: Any) -> str:
@@ -288,5 +305,4 @@ def exported(trial: Trial) -> dict[str, Any]:
     """A trial as CSV and JSON give it."""
     row: dict[str, Any] = {name: getattr(trial, name) for name in EXPORTED}
     row["why"] = str(said(trial.why))
-    row["failure"] = None if trial.failure is None else {k: v for k, v in trial.failure.items() if k != "forbids"}
     return {**row, "mesh": trial.mesh, "training": trial.training}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from campaigns.services import campaigns, planning, running
+from celery import shared_task
+
+from campaigns.services import campaigns, launched, planning, running
 
 
 @planning.CAMPAIGNS.implementation()
@@ -15,3 +17,9 @@ def plan_campaign(campaign_pk: int) -> None:
 def run_trial(trial_pk: int) -> None:
     """Run a trial and plan what follows."""
     running.run(trial_pk)
+
+
+@shared_task(name="campaigns.tasks.follow", ignore_result=True, expires=60)
+def follow() -> None:
+    """Take what ended on the cluster."""
+    launched.follow()

@@ -40,7 +40,7 @@ def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
     problem = ""
     if posted and form.is_valid():
         try:
-            return redirect(services.begin(page.experiment, request.user, form.asked()))  # type: ignore[arg-type]
+            return redirect(services.begin(page.experiment, request.user, form.asked(request.build_absolute_uri("/"))))  # type: ignore[arg-type]
         except services.CampaignError as error:
             problem = str(error)
     config = configuration.load(page.experiment)
@@ -62,7 +62,8 @@ def campaign(request: HttpRequest, pk: int) -> HttpResponse:
     """The Global Message Pool of a campaign."""
     row = _campaign(request, pk)
     page = experiment_page(request, row.experiment_id)
-    trials = list(row.trials.defer("worker", "heartbeat_at"))
+    known = row.trials.defer("worker", "heartbeat_at").select_related("launch").prefetch_related("launch__runs")
+    trials = list(known)
     order = request.GET.get("order", "number")
     order = order if order in ORDERS else "number"
     state = request.GET.get("state", "")
@@ -77,6 +78,7 @@ def campaign(request: HttpRequest, pk: int) -> HttpResponse:
         parallel=presentation.parallel(trials),
         importance=presentation.importance(trials),
         health=presentation.said(row.analysis.get("sentence", "")),
+        memory=presentation.memory_of(row),
         page=listed,
         names=list(presentation.varying_parameters(trials)),
         order=order,

@@ -1,4 +1,4 @@
-"""A wave of runs of one approved proposal and of its baseline, where they run, and what they reported."""
+"""Runs on a cluster and what they reported: a wave of an approved proposal and its baseline, or one configuration."""
 
 from __future__ import annotations
 
@@ -28,13 +28,20 @@ class LaunchSettings(models.Model):
 class Launch(models.Model):
     """One wave: every repeat of the proposal arm and of the control arm, which is the baseline run again.
 
+    Without a proposal it is one run of `config`, the trial arm: nothing is compared, and whoever launched it takes what
+    was reported (`campaigns.services.launched`).
+
     tool: what runs it (`launches.services.bundles.TOOLS`).  backend, values: of the team's settings as they were then.
     server: the address under which the cluster reaches us.  verdict: `proposals.control_arm.Verdict`, once every run
     has ended.  note: why the measurement of the proposal could not be made from it, a sentence.
     """
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
-    proposal = models.ForeignKey("proposals.Proposal", on_delete=models.CASCADE, related_name="launches")
+    experiment = models.ForeignKey("experiments.Experiment", on_delete=models.CASCADE, related_name="+")
+    proposal = models.ForeignKey(
+        "proposals.Proposal", on_delete=models.CASCADE, related_name="launches", null=True, blank=True
+    )
+    config = OrderedJSONField(null=True, blank=True)
     tool = models.CharField(max_length=20)
     backend = models.CharField(max_length=60)
     values = OrderedJSONField(default=dict, blank=True)
@@ -53,10 +60,17 @@ class Launch(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["proposal"], condition=Q(closed_at=None), name="one_open_launch_per_proposal"
-            )
+            ),
+            models.CheckConstraint(
+                condition=Q(proposal__isnull=True, config__isnull=False)
+                | Q(proposal__isnull=False, config__isnull=True),
+                name="launch_of_proposal_or_configuration",
+            ),
         ]
 
     def get_absolute_url(self) -> str:
+        if self.proposal_id is None:
+            return reverse("experiment", args=[self.experiment_id])
         return f"{reverse('launches', args=[self.proposal_id])}#launch-{self.pk}"
 
     @property
@@ -85,6 +99,7 @@ class ArmRun(Job):
     class Arm(models.TextChoices):
         PROPOSAL = "proposal", "Proposal"
         CONTROL = "control", "Control"
+        TRIAL = "trial", "Trial"
 
     class Status(models.TextChoices):
         QUEUED = "queued", "Queued"
@@ -109,6 +124,7 @@ class ArmRun(Job):
     )
     created_at = models.DateTimeField(auto_now_add=True)
     submitted_at = models.DateTimeField(null=True, blank=True)
+    began_at = models.DateTimeField(null=True, blank=True)  # when its job was first seen to run
     reported_at = models.DateTimeField(null=True, blank=True)  # when the first rank had reported
     ended_at = models.DateTimeField(null=True, blank=True)  # when its job was first seen to have ended
 
@@ -132,8 +148,8 @@ class ArmRun(Job):
 
     @property
     def records_profile(self) -> bool:
-        """The first repeat of each arm does; the others are timed undisturbed."""
-        return self.repeat == 1
+        """The first repeat of each arm that is compared does; the others are timed undisturbed."""
+        return self.repeat == 1 and self.arm != self.Arm.TRIAL
 
     @property
     def report(self) -> dict[str, Any]:
@@ -154,10 +170,15 @@ class ArmRun(Job):
         return max(peaks, default=None)
 
     @property
-    def median_step_s(self) -> float | None:
-        times = self.report.get("step_times_s") or []
+    def measured_steps_s(self) -> list[float]:
+        """Step times after warm-up; empty where none were reported."""
+        times: list[float] = self.report.get("step_times_s") or []
         first = self.report.get("warm_up")
-        kept = times[warm_up(times) if first is None else first :]
+        return times[warm_up(times) if first is None else first :]
+
+    @property
+    def median_step_s(self) -> float | None:
+        kept = self.measured_steps_s
         return median(kept) if kept else None
 
     @property

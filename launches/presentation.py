@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from launches import backends
 from launches.models import ArmRun, Launch
+from launches.services.arms import proposal_of
 from launches.services.choices import TOOLS
 from proposals.control_arm import Verdict
 
@@ -58,5 +59,5 @@ def card(launch: Launch) -> Card:
         Row(number, runs.get((number, "proposal")), runs.get((number, "control")))
         for number in range(1, launch.repeats + 1)
     )
-    predicted = launch.proposal.value.predicted
+    predicted = proposal_of(launch).value.predicted
     return Card(launch, rows, launch.judged, predicted.speedup, predicted.speedup_low80, predicted.speedup_high80)

@@ -17,13 +17,15 @@ from experiments.pages import experiment_page
 from launches import backends
 from launches.models import ArmRun, Launch
 from launches.presentation import card
-from launches.services import bundles, choices, launching
+from launches.services import arms, bundles, choices, launching
 from launches.settings_form import GROUPS, shown, values_of
 from proposals.models import Proposal
 from proposals.services import measuring
 
 _PROPOSALS = Proposal.objects.select_related("experiment", "plan__run__profile", "team", "measurement__experiment")
-_LAUNCHES = Launch.objects.select_related("proposal__experiment", "proposal__plan", "created_by", "team")
+_ALL = Launch.objects.select_related("experiment", "proposal__plan", "created_by", "team")
+#: Those with a page of their own; a trial's is in the pool of its campaign.
+_LAUNCHES = _ALL.exclude(proposal=None)
 #: Waves of one proposal that the page shows.
 MOST_SHOWN = 20
 
@@ -92,14 +94,14 @@ def token(request: HttpRequest, pk: int) -> HttpResponse:
     except launching.LaunchError as error:
         messages.error(request, str(error))
         return redirect(launch)
-    return _page(request, launch.proposal, new_token=text, token_of=launch)
+    return _page(request, arms.proposal_of(launch), new_token=text, token_of=launch)
 
 
 @require(Role.VIEWER)
 @require_GET
 def bundle(request: HttpRequest, pk: int, arm: str) -> HttpResponse:
     """What an arm is run with, as a zip."""
-    launch = get_for(request.user, _LAUNCHES, Role.VIEWER, pk=pk)
+    launch = get_for(request.user, _ALL, Role.VIEWER, pk=pk)
     if arm not in ArmRun.Arm.values:
         raise Http404
     try:

@@ -6,14 +6,13 @@ import argparse
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from agent.provider.settings import SettingsError
 from asapweb.user_error import UserError
-from campaigns.backends import Backend, Landscape, Local, Modelled, read_landscape
+from campaigns.backends import Backend, Compiled, Landscape, Local, Modelled, read_landscape
 from campaigns.engine.analysis import fastest, mfu_of
 from campaigns.engine.candidates import Candidates, listed
 from campaigns.engine.loop import iterate
@@ -21,8 +20,9 @@ from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.space import key_of, parameters_of, searched
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import read_config
+from proposals.compiling import targets
+from proposals.compiling.cache import Cache
 from proposals.constraints import Constraints
-from proposals.failures import read_failure
 
 if TYPE_CHECKING:
     from asapweb.cli.campaign_adviser import Adviser
@@ -36,8 +36,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("config", metavar="CONFIG", help="configuration file, JSON or YAML: the current one")
     parser.add_argument("--trials", default="12", metavar="N", help="trials at most, beside the first (default 12)")
     parser.add_argument(
-        "--backend", choices=("modelled", "local"), default="modelled",
-        help="modelled: predicted times, nothing runs (default); local: `asap trial` on the devices of this machine",
+        "--backend", choices=("modelled", "compiled", "local", "cluster"), default="modelled",
+        help="modelled: predicted times, nothing runs (default); compiled: predicted times, memory of the compiler "
+        "(`asap compile`); local: `asap trial` on the devices of this machine; "
+        "cluster: only in the application, to which the cluster reports",
     )  # fmt: skip
     parser.add_argument("--landscape", metavar="FILE", help="recorded runs, JSON: trials are read from it")
     parser.add_argument(
@@ -50,6 +52,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Best, trials and why it ended.  Raises ConfigError or UserError."""
+    if args.backend == "cluster":
+        raise UserError(
+            "--backend cluster needs the application, to which the cluster reports: start the campaign on the "
+            "experiment's page, tab Campaigns, or by POST /api/campaigns/"
+        )
     config, warnings = read_config(Path(args.config))
     trials = _whole(args.trials, "--trials")
     most_tokens = _whole(args.most_tokens, "--most-tokens")
@@ -63,12 +70,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     else:
         space = searched(config)
         candidates, baseline = space.candidates, space.baseline
-        backend = Local() if args.backend == "local" else Modelled()
+        backend = _backend(args.backend, config)
         keys, rules = [key_of(each) for each in candidates.configs], Constraints()
     adviser = None
     if args.use_language_model:
         by_key = {key: row for row, key in reversed(list(enumerate(keys)))}
-        adviser = _adviser(config, by_key, rules, isinstance(backend, Modelled), most_tokens)
+        adviser = _adviser(config, by_key, rules, not isinstance(backend, Local), most_tokens)
     played, whys, ended = _played(candidates, baseline, backend, trials, adviser)
     best = fastest(candidates, played)
     return {
@@ -82,6 +89,17 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "tokens": adviser.tokens if adviser else 0,
         "warnings": warnings,
     }  # fmt: skip
+
+
+def _backend(named: str, config: ExperimentConfig) -> Backend:
+    if named == "compiled":
+        target = targets.target(config.hardware)
+        if isinstance(target, str):
+            raise UserError(target)
+        if not targets.installed(target.platform):
+            raise UserError(targets.not_installed(target.platform))
+        return Compiled(cache=Cache.of_user())
+    return Local() if named == "local" else Modelled()
 
 
 def _adviser(
@@ -131,7 +149,7 @@ def _tried(c: Candidates, row: int, backend: Backend) -> Trial:
     config = c.configs[row]
     outcome = backend.measure(config, lambda: False)
     if not outcome.step_times_s:
-        return Trial(row, "failed", failure=read_failure(BytesIO(outcome.log.encode("utf-8", "replace")), config))
+        return Trial(row, "failed", failure=outcome.failure(config))
     return Trial(row, "done", median(outcome.step_times_s), outcome.peak_bytes, duty_cycle=outcome.duty_cycle)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +39,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     config, _ = read_config(Path(args.config))
     if args.mesh:
         config = with_mesh(config, parse_mesh_argument(args.mesh, config.mesh.axis_roles))
-    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     # A step of the user's changes without its name changing.
-    cache = None if args.no_cache or args.step else Cache(Path(folder) / "asap" / "compile")
+    cache = None if args.no_cache or args.step else Cache.of_user()
     check = engine.check(config, step=args.step, effort=args.effort, cache=cache)
     if check.outcome == "not_installed":
         raise UserError(check.message)

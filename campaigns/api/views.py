@@ -21,6 +21,7 @@ from campaigns.services import campaigns as services
 from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, TeamObjects
 from experiments.api.views import of_experiment
 from experiments.models import Experiment
+from launches.services.choices import MOST_STEPS, TOOLS
 from proposals.api.views import EXPERIMENT_PARAM
 
 
@@ -38,9 +39,9 @@ class CampaignSerializer(serializers.ModelSerializer[Campaign]):
         model = Campaign
         fields = (
             "id", "experiment", "status", "reason", "backend", "config", "constraints", "parallel", "to_budget",
-            "most_trials", "most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s", "considered",
-            "held_back", "analysis", "use_language_model", "most_tokens", "tokens", "cost_usd", "created_by",
-            "created_at", "finished_at",
+            "most_trials", "most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s", "tool", "steps",
+            "considered", "held_back", "analysis", "use_language_model", "most_tokens", "tokens", "cost_usd",
+            "created_by", "created_at", "finished_at",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -53,19 +54,22 @@ class CampaignSerializer(serializers.ModelSerializer[Campaign]):
 
 
 class TrialSerializer(serializers.ModelSerializer[Trial]):
-    """A trial.  Number 0 is what runs before the campaign.  Seconds, bytes, shares; null where not measured."""
+    """A trial.  Number 0 is what runs before the campaign.  Seconds, bytes, shares; null where not measured.
+
+    launch: of its newest run on the team's cluster.
+    """
 
     mesh = serializers.DictField(read_only=True)
     training = serializers.DictField(read_only=True)
     why = serializers.SerializerMethodField()
-    failure = serializers.DictField(source="shown_failure", read_only=True, allow_null=True)
+    failure = serializers.DictField(read_only=True, allow_null=True)
 
     class Meta:
         model = Trial
         fields = (
             "number", "status", "mesh", "training", "why", "chosen_by", "predicted_step_time_s", "predicted_low_s",
             "predicted_high_s", "gain", "faster", "runs_probability", "step_time_s", "step_times_s", "peak_bytes",
-            "mfu", "duty_cycle", "modelled", "failure", "runs", "created_at", "started_at", "finished_at",
+            "mfu", "duty_cycle", "modelled", "failure", "runs", "launch", "created_at", "started_at", "finished_at",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -75,7 +79,12 @@ class TrialSerializer(serializers.ModelSerializer[Trial]):
 
 class BeginSerializer(serializers.Serializer[Any]):
     experiment = serializers.IntegerField(min_value=1)
-    backend = serializers.ChoiceField(choices=Campaign.Backend.choices, default=Campaign.Backend.MODELLED)
+    backend = serializers.ChoiceField(
+        choices=Campaign.Backend.choices,
+        default=Campaign.Backend.MODELLED,
+        help_text="modelled: predicted step time and memory, nothing runs.  compiled: predicted step time, compiled "
+        "memory.  cluster: where the team's launches run.",
+    )
     most_trials = serializers.IntegerField(min_value=1, max_value=services.MOST_TRIALS, default=20)
     parallel = serializers.IntegerField(min_value=1, max_value=services.MOST_PARALLEL, default=1)
     to_budget = serializers.BooleanField(default=False, help_text="Go on where it has converged.")
@@ -90,6 +99,13 @@ class BeginSerializer(serializers.Serializer[Any]):
     most_tokens = serializers.IntegerField(
         min_value=1, max_value=services.MOST_CAP, default=MOST_TOKENS, help_text="Of the language model, in and out."
     )
+    tool = serializers.ChoiceField(
+        choices=tuple(TOOLS.items()), default=services.Asked.tool, help_text="Training program of trials there."
+    )
+    steps = serializers.IntegerField(
+        min_value=services.LEAST_STEPS, max_value=MOST_STEPS, default=services.Asked.steps,
+        help_text="Of a trial on the team's cluster.",
+    )  # fmt: skip
     landscape = serializers.JSONField(
         required=False,
         default=None,
@@ -137,7 +153,9 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
         values = dict(given.validated_data)
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values.pop("experiment"))
         try:
-            made = services.begin(experiment, request.user, services.Asked(**values))
+            made = services.begin(
+                experiment, request.user, services.Asked(**values, server=request.build_absolute_uri("/"))
+            )
         except services.CampaignError as error:
             raise Invalid(str(error)) from error
         return Response(CampaignSerializer(made).data, status=status.HTTP_201_CREATED)

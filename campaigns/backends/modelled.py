@@ -19,7 +19,6 @@ class Modelled:
 
     def measure(self, config: ExperimentConfig, stop: Stop) -> Outcome:
         prediction = predict(config)
-        assert prediction.step_time_s is not None  # a campaign starts only where everything is known
         used = prediction.hbm_per_chip_bytes or {}
         total, capacity = used.get("total"), used.get("capacity")
         if prediction.fits is False and total and capacity:
@@ -27,7 +26,13 @@ class Modelled:
             return Outcome(
                 log=f"RESOURCE_EXHAUSTED: Out of memory allocating {total:.0f} bytes: {needs}", predicted=True
             )
-        time_s = prediction.step_time_s["estimate"]
-        if self.calibration is not None:
-            time_s = float(self.calibration.price([config]).step_time_s[0])
-        return Outcome((time_s,), total, predicted=True)
+        return Outcome((step_time_s(config, self.calibration),), total, predicted=True)
+
+
+def step_time_s(config: ExperimentConfig, calibration: Calibration | None) -> float:
+    """Predicted seconds of a step, whether it fits or not."""
+    if calibration is not None:
+        return float(calibration.price([config]).step_time_s[0])
+    prediction = predict(config)
+    assert prediction.step_time_s is not None  # a campaign starts only where everything is known
+    return prediction.step_time_s["estimate"]

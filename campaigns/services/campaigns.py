@@ -15,15 +15,19 @@ from agent.provider.settings import SettingsError
 from campaigns.backends import read_landscape
 from campaigns.engine.space import key_of, settings_of
 from campaigns.models import MOST_TOKENS, Campaign, CampaignStatus, Trial, TrialStatus
-from campaigns.services import planning, spaces
-from campaigns.services.planning import CAMPAIGNS, TRIALS
+from campaigns.services import launched, planning, spaces
+from campaigns.services.queues import CAMPAIGNS, TRIALS
 from experiments.models import Experiment
 from experiments.services import configuration, events
+from launches.models import ArmRun
+from launches.services.bundles import BundleError
+from launches.services.launching import LaunchError
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
 from proposals.agents import endpoint
 from proposals.constraints import Constraints
+from proposals.services import compiling
 
 #: Trials of one campaign, and of it at the same time.
 MOST_TRIALS, MOST_PARALLEL = 20_000, 64
@@ -31,6 +35,8 @@ MOST_TRIALS, MOST_PARALLEL = 20_000, 64
 MOST_CAP = 100_000_000
 #: Campaigns of an experiment that run or wait at the same time.
 MOST_OPEN = 5
+#: Of a trial on the cluster, warm-up among them.
+LEAST_STEPS = 10
 
 
 class CampaignError(Exception):
@@ -39,7 +45,7 @@ class CampaignError(Exception):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a campaign is to be; see `Campaign`."""
+    """What a campaign is to be; see `Campaign`.  tool, steps, server: of trials on the cluster only."""
 
     backend: str = Campaign.Backend.MODELLED
     most_trials: int = 20
@@ -53,6 +59,9 @@ class Asked:
     landscape: Any = None
     use_language_model: bool = False
     most_tokens: int = MOST_TOKENS
+    tool: str = "maxtext"
+    steps: int = 30
+    server: str = ""
 
 
 def model_missing() -> str:
@@ -67,6 +76,12 @@ def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
     """Raises CampaignError; Http404 and PermissionDenied below engineer."""
     check(user, experiment, Role.ENGINEER)
     config, constraints = _checked(experiment, asked)
+    on_cluster = {}
+    if asked.backend == Campaign.Backend.CLUSTER:
+        on_cluster = {"tool": asked.tool, "steps": asked.steps, "server": asked.server}
+        _launchable(Campaign(experiment=experiment, created_by=user, **on_cluster), config)
+    if asked.backend == Campaign.Backend.COMPILED:
+        _compilable(config, asked.parallel)
     with transaction.atomic():
         events.lock(experiment.pk)
         open_ones = experiment.campaigns.filter(status__in=(CampaignStatus.RUNNING, CampaignStatus.PAUSED))
@@ -78,7 +93,7 @@ def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
             parallel=asked.parallel, to_budget=asked.to_budget, most_trials=asked.most_trials, most_s=asked.most_s,
             most_dollars=asked.most_dollars, dollars_per_chip_hour=asked.dollars_per_chip_hour,
             expert_step_time_s=asked.expert_step_time_s, use_language_model=asked.use_language_model,
-            most_tokens=asked.most_tokens, created_by=user,
+            most_tokens=asked.most_tokens, created_by=user, **on_cluster,
         )  # fmt: skip
         try:
             field = spaces.field_of(made)
@@ -90,6 +105,24 @@ def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
         events.append(experiment, "campaign", "user", user=user, data={"campaign": made.pk, "backend": made.backend})
         CAMPAIGNS.enqueue(made.pk)
     return made
+
+
+def _launchable(drafted: Campaign, config: ExperimentConfig) -> None:
+    """Raises CampaignError where its first trial could not be launched as the team's settings are."""
+    if (drafted.steps or 0) < LEAST_STEPS:
+        raise CampaignError(f"A trial on the cluster takes at least {LEAST_STEPS} steps; the first of them warm up.")
+    try:
+        launched.check(drafted, config)
+    except (LaunchError, BundleError) as error:
+        raise CampaignError(str(error)) from error
+
+
+def _compilable(config: ExperimentConfig, parallel: int) -> None:
+    """Raises CampaignError where the compiler is not here, or knows no such topology."""
+    if (reason := compiling.missing(config)) is not None:
+        raise CampaignError(reason)
+    if parallel > compiling.MOST_AT_ONCE:
+        raise CampaignError(f"At most {compiling.MOST_AT_ONCE} trials are compiled at a time.")
 
 
 def _first(campaign: Campaign, config: ExperimentConfig, known: bool) -> None:
@@ -142,7 +175,7 @@ _WORDS = {
 
 
 def pause(campaign: Campaign, user: User) -> None:
-    """Trials that run go on to their end; nothing new begins."""
+    """Trials that run go on to their end; nothing new begins, and what waits in the queue of a cluster is withdrawn."""
     _move(campaign, user, "pause", (CampaignStatus.RUNNING,), CampaignStatus.PAUSED)
 
 
@@ -151,16 +184,20 @@ def resume(campaign: Campaign, user: User) -> None:
 
 
 def cancel(campaign: Campaign, user: User) -> None:
-    """Trials that run are ended."""
+    """Trials that run are ended, on a cluster within seconds."""
     _move(campaign, user, "cancel", (CampaignStatus.RUNNING, CampaignStatus.PAUSED), CampaignStatus.CANCELLED)
 
 
+#: Runs whose job nobody has seen to run.
+NOT_BEGUN = (ArmRun.Status.QUEUED, ArmRun.Status.SUBMITTED)
 #: Status of the trials that wait, by what the campaign is set to.
 _WAITING = {
     CampaignStatus.PAUSED: ((TrialStatus.WAITING,), TrialStatus.PAUSED),
     CampaignStatus.RUNNING: ((TrialStatus.PAUSED,), TrialStatus.WAITING),
-    CampaignStatus.CANCELLED: ((TrialStatus.WAITING, TrialStatus.PAUSED, TrialStatus.RUNNING), TrialStatus.CANCELLED),
-}
+    CampaignStatus.CANCELLED: (
+        (TrialStatus.WAITING, TrialStatus.PAUSED, TrialStatus.RUNNING, TrialStatus.LAUNCHED), TrialStatus.CANCELLED
+    ),
+}  # fmt: skip
 
 
 def _move(campaign: Campaign, user: User, verb: str, old: tuple[str, ...], new: CampaignStatus) -> None:
@@ -168,13 +205,20 @@ def _move(campaign: Campaign, user: User, verb: str, old: tuple[str, ...], new: 
     with transaction.atomic():
         events.lock(campaign.experiment_id)
         ended = {"finished_at": timezone.now(), "reason": "Cancelled."} if new == CampaignStatus.CANCELLED else {}
-        if not Campaign.objects.filter(pk=campaign.pk, status__in=old).update(status=new, **ended):
+        if not Campaign.objects.filter(pk=campaign.pk, status__in=old).update(
+            **({"status": new, "reason": ""} | ended)
+        ):
             campaign.refresh_from_db()
             raise CampaignError(f"The campaign is {campaign.get_status_display().lower()}; there is nothing to {verb}.")
         before, after = _WAITING[new]
         rows = Trial.objects.filter(campaign=campaign, status__in=before)
         keys = list(rows.values_list("pk", flat=True)) if new == CampaignStatus.RUNNING else []
         rows.update(status=after)
+        if new == CampaignStatus.PAUSED:
+            queued = Trial.objects.filter(
+                campaign=campaign, status=TrialStatus.LAUNCHED, launch__runs__status__in=NOT_BEGUN
+            )
+            queued.update(status=after)
         for pk in keys:
             TRIALS.enqueue(pk)
         data = {"campaign": campaign.pk, "change": verb}

@@ -39,7 +39,9 @@ __all__ = ["AHEAD", "CAMPAIGNS", "SENTENCE", "TRIALS", "analysis_json", "cost_of
 #: Of so many trials one more is planned ahead, so that long campaigns do not read their whole pool for each trial.
 AHEAD = 20
 SENTENCE: TypeAdapter[str] = TypeAdapter(Text)
-OPEN = Q(status__in=[TrialStatus.WAITING, TrialStatus.RUNNING])
+#: Backends whose trials take no device and no compiler.
+_CHEAP = (Campaign.Backend.MODELLED, Campaign.Backend.RECORDED)
+OPEN = Q(status__in=[TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.LAUNCHED])
 
 
 def wanted(open_trials: int, ended: int, parallel: int) -> int:
@@ -72,16 +74,18 @@ def _step(pk: int) -> int | Asking:
         if spent is not None:
             return _stop(campaign, open_trials, spent)
         left = campaign.most_trials - counts["begun"]
-        count = min(wanted(open_trials, counts["begun"], campaign.parallel), left)
+        # What waits is begun at once: where it takes the machine or the cluster, only as much as was asked for.
+        ended = counts["begun"] if campaign.backend in _CHEAP else 0
+        count = min(wanted(open_trials, ended, campaign.parallel), left)
         if left <= 0:
             return _stop(campaign, open_trials, f"The budget of {campaign.most_trials:,} trials is spent.")
         if count <= 0:
             return 0
         field = spaces.field_of(campaign)
         candidates, pool = spaces.pool_of(campaign, field)
-        if campaign.backend == Campaign.Backend.LOCAL:
+        if campaign.on_other_devices:
             if not pool.done and pool.open:
-                return 0  # the first trial says how fast this machine is
+                return 0  # the first trial says how fast they are
             if pool.done:
                 first = pool.done[0]
                 candidates = candidates.in_units_of(first.candidate, first.step_time_s or 1.0)
@@ -146,7 +150,7 @@ def _question(campaign: Campaign, c: Candidates, pool: Pool, step: Iteration, mo
         numbers=list(campaign.trials.order_by("number").values_list("number", flat=True)),
         most=most,
         left=left,
-        modelled=campaign.backend == Campaign.Backend.MODELLED,
+        modelled=campaign.backend in (Campaign.Backend.MODELLED, Campaign.Backend.COMPILED),
     )
 
 

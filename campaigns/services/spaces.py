@@ -35,7 +35,7 @@ KEPT = 4
 _fields = Kept(KEPT)
 #: Of a trial, what the engine asks for.
 COLUMNS = ("key", "status", "step_time_s", "peak_bytes", "duty_cycle", "failure", "mesh", "training", "runs")
-_STATES = {TrialStatus.PAUSED: "waiting"}
+_STATES = {TrialStatus.PAUSED: "waiting", TrialStatus.LAUNCHED: "running"}
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def calibration_of(campaign: Campaign, config: ExperimentConfig) -> Calibration 
     """From the newest profile of the experiment under the configuration that the campaign began with; None where there
     is none to read."""
     run = campaign.experiment.runs.filter(status=RunStatus.READY).select_related("profile").order_by("-pk").first()
-    if run is None or campaign.backend == Campaign.Backend.LOCAL:
+    if run is None or campaign.on_other_devices:
         return None  # steps of another machine say nothing of the devices here
     try:
         baseline = of_run(run, campaign.config)
@@ -140,8 +140,10 @@ def failure_of(config: ExperimentConfig, stored: Mapping[str, Any]) -> Failure:
     """What a stored failure says of other candidates."""
     told = stored["failure"]
     cause = told["cause"] if told["cause"] in CAUSES else "unknown"
-    rule = told.get("forbids")
+    rule = told.get("forbidden")
     forbidden = (
-        Forbidden(rule["rule"], config_of_trial(config, stored), rule["role"], rule["dimension"]) if rule else None
+        Forbidden(rule["rule"], config_of_trial(config, stored), rule.get("role", ""), rule.get("dimension"))
+        if rule
+        else None
     )
     return Failure(cause, told["confidence"], Sentence(told["sentence"]), told["lines"], forbidden=forbidden)

@@ -17,8 +17,8 @@ register = template.Library()
 
 #: Badge of a trial's or campaign's status.
 _BADGES = {
-    "waiting": "plain", "running": "running", "paused": "review", "done": "measured", "failed": "failed",
-    "cancelled": "plain",
+    "waiting": "plain", "running": "running", "launched": "running", "paused": "review", "done": "measured",
+    "failed": "failed", "cancelled": "plain",
 }  # fmt: skip
 
 

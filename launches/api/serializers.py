@@ -27,7 +27,10 @@ class ArmRunSerializer(serializers.ModelSerializer[ArmRun]):
 
 
 class LaunchSerializer(serializers.ModelSerializer[Launch]):
-    """A wave of both arms of a proposal.  verdict: null until all of its runs have ended."""
+    """A wave of both arms of a proposal, or, with no proposal, a trial of a campaign.
+
+    verdict: null until all of its runs have ended, and of a trial.
+    """
 
     runs = ArmRunSerializer(many=True, read_only=True)
     verdict = serializers.DictField(read_only=True, allow_null=True)
@@ -36,8 +39,8 @@ class LaunchSerializer(serializers.ModelSerializer[Launch]):
     class Meta:
         model = Launch
         fields = (
-            "id", "proposal", "tool", "backend", "repeats", "steps", "runs", "verdict", "note", "created_by",
-            "created_at", "closed_at",
+            "id", "experiment", "proposal", "tool", "backend", "repeats", "steps", "runs", "verdict", "note",
+            "created_by", "created_at", "closed_at",
         )  # fmt: skip
         read_only_fields = fields
 

@@ -21,7 +21,7 @@ from proposals.models import Proposal
 
 @extend_schema_view(list=extend_schema(tags=["launches"]), retrieve=extend_schema(tags=["launches"]))
 class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Launch]):
-    """Waves of runs of approved proposals, newest first."""
+    """Waves of runs of approved proposals, and trials of campaigns on the cluster, newest first."""
 
     queryset = Launch.objects.select_related("created_by").prefetch_related("runs").order_by("-pk")
     serializer_class = LaunchSerializer
@@ -59,7 +59,7 @@ class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
         return Response(LaunchSerializer(self.get_queryset().get(pk=made.pk)).data)
 
     @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY}, tags=["launches"])
-    @action(detail=True, url_path="bundle/(?P<arm>proposal|control)", pagination_class=None)
+    @action(detail=True, url_path="bundle/(?P<arm>proposal|control|trial)", pagination_class=None)
     def bundle(self, request: Request, pk: str, arm: str) -> HttpResponse:
         """What an arm is run with, as a zip: configuration, script, flags, and how it reports."""
         made = self.get_object()

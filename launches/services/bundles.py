@@ -9,18 +9,22 @@ from __future__ import annotations
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from launches.models import ArmRun, Launch
-from launches.services import choices
+from launches.services import arms, choices
 from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals import launch as tool_files
+from proposals.constraints import MeshSizes
 from proposals.launch.file import comment
-from proposals.services import unmeasured
 
 REPORT = Path(__file__).resolve().parents[1] / "asap_report.py"
 _DATE = (1980, 1, 1, 0, 0, 0)
 _KINDS = {"maxtext": "maxtext", "megatron": "megatron"}
+#: Of a script whose arm is compared.
+_PROFILED = """if [ "$ASAP_REPEAT" = 1 ]; then PROFILE="${PROFILE-1}"; fi  # the other repeats are timed undisturbed
+"""
 #: Steps that the profiler records, after so many.
 PROFILED, PROFILE_AFTER = 3, 10
 
@@ -31,17 +35,11 @@ class BundleError(Exception):
 
 def of_arm(launch: Launch, arm: str) -> dict[str, str]:
     """Text of every file by its name.  Raises BundleError."""
-    config = unmeasured.before_config(launch.proposal)
-    if config is None:
-        raise BundleError("The configuration that this proposal was priced with is no longer valid; analyse it again.")
-    value = launch.proposal.value
-    control = arm == ArmRun.Arm.CONTROL
-    mesh, changes = (config.mesh.to_json(), {}) if control else (value.mesh, value.changes)
-    title = "control arm: the baseline as it is" if control else f"proposal {launch.proposal.rank}"
+    config, mesh, changes, title = _started_from(launch, arm)
     try:
         by_kind = {item.kind: item for item in tool_files.files(config, mesh, changes, title)}
     except ConfigError as error:
-        raise BundleError(f"The proposal does not match the configuration it was priced with: {error}") from error
+        raise BundleError(f"Mesh and chips of the {arm} arm do not match: {error}") from error
     files = {"config.yaml": by_kind["yaml"].text, "asap_report.py": REPORT.read_text()}
     if (kind := _KINDS.get(launch.tool)) is not None:
         script = by_kind[kind]
@@ -58,6 +56,19 @@ def of_arm(launch: Launch, arm: str) -> dict[str, str]:
     files["run.sh"] = _script(launch, arm, command)
     files["README.txt"] = _readme(launch, arm)
     return files
+
+
+def _started_from(launch: Launch, arm: str) -> tuple[ExperimentConfig, MeshSizes, dict[str, Any], str]:
+    """What launch files are written from: a configuration, mesh and changes on top of it, and a title."""
+    proposed = arm == ArmRun.Arm.PROPOSAL and launch.proposal is not None
+    config = arms.config_of(launch, ArmRun.Arm.CONTROL if proposed else arm)
+    if config is None:
+        raise BundleError(f"The configuration of the {arm} arm is no longer valid; analyse the experiment again.")
+    if proposed:
+        proposal = arms.proposal_of(launch)
+        return config, proposal.value.mesh, proposal.value.changes, f"proposal {proposal.rank}"
+    title = "control arm: the baseline as it is" if arm == ArmRun.Arm.CONTROL else "a trial of a campaign"
+    return config, config.mesh.to_json(), {}, title
 
 
 def environment(launch: Launch, run: ArmRun) -> dict[str, str]:
@@ -93,6 +104,7 @@ def _script(launch: Launch, arm: str, command: str) -> str:
         "Run it once on each host.  It takes ASAP_TOKEN and ASAP_REPEAT from the environment or from secret.env.",
     ]
     setup = launch.values.get("setup") or ""
+    profiled = "" if arm == ArmRun.Arm.TRIAL else _PROFILED
     return f"""#!/usr/bin/env bash
 {comment(about)}
 set -uo pipefail
@@ -101,8 +113,8 @@ secret="${{ASAP_SECRET:-$bundle/secret.env}}"
 if [ -r "$secret" ]; then . "$secret"; fi
 export ASAP_URL="${{ASAP_URL:-{launch.server}}}" ASAP_LAUNCH={launch.pk} ASAP_ARM={arm}
 export ASAP_REPEAT="${{ASAP_REPEAT:?say which repeat this is: 1 to {launch.repeats}}}"
-if [ "$ASAP_REPEAT" = 1 ]; then PROFILE="${{PROFILE-1}}"; fi  # the other repeats are timed undisturbed
-export STEPS="${{STEPS:-{launch.steps}}}" PROFILE="${{PROFILE-}}" RUN_NAME="${{ASAP_RUN_NAME:-asap-{launch.pk}-{arm}}}"
+{profiled}export STEPS="${{STEPS:-{launch.steps}}}" PROFILE="${{PROFILE-}}"
+export RUN_NAME="${{ASAP_RUN_NAME:-asap-{launch.pk}-{arm}}}"
 work="${{ASAP_WORK:-$(mktemp -d)}}"
 export OUTPUT="${{OUTPUT:-$work/output}}"
 mkdir -p "$OUTPUT" && cp "$bundle"/* "$work"/ 2>/dev/null
@@ -122,6 +134,12 @@ def _quoted(command: str) -> str:
 
 
 def _readme(launch: Launch, arm: str) -> str:
+    if arm == ArmRun.Arm.TRIAL:
+        return f"""Launch {launch.pk}: a trial of a campaign, {launch.steps} steps, submitted by ASAP Web.
+
+Step times, log, memory and failure are reported by themselves; what cannot be sent waits in ~/.cache/asap-report until
+`python3 asap_report.py flush`.
+"""
     return f"""Launch {launch.pk}, {arm} arm: {launch.repeats} repeats of {launch.steps} steps.
 
 By hand: make a token on the page of the launch, then on each host, for each repeat from 1 to {launch.repeats}:

@@ -1,4 +1,4 @@
-"""Read what a run reported, and once every run of a launch has ended, judge the proposal against its control arm.
+"""Read what a run reported, and once every run of a launch has ended, judge a proposal against its control arm.
 
 Whatever is stored here is stored once: each step moves the run or the launch by compare-and-set.
 """
@@ -21,13 +21,13 @@ from experiments.models import Experiment
 from experiments.services import events, starting, storage, uploads
 from experiments.services.text import clean
 from launches.models import ArmRun, Launch, ReportFile
-from launches.services import bundles
+from launches.services import arms, bundles
 from perfmodel.config import ExperimentConfig
 from perfmodel.strict_text import parse_text
 from proposals.control_arm import Arm, Verdict, judge
 from proposals.control_arm import ArmRun as Timed
 from proposals.failures import Failure, read_failure
-from proposals.services import failing, measuring, unmeasured
+from proposals.services import failing, measuring
 
 logger = logging.getLogger(__name__)
 
@@ -44,49 +44,56 @@ def collect(run: ArmRun) -> None:
         words = failure or "It reported no step times."
         _end(run, S.FAILED, reason=words, analysis=cause.to_json() if cause is not None else {})
         return
-    profiles = [item for item in files if item.kind == ReportFile.Kind.PROFILE]
+    compared = run.launch.proposal_id is not None  # the profile of a trial would be one more experiment of each
+    profiles = [item for item in files if item.kind == ReportFile.Kind.PROFILE and compared]
     experiment = run.experiment or (_uploaded(run, profiles) if profiles else None)
     _end(run, S.REPORTED, experiment=experiment, reason="")
 
 
 def fail(run: ArmRun, reason: str, log: bytes = b"") -> None:
     """End a run that reported nothing.  log: what its processes wrote, as far as the backend has it."""
-    failure = read_failure([("", BytesIO(log))], _config(run)) if log.strip() else None
+    failure = read_failure([("", BytesIO(log))], arms.config_of(run.launch, run.arm)) if log.strip() else None
     _end(run, S.FAILED, reason=reason, analysis=failure.to_json() if failure is not None else {})
 
 
 def close_if_done(pk: int) -> None:
-    """The verdict on a launch whose runs have all ended, with its Event, and the measurement of its proposal."""
-    launch = Launch.objects.select_related("proposal__experiment", "proposal__plan__run__profile", "created_by").get(
-        pk=pk
-    )
+    """End a launch whose runs have all ended: its tokens and files go.
+
+    Of a proposal with the verdict, its Event and the measurement.
+    """
+    launch = Launch.objects.select_related("experiment", "proposal__plan__run__profile", "created_by").get(pk=pk)
     runs = list(launch.runs.all())
     if any(run.status not in DONE for run in runs):
         return
-    verdict = verdict_of(launch, runs)
+    verdict = verdict_of(launch, runs) if launch.proposal is not None else None
     with transaction.atomic():
-        events.lock(launch.proposal.experiment_id)
-        won = Launch.objects.filter(pk=pk, closed_at=None).update(closed_at=timezone.now(), verdict=verdict.to_json())
-        if not won:
+        events.lock(launch.experiment_id)
+        judged = verdict.to_json() if verdict is not None else None
+        if not Launch.objects.filter(pk=pk, closed_at=None).update(closed_at=timezone.now(), verdict=judged):
             return
         tokens.revoke_scope(launch.scope)
-        data = {
-            "verdict": pk, "proposal": launch.proposal_id, "rank": launch.proposal.rank, "title": launch.proposal.title,
-            "outcome": verdict.outcome, "sentence": verdict.sentence, "speedup": verdict.speedup,
-            "low": verdict.low, "high": verdict.high,
-        }  # fmt: skip
-        events.append(launch.proposal.experiment_id, "launch", "coordinator", run=launch.proposal.plan.run, data=data)
+        if verdict is not None:
+            _say(launch, verdict)
         paths = list(ReportFile.objects.filter(run__launch=launch).values_list("path", flat=True))
         transaction.on_commit(lambda: storage.remove(paths))
-    _measure(launch, runs, verdict)
+    if verdict is not None:
+        _measure(launch, runs, verdict)
+
+
+def _say(launch: Launch, verdict: Verdict) -> None:
+    proposal = arms.proposal_of(launch)
+    data = {
+        "verdict": launch.pk, "proposal": proposal.pk, "rank": proposal.rank, "title": proposal.title,
+        "outcome": verdict.outcome, "sentence": verdict.sentence, "speedup": verdict.speedup,
+        "low": verdict.low, "high": verdict.high,
+    }  # fmt: skip
+    events.append(launch.experiment_id, "launch", "coordinator", run=proposal.plan.run, data=data)
 
 
 def verdict_of(launch: Launch, runs: list[ArmRun]) -> Verdict:
     """Of the runs that ended so far.  Runs that were cancelled count neither way."""
-    value = launch.proposal.value
-    return judge(
-        _arm(launch, runs, ArmRun.Arm.PROPOSAL), _arm(launch, runs, ArmRun.Arm.CONTROL), value.predicted.speedup
-    )
+    predicted = arms.proposal_of(launch).value.predicted
+    return judge(_arm(launch, runs, ArmRun.Arm.PROPOSAL), _arm(launch, runs, ArmRun.Arm.CONTROL), predicted.speedup)
 
 
 def _arm(launch: Launch, runs: list[ArmRun], arm: str) -> Arm:
@@ -104,8 +111,7 @@ def _arm(launch: Launch, runs: list[ArmRun], arm: str) -> Arm:
 
 def _work(launch: Launch, arm: str) -> float:
     """Tokens per step and chip, so that arms of different batch or size compare; 1 where batch or length is open."""
-    before, after = unmeasured.before_config(launch.proposal), unmeasured.proposed(launch.proposal)
-    both = [_tokens(config) for config in (before, after)]
+    both = [_tokens(arms.config_of(launch, each)) for each in (ArmRun.Arm.CONTROL, ArmRun.Arm.PROPOSAL)]
     if None in both:
         return 1.0
     work = both[1] if arm == ArmRun.Arm.PROPOSAL else both[0]
@@ -126,11 +132,6 @@ def _end(run: ArmRun, status: str, **values: Any) -> None:
         close_if_done(run.launch_id)
 
 
-def _config(run: ArmRun) -> ExperimentConfig | None:
-    read = unmeasured.proposed if run.arm == ArmRun.Arm.PROPOSAL else unmeasured.before_config
-    return read(run.launch.proposal)
-
-
 def _cause(run: ArmRun, files: list[ReportFile]) -> Failure | None:
     """What the logs of all ranks say, for the configuration of this arm; None where there is no log."""
     with ExitStack() as opened:
@@ -141,14 +142,15 @@ def _cause(run: ArmRun, files: list[ReportFile]) -> Failure | None:
         ]
         if not logs and run.failure:
             logs = [("", BytesIO(run.failure.encode()))]
-        return read_failure(logs[: failing.MOST_FILES], _config(run)) if logs else None
+        config = arms.config_of(run.launch, run.arm)
+        return read_failure(logs[: failing.MOST_FILES], config) if logs else None
 
 
 def _uploaded(run: ArmRun, profiles: list[ReportFile]) -> Experiment | None:
     """The experiment of a run's profile with its configuration; None, and why on the run, where it is refused."""
     text = bundles.of_arm(run.launch, run.arm)["config.yaml"]
     label = f"launch {run.launch_id}, {run.arm} arm"
-    name = f"{run.launch.proposal.experiment.name[:150]}, {label}"
+    name = f"{run.launch.experiment.name[:150]}, {label}"
     with ExitStack() as opened:
         files: list[File[bytes]] = [
             File(opened.enter_context(storage.absolute(item.path).open("rb")), name=item.name) for item in profiles
@@ -165,7 +167,7 @@ def _uploaded(run: ArmRun, profiles: list[ReportFile]) -> Experiment | None:
 
 def _measure(launch: Launch, runs: list[ArmRun], verdict: Verdict) -> None:
     """Let the proposal's measurement rest on the verdict; a fault of ours is loud and costs no verdict."""
-    proposal, user = launch.proposal, launch.created_by
+    proposal, user = arms.proposal_of(launch), launch.created_by
     arm = [run for run in runs if run.arm == ArmRun.Arm.PROPOSAL]
     if user is None or measuring.has_result(proposal):
         return
@@ -194,5 +196,5 @@ def _from_step_time(launch: Launch, arm: list[ArmRun], user: User) -> Experiment
     data = parse_text(bundles.of_arm(launch, ArmRun.Arm.PROPOSAL)["config.yaml"])
     peaks = [run.peak_memory_bytes for run in arm if run.peak_memory_bytes]
     data["measured"] = {"step_time_s": median(times), **({"peak_memory_bytes": max(peaks)} if peaks else {})}
-    name = f"{launch.proposal.experiment.name[:150]}, launch {launch.pk}"
+    name = f"{launch.experiment.name[:150]}, launch {launch.pk}"
     return starting.from_step_time(launch.team, user, data, name)[0]

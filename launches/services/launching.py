@@ -1,8 +1,9 @@
-"""Launch both arms of an approved proposal, follow their jobs, cancel them."""
+"""Launch both arms of an approved proposal, or one configuration; follow their jobs, cancel them."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,15 +13,18 @@ from django.utils import timezone
 from accounts import tokens
 from accounts.models import Role, User
 from accounts.permissions import check, membership_in
+from experiments.models import Experiment
 from experiments.services import events
 from experiments.services.text import clean
 from jobs import workers
 from launches import backends
 from launches.backends import BackendError, JobSpec, JobState
 from launches.models import ArmRun, Launch
-from launches.services import bundles, choices, collecting, queue
+from launches.services import arms, bundles, choices, collecting, queue
+from perfmodel.config import ExperimentConfig
+from perfmodel.config_file import config_to_json
 from proposals.models import Proposal
-from proposals.services import measuring, unmeasured
+from proposals.services import measuring
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +34,12 @@ REPORT_WITHIN, FAILED_REPORT_WITHIN = timedelta(minutes=15), timedelta(seconds=4
 #: Ranks that are late behind the first one.
 RANKS_WITHIN = timedelta(minutes=15)
 _RETRY_S = 30.0
+#: Of a proposal, in the order in which they are submitted.
+COMPARED = (ArmRun.Arm.PROPOSAL, ArmRun.Arm.CONTROL)
 
 
 class LaunchError(Exception):
-    """The proposal cannot be launched so.  The text is a sentence for the user."""
+    """It cannot be launched so.  The text is a sentence for the user."""
 
 
 def launch(proposal: Proposal, user: User, *, tool: str, repeats: int, steps: int, server: str) -> Launch:
@@ -43,36 +49,71 @@ def launch(proposal: Proposal, user: User, *, tool: str, repeats: int, steps: in
     """
     check(user, proposal, Role.ENGINEER)
     _may_be_launched(proposal)
-    if tool not in choices.TOOLS:
-        raise LaunchError(f"Choose the training program: {', '.join(choices.TOOLS.values())}.")
-    if not (1 <= repeats <= choices.MOST_REPEATS and 1 <= steps <= choices.MOST_STEPS):
-        raise LaunchError(f"Give 1 to {choices.MOST_REPEATS} repeats and 1 to {choices.MOST_STEPS:,} steps.")
-    chosen = choices.of_team(proposal.team_id)
-    made = Launch(
-        team_id=proposal.team_id, proposal=proposal, tool=tool, backend=chosen.backend, values=chosen.values,
-        server=(chosen.values.get("server") or server).rstrip("/"), repeats=repeats, steps=steps, created_by=user,
+    made = _drafted(
+        Launch(experiment=proposal.experiment, proposal=proposal, created_by=user),
+        tool=tool, repeats=repeats, steps=steps, server=server,
     )  # fmt: skip
     try:
-        if chosen.backend not in choices.enabled().keys:
-            raise LaunchError(f"{chosen.backend} is not enabled on this server any more; see Settings, Launching.")
-        for arm in ArmRun.Arm.values:
+        for arm in COMPARED:
             bundles.of_arm(made, arm)
-    except (bundles.BundleError, choices.ChoiceError) as error:
+    except bundles.BundleError as error:
         raise LaunchError(str(error)) from error
     try:
         with transaction.atomic():
             events.lock(proposal.experiment_id)
-            made.save()
-            for repeat in range(1, repeats + 1):
-                for arm in ArmRun.Arm.values:
-                    run = ArmRun.objects.create(launch=made, arm=arm, repeat=repeat)
-                    if made.backend == backends.MANUAL:
-                        ArmRun.objects.filter(pk=run.pk).update(status=S.SUBMITTED, released=True)
-                    else:
-                        queue.RUNS.enqueue(run.pk)
+            start(made, COMPARED)
             _say(made, user, {"launched": made.pk, "tool": tool, "backend": made.backend, "repeats": repeats})
     except IntegrityError as error:
         raise LaunchError("This proposal is being run already; wait until it ends, or cancel it.") from error
+    return made
+
+
+def drafted(
+    experiment: Experiment, user: User | None, config: ExperimentConfig, *, tool: str, steps: int, server: str
+) -> Launch:
+    """One run of a configuration as the team's settings have it now, not stored; `start` begins it.
+
+    user: in whose name it reports.  Raises LaunchError where the team's settings do not allow it, BundleError where the
+    tool cannot run the configuration.
+    """
+    made = _drafted(
+        Launch(experiment=experiment, config=config_to_json(config), created_by=user),
+        tool=tool, repeats=1, steps=steps, server=server,
+    )  # fmt: skip
+    if made.backend == backends.MANUAL:
+        raise LaunchError("The team's launches are run by hand; choose a cluster under Settings, Launching.")
+    bundles.of_arm(made, ArmRun.Arm.TRIAL)
+    return made
+
+
+def start(made: Launch, compared: Sequence[str] = (ArmRun.Arm.TRIAL,)) -> None:
+    """Store a launch and hand its runs to the workers once the transaction has committed."""
+    made.save()
+    for repeat in range(1, made.repeats + 1):
+        for arm in compared:
+            run = ArmRun.objects.create(launch=made, arm=arm, repeat=repeat)
+            if made.backend == backends.MANUAL:
+                ArmRun.objects.filter(pk=run.pk).update(status=S.SUBMITTED, released=True)
+            else:
+                queue.RUNS.enqueue(run.pk)
+
+
+def _drafted(made: Launch, *, tool: str, repeats: int, steps: int, server: str) -> Launch:
+    """With the team's settings of now.  Raises LaunchError."""
+    if tool not in choices.TOOLS:
+        raise LaunchError(f"Choose the training program: {', '.join(choices.TOOLS.values())}.")
+    if not (1 <= repeats <= choices.MOST_REPEATS and 1 <= steps <= choices.MOST_STEPS):
+        raise LaunchError(f"Give 1 to {choices.MOST_REPEATS} repeats and 1 to {choices.MOST_STEPS:,} steps.")
+    made.team_id = made.experiment.team_id
+    chosen = choices.of_team(made.team_id)
+    made.tool, made.repeats, made.steps = tool, repeats, steps
+    made.backend, made.values = chosen.backend, chosen.values
+    made.server = (chosen.values.get("server") or server).rstrip("/")
+    try:
+        if chosen.backend not in choices.enabled().keys:
+            raise LaunchError(f"{chosen.backend} is not enabled on this server any more; see Settings, Launching.")
+    except choices.ChoiceError as error:
+        raise LaunchError(str(error)) from error
     return made
 
 
@@ -82,11 +123,22 @@ def cancel(launch: Launch, user: User) -> None:
     if not launch.is_open:
         raise LaunchError("This launch has ended.")
     with transaction.atomic():
-        events.lock(launch.proposal.experiment_id)
-        reason = f"Cancelled by {user.get_username()}."
-        ArmRun.objects.filter(launch=launch, status__in=queue.REPORTING).update(status=S.CANCELLED, reason=reason)
-        _say(launch, user, {"cancelled": launch.pk})
+        events.lock(launch.experiment_id)
+        _cancel(launch, f"Cancelled by {user.get_username()}.")
+        if launch.proposal is not None:
+            _say(launch, user, {"cancelled": launch.pk})
     collecting.close_if_done(launch.pk)
+
+
+def withdraw(launch: Launch, reason: str) -> None:
+    """End what has not ended of a launch whose result nobody waits for any more."""
+    _cancel(launch, reason)
+    collecting.close_if_done(launch.pk)
+
+
+def _cancel(launch: Launch, reason: str) -> None:
+    """The sweep over what is left ends the jobs at their backend."""
+    ArmRun.objects.filter(launch=launch, status__in=queue.REPORTING).update(status=S.CANCELLED, reason=reason)
 
 
 def new_token(launch: Launch, user: User) -> str:
@@ -102,7 +154,7 @@ def advance(pk: int) -> None:
     worker = workers.this_process()
     if not queue.RUNS.claim(pk, worker):
         return
-    run = ArmRun.objects.select_related("launch__proposal__experiment", "launch__created_by").get(pk=pk)
+    run = ArmRun.objects.select_related("launch__experiment", "launch__proposal", "launch__created_by").get(pk=pk)
     with queue.RUNS.beating(pk, worker):
         if run.attempts > queue.RUNS.most_attempts:
             collecting.fail(run, f"{queue.RUNS.gave_up}.")
@@ -116,7 +168,7 @@ def follow() -> None:
     """Ask every backend how its jobs are doing; whatever is left of runs that ended is removed there."""
     open_ = ArmRun.objects.filter(status__in=[S.SUBMITTED, S.RUNNING]) | ArmRun.objects.filter(released=False)
     submitted = open_.exclude(status__in=[S.QUEUED, S.COLLECTING]).exclude(job="", released=False)
-    for run in submitted.select_related("launch__proposal__experiment").order_by("launch_id", "pk"):
+    for run in submitted.select_related("launch__experiment", "launch__proposal").order_by("launch_id", "pk"):
         try:
             _follow(run)
         except BackendError as error:
@@ -145,11 +197,9 @@ def _submit(run: ArmRun) -> None:
 def _spec(run: ArmRun) -> JobSpec:
     """Raises BundleError, and LaunchError where who launched it may no longer."""
     launch = run.launch
-    config = unmeasured.before_config(launch.proposal)
-    assert config is not None  # of_arm says so in a sentence
-    if run.arm == ArmRun.Arm.PROPOSAL:
-        config = unmeasured.proposed(launch.proposal) or config
     files = bundles.of_arm(launch, run.arm)
+    config = arms.config_of(launch, run.arm)
+    assert config is not None  # of_arm says so in a sentence
     hosts, chips = bundles.hosts(config) if launch.tool != "trial" else (1, 1)
     values = choices.read(launch.values)
     return JobSpec(
@@ -182,7 +232,7 @@ def _follow(run: ArmRun) -> None:
     job_status = backend.status(run.job)
     unchanged = ArmRun.objects.filter(pk=run.pk, status=run.status)
     if job_status.state == JobState.RUNNING and run.status == S.SUBMITTED:
-        unchanged.update(status=S.RUNNING, reason="")
+        unchanged.update(status=S.RUNNING, reason="", began_at=now)
     elif not job_status.ended:
         unchanged.update(reason=clean(job_status.reason)[:300])
     elif run.ended_at is None:
@@ -209,5 +259,6 @@ def _may_be_launched(proposal: Proposal) -> None:
 
 
 def _say(launch: Launch, user: User, data: dict[str, Any]) -> None:
-    about = {"proposal": launch.proposal_id, "rank": launch.proposal.rank, "title": launch.proposal.title}
-    events.append(launch.proposal.experiment_id, "launch", "user", user=user, data={**data, **about})
+    proposal = arms.proposal_of(launch)
+    about = {"proposal": proposal.pk, "rank": proposal.rank, "title": proposal.title}
+    events.append(launch.experiment_id, "launch", "user", user=user, data={**data, **about})

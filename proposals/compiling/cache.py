@@ -10,6 +10,7 @@ import tempfile
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Self
 
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
@@ -57,6 +58,11 @@ class Cache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @classmethod
+    def of_user(cls) -> Self:
+        """Of the command line, which has no data folder."""
+        return cls(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "asap" / "compile")
 
     def get(self, key: str) -> CompileCheck | None:
         with contextlib.suppress(OSError, ValueError):

@@ -81,7 +81,10 @@ class Forbidden:
 
     def to_json(self) -> dict[str, Any]:
         """Rule, sentence, and the constraints under which proposals can be asked for again."""
-        return {"rule": self.rule, "sentence": self.sentence, "constraints": self.constraints.to_json()}
+        return {
+            "rule": self.rule, "role": self.role, "dimension": self.dimension, "sentence": self.sentence,
+            "constraints": self.constraints.to_json(),
+        }  # fmt: skip
 
 
 def _batch(config: ExperimentConfig) -> tuple[int | None, ...]:

@@ -49,6 +49,11 @@ def worker_module() -> str:
     return named
 
 
+def cache() -> Cache:
+    """Answers of the compiler, in the data folder."""
+    return Cache(Path(settings.ASAP_HOME) / "compile")
+
+
 def missing(config: ExperimentConfig | None) -> str | None:
     """Why a configuration cannot be checked here, in one sentence; None where it can."""
     if config is None:
@@ -166,8 +171,7 @@ def _work(made: Compilation, worker: str) -> None:
         if not COMPILATIONS.held(made.pk, worker).update(stage=text):
             raise Stopped
 
-    cache = Cache(Path(settings.ASAP_HOME) / "compile")
-    check = engine.check(config, cache=cache, on_progress=progress, worker=worker_module())
+    check = engine.check(config, cache=cache(), on_progress=progress, worker=worker_module())
     _end(made, worker, Compilation.Status.DONE, result=clean_json(CHECK.write(check)))
 
 

@@ -1,6 +1,7 @@
 """A compiler that does as it is told, in the place of `proposals.compiling.worker`: a real process with its endings.
 
-The environment's COMPILER says what: an outcome, or crash, crash at quick effort, hang, fill the memory.
+The environment's COMPILER says what: an outcome, a step that cannot be built, a crash, a crash at quick effort, a hang,
+or to fill the memory.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ def main() -> None:
         time.sleep(600)
     if script == "out of memory":
         say({"result": {"outcome": "out_of_memory", "message": "No room.", "needed_bytes": 4e10}})
+        return
+    if script == "cannot be built":
+        say({"result": {"outcome": "invalid", "message": "The step has no sharding over expert: 3 axes are given."}})
         return
     axes = [axis for axis, size in request["config"]["mesh"]["ici"].items() if size > 1]
     use = {"kind": "all-gather", "axes": axes, "participants": 16, "payload_bytes": 1e9, "times": 32,

@@ -1,0 +1,48 @@
+"""Trials that are compiled for their topology and run on nothing: the compiler says whether the step can be built and
+what memory it takes, the performance model how long it would take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from campaigns.backends.backend import Outcome, Stop, Stopped
+from campaigns.backends.modelled import step_time_s
+from perfmodel.calibration import Calibration
+from perfmodel.config import ExperimentConfig
+from proposals.compiling import engine
+from proposals.compiling.cache import Cache
+from proposals.compiling.result import CompileCheck
+
+#: Below the time after which Celery ends a task, both efforts together.
+LIMITS = engine.Limits(wall_s=(600, 840))
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """calibration: of a profile of what runs; None to price by the shipped efficiencies.  cache, worker: of the compile
+    check (`engine.check`)."""
+
+    calibration: Calibration | None = None
+    cache: Cache | None = None
+    worker: str = engine.WORKER
+
+    def measure(self, config: ExperimentConfig, stop: Stop) -> Outcome:
+        def look(effort: str, stage: str) -> None:
+            if stop():
+                raise Stopped
+
+        found = engine.check(config, limits=LIMITS, cache=self.cache, on_progress=look, worker=self.worker)
+        if found.outcome != "fits":
+            return Outcome(log=_log(found), reason=found.message, predicted=True)
+        return Outcome((step_time_s(config, self.calibration),), found.peak_bytes, predicted=True)
+
+
+def _log(found: CompileCheck) -> str:
+    """What a program would write that ended so.  Of a compiler that died or took too long nothing is read: the words
+    are ours, and say nothing of the configuration."""
+    if found.outcome == "out_of_memory":
+        sizes = found.message
+        if found.needed_bytes and found.capacity_bytes:
+            sizes = f"Used {found.needed_bytes:.0f}B of {found.capacity_bytes:.0f}B hbm."
+        return f"RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. {sizes}"
+    return found.message if found.outcome == "invalid" else ""

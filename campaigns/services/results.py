@@ -1,0 +1,74 @@
+"""What a trial came to, stored once: with its measurement or with the cause of its failure.
+
+rows: the trial while whoever stores has it; nothing changes once it is lost.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from campaigns.backends import Outcome
+from campaigns.engine.pool import MOST_ATTEMPTS
+from campaigns.models import Trial, TrialStatus
+from campaigns.services import spaces
+from campaigns.services.queues import TRIALS
+from experiments.services.text import clean
+from perfmodel.config import ExperimentConfig
+
+Rows = QuerySet[Trial]
+
+
+def done(rows: Rows, trial: Trial, outcome: Outcome, **times: datetime | None) -> None:
+    """times: `started_at` and `finished_at` where they are not those of the worker."""
+    step = median(outcome.step_times_s)
+    ended: dict[str, Any] = {"finished_at": timezone.now()} | times
+    rows.update(
+        status=TrialStatus.DONE,
+        step_time_s=step,
+        step_times_s=list(outcome.step_times_s)[:1000],
+        peak_bytes=outcome.peak_bytes,
+        mfu=_mfu(trial, step),
+        duty_cycle=outcome.duty_cycle,
+        modelled=outcome.predicted,
+        runs=trial.runs + 1,
+        **ended,
+    )
+
+
+def failed(rows: Rows, trial: Trial, failure: dict[str, Any], **more: Any) -> None:
+    """A failure that was not the configuration's is tried again at once, as often as `MOST_ATTEMPTS` allows.
+
+    failure: as `read` gives it.  more: further columns of a trial that has ended.
+    """
+    counted = {"failure": failure, "runs": trial.runs + 1}
+    if failure["verdict"] == "retry" and failure["cause"] != "unknown" and trial.runs + 1 < MOST_ATTEMPTS:
+        if rows.update(status=TrialStatus.WAITING, worker="", heartbeat_at=None, **counted):
+            TRIALS.enqueue(trial.pk)
+        return
+    rows.update(status=TrialStatus.FAILED, **counted, **({"finished_at": timezone.now()} | more))
+
+
+def read(outcome: Outcome, config: ExperimentConfig | None = None) -> dict[str, Any]:
+    """The cause of a failure as the API shows it; `spaces.failure_of` reads from it what the failure forbids."""
+    written = outcome.failure(config).to_json()
+    written["line"], written["last"] = clean(written["line"]), [clean(line) for line in written["last"]]
+    return written | {"sentence": clean(written["sentence"])}
+
+
+def unread(sentence: str) -> dict[str, Any]:
+    """A failure that says itself why."""
+    return read(Outcome(reason=sentence))
+
+
+def _mfu(trial: Trial, step_s: float) -> float | None:
+    """None on devices whose peak is not that of the configured chip."""
+    if trial.campaign.on_other_devices:
+        return None
+    field = spaces.field_of(trial.campaign)
+    row = field.by_key.get(trial.key)
+    return None if row is None else float(field.candidates.model_flops_s[row]) / step_s

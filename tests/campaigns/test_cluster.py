@@ -1,0 +1,333 @@
+"""Trials on the team's cluster: launched, reported, stored; what vanishes, is refused, paused, cancelled, restarted."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+from knox.models import AuthToken
+
+from campaigns.models import CampaignStatus, TrialStatus
+from campaigns.services import campaigns, launched, planning, running
+from campaigns.services.campaigns import Asked, CampaignError
+from launches.models import ArmRun, Launch
+from launches.services import launching
+from tests.campaigns.cluster import enable, settle, turn
+from tests.launches.reports import client, place, report, send_file, work
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
+
+#: A training program: slower by 10 % per chip of tensor parallelism; what runs second runs out of memory.
+PROGRAM = """
+import os, sys, yaml
+config = yaml.safe_load(open("config.yaml"))
+runs = len(os.listdir(sys.argv[1]))
+open(os.path.join(sys.argv[1], os.environ["ASAP_LAUNCH"]), "w").close()
+if runs == 1:
+    sys.exit("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1234567890 bytes.")
+step = 1.0 + 0.1 * config["mesh"]["ici"].get("model", 1)
+for n in range(int(os.environ["STEPS"])):
+    print(f"asap_step_time_s={step * (10 if n == 0 else 1 + 0.001 * (n % 3))}", "max allocated: 2048.0", flush=True)
+"""
+STEPS = [5.0, *[1.0] * 19]
+
+
+@pytest.fixture(autouse=True)
+def sent(monkeypatch):
+    """Nobody takes messages: tests do what workers would."""
+    found: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        "celery.app.base.Celery.send_task", lambda self, name, args, **more: found.append((name, args[0]))
+    )
+    return found
+
+
+@pytest.fixture
+def silent(people, settings, tmp_path):
+    """A cluster that takes every job, says nothing of it and lists what it cancelled."""
+    section = f'submit = "echo {{name}}"\ncancel = "bash -c \'echo {{name}} >> {tmp_path}/cancelled\'"'
+    enable(people, settings, tmp_path, section)
+    return tmp_path / "cancelled"
+
+
+def begin(people, ready, **more):
+    asked = Asked(**{"backend": "cluster", "most_trials": 3, "server": "http://testserver"} | more)
+    return campaigns.begin(ready.experiment, people.engineer, asked)
+
+
+def first(campaign):
+    return campaign.trials.select_related("launch", "campaign").get(number=0)
+
+
+def reported(people, launch, **body):
+    run = launch.runs.get()
+    assert report(people.api("engineer"), place(launch, "trial"), **body).status_code == 200
+    work(launch)
+    run.refresh_from_db()
+    return run
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.timeout(300)
+def test_a_campaign_through_a_command_and_asap_report_to_its_end(people, ready, live_server, settings, tmp_path):
+    (tmp_path / "seen").mkdir()
+    (tmp_path / "train.py").write_text(PROGRAM)
+    command = f"{sys.executable} {tmp_path}/train.py {tmp_path}/seen"
+    values = {"command": command, "setup": f"export ASAP_SPOOL={tmp_path}/spool"}
+    enable(people, settings, tmp_path, 'submit = "bash {script}"\nbackground = true', **values)
+    campaign = settle(begin(people, ready, tool="own", steps=12, server=live_server.url))
+    assert campaign.status == CampaignStatus.DONE and "3 trials" in campaign.reason
+    trials = list(campaign.trials.all())
+    assert [trial.number for trial in trials] == [0, 1, 2, 3]
+    for trial in trials:
+        if trial.number != 1:
+            assert trial.status == TrialStatus.DONE, trial.failure
+            model = trial.mesh["ici"].get("model", 1)
+            assert trial.step_time_s == pytest.approx(1.0 + 0.1 * model, rel=0.01)  # the first step, ten times as long
+            assert len(trial.step_times_s) == 11 and trial.peak_bytes == 2**31 and 0 < trial.mfu
+            assert not trial.modelled and trial.started_at <= trial.finished_at
+    assert trials[1].status == TrialStatus.FAILED
+    assert trials[1].failure["cause"] == "out_of_memory" and trials[1].failure["forbidden"]["rule"] == "memory"
+    assert len(list((tmp_path / "seen").iterdir())) == 4  # each ran once
+    assert not AuthToken.objects.filter(scoped__isnull=False).exists()
+    assert not Launch.objects.filter(closed_at=None).exists()
+    page = people.client("viewer").get(f"/campaigns/{campaign.pk}/").content.decode()
+    assert "The team's cluster, 12 steps per trial" in page.replace("&#x27;", "'")
+    assert page.count(">Bundle</a>") == 4
+
+
+def test_no_worker_waits_for_the_cluster_and_a_restart_launches_nothing_twice(
+    people, ready, silent, sent, django_capture_on_commit_callbacks
+):
+    campaign = begin(people, ready)
+    turn(campaign)
+    trial = first(campaign)
+    assert (trial.status, trial.worker) == (TrialStatus.LAUNCHED, "")
+    assert trial.launch.runs.get().status == "submitted"
+    later = timezone.now() - timedelta(hours=2)
+    campaign.trials.update(heartbeat_at=later, created_at=later)
+    assert planning.TRIALS.sweep() == []
+    running.run(trial.pk)  # a message that was delivered twice
+    turn(campaign)
+    assert Launch.objects.count() == 1
+    reported(people, trial.launch, step_times_s=STEPS, peak_memory_bytes=10**9)
+    with django_capture_on_commit_callbacks(execute=True):
+        launched.follow()
+        launched.follow()
+    trial.refresh_from_db()
+    assert (trial.status, trial.step_time_s, trial.runs) == (TrialStatus.DONE, 1.0, 1)
+    assert ("work.campaigns.campaign", campaign.pk) in sent
+
+
+def test_a_worker_that_died_while_it_launched_is_replaced(people, ready, silent):
+    campaign = begin(people, ready)
+    trial = first(campaign)
+    assert planning.TRIALS.claim(trial.pk, "elsewhere/1/1/1")  # and never came back
+    campaign.trials.update(heartbeat_at=timezone.now() - timedelta(minutes=2))
+    assert planning.TRIALS.sweep() == [trial.pk]
+    running.run(trial.pk)
+    trial.refresh_from_db()
+    assert trial.status == TrialStatus.LAUNCHED and Launch.objects.count() == 1
+
+
+def test_its_token_reports_to_this_trial_only(people, ready, silent):
+    campaign = begin(people, ready, parallel=2)
+    turn(campaign)
+    turn(campaign)
+    one, other = (trial.launch for trial in campaign.trials.select_related("launch").order_by("number")[:2])
+    token = launching.new_token(one, people.engineer)
+    assert report(client(token), place(other, "trial"), step_times_s=STEPS).status_code == 403
+    assert report(client(token), place(one, "control"), step_times_s=STEPS).status_code == 404
+    assert client(token).get(f"/api/campaigns/{campaign.pk}/").status_code == 401
+    assert report(client(token), place(one, "trial"), step_times_s=STEPS).status_code == 200
+
+
+def test_a_failure_is_read_from_the_log_that_was_sent(people, ready, silent):
+    campaign = begin(people, ready)
+    turn(campaign)
+    launch = first(campaign).launch
+    log = send_file(people.api("engineer"), place(launch, "trial"), b"RESOURCE_EXHAUSTED: Out of memory allocating 1 b")
+    reported(people, launch, failure="Exit status 1.", files=[log])
+    launched.follow()
+    trial = first(campaign)
+    assert trial.status == TrialStatus.FAILED and trial.failure["cause"] == "out_of_memory"
+    turn(campaign)
+    assert campaign.trials.filter(number=1, status=TrialStatus.LAUNCHED).exists()  # and the next is on its way
+
+
+def test_a_preempted_trial_is_launched_once_more(people, ready, silent):
+    campaign = begin(people, ready)
+    turn(campaign)
+    launch = first(campaign).launch
+    words = b"slurmstepd: error: *** JOB 4242 ON node1 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***"
+    log = send_file(people.api("engineer"), place(launch, "trial"), words)
+    reported(people, launch, failure="Exit status 143.", files=[log])
+    turn(campaign)
+    turn(campaign)
+    trial = first(campaign)
+    assert (trial.status, trial.runs) == (TrialStatus.LAUNCHED, 1) and trial.launch != launch
+    reported(people, trial.launch, step_times_s=STEPS)
+    launched.follow()
+    assert first(campaign).status == TrialStatus.DONE
+
+
+@pytest.mark.django_db(transaction=True)
+def test_cancelling_ends_the_jobs_on_the_cluster(people, ready, settings, tmp_path):
+    section = f"submit = \"bash -c 'touch {tmp_path}/begun; exec sleep 600'\"\nbackground = true"
+    enable(people, settings, tmp_path, section)
+    campaign = begin(people, ready)
+    turn(campaign)
+    turn(campaign)
+    run = first(campaign).launch.runs.get()
+    pid = int(run.job.split()[1].partition("/")[0])
+    assert run.status == "running" and Path(f"/proc/{pid}").exists()
+    campaigns.cancel(campaign, people.engineer)
+    assert first(campaign).status == TrialStatus.CANCELLED
+    launched.follow()
+    launching.follow()
+    run.refresh_from_db()
+    assert run.status == "cancelled" and run.released
+    end = time.monotonic() + 20
+    while Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
+        assert time.monotonic() < end, "the job still runs"
+        time.sleep(0.1)
+    assert not Launch.objects.filter(closed_at=None).exists()
+
+
+def test_pausing_withdraws_what_waits_and_lets_what_runs_go_on(people, ready, silent):
+    campaign = begin(people, ready, parallel=2)
+    turn(campaign)
+    turn(campaign)
+    waits, runs = campaign.trials.select_related("launch").order_by("number")[:2]
+    ArmRun.objects.filter(launch=runs.launch).update(status=ArmRun.Status.RUNNING)
+    campaigns.pause(campaign, people.engineer)
+    launched.follow()
+    launching.follow()
+    waits.refresh_from_db()
+    assert waits.status == TrialStatus.PAUSED and waits.launch.closed_at
+    assert silent.read_text().split() == [waits.launch.runs.get().name]
+    reported(people, runs.launch, step_times_s=STEPS)
+    launched.follow()
+    runs.refresh_from_db()
+    assert runs.status == TrialStatus.DONE
+    campaigns.resume(campaign, people.engineer)
+    turn(campaign)
+    again = campaign.trials.get(number=waits.number)
+    assert again.status == TrialStatus.LAUNCHED and again.launch != waits.launch
+
+
+def test_a_job_that_vanishes_fails_with_a_sentence(people, ready, settings, tmp_path):
+    enable(people, settings, tmp_path, 'submit = "echo 7"\nstatus = "echo gone The reservation {job} has ended."')
+    campaign = begin(people, ready)
+    turn(campaign)
+    turn(campaign)
+    assert first(campaign).status == TrialStatus.LAUNCHED  # its report may still come
+    ArmRun.objects.update(ended_at=timezone.now() - timedelta(minutes=2))
+    turn(campaign)
+    failed = first(campaign)
+    assert failed.status == TrialStatus.FAILED
+    assert failed.failure["sentence"] == "The reservation 7 has ended."
+
+
+def test_a_cluster_that_takes_no_job_pauses_the_campaign_until_it_does(people, ready, settings, tmp_path):
+    enable(people, settings, tmp_path, 'submit = "false"')
+    campaign = begin(people, ready, parallel=2)
+    for _ in range(3):
+        turn(campaign)
+    assert campaign.status == CampaignStatus.PAUSED and "false ended with 1" in campaign.reason
+    assert not campaign.trials.exclude(status=TrialStatus.PAUSED).exists()  # nothing counts as a failure
+    enable(people, settings, tmp_path, 'submit = "echo {name}"')
+    campaigns.resume(campaign, people.engineer)
+    turn(campaign)
+    assert campaign.status == CampaignStatus.RUNNING and not campaign.reason
+    assert first(campaign).status == TrialStatus.LAUNCHED
+
+
+def test_waiting_in_the_queue_of_the_cluster_is_not_spent(people, ready, silent):
+    campaign = begin(people, ready, most_dollars=100.0, dollars_per_chip_hour=2.0)
+    turn(campaign)
+    launch = first(campaign).launch
+    now = timezone.now()
+    run = reported(people, launch, step_times_s=STEPS)
+    ArmRun.objects.filter(pk=run.pk).update(
+        submitted_at=now - timedelta(hours=9), began_at=now - timedelta(minutes=6), reported_at=now
+    )
+    launched.follow()
+    trial = first(campaign)
+    assert trial.finished_at - trial.started_at == timedelta(minutes=6)
+
+
+def test_a_long_campaign_has_no_more_jobs_than_asked_for(people, ready, silent):
+    campaign = campaigns.begin(ready.experiment, people.engineer, Asked(most_trials=41, to_budget=True))
+    while campaign.trials.filter(number__gt=0).count() < 41:  # of the model, two are planned ahead after 40
+        campaigns.plan(campaign.pk)
+        for pk in campaign.trials.filter(status=TrialStatus.WAITING).values_list("pk", flat=True):
+            running.run(pk)
+    on_cluster = {"backend": "cluster", "tool": "maxtext", "steps": 20, "server": "http://testserver"}
+    again = {"status": CampaignStatus.RUNNING, "most_trials": 60, "reason": "", "finished_at": None}
+    type(campaign).objects.filter(pk=campaign.pk).update(**on_cluster, **again)
+    turn(campaign)
+    turn(campaign)
+    assert campaign.trials.filter(status=TrialStatus.LAUNCHED).count() == Launch.objects.count() == 1
+
+
+def test_a_deleted_campaign_leaves_nothing_on_the_cluster(people, ready, silent):
+    campaign = begin(people, ready)
+    turn(campaign)
+    name = first(campaign).launch.runs.get().name
+    campaign.delete()
+    launched.follow()
+    launching.follow()
+    assert silent.read_text().split() == [name]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"tool": "megatron"}, "Megatron-LM runs on GPUs"),
+        ({"tool": "own"}, "No command is set"),
+        ({"tool": "bash"}, "Choose the training program"),
+        ({"steps": 3}, "at least 10 steps"),
+    ],
+)
+def test_what_cannot_be_launched_is_said_before_it_begins(people, ready, silent, given, sentence):
+    with pytest.raises(CampaignError, match=sentence):
+        begin(people, ready, **given)
+
+
+def test_a_team_without_a_cluster_is_told_where_to_name_one(people, ready):
+    answer = people.client("engineer").post(
+        f"/experiments/{ready.experiment.pk}/campaigns/", {"backend": "cluster", "most_trials": 2, "parallel": 1}
+    )
+    assert answer.status_code == 400 and "choose a cluster under Settings, Launching" in answer.content.decode()
+    body = {"experiment": ready.experiment.pk, "backend": "cluster"}
+    told = people.api("engineer").post("/api/campaigns/", body, format="json")
+    assert told.status_code == 400 and "Settings, Launching" in str(told.json())
+
+
+def test_page_and_rest_show_where_a_trial_is(people, ready, silent):
+    answer = people.client("engineer").post(
+        f"/experiments/{ready.experiment.pk}/campaigns/",
+        {"backend": "cluster", "most_trials": 2, "parallel": 1, "tool": "maxtext", "steps": 20},
+    )
+    campaign = ready.experiment.campaigns.get()
+    assert answer.headers["location"] == f"/campaigns/{campaign.pk}/"
+    turn(campaign)
+    launch = first(campaign).launch
+    page = people.client("viewer").get(f"/campaigns/{campaign.pk}/").content.decode()
+    assert "On the cluster" in page and f"job asap-{launch.pk}-trial-1" in page
+    told = people.api("viewer").get(f"/api/campaigns/{campaign.pk}/trials/").json()["results"][0]
+    assert (told["status"], told["launch"]) == ("launched", launch.pk)
+    about = people.api("viewer").get(f"/api/launches/{launch.pk}/").json()
+    assert about["proposal"] is None and about["experiment"] == ready.experiment.pk
+    assert people.api("viewer").get("/api/launches/").status_code == 200
+    bundle = people.client("viewer").get(f"/launches/{launch.pk}/bundle/trial.zip")
+    assert bundle.status_code == 200 and bundle.headers["content-type"] == "application/zip"
+    assert people.client("outsider").get(f"/launches/{launch.pk}/bundle/trial.zip").status_code == 404
+    for arm in ("proposal", "control"):
+        assert people.client("viewer").get(f"/launches/{launch.pk}/bundle/{arm}.zip").status_code == 404
+    assert people.client("viewer").get(f"/launches/{launch.pk}/").status_code == 404  # its page is the campaign's
