@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,31 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import overflow, violations
 
-STATES = ("begun", "ended", "huge", "broken")
+STATES = ("begun", "ended", "huge", "broken", "advised")
 
 
 @pytest.fixture(scope="package")
 def campaigns(ready: Any, people: Any) -> Iterator[dict[str, int]]:
-    """One that has begun, one that has ended with failures, one of 10,000 trials, one of which every trial failed."""
+    """One that has begun, one that has ended with failures, one of 10,000 trials, one of which every trial failed, one
+    in which a language model asks for trials and is refused some."""
     from campaigns.models import Campaign
     from campaigns.services import campaigns as services
     from campaigns.services import running
-    from tests.browser.trials import many
+    from tests.agent.server import ScriptedServer
+    from tests.browser.trials import eager, many
 
     made = {}
     for state in STATES:
         asked = services.Asked(most_trials=12, expert_step_time_s=1.2, dollars_per_chip_hour=4.0)
+        if state == "advised":
+            with ScriptedServer(eager) as model, pytest.MonkeyPatch.context() as patch:
+                patch.setenv("OPENAI_BASE_URL", model.url)
+                patch.setenv("ASAP_LLM_MODEL", "scripted")
+                asked = replace(asked, most_trials=6, parallel=3, use_language_model=True)
+                campaign = services.begin(ready, people.engineer, asked)
+                running.run(campaign.trials.get(number=0).pk)
+            made[state] = campaign.pk
+            continue
         campaign = services.begin(ready, people.engineer, asked)
         made[state] = campaign.pk
         if state == "ended":

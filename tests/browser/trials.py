@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 from django.utils import timezone
 
 from campaigns.models import Campaign, Trial
+from tests.agent.server import Reply, answer
 
 FAILURE = {
     "cause": "out_of_memory", "failure": "out_of_memory", "confidence": 0.93, "verdict": "forbid", "lines": 812,
     "sentence": "Out of memory: 12.4 GB were requested with 3.1 GB free.", "line": "RESOURCE_EXHAUSTED", "last": [],
 }  # fmt: skip
+
+
+def eager(body: dict[str, Any]) -> Reply:
+    """A model that asks for a built-in candidate, without looking, and for one of other chips, as often as it is told
+    that there is none."""
+    shown = json.loads(next(each for each in body["messages"] if each["role"] == "tool")["content"])["result"]
+    third = shown["built_in_candidates"][2]
+    wish = {"ici": third["mesh"]["ici"], "dcn": third["mesh"]["dcn"] or None, "changes": third.get("changes", {})}
+    said = "Less of each layer crosses the slow links, and the matmuls stay large."
+    return answer({"trials": [wish | {"reason": said}, {"ici": {"data": 3}, "reason": "It is faster."}]})
 
 
 def many(campaign: Campaign, count: int, draw: np.random.Generator, failing: float = 0.2) -> None:

@@ -133,6 +133,8 @@ def test_what_the_model_asks_for_is_tried_with_its_sentence_and_the_built_in_pre
     kinds = list(Event.objects.filter(actor="tuner").order_by("pk").values_list("kind", flat=True))
     assert kinds == ["tool_call", "tool_result", "model_request", "model_response", "final"]
     assert {event.data["campaign"] for event in Event.objects.filter(actor="tuner")} == {campaign.pk}
+    page = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/memory/").content.decode()
+    assert "Tuner" in page
 
 
 def test_it_sees_the_pool_the_space_the_budget_and_the_built_in_candidates(
@@ -282,7 +284,7 @@ def test_markup_in_a_sentence_is_text(serve: Serve, people: Any, ready: Any) -> 
     first(campaign)
     page = people.client("viewer").get(f"/campaigns/{campaign.pk}/").content.decode()
     assert "&lt;script&gt;" in page and "<script>alert" not in page
-    assert "scripted asked for 1 trial;" in " ".join(page.split())
+    assert "scripted chose 1 of the newest trials." in " ".join(page.split())
     assert newest(campaign).chosen_by == "model"
     assert any("{braces}" in str(span) for span in spans_of(newest(campaign).why[0]))
 
@@ -456,3 +458,47 @@ def test_several_places_are_filled_with_what_it_asks_for_and_then_by_itself(
     authors = [trial.chosen_by for trial in campaign.trials.order_by("number")]
     assert authors == ["built-in", "model", "model", "built-in", "built-in"]
     assert tuner.NO_MORE in why(newest(campaign))
+
+
+def test_four_workers_with_kills_ask_and_plan_nothing_twice(serve: Serve, people: Any, ready: Any) -> None:
+    """Each worker dies now and then: with a trial in its hands, or while it asks."""
+
+    def model(body: dict[str, Any]) -> Reply:
+        rows = seen(body)["built_in_candidates"][-3:]
+        said = "Less of the step waits for communication."
+        return answer(
+            {"trials": [{"ici": row["mesh"]["ici"], "changes": row.get("changes", {}), "reason": said} for row in rows]}
+        )
+
+    server = serve(model)
+    campaign = advised(people, ready, most_trials=14, parallel=4, to_budget=True)
+    long_ago = timezone.now() - timedelta(minutes=2)
+
+    def worker(index: int) -> None:
+        for taken in range(1, 300):
+            if not Campaign.objects.filter(pk=campaign.pk, status="running").exists():
+                return
+            open_trials = campaign.trials.filter(status__in=("waiting", "running"))
+            pk = open_trials.order_by("?").values_list("pk", flat=True).first()
+            dead = f"elsewhere/{index}/{taken}/1"
+            if pk is None:
+                planning.plan(campaign.pk)
+            elif taken % 4 == 0:
+                planning.TRIALS.claim(pk, dead)
+                Trial.objects.filter(pk=pk, worker=dead).update(heartbeat_at=long_ago, attempts=0)
+                planning.TRIALS.sweep()
+            elif taken % 5 == 0 and planning.CAMPAIGNS.claim(campaign.pk, dead):
+                Campaign.objects.filter(pk=campaign.pk, worker=dead).update(heartbeat_at=long_ago, attempts=0)
+                planning.CAMPAIGNS.sweep()
+            else:
+                running.run(pk)
+
+    assert in_threads(4, worker) == [None] * 4
+    campaign.refresh_from_db()
+    assert (campaign.status, campaign.worker) == (CampaignStatus.DONE, "")
+    trials = list(campaign.trials.order_by("number"))
+    assert [trial.number for trial in trials] == list(range(15))
+    assert len({trial.key for trial in trials}) == 15
+    assert all(trial.status in (TrialStatus.DONE, TrialStatus.FAILED) for trial in trials)
+    assert any(trial.chosen_by == "model" for trial in trials)
+    assert 0 < len(server.requests) <= 14  # a plan asks once, and stores at least one trial
