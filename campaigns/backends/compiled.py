@@ -13,9 +13,6 @@ from proposals.compiling import engine
 from proposals.compiling.cache import Cache
 from proposals.compiling.result import CompileCheck
 
-#: Below the time after which Celery ends a task, both efforts together.
-LIMITS = engine.Limits(wall_s=(600, 840))
-
 
 @dataclass(frozen=True)
 class Compiled:
@@ -31,7 +28,7 @@ class Compiled:
             if stop():
                 raise Stopped
 
-        found = engine.check(config, limits=LIMITS, cache=self.cache, on_progress=look, worker=self.worker)
+        found = engine.check(config, cache=self.cache, on_progress=look, worker=self.worker)
         if found.outcome != "fits":
             return Outcome(log=_log(found), reason=found.message, predicted=True)
         return Outcome((step_time_s(config, self.calibration),), found.peak_bytes, predicted=True)

@@ -14,13 +14,13 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import overflow, violations
 
-STATES = ("begun", "ended", "huge", "broken", "advised")
+STATES = ("begun", "ended", "huge", "broken", "advised", "launched")
 
 
 @pytest.fixture(scope="package")
 def campaigns(ready: Any, people: Any) -> Iterator[dict[str, int]]:
     """One that has begun, one that has ended with failures, one of 10,000 trials, one of which every trial failed, one
-    in which a language model asks for trials and is refused some."""
+    in which a language model asks for trials and is refused some, one on the cluster."""
     from campaigns.models import Campaign
     from campaigns.services import campaigns as services
     from campaigns.services import running
@@ -48,8 +48,25 @@ def campaigns(ready: Any, people: Any) -> Iterator[dict[str, int]]:
             many(campaign, 10_000, np.random.default_rng(1))
         elif state == "broken":
             many(campaign, 6, np.random.default_rng(2), failing=1.0)
+        elif state == "launched":
+            _launched(campaign, people)
     yield made
     Campaign.objects.filter(pk__in=made.values()).delete()
+
+
+def _launched(campaign: Any, people: Any) -> None:
+    """Its first trial waits in the queue of a cluster."""
+    from launches.models import ArmRun, Launch
+
+    made = Launch.objects.create(
+        team=people.team, experiment=campaign.experiment, config=campaign.config, tool="maxtext", backend="slurm",
+        server="http://asap", repeats=1, steps=30,
+    )  # fmt: skip
+    ArmRun.objects.create(
+        launch=made, arm="trial", repeat=1, status="submitted", job="4711", reason="Slurm: Resources."
+    )
+    campaign.trials.update(status="launched", launch=made)
+    type(campaign).objects.filter(pk=campaign.pk).update(backend="cluster", tool="maxtext", steps=30)
 
 
 def _photograph(page: Page, name: str) -> None:
