@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from campaigns.models import CampaignStatus, TrialStatus
 from campaigns.services import campaigns, launched, planning, running
 from campaigns.services.campaigns import Asked, CampaignError
 from launches.models import ArmRun, Launch
-from launches.services import launching
+from launches.services import launching, queue, reporting
+from tests.backend.threads import in_threads
 from tests.campaigns.cluster import enable, settle, turn
 from tests.launches.reports import client, place, report, send_file, work
 
@@ -328,3 +330,50 @@ def test_page_and_rest_show_where_a_trial_is(people, ready, silent):
     for arm in ("proposal", "control"):
         assert people.client("viewer").get(f"/launches/{launch.pk}/bundle/{arm}.zip").status_code == 404
     assert people.client("viewer").get(f"/launches/{launch.pk}/").status_code == 404  # its page is the campaign's
+
+
+@pytest.mark.django_db(transaction=True)
+def test_four_workers_with_kills_launch_and_store_every_trial_once(people, ready, silent):
+    """Each worker dies at every third trial and every third run that it takes; two clocks follow at the same time."""
+    campaign = begin(people, ready, most_trials=12, parallel=4, to_budget=True)
+
+    def dies_with(jobs, pk: int, number: str) -> None:
+        jobs.claim(pk, f"elsewhere/{number}/1/1")
+        stale = {"heartbeat_at": timezone.now() - timedelta(minutes=2), "attempts": 0}
+        jobs.model.objects.filter(pk=pk, worker=f"elsewhere/{number}/1/1").update(**stale)
+        jobs.sweep()
+
+    def one_of(rows) -> int | None:
+        return rows.order_by("?").values_list("pk", flat=True).first()
+
+    def worker(index: int) -> None:
+        end = time.monotonic() + 120
+        for turn_ in range(10_000):
+            assert time.monotonic() < end
+            campaigns.plan(campaign.pk)
+            for jobs, act, waits in (
+                (planning.TRIALS, running.run, campaign.trials.filter(status__in=("waiting", "running"))),
+                (queue.RUNS, launching.advance, ArmRun.objects.filter(status__in=("queued", "collecting"))),
+            ):
+                if (pk := one_of(waits)) is not None and turn_ % 3 == 2:
+                    dies_with(jobs, pk, f"{index}-{turn_}")
+                elif pk is not None:
+                    act(pk)
+            if (pk := one_of(ArmRun.objects.filter(status="submitted"))) is not None:
+                with suppress(reporting.ReportError):  # another has reported it
+                    reporting.report(ArmRun.objects.get(pk=pk), reporting.RankReport.read({"step_times_s": STEPS}))
+            if index < 2:
+                launched.follow()
+            if not type(campaign).objects.filter(pk=campaign.pk, status="running").exists():
+                return
+
+    assert in_threads(4, worker) == [None] * 4
+    campaign.refresh_from_db()
+    assert campaign.status == CampaignStatus.DONE, campaign.reason
+    trials = list(campaign.trials.select_related("launch"))
+    assert [trial.number for trial in trials] == list(range(13))
+    assert {(trial.status, trial.runs, trial.step_time_s) for trial in trials} == {("done", 1, 1.0)}
+    assert Launch.objects.count() == 13 and not Launch.objects.filter(closed_at=None).exists()
+    assert len({trial.launch_id for trial in trials}) == 13
+    launching.follow()
+    assert not ArmRun.objects.filter(released=False).exclude(job="").exists()
