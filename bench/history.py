@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.environ["ASAP_LOG_LEVEL"] = "ERROR"
     with database():
-        from history.likeness import Case
+        from history.case import Case
         from history.models import FacetCount, HistoryRecord
         from history.services.filters import Filters, Position
         from history.services.search import page

@@ -18,8 +18,13 @@ from evaluation.sweep_candidates import UNKNOWN, Sweep, unseen_s
 from evaluation.sweep_groups import Group, groups
 from evaluation.sweep_scores import Outcomes, joined, outcome
 from experiments.without_profile import without_profile
-from history.likeness import BOUND, REPEAT, Case
-from perfmodel.config import Measured
+from history import moves
+from history.case import Case
+from history.likeness import BOUND, REPEAT, rate
+from history.mechanism import price
+from history.record import Side
+from perfmodel.config import ExperimentConfig, Measured
+from perfmodel.efficiency import EfficiencyTable
 from proposals.proposer.choose import choose, in_order
 from proposals.proposer.likeness import Library
 from proposals.proposer.precedents import Precedent, published, situation
@@ -28,7 +33,7 @@ from proposals.proposer.ranking import shipped_weights
 #: Starts of a workload, drawn by hash.
 STARTS = 6
 #: Likeness from which precedents count, by what it is called.
-VARIANTS = {"without history": 2.0, "as shipped": REPEAT, "all that is shown": BOUND}
+VARIANTS = {"without history": 2.0, "as shipped": REPEAT}
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ def _start(sweep: Sweep, start: int) -> Start:
     group = sweep.group
     config = replace(group.configs[start], measured=Measured(step_time_s=float(group.time_s[start])))
     case = situation(config, diagnose(without_profile(config), config))
-    library = Library([item for item in published() if not same_work(item, case)], case)
+    others = [item for item in published() if not same_work(item, case)]
+    library = Library(others, case)
     found, cited = {}, False
     for name, least in VARIANTS.items():
         c, prices, ranked = sweep.ranked(start, NOTHING, library, least)
@@ -58,10 +64,31 @@ def _start(sweep: Sweep, start: int) -> Start:
         if len(c) >= 3:
             three = [choice.index for choice in choose(c, prices, ranked, UNKNOWN, weights=shipped_weights())]
         if name == "as shipped":
-            cited = three[0] != c.baseline and bool(ranked.support.likeness[three[0]] >= BOUND)
+            first = group.configs[int(c.mesh_of[three[0]])]
+            cited = three[0] != c.baseline and _cited(others, config, first)
         rows = c.mesh_of
         found[name] = outcome(group, start, [int(rows[i]) for i in three], [int(rows[i]) for i in listed])
     return Start(found, cited)
+
+
+def changed(before: ExperimentConfig, after: ExperimentConfig, table: EfficiencyTable | None = None) -> Case:
+    """The case of a change from one measured configuration to another.  table: what it is priced by."""
+    start = situation(before, diagnose(without_profile(before), before))
+    move = moves.change_of((), _side(before), _side(after)) or {}
+    return replace(start, move=move, after=after, mechanism=price([(before, after)], table)[0])
+
+
+def _side(config: ExperimentConfig) -> Side:
+    training = config.training
+    keys = ("global_batch", "grad_accum", "micro_batch", "remat", "weight_sharding", "precision")
+    values = {key: value for key in keys if (value := getattr(training, key)) is not None}
+    return Side(mesh=config.mesh.to_json(), axis_roles=config.mesh.axis_roles, training=values)
+
+
+def _cited(others: Sequence[Precedent], before: ExperimentConfig, after: ExperimentConfig) -> bool:
+    """Whether a change has a precedent above the bound."""
+    held = [item.case for item in others if not item.failure]
+    return max(rate(held, changed(before, after)), default=0.0) >= BOUND
 
 
 def same_work(item: Precedent, start: Case) -> bool:

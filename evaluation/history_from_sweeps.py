@@ -24,6 +24,7 @@ from history.seeds import FOLDER
 from perfmodel.accounting import parameters
 from perfmodel.chips import get_chip
 from perfmodel.config import Measured
+from perfmodel.model_file import model_to_json
 from perfmodel.shapes import ModelShape
 from proposals.proposer.precedents import Precedent
 
@@ -154,6 +155,7 @@ def _record(one: Comparison) -> Record:
         caveats=tuple(_caveats(one)),
         url=source.url,
         licence=source.licence,
+        shape=model_to_json(shape),
     )
 
 

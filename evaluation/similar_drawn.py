@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import cache
 from hashlib import sha256
 from itertools import chain, zip_longest
 
@@ -18,16 +19,17 @@ from evaluation.history_ablation import same_work
 from evaluation.proposing import experiments, published_cases
 from experiments.step_profile import StepProfile
 from history import seeds
-from history.likeness import BOUND, Case, case_of, expected, hardware_kind, likeness, reason
+from history.case import Case, cases_of, hardware_kind
+from history.likeness import Alike, alike
 from history.record import Record, Side
 from perfmodel import accounting
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
 from proposals.plan import ProposalPlan
 from proposals.proposer import Pricer
-from proposals.proposer.precedents import case_of_change, precedents_of, situation
+from proposals.proposer.precedents import case_of_change, precedents_of, published, situation
 
-RUNS, RECORDS, SHOWN = 20, 12, 3
+RUNS, RECORDS, SHOWN = 20, 16, 3
 
 
 def runs(draw: str) -> Iterator[tuple[str, StepProfile, ExperimentConfig]]:
@@ -45,10 +47,13 @@ def show(name: str, profile: StepProfile, config: ExperimentConfig, own: bool) -
     """The run, its proposals, and what is shown beside each.  own: whether its own records stay."""
     diagnosis = diagnose(profile, config)
     ran = situation(config, diagnosis)
+    known = _known()
+    held = {item.id for item in published() if same_work(item, ran)}
     records = [
-        record for record in seeds.records() if own or not any(same_work(p, ran) for p in precedents_of([record]))
+        record
+        for record in seeds.records()
+        if own or not (record.id in held or (record.chip == ran.chip and _same_model(record, ran)))
     ]
-    records = [r for r in records if own or not (r.chip == ran.chip and _same_model(r, ran))]
     training, hardware, model = config.training, config.hardware, config.model
     tokens = f"{ran.tokens_per_chip:,.0f} tokens per chip" if ran.tokens_per_chip else "tokens per chip not known"
     size = f"{accounting.parameters(model).total / 1e9:.3g}B parameters" if model else "model not known"
@@ -64,7 +69,7 @@ def show(name: str, profile: StepProfile, config: ExperimentConfig, own: bool) -
     yield ""
     yield "### Similar records of the run, whatever it changes"
     yield from _records(records, ran)
-    bench = Pricer(profile, config, diagnosis, precedents_of(records))
+    bench = Pricer(profile, config, diagnosis, precedents_of(records, [known[record.id] for record in records]))
     for item in bench.propose().proposals:
         yield from _proposal(records, item, config, diagnosis)
     yield ""
@@ -90,27 +95,32 @@ def _proposal(
         yield "- (keeps what runs)"
 
 
+@cache
+def _known() -> dict[str, Case]:
+    """What every shipped record is known by."""
+    every = seeds.records()
+    return {record.id: case for record, case in zip(every, cases_of(every), strict=True)}
+
+
 def _records(records: list[Record], case: Case) -> Iterator[str]:
-    rated = [(likeness(case_of(record), case), record) for record in records]
-    alike = sorted((one for one in rated if one[0] >= BOUND), key=lambda one: -one[0])[:SHOWN]
-    if not alike:
+    shown = alike([_known()[record.id] for record in records], case, SHOWN)
+    if not shown:
         yield "- none shown"
-    for score, record in alike:
-        yield from _record(score, record, case)
+    for n, found in shown:
+        yield from _record(records[n], found)
 
 
-def _record(score: float, record: Record, case: Case) -> Iterator[str]:
-    theirs = case_of(record)
-    found = expected(record.speedup, theirs, case)
-    yield f"- **{record.id}** ({score:.2f}): {record.title}"
-    yield f"  - shown reason: {reason(theirs, case)}"
+def _record(record: Record, found: Alike) -> Iterator[str]:
+    yield f"- **{record.id}** ({found.likeness:.2f}): {record.title}"
+    yield f"  - shown reason: {found.reason}"
     yield from _told(record)
-    if found is not None:
-        yield f"  - shown as expected here: {found.speedup:.2f}× ({found.low80:.2f}× to {found.high80:.2f}×)"
+    if found.expected is not None:
+        told = found.expected
+        yield f"  - shown as expected here: {told.speedup:.2f}× ({told.low80:.2f}× to {told.high80:.2f}×)"
 
 
 def _told(record: Record) -> Iterator[str]:
-    theirs = case_of(record)
+    theirs = _known()[record.id]
     size = f"{record.parameters / 1e9:.3g}B parameters" if record.parameters else "size not known"
     tokens = f"{theirs.tokens_per_chip:,.0f} tokens per chip" if theirs.tokens_per_chip else "tokens not known"
     yield f"  - ran on {record.chips} × {record.chip}, {record.model_name or 'model not named'}, {size}, {tokens}"
@@ -129,10 +139,10 @@ def _side(side: Side) -> str:
 def of_records(draw: str) -> Iterator[str]:
     """Records drawn from those whose change has a direction, of TPUs and GPUs in turn, and what their pages show."""
     every = sorted(seeds.records(), key=lambda record: sha256(f"{draw} {record.id}".encode()).hexdigest())
-    kinds = [[r for r in every if hardware_kind(r.chip) == kind and case_of(r).directed] for kind in ("tpu", "gpu")]
+    kinds = [[r for r in every if hardware_kind(r.chip) == kind and _known()[r.id].directed] for kind in ("tpu", "gpu")]
     drawn = [record for record in chain.from_iterable(zip_longest(*kinds)) if record is not None]
     for record in drawn[:RECORDS]:
-        case = case_of(record)
+        case = _known()[record.id]
         yield f"## Page of the record {record.id}: {record.title}"
         yield from _told(record)
         yield "### Similar records"

@@ -17,7 +17,8 @@ from evaluation.sweep_groups import Group
 from evaluation.time_rows import TimeRow
 from evaluation.time_table import table_without
 from experiments.step_profile import Device, Memory, StepProfile
-from history.likeness import REPEAT, Case
+from history.case import Case
+from history.likeness import REPEAT
 from perfmodel import legality, memory
 from perfmodel.calibration import SPREAD_PER_DOUBLING
 from perfmodel.config import Training

@@ -7,7 +7,7 @@ take precedents into account against those that do not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -19,21 +19,20 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from diagnosis.analyzer import diagnose
 from evaluation import history_ablation
 from evaluation.confidence_pairs import Predicted, predict_pairs
-from evaluation.history_ablation import same_work
+from evaluation.history_ablation import changed, same_work
 from evaluation.measured_pairs import MeasuredRun, measured_pairs
-from experiments.without_profile import without_profile
-from history import moves, seeds
-from history.likeness import BOUND, REPEAT, Case, hardware_kind, spread, vector
-from history.moves import ROLES
-from history.record import Side
+from evaluation.time_table import table_without_model
+from history import seeds
+from history.case import Case, cases_of, hardware_kind
+from history.likeness import BOUND, REPEAT, carried, rate, spread
 from perfmodel.config import Measured
+from perfmodel.efficiency import EfficiencyTable
 from perfmodel.step_time import Z80
 from proposals.proposer.confidence import shipped
-from proposals.proposer.likeness import Library, Support
-from proposals.proposer.precedents import Precedent, precedents_of, published, situation
+from proposals.proposer.likeness import Support
+from proposals.proposer.precedents import Precedent, precedents_of, published
 from proposals.proposer.ranking import drawn
 
 Floats = npt.NDArray[np.float64]
@@ -46,18 +45,29 @@ LEAST = 0.02
 
 
 @dataclass(frozen=True)
+class Said:
+    """What the record most alike says of a pair.  likeness: 0 where none is; effect: its own measured log gain;
+    expected: the log gain that it lets expect here."""
+
+    likeness: float = 0.0
+    effect: float = 0.0
+    expected: float = 0.0
+
+
+@dataclass(frozen=True)
 class Asked:
-    """A measured pair and what the records say of it: likeness of the record most alike, 0 where none is, and expected
-    log gain.
+    """A measured pair and what the records say of it.
 
     proposed: from the run predicted slower to the one predicted faster.  shown, elsewhere: in a direction drawn by
-    hash, so that neither is the likelier; elsewhere: by records of other sources alone; measured: log gain in it.
+    hash, so that neither is the likelier; elsewhere: by records of other sources alone; alone: log gain that the model
+    predicts in it without any record; measured: log gain in it.
     """
 
     predicted: Predicted
-    proposed: tuple[float, float]
-    shown: tuple[float, float]
-    elsewhere: tuple[float, float]
+    proposed: Said
+    shown: Said
+    elsewhere: Said
+    alone: float
     measured: float
 
     @property
@@ -73,18 +83,26 @@ def asked() -> tuple[Asked, ...]:
     for one in predict_pairs(measured_pairs()):
         if abs(one.measured) > log(4.0):
             continue  # programs that stall
-        start, move = _case(one.before), _change(one.before, one.after)
-        if not move:
+        table = table_without_model(one.before.config) if one.pair.source != "optico" else None
+        case = _case(one.before, one.after, table)
+        if not case.move:
             continue
-        others = [item for item in published() if not same_work(item, start)]
+        others = [item for item in _records(table) if not same_work(item, case)]
         elsewhere = [item for item in others if item.source not in _sources(one)]
-        proposed, measured = _said(others, start, move), one.measured
+        proposed, measured = _said(others, case), one.measured
         shown = proposed
         if _drawn(one):
-            start, move, measured = _case(one.after), _change(one.after, one.before), -measured
-            shown = _said(others, start, move)
-        found.append(Asked(one, proposed, shown, _said(elsewhere, start, move), measured))
+            case, measured = _case(one.after, one.before, table), -measured
+            shown = _said(others, case)
+        alone = case.mechanism.gain if case.mechanism is not None else 0.0
+        found.append(Asked(one, proposed, shown, _said(elsewhere, case), alone, measured))
     return tuple(found)
+
+
+@cache
+def _records(table: EfficiencyTable | None) -> tuple[Precedent, ...]:
+    """The shipped records as a table prices them that has not seen the pair's model."""
+    return tuple(item for item in precedents_of(seeds.records(), cases_of(seeds.records(), table)) if not item.failure)
 
 
 def _drawn(one: Predicted) -> bool:
@@ -93,11 +111,15 @@ def _drawn(one: Predicted) -> bool:
     return int(sha256(names.encode()).hexdigest(), 16) % 2 == 1
 
 
-def _said(precedents: Sequence[Precedent], start: Case, move: Mapping[str, float]) -> tuple[float, float]:
-    """Likeness and expected log gain; bound and all as on a page, but nothing is held back below it."""
-    nothing = np.zeros((1, len(ROLES)))
-    support = Library(precedents, start, least=0.0).support(vector(move)[None, :], nothing, np.zeros(1), None)
-    return float(support.likeness[0]), float(support.said[0])
+def _said(precedents: Sequence[Precedent], ours: Case) -> Said:
+    """Of the record most alike, bound or not."""
+    rated = rate([item.case for item in precedents], ours)
+    best = max(range(len(rated)), key=lambda n: rated[n], default=None)
+    if best is None or not rated[best]:
+        return Said()
+    theirs = precedents[best].case
+    assert theirs.gain is not None
+    return Said(rated[best], theirs.gain, carried(theirs, ours, rated[best])[0])
 
 
 def _sources(one: Predicted) -> tuple[str, ...]:
@@ -111,26 +133,9 @@ def _sources(one: Predicted) -> tuple[str, ...]:
     return tuple(name for name in names if ("OptiCo" in name) == (source == "optico"))
 
 
-_CASES: dict[int, Case] = {}
-
-
-def _case(run: MeasuredRun) -> Case:
-    """A run known by its step time alone."""
-    if id(run) not in _CASES:
-        config = replace(run.config, measured=Measured(step_time_s=run.step_time_s))
-        _CASES[id(run)] = situation(config, diagnose(without_profile(config), config))
-    return _CASES[id(run)]
-
-
-def _change(before: MeasuredRun, after: MeasuredRun) -> Mapping[str, float]:
-    return moves.change_of((), _side(before), _side(after)) or {}
-
-
-def _side(run: MeasuredRun) -> Side:
-    training = run.config.training
-    keys = ("global_batch", "grad_accum", "micro_batch", "remat", "weight_sharding", "precision")
-    values = {key: value for key in keys if (value := getattr(training, key)) is not None}
-    return Side(mesh=run.config.mesh.to_json(), axis_roles=run.config.mesh.axis_roles, training=values)
+def _case(before: MeasuredRun, after: MeasuredRun, table: EfficiencyTable | None) -> Case:
+    """A change of a run that is known by its step time alone."""
+    return changed(replace(before.config, measured=Measured(step_time_s=before.step_time_s)), after.config, table)
 
 
 def _share(mask: Bools, weight: Floats) -> float:
@@ -139,28 +144,31 @@ def _share(mask: Bools, weight: Floats) -> float:
 
 def rows(found: Sequence[Asked], elsewhere: bool = False) -> list[str]:
     """A table by likeness."""
-    like, said = np.array([one.elsewhere if elsewhere else one.shown for one in found]).T
-    measured = np.array([one.measured for one in found])
+    said = [one.elsewhere if elsewhere else one.shown for one in found]
+    like = np.array([one.likeness for one in said])
+    effect, told = np.array([(one.effect, one.expected) for one in said]).T
+    measured, alone = np.array([(one.measured, one.alone) for one in found]).T
     weight = np.array([one.predicted.weight for one in found])
     lines = [
-        "| likeness | pairs | direction right | in range | error | error of expecting nothing |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| likeness | pairs | as the record went | as expected | in range | error | of the model alone | of expecting "
+        "nothing |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     bands = [*pairwise(BINS), (BOUND, 1.01)]
     for low, high in bands:
         part = (like >= low) & (like < high) & (like > 0)
         if part.sum() < 5:
-            lines.append(f"| {_band(low, high)} | {part.sum()} | – | – | – | – |")
+            lines.append(f"| {_band(low, high)} | {part.sum()} | – | – | – | – | – | – |")
             continue
-        tells = part & (np.abs(said) > 1e-3) & (np.abs(measured) > LEAST)
-        right = _share((said > 0)[tells] == (measured > 0)[tells], weight[tells])
+        ways = []
+        for value in (effect, told):
+            tells = part & (np.abs(value) > LEAST) & (np.abs(measured) > LEAST)
+            ways.append(_share((value > 0)[tells] == (measured > 0)[tells], weight[tells]))
         sigma = np.array([spread(value) for value in like])
-        inside = _share((np.abs(measured - said) <= Z80 * sigma)[part], weight[part])
-        error, nothing = (_middle(np.abs(value)[part], weight[part]) for value in (measured - said, measured))
-        lines.append(
-            f"| {_band(low, high)} | {part.sum()} | {100 * right:.0f} % | {100 * inside:.0f} % | "
-            f"{100 * error:.0f} % | {100 * nothing:.0f} % |"
-        )
+        inside = _share((np.abs(measured - told) <= Z80 * sigma)[part], weight[part])
+        errors = [_middle(np.abs(value)[part], weight[part]) for value in (measured - told, measured - alone, measured)]
+        shares = " | ".join(f"{100 * value:.0f} %" for value in (*ways, inside, *errors))
+        lines.append(f"| {_band(low, high)} | {part.sum()} | {shares} |")
     return lines
 
 
@@ -177,7 +185,7 @@ def briers(found: Sequence[Asked]) -> dict[str, list[float]]:
     """Brier score of each half and of both: the model alone, drawn to repeats, drawn to all above the bound."""
     gain = np.array([one.predicted.gain for one in found])
     sigma = np.array([one.predicted.sigma for one in found])
-    like, said = np.array([one.proposed for one in found]).T
+    like, said = np.array([(one.proposed.likeness, one.proposed.expected) for one in found]).T
     faster = np.array([one.predicted.measured > 0 for one in found], dtype=float)
     weight = np.array([one.predicted.weight for one in found])
     half = np.array([one.half for one in found])
@@ -200,14 +208,14 @@ def briers(found: Sequence[Asked]) -> dict[str, list[float]]:
 def usable() -> list[str]:
     """How many shipped records can be a precedent, by chip."""
     lines = [
-        "| chip | records | can be a precedent | model and tokens known | bottleneck known |",
+        "| chip | records | can be a precedent | can be priced | bottleneck known |",
         "|---|--:|--:|--:|--:|",
     ]
     every = seeds.records()
     for chip in sorted({record.chip for record in every}, key=lambda name: (hardware_kind(name), name)):
         mine = [record for record in every if record.chip == chip]
         told = precedents_of(mine)
-        sized = [item for item in told if item.case.parameters and item.case.tokens_per_chip]
+        sized = [item for item in told if item.case.mechanism is not None]
         known = [item for item in told if item.case.bottleneck]
         lines.append(f"| {chip or 'several or none'} | {len(mine)} | {len(told)} | {len(sized)} | {len(known)} |")
     return lines
@@ -215,7 +223,7 @@ def usable() -> list[str]:
 
 def page() -> str:
     found = asked()
-    known = [one for one in found if one.shown[0] >= BOUND]
+    known = [one for one in found if one.shown.likeness >= BOUND]
     lines = [
         "# Does a measured effect carry over?",
         "",
@@ -224,10 +232,11 @@ def page() -> str:
         "direction drawn by hash, so that half of them get slower, and looked up in the shipped records without any "
         "of the same model on the same chip.",
         "",
-        "*Direction right*: of pairs that differ by 2 % or more, the share that went the way the records let expect. "
-        "*In range*: measured within the 80 % range. *Error*: median difference of measured and expected, in "
-        "logarithms of the speed-up; beside it that of expecting no change. Pairs are weighed as in "
-        "docs/accuracy-confidence.md.",
+        "*As the record went*, *as expected*: of pairs that differ by 2 % or more, the share that went the way the "
+        "record most alike did, and the way it lets expect. *In range*: measured within the 80 % range. *Error*: "
+        "median difference of measured and expected, in logarithms of the speed-up; beside it that of the model's "
+        "prediction without any record, and that of expecting no change. Pair and records are priced by efficiencies "
+        "whose fit has seen no run of the pair's model. Pairs are weighed as in docs/accuracy-confidence.md.",
         "",
         *rows(found),
         "",
@@ -253,7 +262,8 @@ def page() -> str:
         "## What can be a precedent",
         "",
         "Of the shipped records. What changed the kernel, the model, the precision or the release as well can be read "
-        "and searched, and is no precedent of a proposal; what does not name model or tokens stays below the bound.",
+        "and searched, and is no precedent of a proposal; what cannot be priced, as it does not name its model, mesh "
+        "or tokens, is one for the same model alone.",
         "",
         *usable(),
         "",

@@ -1,212 +1,56 @@
-"""How alike two cases are: how much of what a change brought in the one carries over to the other.  Knows no Django.
+"""How alike two changes are: how much of what one brought carries over to another.  Knows no Django.
 
-One likeness for everything that is looked up: a product of factors, each 1 where two cases agree in what decides
-whether an effect carries over.  What a difference costs is measured (`evaluation.transfer`, docs/history.md): the
-effect of one change predicts that of another as far as its logarithm times the likeness, give or take `spread`.
+What a change brings is carried by what it does to the step.  The performance model prices both sides of a measured
+change and of the case, and splits the logarithm of the speed-up among the terms of the step (`history.mechanism`); two
+changes are alike as far as the same terms move by as much.  What the model got wrong of the measured change, it gets
+wrong of the other as far as they are alike: that is what a record adds to a prediction.  A failure for want of memory
+is alike as far as the memory is as full of the same here.  What cannot be priced is compared by its labels
+(`history.labels`), and then only changes of the same model.  What the numbers rest on: docs/history.md,
+`evaluation.transfer`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from math import exp, log, log2, sqrt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, sqrt
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from history import moves
-from history.record import Record
-from perfmodel.catalogue import load_catalogue
-from perfmodel.chips import get_chip, load_chips
+from history import mechanism
+from history.case import Case
+from history.labels import (
+    BOUND,
+    CAPPED,
+    OTHER_KIND,
+    can_make,
+    chip_likeness,
+    length_ratio,
+    move_likeness,
+    same_start,
+    situation_likeness,
+    vector,
+)
+from history.mechanism import TERMS, Mechanism
+from history.moves import SETTINGS
+from perfmodel.config import ExperimentConfig
 
 Floats = npt.NDArray[np.float64]
 
-#: Below it nothing is shown as alike: of measured pairs this much alike three in four go the same way.
-BOUND = 0.5
 #: From here on it is the same run: its outcome is a measurement of what is proposed, and bears on rank and confidence.
 REPEAT = 0.9
-#: The most that a case can be alike whose model or tokens are not known.
-CAPPED = 0.9 * BOUND
-
-#: Measured: another bottleneck; each axis in use in one of them only; each doubling that a move is longer or
-#: shorter; the angle between two moves (to the power of 1 − cosine).
-OTHER_BOTTLENECK, PER_AXIS, PER_DOUBLING_MOVED, PER_ANGLE = 0.72, 0.95, 0.8, 0.2
-#: Another chip of the same vendor: no two sources measured one program on two chips, so that this is of other programs
-#: too.
-OTHER_CHIP = 0.6
-#: Judged, and more careful than measured: the sweeps' effects carry over to any size within a program, which says
-#: little of sizes and programs beyond them.  Each doubling of the chips, of the model's size and of the tokens
-#: per chip; another family of models; a mixture of experts for a dense model; a bottleneck that is not known; another
-#: vendor's chip; a TPU for a GPU, whose links and compiler differ so that it never reaches the bound.
-PER_DOUBLING_OF_CHIPS, PER_DOUBLING_OF_SIZE, PER_DOUBLING_OF_TOKENS = 0.94, 0.9, 0.9
-OTHER_FAMILY, OTHER_ARCHITECTURE, UNKNOWN_BOTTLENECK, OTHER_VENDOR, OTHER_KIND = 0.9, 0.6, 0.85, 0.5, 0.3
-#: Standard deviation of the logarithm of an effect of which nothing alike was measured, and of a repeated measurement.
-SPREAD, NOISE = 0.5, 0.15
-#: Time per token that grew or fell by more tells of a program that stalls, not of what was changed.
-MOST_TELLING = 4.0
+#: How far apart two changes are that have little to do with each other: distance of their terms, in logarithms of the
+#: step time.  Fitted on measured pairs, families left out.
+LENGTH = 0.15
+#: Standard deviation of the logarithm of an effect beyond what the model predicts where nothing alike was measured, and
+#: of a repeated measurement.
+SPREAD, NOISE = 0.3, 0.1
 #: Standard deviations on either side that hold four in five.
 Z80 = NormalDist().inv_cdf(0.9)
-#: Factors from which a difference is worth saying.
-WORTH_SAYING = 1.4
-
-
-@dataclass(frozen=True)
-class Case:
-    """What a run or a record is known by; what is not known stays empty.
-
-    move: what changes, by `moves.ROLES` and `moves.KEYS`; empty for a run without a proposal.  roles: sizes by role of
-    what runs (`fsdp` as data); settings: its policies by `moves.SETTINGS`.  batch: sequences per optimizer step;
-    seq_len: tokens of each.  mixture: whether the model is one of experts.  flags: names of the XLA flags that change.
-    directed: False for a record whose change has no direction, or tells of a program that stalls.
-    """
-
-    chip: str = ""
-    chips: int | None = None
-    model_name: str = ""
-    model_family: str = ""
-    parameters: float | None = None
-    batch: float | None = None
-    seq_len: float | None = None
-    bottleneck: str = ""
-    move: Mapping[str, float] = field(default_factory=dict)
-    roles: Mapping[str, int] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
-    mixture: bool | None = None
-    flags: frozenset[str] = frozenset()
-    directed: bool = True
-
-    @property
-    def family(self) -> str:
-        return self.model_family or family_of(self.model_name)
-
-    @property
-    def tokens_per_chip(self) -> float | None:
-        return self.batch * self.seq_len / self.chips if self.batch and self.seq_len and self.chips else None
-
-    @property
-    def size_per_chip(self) -> float | None:
-        return self.parameters / self.chips if self.parameters and self.chips else None
-
-
-def case_of(record: Record) -> Case:
-    """What a record is known by."""
-    moved = moves.change(record)
-    stalls = record.speedup is not None and not 1.0 / MOST_TELLING <= record.speedup <= MOST_TELLING
-    return Case(
-        chip=record.chip,
-        chips=record.chips,
-        model_name=record.model_name,
-        model_family=record.model_family,
-        parameters=record.parameters,
-        batch=moves.number(record.before.training.get("global_batch")),
-        seq_len=moves.number(record.before.training.get("seq_len")),
-        bottleneck=record.bottleneck,
-        move=moved or {},
-        roles=moves.role_sizes(record.before, fsdp_as_data=True),
-        settings=moves.settings(record.before.training),
-        mixture=_mixture(record),
-        flags=moves.flags(record.before, record.after) if "xla_flags" in record.changes else frozenset(),
-        directed=moved is not None and not stalls,
-    )
-
-
-def likeness(theirs: Case, ours: Case) -> float:
-    """0–1: situation and move; of a run without a proposal the situation, if the run could make the record's move."""
-    alike = situation_likeness(theirs, ours)
-    if not ours.move or not alike:
-        return alike if alike and can_make(theirs.move, theirs, ours) else 0.0
-    if not theirs.move or ((theirs.flags or ours.flags) and not theirs.flags & ours.flags):
-        return 0.0
-    return alike * float(move_likeness(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
-
-
-def situation_likeness(theirs: Case, ours: Case) -> float:
-    """0–1, whatever the move: chip, chips, model, tokens and bottleneck."""
-    if not theirs.directed or not ours.directed:
-        return 0.0
-    found = (
-        chip_likeness(theirs.chip, ours.chip)
-        * _per_doubling(PER_DOUBLING_OF_CHIPS, theirs.chips, ours.chips)
-        * _bottlenecks(theirs.bottleneck, ours.bottleneck)
-    )
-    if same_start(theirs, ours):
-        return found
-    size, tokens = (theirs.size_per_chip, ours.size_per_chip), (theirs.tokens_per_chip, ours.tokens_per_chip)
-    if not all((*size, *tokens)):
-        return min(found, CAPPED)
-    found *= _per_doubling(PER_DOUBLING_OF_SIZE, *size) * _per_doubling(PER_DOUBLING_OF_TOKENS, *tokens)
-    if theirs.mixture is not None and ours.mixture is not None and theirs.mixture != ours.mixture:
-        found *= OTHER_ARCHITECTURE
-    found *= PER_AXIS ** len(_in_use(theirs) ^ _in_use(ours)) if theirs.roles and ours.roles else 1.0
-    other_family = theirs.family and ours.family and theirs.family != ours.family
-    return found * (OTHER_FAMILY if other_family else 1.0)
-
-
-def same_start(theirs: Case, ours: Case) -> bool:
-    """Whether two changes start from the same run: chips, mesh and batch agree, and nothing else that is known of both
-    differs."""
-    return bool(
-        theirs.roles
-        and theirs.batch
-        and theirs.batch == ours.batch
-        and (theirs.chip, theirs.chips) == (ours.chip, ours.chips)
-        and _sharded(theirs) == _sharded(ours)
-        and _agree(theirs.seq_len, ours.seq_len)
-        and _agree(theirs.parameters, ours.parameters)
-    )
-
-
-def _sharded(case: Case) -> dict[str, int]:
-    return {role: size for role, size in case.roles.items() if size > 1}
-
-
-def _in_use(case: Case) -> set[str]:
-    return set(_sharded(case))
-
-
-def can_make(move: Mapping[str, float], theirs: Case, ours: Case) -> bool:
-    """Whether a run could change so: the axes that shrink are as wide, and its policies are those it starts from."""
-    axes = all(ours.roles.get(role, 1) >= 2 ** -move[role] for role in moves.ROLES if move.get(role, 0.0) < 0)
-    return axes and all(
-        ours.settings.get(key, "") == theirs.settings.get(key) for key in moves.SETTINGS if move.get(key)
-    )
-
-
-def _mixture(record: Record) -> bool | None:
-    """By its mesh, the catalogue or the name; None where no model is named."""
-    if moves.role_sizes(record.before).get("expert", 1) > 1:
-        return True
-    name = record.model_name.lower()
-    entry = load_catalogue().get(name)
-    if entry is not None:
-        return entry.shape.experts > 0
-    return bool(_EXPERTS.search(name)) if name else None
-
-
-#: Names of models of experts that the catalogue does not have.
-_EXPERTS = re.compile(r"moe|\dx\d+b|-a\d+b|deepseek|mixtral|kimi|gpt-oss|expert")
-
-
-def vector(move: Mapping[str, float]) -> Floats:
-    """A move as a row: `moves.ROLES`, then `moves.KEYS`."""
-    return np.array([move.get(name, 0.0) for name in (*moves.ROLES, *moves.KEYS)])
-
-
-def move_likeness(ours: Floats, theirs: Floats) -> Floats:
-    """(ours, theirs): 1 for the same move; less for another angle or length, 0 from a right angle on."""
-    norm = np.linalg.norm(ours, axis=1)[:, None] * np.linalg.norm(theirs, axis=1)[None, :]
-    aligned = np.minimum(1.0, ours @ theirs.T / np.maximum(norm, 1e-30))
-    gap = np.abs(np.log2(np.maximum(length_ratio(ours, theirs), 1e-9)))
-    found = PER_ANGLE ** (1.0 - aligned) * PER_DOUBLING_MOVED**gap
-    return np.where(aligned > 0.5, found, 0.0)
-
-
-def length_ratio(ours: Floats, theirs: Floats) -> Floats:
-    """(ours, theirs): how much longer our moves are, all doublings together."""
-    return np.abs(ours).sum(axis=1)[:, None] / np.maximum(np.abs(theirs).sum(axis=1)[None, :], 1e-30)
+#: Terms that move the step by less are not worth saying.
+WORTH_SAYING = 0.01
 
 
 @dataclass(frozen=True)
@@ -218,128 +62,223 @@ class Expected:
     high80: float
 
 
-def expected(speedup: float | None, theirs: Case, ours: Case) -> Expected | None:
-    """The effect of a record, re-scaled to a case; None where nothing was measured or the case has no move."""
-    if not speedup or not ours.move or not theirs.move:
+@dataclass(frozen=True)
+class Alike:
+    """likeness: 0–1; reason: what decided it, in one line; expected: the effect re-scaled to the case, None where the
+    record failed or the case changes nothing."""
+
+    likeness: float
+    reason: str
+    expected: Expected | None
+
+
+def rate(theirs: Sequence[Case], ours: Case) -> list[float]:
+    """Likeness of every record to a case.
+
+    A case without a move is a run without a proposal: what it is compared with is the record's own move, made here.
+    """
+    return [alike for alike, _ in _rated(theirs, ours)]
+
+
+def likeness(theirs: Case, ours: Case) -> float:
+    return rate([theirs], ours)[0]
+
+
+def alike(theirs: Sequence[Case], ours: Case, most: int | None = None) -> list[tuple[int, Alike]]:
+    """What is shown beside a case: those above the bound with their places, the most alike first."""
+    rated = _rated(theirs, ours)
+    shown = sorted((n for n, (value, _) in enumerate(rated) if value >= BOUND), key=lambda n: -rated[n][0])[:most]
+    return [
+        (n, Alike(rated[n][0], _reason(theirs[n], rated[n][1]), _expected(theirs[n], rated[n][1], rated[n][0])))
+        for n in shown
+    ]
+
+
+def _rated(theirs: Sequence[Case], ours: Case) -> list[tuple[float, Case]]:
+    """Likeness of each, and the case that it was compared with."""
+    if not ours.directed:
+        return [(0.0, ours)] * len(theirs)
+    cases = [ours] * len(theirs) if ours.move else making(theirs, ours)
+    return [(0.0, ours) if case is None else (_alike(one, case), case) for one, case in zip(theirs, cases, strict=True)]
+
+
+def making(theirs: Sequence[Case], ours: Case) -> list[Case | None]:
+    """The run with each of the moves as its own; None where it could not make it."""
+    found: dict[tuple[object, ...], ExperimentConfig | None] = {}
+    keys: list[tuple[object, ...] | None] = []
+    for one in theirs:
+        if not one.directed or _chip(one, ours) <= OTHER_KIND or not can_make(one.move, one, ours):
+            keys.append(None)
+            continue
+        after = _after(one)
+        key = (*sorted(one.move.items()), *sorted(after.items()))
+        keys.append(key)
+        if key not in found:
+            found[key] = mechanism.applied(ours.before, one.move, after) if ours.before is not None else None
+    priced = {key: after for key, after in found.items() if after is not None}
+    started = ours.before
+    pairs = [(started, after) for after in priced.values() if started is not None]
+    by_key = dict(zip(priced, mechanism.price(pairs), strict=True))
+    cases: list[Case | None] = []
+    for one, key in zip(theirs, keys, strict=True):
+        if key is None or (started is not None and key not in by_key):
+            cases.append(None)
+        else:
+            flags = one.flags & ours.flags
+            cases.append(
+                replace(ours, move=one.move, flags=flags, after=priced.get(key), mechanism=by_key.get(key))
+            )  # fmt: skip
+    return cases
+
+
+def _after(case: Case) -> Mapping[str, str]:
+    """Policies after a record's change."""
+    return {} if case.after is None else {key: str(getattr(case.after.training, key)) for key in SETTINGS}
+
+
+def _alike(theirs: Case, ours: Case) -> float:
+    flags = theirs.flags | ours.flags
+    if not theirs.directed or not theirs.move or (flags and not theirs.flags & ours.flags):
+        return 0.0
+    if theirs.failure:
+        return _failed_alike(theirs, ours)
+    if ours.failure:
+        return 0.0
+    if theirs.mechanism is None or ours.mechanism is None or set(theirs.move) <= {"xla_flags"}:
+        return _by_label(theirs, ours)
+    if ours.mechanism.fits < 0.5:
+        return 0.0
+    apart = float(np.square(theirs.mechanism.terms - ours.mechanism.terms).sum())
+    return _situation(theirs, ours) * exp(-apart / LENGTH**2) * _outcomes(theirs, ours)
+
+
+def _situation(theirs: Case, ours: Case) -> float:
+    """What the model does not know: the chip, and the direction of the move."""
+    return _chip(theirs, ours) * float(move_direction(theirs.move, ours.move))
+
+
+def move_direction(theirs: Mapping[str, float], ours: Mapping[str, float]) -> float:
+    """1 for moves of one direction, less for an angle between them."""
+    one, other = vector(ours)[None, :], vector(theirs)[None, :]
+    length = float(length_ratio(one, other)[0, 0])
+    return float(move_likeness(one, other * length)[0, 0])
+
+
+def _chip(theirs: Case, ours: Case) -> float:
+    return chip_likeness(theirs.chip, ours.chip)
+
+
+def _outcomes(theirs: Case, ours: Case) -> float:
+    """Of two changes that were both measured, how far their effects agree: 1 for the same, 0 for opposite ones."""
+    if theirs.gain is None or ours.gain is None:
+        return 1.0
+    squares = theirs.gain**2 + ours.gain**2 + NOISE**2
+    return max(0.0, (2.0 * theirs.gain * ours.gain + NOISE**2) / squares)
+
+
+def _failed_alike(theirs: Case, ours: Case) -> float:
+    """Of a run that failed: for want of memory, where the model has it, as far as ours is as full of the same.
+
+    A failure of another kind says something of the very same program alone.
+    """
+    if ours.gain is not None:
+        return 0.0
+    want = theirs.mechanism is not None and theirs.mechanism.fits < 0.5
+    if not want or theirs.failure not in ("out_of_memory", "other"):
+        again = same_start(theirs, ours) and theirs.move == ours.move
+        return 1.0 if again else 0.0
+    if ours.mechanism is None:
+        return _by_label(theirs, ours) if same_start(theirs, ours) else 0.0
+    one, other = theirs.mechanism, ours.mechanism
+    assert one is not None
+    runs_out = 1.0 if ours.failure else min(1.0, (1.0 - other.fits) / (1.0 - one.fits))
+    added = _cosine(one.memory - one.memory_before, other.memory - other.memory_before)
+    return _situation(theirs, ours) * max(0.0, added) * _cosine(one.memory, other.memory) * runs_out
+
+
+def _cosine(one: Floats, other: Floats) -> float:
+    norm = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / norm if norm else 0.0
+
+
+def _by_label(theirs: Case, ours: Case) -> float:
+    """Of what cannot be priced: the same run, or the same model with sequences of about the same length."""
+    found = situation_likeness(theirs, ours) * float(
+        move_likeness(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0]
+    )
+    lengths = theirs.seq_len, ours.seq_len
+    near = bool(lengths[0] and lengths[1] and max(lengths) < 2.0 * min(lengths))
+    same = bool(theirs.model_name) and theirs.model_name == ours.model_name and near
+    return found if same_start(theirs, ours) or same else min(found, CAPPED)
+
+
+def expected(theirs: Case, ours: Case) -> Expected | None:
+    """The effect of a record, re-scaled to a case; None where nothing was measured or the record's move cannot be made
+    here."""
+    value, case = _rated([theirs], ours)[0]
+    return _expected(theirs, case, value)
+
+
+def _expected(theirs: Case, ours: Case, value: float) -> Expected | None:
+    if theirs.gain is None or not ours.move or not theirs.move:
         return None
-    length = float(length_ratio(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
-    alike = likeness(theirs, ours)
-    gain, sigma = carried(log(speedup), alike, length)
+    gain, sigma = carried(theirs, ours, value)
     return Expected(exp(gain), exp(gain - Z80 * sigma), exp(gain + Z80 * sigma))
 
 
-def carried(log_gain: float, alike: float, length: float) -> tuple[float, float]:
-    """Logarithm of the speed-up that a measured one lets expect, and its standard deviation.
+def carried(theirs: Case, ours: Case, value: float) -> tuple[float, float]:
+    """Logarithm of the speed-up that a measured change lets expect in a case so much alike, and its standard deviation.
 
-    length: how much longer our move is.  A shorter one is expected to bring as much less; a longer one no more than was
-    measured.
+    What the model predicts here, shifted by what it missed of the record as far as they are alike.  Without prices the
+    effect itself is carried over: of a shorter move as much less, of a longer one no more than was measured.
     """
-    return log_gain * alike * min(1.0, length), spread(alike)
+    assert theirs.gain is not None
+    if theirs.mechanism is None or ours.mechanism is None:
+        length = float(length_ratio(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
+        return theirs.gain * value * min(1.0, length), spread(value)
+    return ours.mechanism.gain + value * (theirs.gain - theirs.mechanism.gain), spread(value)
 
 
-def spread(alike: float) -> float:
+def spread(value: float) -> float:
     """Standard deviation of the logarithm of a speed-up of which one so much alike was measured."""
-    return sqrt(SPREAD**2 * (1.0 - alike**2) + NOISE**2)
-
-
-@cache
-def chip_likeness(one: str, other: str) -> float:
-    """0–1 of two chips, whatever their number; 0 where one is not known, as in a recording on CPU devices."""
-    chips = load_chips()
-    if one not in chips or other not in chips:
-        return 0.0
-    if chips[one].kind != chips[other].kind:
-        return OTHER_KIND
-    if chips[one].vendor != chips[other].vendor:
-        return OTHER_VENDOR
-    return 1.0 if one == other else OTHER_CHIP
-
-
-def _bottlenecks(one: str, other: str) -> float:
-    if not one or not other or "unknown" in (one, other):
-        return UNKNOWN_BOTTLENECK
-    return 1.0 if one == other else OTHER_BOTTLENECK
-
-
-def _per_doubling(factor: float, one: float | None, other: float | None) -> float:
-    return float(factor ** abs(log2(one / other))) if one and other else 1.0
-
-
-def _agree(one: float | None, other: float | None) -> bool:
-    """Counts of parameters differ a little by what is counted."""
-    return not one or not other or abs(one / other - 1.0) < 0.05
+    return sqrt(SPREAD**2 * (1.0 - value**2) + NOISE**2)
 
 
 def reason(theirs: Case, ours: Case) -> str:
-    """What is alike and what is not, in one line: `same move on the same chip; model 4× larger`."""
-    if same_start(theirs, ours) and not ours.move:
-        return "the same run"
-    where = "on the same chip" if theirs.chip == ours.chip else f"on {theirs.chip}"
-    differs = [
-        text
-        for text in (
-            _bottleneck_in_words(theirs, ours),
-            _ratio_in_words("model", "larger", "smaller", theirs.parameters, ours.parameters),
-            _ratio_in_words("", "the tokens per chip", "", theirs.tokens_per_chip, ours.tokens_per_chip),
-            _ratio_in_words("", "the chips", "", theirs.chips, ours.chips),
-            "a mixture of experts" if theirs.mixture and ours.mixture is False else "",
-            "a dense model" if theirs.mixture is False and ours.mixture else "",
-            "its model's size is not known" if ours.parameters and not theirs.parameters else "",
-            "its tokens per chip are not known" if ours.tokens_per_chip and not theirs.tokens_per_chip else "",
-        )
-        if text
-    ]
-    return "; ".join((f"{_move_in_words(theirs, ours)} {where}", ", ".join(differs))).rstrip("; ")
+    """What decided, in one line: which terms of the step change there and here; of a failure how full the memory is."""
+    return _reason(theirs, _rated([theirs], ours)[0][1])
 
 
-def _move_in_words(theirs: Case, ours: Case) -> str:
-    if not ours.move or not theirs.move:
-        return "a run like this one"
-    one, other = vector(ours.move)[None, :], vector(theirs.move)[None, :]
-    ratio = 1.0 / float(length_ratio(one, other)[0, 0])
-    how = "same move" if moves.signs(ours.move) == moves.signs(theirs.move) else "similar move"
-    far = "" if max(ratio, 1.0 / ratio) < WORTH_SAYING else f", {_times(ratio).removesuffix(' of')} as far,"
-    return f"{how}{far}"
+def _reason(theirs: Case, ours: Case) -> str:
+    where = "" if theirs.chip == ours.chip else f" on {theirs.chip}"
+    if same_start(theirs, ours) and theirs.move == ours.move:
+        return "the same run and change"
+    if theirs.mechanism is None or ours.mechanism is None:
+        same = theirs.model_name or "the same run"
+        return f"the same change{where} of {same}; not priced, as too little is known of it"
+    if theirs.failure:
+        there, here = (_percent(of.fill) for of in (theirs.mechanism, ours.mechanism))
+        return f"memory {there} full there{where}, as computed, {here} here"
+    return f"same terms change{where}: {_terms_in_words(theirs.mechanism, ours.mechanism)}"
 
 
-def _bottleneck_in_words(theirs: Case, ours: Case) -> str:
-    if not ours.bottleneck or theirs.bottleneck == ours.bottleneck:
-        return ""
-    return f"bottleneck {theirs.bottleneck or 'not known'} there"
+def _terms_in_words(theirs: Mechanism, ours: Mechanism) -> str:
+    """`pipeline bubble −12 % of the step (here −10 %), tensor-parallel communication +5 % (+6 %); memory 71 % full`."""
+    order = np.argsort(-np.maximum(np.abs(theirs.terms), np.abs(ours.terms)))
+    names = list(TERMS)
+    told = [n for n in order[:2] if max(abs(theirs.terms[n]), abs(ours.terms[n])) >= WORTH_SAYING]
+    if not told:
+        return "none by as much as 1 % of the step, as predicted"
+    parts = []
+    for place, n in enumerate(told):
+        of, here = ("of the step ", "here ") if not place else ("", "")
+        parts.append(f"{names[n]} {_signed(-theirs.terms[n])} {of}({here}{_signed(-ours.terms[n])})")
+    return f"{', '.join(parts)}; memory {_percent(ours.fill)} full here"
 
 
-def _ratio_in_words(what: str, more: str, less: str, theirs: float | None, ours: float | None) -> str:
-    """`model 4× larger`, `half the chips`."""
-    if not theirs or not ours or max(theirs / ours, ours / theirs) < WORTH_SAYING:
-        return ""
-    if not what:
-        return f"{_times(theirs / ours)} {more}"
-    ratio = theirs / ours
-    return f"{what} {_number(max(ratio, 1.0 / ratio))}× {more if ratio > 1 else less}"
+def _signed(value: float) -> str:
+    return f"{100.0 * value:+.0f} %".replace("-", "−").replace("+0 %", "0 %").replace("−0 %", "0 %")
 
 
-def _times(ratio: float) -> str:
-    """`2×`, `half`, `a quarter of`, `1/16 of`."""
-    if ratio >= 1 or ratio > 1 / 3:
-        return "half" if f"{ratio:.2g}" == "0.5" else f"{_number(ratio)}×"
-    return "a quarter of" if f"{ratio:.2g}" == "0.25" else f"1/{_number(1.0 / ratio)} of"
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 9.5 else f"{value:.2g}"
-
-
-@cache
-def hardware_kind(chip: str) -> str:
-    """`tpu` or `gpu`; empty where the chip is not known."""
-    try:
-        return get_chip(chip).kind if chip else ""
-    except KeyError:
-        return ""
-
-
-@lru_cache(4096)
-def family_of(model_name: str) -> str:
-    """The family that a model's name begins with: `llama` of `llama3.1-8b`; empty where it begins otherwise."""
-    match = re.match(r"[a-z]+(?:-oss)?", model_name.strip().lower().rsplit("/", 1)[-1])
-    return match[0] if match and len(match[0]) > 2 else ""
+def _percent(value: float) -> str:
+    return f"{100.0 * value:.0f} %"

@@ -50,7 +50,8 @@ class Record:
     faster; None where the run failed or only a statement was published.  measure: the quantity that the speed-up was
     computed from (`step time`, `tokens/s per chip`, `MFU`, `TPU compute time`).  bottleneck: the verdict before the
     change, one of the Analyzer's, empty where it is not known.  source: where it was published, with section or table;
-    url: its address.
+    url: its address.  shape: the model as in a configuration's `model`, empty where the catalogue has it by its name or
+    the source does not say.
     """
 
     id: str
@@ -77,6 +78,7 @@ class Record:
     caveats: tuple[str, ...] = ()
     url: str = ""
     licence: str = ""
+    shape: Mapping[str, Any] = field(default_factory=dict)
 
 
 def outcome_of(speedup: float) -> str:

@@ -24,7 +24,9 @@ LONGEST_RECORD = 1_000_000
 _CHUNK = 64 * 1024
 _NUMBERS = {"chips": int, "slices": int, "parameters": float, "speedup": float}
 _TEXTS = tuple(
-    column for column in COLUMNS if column not in (*_NUMBERS, "topology", "changes", "caveats", "before", "after")
+    column
+    for column in COLUMNS
+    if column not in (*_NUMBERS, "topology", "changes", "caveats", "before", "after", "shape")
 )
 _CELLS = tuple(
     cell
@@ -199,7 +201,7 @@ def _value(column: str, path: list[str], cell: str) -> Any:
         return [item.strip() for item in re.split(r"[;,]", cell) if item.strip()]
     if column == "caveats":
         return _json(cell, list, "a JSON list of texts") if cell.lstrip().startswith("[") else [unguarded(cell)]
-    if column in ("before", "after"):
+    if column in ("before", "after", "shape"):
         return _json(cell, dict, "a JSON object")
     return unguarded(cell)
 

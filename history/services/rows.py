@@ -15,6 +15,7 @@ from history.record import CHANGES, FAILURES, OUTCOMES, PROVENANCES, Record, Sid
 from perfmodel.checks import shown, suggestion
 from perfmodel.chips import get_chip, load_chips
 from perfmodel.config import ROLES
+from perfmodel.model_file import read_model
 
 #: What the Analyzer can name as the bottleneck, and none.
 BOTTLENECKS = ("", "compute", "memory", "communication", "input", "host", "idle", "unknown")
@@ -102,7 +103,7 @@ def read_row(number: int, data: Any) -> Row:
         record = _RECORD.validate_python(values)
     except ValidationError as error:
         return Row(number, None, _complaints(number, _sentences(error)), tuple(warnings))
-    record = replace(record, before=_side(record.before), after=_side(record.after))
+    record = replace(record, before=_side(record.before), after=_side(record.after), shape=dict(record.shape))
     if errors := list(_problems(record)):
         return Row(number, None, _complaints(number, errors), tuple(warnings))
     warnings += [Complaint(number, column, text) for column, text in _oddities(record)]
@@ -190,6 +191,7 @@ def _problems(record: Record) -> Iterator[tuple[str, str]]:
         yield "parameters", f"is {shown(record.parameters)}; give the number of parameters, e.g. 8.03e9"
     if record.url and not re.match(r"https?://[^\s]+\Z", record.url):
         yield "url", "must begin with http:// or https:// and hold no spaces"
+    yield from _shape_problems(record.shape)
     for name in ("before", "after"):
         yield from _side_problems(name, getattr(record, name))
 
@@ -235,6 +237,16 @@ def _outcome_problems(record: Record) -> Iterator[tuple[str, str]]:
                 f"is {outcome_of(speedup)!r}; correct one of them"
             ),
         )
+
+
+def _shape_problems(shape: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if not _storable(shape):
+        yield "shape", "is too large or holds what JSON cannot; give layers, d_model, d_ff, heads and vocab"
+        return
+    try:
+        read_model(shape)
+    except ValueError as error:
+        yield "shape", str(error)[:300]
 
 
 def _side_problems(name: str, side: Side) -> Iterator[tuple[str, str]]:

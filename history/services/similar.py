@@ -7,14 +7,16 @@ the likeness of each is computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
 from accounts.models import Team
 from history import moves
-from history.likeness import BOUND, Case, Expected, case_of, expected, hardware_kind, likeness, reason
+from history.case import Case, cases_of, hardware_kind
+from history.likeness import Expected, alike
 from history.models import HistoryRecord
 from history.record import Record, Side
 from history.services.search import visible
@@ -39,44 +41,61 @@ def similar(teams: Team | Iterable[int], to: HistoryRecord | Case, k: int = 5) -
     bound."""
     rows = visible(teams)
     if isinstance(to, HistoryRecord):
-        case, rows = _case(to), rows.exclude(pk=to.pk)
+        case, rows = cases_of_rows([to])[0], rows.exclude(pk=to.pk)
     else:
         case = to
-    known = {row.pk: _case(row) for row in HistoryRecord.objects.filter(pk__in=_candidates(rows, case)).only(*_RATED)}
-    rated = sorted(((likeness(theirs, case), pk) for pk, theirs in known.items()), reverse=True)
-    kept = [(score, pk) for score, pk in rated[:k] if score >= BOUND]
-    best = visible(teams).in_bulk([pk for _, pk in kept])
+    near = list(HistoryRecord.objects.filter(pk__in=_candidates(rows, case)).only(*_RATED).order_by("-pk"))
+    shown = [(near[n].pk, found) for n, found in alike(cases_of_rows(near), case, k)]
+    best = visible(teams).in_bulk([pk for pk, _ in shown])
     return tuple(
-        Alike(best[pk], score, reason(known[pk], case), expected(best[pk].speedup, known[pk], case))
-        for score, pk in kept
-        if pk in best
-    )
+        Alike(best[pk], found.likeness, found.reason, found.expected) for pk, found in shown if pk in best
+    )  # fmt: skip
 
 
 #: What likeness is computed from; whole records are loaded only for the best.
 _RATED = (
-    "chip", "chips", "model_name", "model_family", "parameters", "bottleneck", "changes", "before", "after",
+    "chip", "chips", "topology", "slices", "model_name", "model_family", "parameters", "bottleneck", "changes",
+    "before", "after", "speedup", "failure", "extra", "version", "created_at",
 )  # fmt: skip
+#: Prices of records, as far as this process has asked for them; what a record holds changes with its version only.
+_KNOWN: dict[tuple[int, int, datetime], Case] = {}
+MOST_KNOWN = 20_000
 
 
-def _case(row: HistoryRecord) -> Case:
-    return case_of(
-        Record(
-            id="",
-            title="",
-            change="",
-            changes=tuple(row.changes),
-            before=Side(**row.before),
-            after=Side(**row.after),
-            outcome="",
-            source="",
-            chip=row.chip,
-            chips=row.chips,
-            model_name=row.model_name,
-            model_family=row.model_family,
-            parameters=row.parameters,
-            bottleneck=row.bottleneck,
-        )
+def cases_of_rows(rows: Sequence[HistoryRecord]) -> list[Case]:
+    """What stored records are known by, priced once in a process."""
+    keys = [(row.pk, row.version, row.created_at) for row in rows]
+    known = {key: case for key in keys if (case := _KNOWN.get(key)) is not None}
+    new = [(key, row) for key, row in zip(keys, rows, strict=True) if key not in known]
+    made = cases_of([_value(row) for _, row in new])
+    known |= {key: case for (key, _), case in zip(new, made, strict=True)}
+    if len(_KNOWN) > MOST_KNOWN:
+        _KNOWN.clear()
+    _KNOWN.update(known)
+    return [known[key] for key in keys]
+
+
+def _value(row: HistoryRecord) -> Record:
+    return Record(
+        id="",
+        title="",
+        change="",
+        changes=tuple(row.changes),
+        before=Side(**row.before),
+        after=Side(**row.after),
+        outcome="",
+        source="",
+        chip=row.chip,
+        chips=row.chips,
+        topology=tuple(row.topology),
+        slices=row.slices,
+        model_name=row.model_name,
+        model_family=row.model_family,
+        parameters=row.parameters,
+        bottleneck=row.bottleneck,
+        speedup=row.speedup,
+        failure=row.failure,
+        shape=row.extra.get("shape") or {},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from history.likeness import family_of, hardware_kind
+from history.case import family_of, hardware_kind
 from history.moves import role_sizes
 from history.record import Record
 

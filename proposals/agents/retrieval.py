@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from diagnosis.compare import Comparison
-from history.likeness import Case, Expected
+from history.case import Case
+from history.likeness import Expected
 from history.record import Record
 
 

@@ -11,7 +11,7 @@ from math import log
 
 from diagnosis.compare import Comparison
 from history import likeness, seeds
-from history.likeness import Case
+from history.case import Case, cases_of
 from history.record import Record
 from knowledge import passage_file
 from perfmodel.chips import load_chips
@@ -78,8 +78,8 @@ def _records() -> tuple[tuple[Record, ...], _Index]:
 
 
 @cache
-def _cases() -> tuple[tuple[Case, Record], ...]:
-    return tuple((likeness.case_of(record), record) for record in _records()[0])
+def _cases() -> tuple[Case, ...]:
+    return tuple(cases_of(_records()[0]))
 
 
 @cache
@@ -101,11 +101,10 @@ class Shipped:
         return [RecordFound(records[n], score, _matched(words)) for n, score, words in hits], ()
 
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
-        rated = [(likeness.likeness(known, case), known, record) for known, record in _cases()]
-        alike = sorted((one for one in rated if one[0] >= likeness.BOUND), key=lambda one: -one[0])
+        records = _records()[0]
         return [
-            RecordFound(record, score, (likeness.reason(known, case),), likeness.expected(record.speedup, known, case))
-            for score, known, record in alike[:k]
+            RecordFound(records[n], found.likeness, (found.reason,), found.expected)
+            for n, found in likeness.alike(_cases(), case, k)
         ]
 
     def record(self, id: str) -> Record | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from diagnosis.report import Diagnosis, Finding
 from history import moves
+from history.likeness import Alike
 from history.moves import RECOMPUTES
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.workload import micro_batches
@@ -25,8 +26,8 @@ class Case:
     changes: training keys that change.  exposed_s: communication per step that schedule flags may hide.  faster:
     probability that it runs and the step gets faster per token; keeping: that no legal candidate gains what is worth a
     change.  utility: what candidates are ranked by (`ranking`).  split: whether an axis takes a part of a torus
-    dimension.  warning: an alike run that failed.  broken: rules of legality and constraints that it breaks; unchecked:
-    sentences on what is not known to be legal.
+    dimension.  precedent: the measured change most alike; warning: an alike run that failed; bears, warns: why.
+    broken: rules of legality and constraints that it breaks; unchecked: sentences on what is not known to be legal.
     """
 
     rank: int
@@ -45,7 +46,9 @@ class Case:
     utility: float
     missing: tuple[str, ...]
     precedent: Precedent | None = None
+    bears: Alike | None = None
     warning: Precedent | None = None
+    warns: Alike | None = None
     broken: tuple[Broken, ...] = ()
     unchecked: tuple[str, ...] = ()
 

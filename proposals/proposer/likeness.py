@@ -12,16 +12,10 @@ from math import log2
 import numpy as np
 import numpy.typing as npt
 
-from history.likeness import (
-    BOUND,
-    Case,
-    length_ratio,
-    move_likeness,
-    situation_likeness,
-    vector,
-)
+from history.case import Case
+from history.labels import BOUND, length_ratio, move_likeness, situation_likeness, vector
 from history.moves import KEYS, RECOMPUTES, ROLES
-from proposals.proposer.precedents import Precedent
+from proposals.proposer.precedents import TELLING_FAILURES, Precedent
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -76,7 +70,7 @@ class Library:
             leader[group[order]] = order
             self._most = weight[leader]
             self._leader = np.array([item[0] for item in held], dtype=np.int64)[leader]
-        failed = [(n, _warning_weight(p, situation)) for n, p in enumerate(precedents) if p.failure]
+        failed = [(n, _warning_weight(p, situation)) for n, p in enumerate(precedents) if p.failure in TELLING_FAILURES]
         self._failed = [(n, weight) for n, weight in failed if weight >= BOUND]
 
     def support(self, moved: Floats, sizes: Floats, recomputes: Floats, fullness: Floats | None) -> Support:

@@ -14,19 +14,23 @@ from typing import Any
 
 from diagnosis.report import Diagnosis
 from history import moves
-from history.likeness import MOST_TELLING, Case, case_of
+from history.case import MOST_TELLING, Case, cases_of
+from history.likeness import Alike, alike
+from history.mechanism import can_be_priced, price
 from history.moves import ROLES, flag_names, role_sizes
 from history.record import Record, Side
 from history.seeds import records
 from perfmodel import accounting
 from perfmodel.chips import load_chips
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from proposals.candidate import candidate
 from proposals.plan import Citation
 from proposals.proposer.changes import missing_flags
 
 #: Changes of a record that a candidate can make too; a record that changed anything else tells of that as well.
 COMPARABLE = frozenset(("mesh", "batch", "remat", "weight_sharding", "xla_flags"))
-#: Failures that tell of a mesh rather than of its program.
+#: Failures that tell of a mesh rather than of its program; of those that nothing is known of (`other`), the runs that
+#: the performance model has run out of memory tell of that.
 TELLING_FAILURES = ("out_of_memory", "does_not_compile", "hang")
 
 
@@ -57,6 +61,12 @@ class Precedent:
 
 
 def from_record(record: Record) -> Precedent | None:
+    """The precedent of one record, None where it holds none."""
+    found = precedents_of([record])
+    return found[0] if found else None
+
+
+def _of(record: Record, case: Case) -> Precedent | None:
     """The precedent of a record, None where it does not say enough or changed more than a proposal can.
 
     A failed run needs only its own mesh; any other how far everything moved that it changed, and the effect per token,
@@ -65,13 +75,13 @@ def from_record(record: Record) -> Precedent | None:
     if not record.chip or not record.chips or record.chip not in load_chips():
         return None
     failed = record.outcome == "failed"
-    if failed and record.failure not in TELLING_FAILURES:
+    full = case.mechanism is not None and case.mechanism.fits < 0.5
+    if failed and record.failure not in TELLING_FAILURES and not (record.failure == "other" and full):
         return None
     if not failed and (not record.speedup or not set(record.changes) <= COMPARABLE):
         return None
     if record.speedup and not 1.0 / MOST_TELLING <= record.speedup <= MOST_TELLING:
         return None
-    case = case_of(record)
     if not failed and not case.move:
         return None
     after = role_sizes(record.after if record.after.mesh is not None else record.before, fsdp_as_data=True)
@@ -96,15 +106,36 @@ def from_record(record: Record) -> Precedent | None:
     )
 
 
-def precedents_of(records: Sequence[Record]) -> tuple[Precedent, ...]:
-    """The precedents that records hold, in their order."""
-    return tuple(found for record in records if (found := from_record(record)) is not None)
+def precedents_of(records: Sequence[Record], cases: Sequence[Case] | None = None) -> tuple[Precedent, ...]:
+    """The precedents that records hold, in their order.  cases: what the records are known by, where it was priced
+    before."""
+    known = cases_of(records) if cases is None else cases
+    found = [_of(record, case) for record, case in zip(records, known, strict=True)]
+    return tuple(one for one in found if one is not None)
 
 
 @cache
 def published() -> tuple[Precedent, ...]:
     """The precedents of the optimization database as shipped."""
     return precedents_of(records())
+
+
+def told_of(
+    precedents: Sequence[Precedent], ours: Case, warned: Precedent | None = None
+) -> tuple[tuple[Precedent, Alike] | None, tuple[Precedent, Alike | None] | None]:
+    """What stands beside a change: the measured one most alike, and the failed one; each with why.
+
+    Where a failed run is at least as much alike as any that ran, no gain is told.  warned: the failed run that lowers
+    the probability most; one that ran out of memory is only named as far as the memory is as full here.
+    """
+    found = [(precedents[n], shown) for n, shown in alike([item.case for item in precedents], ours)]
+    gain = next((one for one in found if not one[0].failure), None)
+    failed: tuple[Precedent, Alike | None] | None = next((one for one in found if one[0].failure), None)
+    if failed is not None and failed[1] is not None and gain is not None:
+        gain = gain if gain[1].likeness > failed[1].likeness else None
+    if failed is None and warned is not None and (warned.case.mechanism is None or ours.mechanism is None):
+        failed = (warned, None)
+    return gain, failed
 
 
 def sizes_by_role(mesh: Mesh) -> dict[str, int]:
@@ -126,6 +157,7 @@ def situation(config: ExperimentConfig, diagnosis: Diagnosis) -> Case:
         settings={key: str(getattr(config.training, key)) for key in moves.SETTINGS},
         mixture=config.model.experts > 0 if config.model is not None else None,
         flags=flag_names(missing_flags(config, diagnosis)),
+        before=config if can_be_priced(config) else None,
     )
 
 
@@ -143,4 +175,13 @@ def case_of_change(
     )  # fmt: skip
     flags = flag_names(set(changes.get("xla_flags", ())) - set(training.xla_flags))
     move = {**(moved or {}), **({"xla_flags": 1.0} if flags else {})}
-    return replace(situation(config, diagnosis), move=move, flags=flags)
+    ours = replace(situation(config, diagnosis), move=move, flags=flags)
+    if ours.before is None or not move:
+        return ours
+    try:
+        after = candidate(config, {"ici": dict(mesh["ici"]), "dcn": dict(mesh.get("dcn") or {})}, changes)
+    except ConfigError:
+        return ours
+    if not can_be_priced(after):
+        return ours
+    return replace(ours, after=after, mechanism=price([(ours.before, after)])[0])

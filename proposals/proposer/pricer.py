@@ -17,7 +17,6 @@ import numpy as np
 from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
 from experiments.step_profile import PROFILE, StepProfile
-from history.likeness import BOUND
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.space import Space
@@ -35,7 +34,7 @@ from proposals.proposer.likeness import Library
 from proposals.proposer.limits import broken_by, legal, rules_of
 from proposals.proposer.notes import notes
 from proposals.proposer.observed import observe, recomputes_nothing, trains
-from proposals.proposer.precedents import Precedent, published
+from proposals.proposer.precedents import Precedent, case_of_change, published, told_of
 from proposals.proposer.pricing import Prices, as_measured, calibrated, exposed_s, price
 from proposals.proposer.ranking import Ranked, library_for, rank
 from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, row_of, side_by_side
@@ -294,12 +293,14 @@ class Pricer:
         broken: tuple[Broken, ...],
         unchecked: tuple[str, ...],
     ) -> Case:
-        said = ranked.support
-        which, warned = int(said.which[index]), int(said.warned[index])
-        ran = index == candidates.baseline
         mesh = candidates.mesh(index)
-        named = which >= 0 and said.likeness[index] >= BOUND and not ran
-        alarming = warned >= 0 and not ran
+        changes = dict(candidates.change(index))
+        bears, warns = None, None
+        if index != candidates.baseline:
+            warned = int(ranked.support.warned[index])
+            told = () if self.observed.stand_in else self.precedents
+            case = case_of_change(self.config, self.diagnosis, mesh.to_json(), changes)
+            bears, warns = told_of(told, case, self.precedents[warned] if warned >= 0 else None)
         return Case(
             rank=number,
             kind=kind,
@@ -308,7 +309,7 @@ class Pricer:
             observed=self.observed,
             baseline=baseline,
             mesh=mesh,
-            changes=dict(candidates.change(index)),
+            changes=changes,
             predicted=baseline
             if mesh == self.config.mesh and not candidates.change(index)
             else (prices.predicted(candidates, index)),
@@ -318,8 +319,10 @@ class Pricer:
             exposed_s=exposed_s(prices, candidates, self.observed, self.diagnosis),
             utility=float(ranked.utility[index]),
             missing=self.missing,
-            precedent=self.precedents[which] if named else None,
-            warning=self.precedents[warned] if alarming else None,
+            precedent=bears[0] if bears else None,
+            bears=bears[1] if bears else None,
+            warning=warns[0] if warns else None,
+            warns=warns[1] if warns else None,
             broken=broken,
             unchecked=unchecked,
         )

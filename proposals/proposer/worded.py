@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from history.likeness import expected, reason
+from history.likeness import Alike
 from proposals.candidate import chips_ratio
 from proposals.plan import ProposalPlan
 from proposals.proposer import effects, wording
 from proposals.proposer.case import Case, answered, probability
 from proposals.proposer.citations import cite
-from proposals.proposer.precedents import Precedent, case_of_change
 
 
 def worded(case: Case) -> ProposalPlan:
@@ -18,9 +17,11 @@ def worded(case: Case) -> ProposalPlan:
     config = case.config
     citations = cite(case)
     if case.precedent is not None:
-        citations += (replace(case.precedent.citation(), supports=_bears(case, case.precedent)),)
+        citations += (replace(case.precedent.citation(), supports=_bears(case.bears)),)
     if case.warning is not None:
-        citations += (replace(case.warning.citation(), supports="The risk: a very similar run failed."),)
+        risk = f" {case.warns.reason[0].upper()}{case.warns.reason[1:]}." if case.warns is not None else ""
+        text = f"The risk: a very similar run failed.{risk}"
+        citations += (replace(case.warning.citation(), supports=text),)
     fewer = chips_ratio(config, case.changes)
     return ProposalPlan(
         rank=case.rank,
@@ -44,11 +45,11 @@ def worded(case: Case) -> ProposalPlan:
     )
 
 
-def _bears(case: Case, precedent: Precedent) -> str:
+def _bears(alike: Alike | None) -> str:
     """Why a record is a precedent, and what its effect lets expect here."""
-    ours = case_of_change(case.config, case.diagnosis, case.mesh.to_json(), case.changes)
-    alike = f"The change as a whole: {reason(precedent.case, ours)}."
-    found = expected(1.0 / precedent.time_ratio if precedent.time_ratio else None, precedent.case, ours)
+    if alike is None:
+        return "The change as a whole."
+    text, found = f"The change as a whole: {alike.reason}.", alike.expected
     if found is None:
-        return alike
-    return f"{alike} It lets expect {found.speedup:.2f}× here (80 % range {found.low80:.2f}× to {found.high80:.2f}×)."
+        return text
+    return f"{text} It lets expect {found.speedup:.2f}× here (80 % range {found.low80:.2f}× to {found.high80:.2f}×)."

@@ -13,6 +13,8 @@ from history.record import CHANGES, Record, Side, outcome_of
 from history.services import rows, store
 from perfmodel.accounting import parameters
 from perfmodel.config import ExperimentConfig
+from perfmodel.execution import framework_of
+from perfmodel.model_file import model_to_json
 from proposals.constraints import MeshSizes
 from proposals.models import Measurement, Proposal
 from proposals.services.compared import Compared
@@ -91,6 +93,7 @@ def _record(made: Measurement, before: Side, after: Side, config: ExperimentConf
         slices=hardware.slices,
         model_name=(model.name or "") if model is not None else "",
         parameters=float(parameters(model).total) if model is not None else None,
+        shape=model_to_json(model) if model is not None else {},
         bottleneck=bottleneck,
         speedup=None if unclear else made.speedup,
         measure=f"step time {proposal.per}" if made.speedup is not None and not unclear else "",
@@ -151,7 +154,8 @@ def _configured(config: ExperimentConfig) -> tuple[dict[str, dict[str, int]], di
     return (
         config.mesh.to_json(),
         dict(config.mesh.axis_roles),
-        {name: value for name, value in training.items() if value is not None and value != []},
+        {name: value for name, value in training.items() if value is not None and value != []}
+        | ({"software": framework} if (framework := framework_of(config)) else {}),
     )
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from django.db.models import Q
 
-from history.likeness import MOST_TELLING, Case, hardware_kind, situation_likeness
+from history.case import MOST_TELLING, Case, hardware_kind
+from history.labels import situation_likeness
 from history.models import HistoryRecord
 from history.services.search import visible
+from history.services.similar import cases_of_rows
 from history.services.store import to_record
 from proposals.proposer.precedents import COMPARABLE, TELLING_FAILURES, Precedent, precedents_of
 
@@ -59,4 +61,5 @@ def of_keys(team_id: int, keys: Sequence[str]) -> Known:
 
 
 def _known(rows: Iterable[HistoryRecord]) -> Known:
-    return Known(precedents_of([to_record(row) for row in rows]))
+    held = list(rows)
+    return Known(precedents_of([to_record(row) for row in held], cases_of_rows(held)))

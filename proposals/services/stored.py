@@ -17,7 +17,7 @@ from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import profiles
 from experiments.services.text import clean
-from history.likeness import Case
+from history.case import Case
 from history.models import HistoryRecord
 from history.record import Record
 from history.services import search, similar

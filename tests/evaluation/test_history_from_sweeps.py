@@ -22,7 +22,7 @@ from evaluation.seeds.build import as_text
 from evaluation.sweep_comparisons import MOST, comparisons, settings_that_ran, step_of
 from evaluation.sweeps import load_sweeps
 from history import seeds
-from history.likeness import MOST_TELLING
+from history.case import MOST_TELLING
 from proposals.proposer.precedents import precedents_of, published
 
 pytestmark = pytest.mark.slow

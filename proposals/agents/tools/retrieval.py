@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Literal
 
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
-from history.likeness import Case
+from history.case import Case
 from history.record import Record, Side
 from perfmodel.chips import load_chips
 from proposals.agents.retrieval import Narrowed, PassageFound, RecordFound
@@ -85,7 +85,7 @@ class RetrievalTools:
         case = self._case(asked.proposal)
         found = self._retrieval.similar_records(case, asked.top)
         return {
-            "sought": present({**asdict(case), "flags": sorted(case.flags)}),
+            "sought": present({**_known(case), "flags": sorted(case.flags)}),
             "records": [_row(item) for item in found],
         }
 
@@ -120,6 +120,12 @@ class RetrievalTools:
             return situation(bench.config, bench.diagnosis)
         of = proposal(bench, number).proposal
         return case_of_change(bench.config, bench.diagnosis, of.mesh, of.changes)
+
+
+def _known(case: Case) -> dict[str, Any]:
+    """What a case is known by, without the configurations behind it and their prices."""
+    names = [field.name for field in fields(case) if field.name not in ("before", "after", "mechanism", "gain")]
+    return {name: getattr(case, name) for name in names}
 
 
 def _row(found: RecordFound) -> dict[str, Any]:
