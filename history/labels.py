@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from math import log2
+from math import log2, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,15 @@ OTHER_CHIP = 0.6
 #: vendor's chip; a TPU for a GPU, whose links and compiler differ so that it never reaches the bound.
 PER_DOUBLING_OF_CHIPS, PER_DOUBLING_OF_SIZE, PER_DOUBLING_OF_TOKENS = 0.94, 0.9, 0.9
 OTHER_FAMILY, OTHER_ARCHITECTURE, UNKNOWN_BOTTLENECK, OTHER_VENDOR, OTHER_KIND = 0.9, 0.6, 0.85, 0.5, 0.3
+
+
+#: Standard deviation of the logarithm of an effect of which nothing alike was measured, and of a repeated measurement.
+SPREAD, NOISE = 0.5, 0.15
+
+
+def spread(value: float) -> float:
+    """Standard deviation of the logarithm of a speed-up of which one so much alike was measured, without prices."""
+    return sqrt(SPREAD**2 * (1.0 - value**2) + NOISE**2)
 
 
 def situation_likeness(theirs: Case, ours: Case) -> float:

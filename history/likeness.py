@@ -19,12 +19,14 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from history import mechanism
+from history import labels, mechanism
 from history.case import Case
 from history.labels import (
     BOUND,
     CAPPED,
+    OTHER_BOTTLENECK,
     OTHER_KIND,
+    OTHER_VENDOR,
     can_make,
     chip_likeness,
     length_ratio,
@@ -41,14 +43,24 @@ Floats = npt.NDArray[np.float64]
 
 #: From here on it is the same run: its outcome is a measurement of what is proposed, and bears on rank and confidence.
 REPEAT = 0.9
-#: How far apart two changes are that have little to do with each other: distance of their terms, in logarithms of the
-#: step time.  Fitted on measured pairs, families left out.
-LENGTH = 0.15
-#: Standard deviation of the logarithm of an effect beyond what the model predicts where nothing alike was measured, and
-#: of a repeated measurement.
-SPREAD, NOISE = 0.3, 0.1
+#: Measured (`evaluation.transfer`; both halves of the families agree).  Distance of the terms of two changes, in
+#: logarithms of the step time, from which they have little to do with each other.
+LENGTH = 0.1
+#: What the model does not explain of an effect carries over to what is nearly the same only: as likeness to this power.
+UNEXPLAINED = 8
+#: Another chip of the same vendor, beyond what its numbers tell.
+OTHER_CHIP = 0.8
+#: How far repeated runs and the model's own errors may move an effect, in logarithms.
+REPEATED = 0.1
+#: Standard deviation of the logarithm of an effect, beyond a repeated measurement's, of which nothing alike was
+#: measured; and of a repeated measurement.
+SPREAD, NOISE = 0.12, 0.07
 #: Standard deviations on either side that hold four in five.
 Z80 = NormalDist().inv_cdf(0.9)
+#: Bottlenecks that no term of the model names.
+UNPRICED = ("input", "host")
+#: Failures that may be for want of memory: sources do not always tell them from crashes.
+OF_MEMORY = ("out_of_memory", "other")
 #: Terms that move the step by less are not worth saying.
 WORTH_SAYING = 0.01
 
@@ -107,7 +119,7 @@ def making(theirs: Sequence[Case], ours: Case) -> list[Case | None]:
     found: dict[tuple[object, ...], ExperimentConfig | None] = {}
     keys: list[tuple[object, ...] | None] = []
     for one in theirs:
-        if not one.directed or _chip(one, ours) <= OTHER_KIND or not can_make(one.move, one, ours):
+        if not one.directed or chip_likeness(one.chip, ours.chip) <= OTHER_KIND or not can_make(one.move, one, ours):
             keys.append(None)
             continue
         after = _after(one)
@@ -149,48 +161,48 @@ def _alike(theirs: Case, ours: Case) -> float:
     if ours.mechanism.fits < 0.5:
         return 0.0
     apart = float(np.square(theirs.mechanism.terms - ours.mechanism.terms).sum())
-    return _situation(theirs, ours) * exp(-apart / LENGTH**2) * _outcomes(theirs, ours)
+    found = exp(-apart / LENGTH**2) * _situation(theirs, ours)
+    # Where the terms do not explain what was measured, something else acted, which only nearly the same run shares.
+    explained = 1.0 if theirs.gain is None else _agreement(theirs.gain, theirs.mechanism.gain)
+    found *= explained + (1.0 - explained) * found**UNEXPLAINED
+    return found if theirs.gain is None or ours.gain is None else found * _agreement(theirs.gain, ours.gain)
+
+
+def _agreement(one: float, other: float) -> float:
+    """Of two logarithms of a speed-up: 1 where they are the same, 0 where they are opposite."""
+    squares = one**2 + other**2 + REPEATED**2
+    return max(0.0, (2.0 * one * other + REPEATED**2) / squares)
 
 
 def _situation(theirs: Case, ours: Case) -> float:
-    """What the model does not know: the chip, and the direction of the move."""
-    return _chip(theirs, ours) * float(move_direction(theirs.move, ours.move))
+    """What the model does not know: what else there is about the chip, what keeps it waiting that no term names, and
+    what else the direction of a move brings."""
+    chip = chip_likeness(theirs.chip, ours.chip)
+    chip = OTHER_CHIP if OTHER_VENDOR < chip < 1.0 else chip
+    waits = {case.bottleneck for case in (theirs, ours) if case.bottleneck in UNPRICED}
+    waiting = OTHER_BOTTLENECK if waits and theirs.bottleneck != ours.bottleneck else 1.0
+    return chip * waiting * _direction(theirs.move, ours.move)
 
 
-def move_direction(theirs: Mapping[str, float], ours: Mapping[str, float]) -> float:
-    """1 for moves of one direction, less for an angle between them."""
+def _direction(theirs: Mapping[str, float], ours: Mapping[str, float]) -> float:
+    """1 for moves of one direction, less for an angle between them; how far they go, the terms tell."""
     one, other = vector(ours)[None, :], vector(theirs)[None, :]
     length = float(length_ratio(one, other)[0, 0])
     return float(move_likeness(one, other * length)[0, 0])
 
 
-def _chip(theirs: Case, ours: Case) -> float:
-    return chip_likeness(theirs.chip, ours.chip)
-
-
-def _outcomes(theirs: Case, ours: Case) -> float:
-    """Of two changes that were both measured, how far their effects agree: 1 for the same, 0 for opposite ones."""
-    if theirs.gain is None or ours.gain is None:
-        return 1.0
-    squares = theirs.gain**2 + ours.gain**2 + NOISE**2
-    return max(0.0, (2.0 * theirs.gain * ours.gain + NOISE**2) / squares)
-
-
 def _failed_alike(theirs: Case, ours: Case) -> float:
     """Of a run that failed: for want of memory, where the model has it, as far as ours is as full of the same.
 
-    A failure of another kind says something of the very same program alone.
+    A failure of another kind says something of the very same run alone.
     """
     if ours.gain is not None:
         return 0.0
-    want = theirs.mechanism is not None and theirs.mechanism.fits < 0.5
-    if not want or theirs.failure not in ("out_of_memory", "other"):
-        again = same_start(theirs, ours) and theirs.move == ours.move
-        return 1.0 if again else 0.0
-    if ours.mechanism is None:
-        return _by_label(theirs, ours) if same_start(theirs, ours) else 0.0
     one, other = theirs.mechanism, ours.mechanism
-    assert one is not None
+    if one is None or one.fits >= 0.5 or theirs.failure not in OF_MEMORY:
+        return 1.0 if same_start(theirs, ours) and theirs.move == ours.move else 0.0
+    if other is None:
+        return 0.0
     runs_out = 1.0 if ours.failure else min(1.0, (1.0 - other.fits) / (1.0 - one.fits))
     added = _cosine(one.memory - one.memory_before, other.memory - other.memory_before)
     return _situation(theirs, ours) * max(0.0, added) * _cosine(one.memory, other.memory) * runs_out
@@ -229,14 +241,15 @@ def _expected(theirs: Case, ours: Case, value: float) -> Expected | None:
 def carried(theirs: Case, ours: Case, value: float) -> tuple[float, float]:
     """Logarithm of the speed-up that a measured change lets expect in a case so much alike, and its standard deviation.
 
-    What the model predicts here, shifted by what it missed of the record as far as they are alike.  Without prices the
-    effect itself is carried over: of a shorter move as much less, of a longer one no more than was measured.
+    What the model predicts here, shifted by what it missed of the record as far as that carries over.  Without prices
+    the effect itself is carried over: of a shorter move as much less, of a longer one no more than was measured.
     """
     assert theirs.gain is not None
     if theirs.mechanism is None or ours.mechanism is None:
         length = float(length_ratio(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
-        return theirs.gain * value * min(1.0, length), spread(value)
-    return ours.mechanism.gain + value * (theirs.gain - theirs.mechanism.gain), spread(value)
+        return theirs.gain * value * min(1.0, length), labels.spread(value)
+    missed = theirs.gain - theirs.mechanism.gain
+    return ours.mechanism.gain + value**UNEXPLAINED * missed, spread(value)
 
 
 def spread(value: float) -> float:

@@ -241,7 +241,7 @@ def applied(config: ExperimentConfig, move: Mapping[str, float], after: Mapping[
     """The configuration after the same move: axes, batch and micro-batch by as many doublings, policies as they became.
 
     move: by `moves.ROLES` and `moves.KEYS`; after: policies by `moves.SETTINGS`.  None where the run cannot move so, or
-    a rule of its mesh would be broken (its memory aside).
+    sizes do not divide.
     """
     mesh = _moved(config.mesh, {role: move[role] for role in moves.ROLES if move.get(role)})
     if mesh is None or config.model is None:
@@ -260,9 +260,8 @@ def applied(config: ExperimentConfig, move: Mapping[str, float], after: Mapping[
         config, mesh=mesh, measured=None,
         training=replace(training, global_batch=round(batch), grad_accum=round(count)),
     )  # fmt: skip
-    if not can_be_priced(found) or any(broken.rule != "memory" for broken in legality.check(found)):
-        return None
-    return found
+    rules = legality.broken_rules(legality.sizes_of(found), found.model, round(batch), training.seq_len)
+    return None if any(bool(np.any(broken)) for broken in rules.values()) else found
 
 
 def _micro_batch(config: ExperimentConfig) -> float:

@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 
 from history import moves
-from history.likeness import BOUND, Case
+from history.case import Case, case_of
+from history.likeness import BOUND
 from history.models import HistoryRecord
 from history.record import Side
 from history.services import store
 from history.services.compare import difference
-from history.services.similar import similar
+from history.services.similar import cases_of_rows, similar
 from tests.history.records import record, side
 
 
@@ -44,11 +45,11 @@ def stored(people):
 def test_the_most_alike_record_is_first_and_says_why(stored):
     people, case = stored
     found = similar(people.team, case, k=10)
-    assert keys(found) == ["twin", "other bottleneck", "other chip"]
+    assert sorted(keys(found[:2])) == ["other bottleneck", "twin"]  # the step is the same, whatever it was called
+    assert keys(found[2:]) == ["other chip"]
     assert [item.score for item in found] == sorted((item.score for item in found), reverse=True)
-    assert found[0].reason == "same move on the same chip"
-    assert found[1].reason == "same move on the same chip; bottleneck memory there"
-    assert found[2].reason == "same move on v5e"
+    assert found[0].reason == found[1].reason == "the same run and change"
+    assert found[2].reason.startswith("same terms change on v5e: context-parallel communication −")
 
 
 def test_nothing_is_shown_below_the_bound(stored):
@@ -61,14 +62,23 @@ def test_nothing_is_shown_below_the_bound(stored):
 
 
 def test_a_case_that_is_not_stored_finds_its_like_with_what_it_lets_expect(stored):
-    people, _ = stored
-    move = {"data": 1.0, "seq": -1.0, "micro_batch": -1.0}
-    case = Case(chip="v5p", chips=512, parameters=32e9, batch=512, seq_len=4096, bottleneck="communication", move=move)
+    """A run without a proposal: what it would gain of the record's change."""
+    people, stored_case = stored
+    value = store.to_record(stored_case)
+    run = case_of(value).before
+    case = Case(chip="v5p", chips=512, batch=512, seq_len=4096, roles={"model": 8, "data": 8, "seq": 8}, before=run)
     found = similar(people.team, case, k=1)[0]
-    assert found.record.key in ("twin", "case")
-    assert "model 4× smaller" in found.reason
-    assert found.expected.low80 < 1 < found.expected.speedup < 1.2 < found.expected.high80
+    assert found.record.key in ("twin", "case", "other bottleneck")
+    assert found.expected.low80 < 1.2 < found.expected.high80
+    assert found.expected.speedup == pytest.approx(1.2)
     assert similar(people.team, Case(), k=3) == ()
+
+
+def test_what_a_record_is_known_by_follows_its_next_version(stored):
+    _, case = stored
+    before = cases_of_rows([case])[0]
+    case.after, case.version = {**case.after, "mesh": case.before["mesh"]}, case.version + 1
+    assert before.move and not cases_of_rows([case])[0].move
 
 
 def test_a_move_is_counted_by_role_over_both_networks():

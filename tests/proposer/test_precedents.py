@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from diagnosis.analyzer import diagnose
-from history.likeness import BOUND, CAPPED, REPEAT, Case, chip_likeness
+from history.case import Case
+from history.labels import BOUND, CAPPED, chip_likeness
+from history.likeness import REPEAT
 from history.moves import KEYS, ROLES
 from history.record import Record, Side
 from proposals.plan import Plan
