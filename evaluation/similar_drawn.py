@@ -29,7 +29,7 @@ from proposals.plan import ProposalPlan
 from proposals.proposer import Pricer
 from proposals.proposer.precedents import case_of_change, precedents_of, published, situation
 
-RUNS, RECORDS, SHOWN = 20, 16, 3
+RUNS, RECORDS, SHOWN = 20, 30, 3
 
 
 def runs(draw: str) -> Iterator[tuple[str, StepProfile, ExperimentConfig]]:

@@ -99,10 +99,16 @@ def asked() -> tuple[Asked, ...]:
     return tuple(found)
 
 
-@cache
 def _records(table: EfficiencyTable | None) -> tuple[Precedent, ...]:
     """The shipped records as a table prices them that has not seen the pair's model."""
-    return tuple(item for item in precedents_of(seeds.records(), cases_of(seeds.records(), table)) if not item.failure)
+    if id(table) not in _PRICED:
+        every = precedents_of(seeds.records(), cases_of(seeds.records(), table))
+        _PRICED[id(table)] = tuple(item for item in every if not item.failure)
+    return _PRICED[id(table)]
+
+
+#: Tables are kept by those who made them (`time_table`), so that an id names one.
+_PRICED: dict[int, tuple[Precedent, ...]] = {}
 
 
 def _drawn(one: Predicted) -> bool:

@@ -24,6 +24,7 @@ from history.case import Case
 from history.labels import (
     BOUND,
     CAPPED,
+    OTHER_ARCHITECTURE,
     OTHER_BOTTLENECK,
     OTHER_KIND,
     OTHER_VENDOR,
@@ -36,7 +37,7 @@ from history.labels import (
     vector,
 )
 from history.mechanism import TERMS, Mechanism
-from history.moves import SETTINGS
+from history.moves import SETTINGS, STEPS
 from perfmodel.config import ExperimentConfig
 
 Floats = npt.NDArray[np.float64]
@@ -44,8 +45,8 @@ Floats = npt.NDArray[np.float64]
 #: From here on it is the same run: its outcome is a measurement of what is proposed, and bears on rank and confidence.
 REPEAT = 0.9
 #: Measured (`evaluation.transfer`; both halves of the families agree).  Distance of the terms of two changes, in
-#: logarithms of the step time, from which they have little to do with each other.
-LENGTH = 0.1
+#: logarithms of the step time, from which they have little to do with each other; and below which nothing acts.
+LENGTH, FAINT = 0.15, 0.03
 #: What the model does not explain of an effect carries over to what is nearly the same only: as likeness to this power.
 UNEXPLAINED = 8
 #: Another chip of the same vendor, beyond what its numbers tell.
@@ -57,6 +58,8 @@ REPEATED = 0.1
 SPREAD, NOISE = 0.12, 0.07
 #: Standard deviations on either side that hold four in five.
 Z80 = NormalDist().inv_cdf(0.9)
+#: Likeness of two moves from which they are one, where nothing else tells what they do.
+SAME_MOVE = 0.9
 #: Bottlenecks that no term of the model names.
 UNPRICED = ("input", "host")
 #: Failures that may be for want of memory: sources do not always tell them from crashes.
@@ -156,16 +159,27 @@ def _alike(theirs: Case, ours: Case) -> float:
         return _failed_alike(theirs, ours)
     if ours.failure:
         return 0.0
-    if theirs.mechanism is None or ours.mechanism is None or set(theirs.move) <= {"xla_flags"}:
+    one, other = theirs.mechanism, ours.mechanism
+    if one is None or other is None or set(theirs.move) <= {"xla_flags"}:
         return _by_label(theirs, ours)
-    if ours.mechanism.fits < 0.5:
+    if other.fits < 0.5:
         return 0.0
-    apart = float(np.square(theirs.mechanism.terms - ours.mechanism.terms).sum())
-    found = exp(-apart / LENGTH**2) * _situation(theirs, ours)
+    if same_start(theirs, ours) and theirs.move == ours.move and np.allclose(one.terms, other.terms, atol=1e-6):
+        found = 1.0
+    else:
+        found = _same_terms(one.terms, other.terms) * _situation(theirs, ours)
     # Where the terms do not explain what was measured, something else acted, which only nearly the same run shares.
-    explained = 1.0 if theirs.gain is None else _agreement(theirs.gain, theirs.mechanism.gain)
+    explained = 1.0 if theirs.gain is None else _agreement(theirs.gain, one.gain)
     found *= explained + (1.0 - explained) * found**UNEXPLAINED
     return found if theirs.gain is None or ours.gain is None else found * _agreement(theirs.gain, ours.gain)
+
+
+def _same_terms(one: Floats, other: Floats) -> float:
+    """1 where the same terms move by as much; less for the distance between them, and for their ratio where both are
+    small."""
+    apart = float(np.square(one - other).sum())
+    whole = float(one @ one + other @ other)
+    return exp(-apart / LENGTH**2) * max(0.0, 2.0 * float(one @ other) / (whole + FAINT**2))
 
 
 def _agreement(one: float, other: float) -> float:
@@ -175,13 +189,22 @@ def _agreement(one: float, other: float) -> float:
 
 
 def _situation(theirs: Case, ours: Case) -> float:
-    """What the model does not know: what else there is about the chip, what keeps it waiting that no term names, and
-    what else the direction of a move brings."""
+    """What the model does not know: what else there is about the chip and about experts, what keeps a run waiting that
+    no term names, which policy a change starts from, and what else the direction of a move brings."""
+    if any(theirs.move.get(key) and not _same_policy(key, theirs, ours) for key in SETTINGS):
+        return 0.0
     chip = chip_likeness(theirs.chip, ours.chip)
     chip = OTHER_CHIP if OTHER_VENDOR < chip < 1.0 else chip
     waits = {case.bottleneck for case in (theirs, ours) if case.bottleneck in UNPRICED}
     waiting = OTHER_BOTTLENECK if waits and theirs.bottleneck != ours.bottleneck else 1.0
-    return chip * waiting * _direction(theirs.move, ours.move)
+    experts = OTHER_ARCHITECTURE if {theirs.mixture, ours.mixture} == {True, False} else 1.0
+    return chip * waiting * experts * _direction(theirs.move, ours.move)
+
+
+def _same_policy(key: str, theirs: Case, ours: Case) -> bool:
+    """Whether both start from as much recomputation, sharding or precision, where both say."""
+    one, other = theirs.settings.get(key), ours.settings.get(key)
+    return not one or not other or STEPS[key].get(one) == STEPS[key].get(other)
 
 
 def _direction(theirs: Mapping[str, float], ours: Mapping[str, float]) -> float:
@@ -203,7 +226,7 @@ def _failed_alike(theirs: Case, ours: Case) -> float:
         return 1.0 if same_start(theirs, ours) and theirs.move == ours.move else 0.0
     if other is None:
         return 0.0
-    runs_out = 1.0 if ours.failure else min(1.0, (1.0 - other.fits) / (1.0 - one.fits))
+    runs_out = min(1.0, (1.0 - other.fits) / (1.0 - one.fits))
     added = _cosine(one.memory - one.memory_before, other.memory - other.memory_before)
     return _situation(theirs, ours) * max(0.0, added) * _cosine(one.memory, other.memory) * runs_out
 
@@ -214,14 +237,14 @@ def _cosine(one: Floats, other: Floats) -> float:
 
 
 def _by_label(theirs: Case, ours: Case) -> float:
-    """Of what cannot be priced: the same run, or the same model with sequences of about the same length."""
-    found = situation_likeness(theirs, ours) * float(
-        move_likeness(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0]
-    )
+    """Of what cannot be priced: the same move of the same run, or of the same model with sequences of about the same
+    length."""
+    move = float(move_likeness(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
+    found = situation_likeness(theirs, ours) * move
     lengths = theirs.seq_len, ours.seq_len
     near = bool(lengths[0] and lengths[1] and max(lengths) < 2.0 * min(lengths))
     same = bool(theirs.model_name) and theirs.model_name == ours.model_name and near
-    return found if same_start(theirs, ours) or same else min(found, CAPPED)
+    return found if move >= SAME_MOVE and (same_start(theirs, ours) or same) else min(found, CAPPED)
 
 
 def expected(theirs: Case, ours: Case) -> Expected | None:

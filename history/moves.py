@@ -22,6 +22,8 @@ RECOMPUTES = {"none": 0, "minimal": 1, "offload": 2, "full": 2}
 SHARDED = {name: number for number, name in enumerate(SHARDING)}
 #: How narrow the numbers of matmuls are, in halvings.
 NARROW = {"fp32": 0, "bf16": 1, "fp16": 1, "fp8": 2, "mxfp8": 2, "int8": 2, "nvfp4": 3}
+#: The steps of each policy.
+STEPS: Mapping[str, Mapping[str, int]] = {"remat": RECOMPUTES, "weight_sharding": SHARDED, "precision": NARROW}
 #: Roles that carry different sequences of a batch.
 BATCH_ROLES = ("data", "replica", "fsdp", "expert")
 
@@ -94,7 +96,7 @@ def _training(before: Side, after: Side) -> dict[str, float]:
     ):
         if one and other:
             moved[key] = log2(other / one)
-    for key, steps in (("remat", RECOMPUTES), ("weight_sharding", SHARDED), ("precision", NARROW)):
+    for key, steps in STEPS.items():
         was, becomes = str(old.get(key)), str(new.get(key))
         if was in steps and becomes in steps:
             moved[key] = float(steps[becomes] - steps[was])

@@ -201,7 +201,7 @@ def test_similar_records_say_what_is_alike(people, seeded, own):
     page = people.client("viewer").get(f"/history/{store.add(like, people.team).pk}/")
     first = page.context["alike"][0]
     assert first.record.key == "asap-1"
-    assert "Same move on the same chip" in text(page)
+    assert "The same run and change" in text(page)
 
 
 def test_measured_records_lead_to_their_runs_and_profiles(people, ready):

@@ -46,10 +46,9 @@ def test_the_most_alike_record_is_first_and_says_why(stored):
     people, case = stored
     found = similar(people.team, case, k=10)
     assert sorted(keys(found[:2])) == ["other bottleneck", "twin"]  # the step is the same, whatever it was called
-    assert keys(found[2:]) == ["other chip"]
+    assert keys(found[2:]) == []  # of a chip whose links are slower other terms move
     assert [item.score for item in found] == sorted((item.score for item in found), reverse=True)
     assert found[0].reason == found[1].reason == "the same run and change"
-    assert found[2].reason.startswith("same terms change on v5e: context-parallel communication −")
 
 
 def test_nothing_is_shown_below_the_bound(stored):
