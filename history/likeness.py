@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, sqrt
+from math import exp, log2, sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -38,6 +38,7 @@ from history.labels import (
 )
 from history.mechanism import TERMS, Mechanism
 from history.moves import SETTINGS, STEPS
+from perfmodel.chips import load_chips
 from perfmodel.config import ExperimentConfig
 
 Floats = npt.NDArray[np.float64]
@@ -49,8 +50,11 @@ REPEAT = 0.9
 LENGTH, FAINT = 0.15, 0.03
 #: What the model does not explain of an effect carries over to what is nearly the same only: as likeness to this power.
 UNEXPLAINED = 8
-#: Another chip of the same vendor, beyond what its numbers tell.
-OTHER_CHIP = 0.8
+#: Each doubling of the peak between chips of one vendor, beyond what their numbers tell: measured between the A100 and
+#: the H100, of which programs and generation differ.
+PER_DOUBLING_OF_PEAK = 0.87
+#: Each doubling of the model's size, beyond what its shape tells.  Judged: the sweeps hold models within 30 times.
+PER_DOUBLING_OF_SIZE = 0.95
 #: How far repeated runs and the model's own errors may move an effect, in logarithms.
 REPEATED = 0.1
 #: Standard deviation of the logarithm of an effect, beyond a repeated measurement's, of which nothing alike was
@@ -119,31 +123,32 @@ def _rated(theirs: Sequence[Case], ours: Case) -> list[tuple[float, Case]]:
 
 def making(theirs: Sequence[Case], ours: Case) -> list[Case | None]:
     """The run with each of the moves as its own; None where it could not make it."""
-    found: dict[tuple[object, ...], ExperimentConfig | None] = {}
-    keys: list[tuple[object, ...] | None] = []
-    for one in theirs:
-        if not one.directed or chip_likeness(one.chip, ours.chip) <= OTHER_KIND or not can_make(one.move, one, ours):
-            keys.append(None)
-            continue
-        after = _after(one)
-        key = (*sorted(one.move.items()), *sorted(after.items()))
-        keys.append(key)
-        if key not in found:
-            found[key] = mechanism.applied(ours.before, one.move, after) if ours.before is not None else None
-    priced = {key: after for key, after in found.items() if after is not None}
-    started = ours.before
-    pairs = [(started, after) for after in priced.values() if started is not None]
-    by_key = dict(zip(priced, mechanism.price(pairs), strict=True))
-    cases: list[Case | None] = []
-    for one, key in zip(theirs, keys, strict=True):
-        if key is None or (started is not None and key not in by_key):
-            cases.append(None)
-        else:
-            flags = one.flags & ours.flags
-            cases.append(
-                replace(ours, move=one.move, flags=flags, after=priced.get(key), mechanism=by_key.get(key))
-            )  # fmt: skip
-    return cases
+    keys = [_move_key(one) if _can_make(one, ours) else None for one in theirs]
+    start = ours.before
+    if start is None:
+        return [None if key is None else _with(ours, one, None, None) for one, key in zip(theirs, keys, strict=True)]
+    moves = {key: one for one, key in zip(theirs, keys, strict=True) if key is not None}
+    reached = {key: mechanism.applied(start, one.move, _after(one)) for key, one in moves.items()}
+    made = {key: after for key, after in reached.items() if after is not None}
+    priced = dict(zip(made, mechanism.price([(start, after) for after in made.values()]), strict=True))
+    return [
+        None if key is None or key not in made else _with(ours, one, made[key], priced[key])
+        for one, key in zip(theirs, keys, strict=True)
+    ]
+
+
+def _can_make(theirs: Case, ours: Case) -> bool:
+    if not theirs.directed or chip_likeness(theirs.chip, ours.chip) <= OTHER_KIND:
+        return False
+    return can_make(theirs.move, theirs, ours)
+
+
+def _move_key(theirs: Case) -> tuple[object, ...]:
+    return (*sorted(theirs.move.items()), *sorted(_after(theirs).items()))
+
+
+def _with(ours: Case, theirs: Case, after: ExperimentConfig | None, found: Mechanism | None) -> Case:
+    return replace(ours, move=theirs.move, flags=theirs.flags & ours.flags, after=after, mechanism=found)
 
 
 def _after(case: Case) -> Mapping[str, str]:
@@ -167,19 +172,23 @@ def _alike(theirs: Case, ours: Case) -> float:
     if same_start(theirs, ours) and theirs.move == ours.move and np.allclose(one.terms, other.terms, atol=1e-6):
         found = 1.0
     else:
-        found = _same_terms(one.terms, other.terms) * _situation(theirs, ours)
+        found = _same_terms(one, other) * _situation(theirs, ours)
     # Where the terms do not explain what was measured, something else acted, which only nearly the same run shares.
     explained = 1.0 if theirs.gain is None else _agreement(theirs.gain, one.gain)
     found *= explained + (1.0 - explained) * found**UNEXPLAINED
     return found if theirs.gain is None or ours.gain is None else found * _agreement(theirs.gain, ours.gain)
 
 
-def _same_terms(one: Floats, other: Floats) -> float:
-    """1 where the same terms move by as much; less for the distance between them, and for their ratio where both are
-    small."""
-    apart = float(np.square(one - other).sum())
-    whole = float(one @ one + other @ other)
-    return exp(-apart / LENGTH**2) * max(0.0, 2.0 * float(one @ other) / (whole + FAINT**2))
+def _same_terms(one: Mechanism, other: Mechanism) -> float:
+    """1 where the same terms move by as much, of steps that are made of the same.
+
+    Less for the distance between what moves, for their ratio where both are small, and for what else the steps are made
+    of: a tenth saved of the one term that matters is not a tenth saved of one among others.
+    """
+    a, b = one.terms, other.terms
+    apart, whole = float(np.square(a - b).sum()), float(a @ a + b @ b)
+    same = exp(-apart / LENGTH**2) * max(0.0, 2.0 * float(a @ b) / (whole + FAINT**2))
+    return same * _cosine(one.shares, other.shares)
 
 
 def _agreement(one: float, other: float) -> float:
@@ -193,12 +202,21 @@ def _situation(theirs: Case, ours: Case) -> float:
     no term names, which policy a change starts from, and what else the direction of a move brings."""
     if any(theirs.move.get(key) and not _same_policy(key, theirs, ours) for key in SETTINGS):
         return 0.0
-    chip = chip_likeness(theirs.chip, ours.chip)
-    chip = OTHER_CHIP if OTHER_VENDOR < chip < 1.0 else chip
     waits = {case.bottleneck for case in (theirs, ours) if case.bottleneck in UNPRICED}
     waiting = OTHER_BOTTLENECK if waits and theirs.bottleneck != ours.bottleneck else 1.0
     experts = OTHER_ARCHITECTURE if {theirs.mixture, ours.mixture} == {True, False} else 1.0
-    return chip * waiting * experts * _direction(theirs.move, ours.move)
+    size = 1.0
+    if theirs.parameters and ours.parameters:
+        size = PER_DOUBLING_OF_SIZE ** abs(log2(theirs.parameters / ours.parameters))
+    return _chips(theirs.chip, ours.chip) * size * waiting * experts * _direction(theirs.move, ours.move)
+
+
+def _chips(one: str, other: str) -> float:
+    found = chip_likeness(one, other)
+    if not OTHER_VENDOR < found < 1.0:
+        return found
+    peaks = [load_chips()[chip].peak("bf16") for chip in (one, other)]
+    return float(PER_DOUBLING_OF_PEAK ** abs(log2(peaks[0] / peaks[1])))
 
 
 def _same_policy(key: str, theirs: Case, ours: Case) -> bool:
@@ -241,8 +259,8 @@ def _by_label(theirs: Case, ours: Case) -> float:
     length."""
     move = float(move_likeness(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
     found = situation_likeness(theirs, ours) * move
-    lengths = theirs.seq_len, ours.seq_len
-    near = bool(lengths[0] and lengths[1] and max(lengths) < 2.0 * min(lengths))
+    one, other = theirs.seq_len, ours.seq_len
+    near = bool(one and other and max(one, other) < 2.0 * min(one, other))
     same = bool(theirs.model_name) and theirs.model_name == ours.model_name and near
     return found if move >= SAME_MOVE and (same_start(theirs, ours) or same) else min(found, CAPPED)
 

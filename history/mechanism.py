@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isclose
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,11 +55,13 @@ SAME_SIZE = 0.05
 
 @dataclass(frozen=True)
 class Mechanism:
-    """terms: log of the speed-up per token by TERMS, adding up to the predicted one.  memory: parameters, optimizer,
+    """terms: log of the speed-up per token by TERMS, adding up to the predicted one; shares: of each term in the step
+    before.  memory: parameters, optimizer,
     gradients and activations after the change, in shares of what a program can fill; memory_before: the same before it.
     fits: probability that it does not run out of memory after the change."""
 
     terms: Floats
+    shares: Floats
     memory: Floats
     memory_before: Floats
     fits: float
@@ -100,7 +103,8 @@ def price(
     found = []
     for before, after in pairs:
         i, j = place[id(before)], place[id(after)]
-        found.append(Mechanism(_split(seconds[i], seconds[j]), filled[j], filled[i], float(fits[j])))
+        split, shares = _split(seconds[i], seconds[j]), seconds[i] / seconds[i].sum()
+        found.append(Mechanism(split, shares, filled[j], filled[i], float(fits[j])))
     return found
 
 
@@ -109,7 +113,7 @@ def _of_compute(terms: Terms, efficiencies: Efficiencies, whole: Floats) -> dict
     quick = replace(efficiencies, layer_s=0.0, moe_layer_s=0.0)
 
     def left(**gone: float) -> Floats:
-        zeros = {name: value * np.zeros(1) for name, value in gone.items()}
+        zeros: dict[str, Any] = {name: value * np.zeros(1) for name, value in gone.items()}
         return combine(replace(terms, **zeros), quick).parts_s["compute"]
 
     working = left()
@@ -198,7 +202,7 @@ def _configuration(
         return None
     accumulated, micro = (moves.number(training.get(key)) for key in ("grad_accum", "micro_batch"))
     gpu = load_chips()[hardware.chip].kind == "gpu"
-    told = {
+    told: dict[str, Any] = {
         key: str(training[key]) for key in ("precision", "weight_sharding", "remat", "optimizer") if key in training
     }
     told.setdefault("remat", "none" if gpu else "full")
@@ -246,7 +250,8 @@ def applied(config: ExperimentConfig, move: Mapping[str, float], after: Mapping[
     mesh = _moved(config.mesh, {role: move[role] for role in moves.ROLES if move.get(role)})
     if mesh is None or config.model is None:
         return None
-    training = replace(config.training, **{key: after[key] for key in moves.SETTINGS if move.get(key) and key in after})
+    policies: dict[str, Any] = {key: after[key] for key in moves.SETTINGS if move.get(key) and key in after}
+    training = replace(config.training, **policies)
     batch = (training.global_batch or 0) * 2.0 ** move.get("global_batch", 0.0)
     each = _micro_batch(config) * 2.0 ** move.get("micro_batch", 0.0)
     count = batch / (each * mesh.size("replica", "data", "fsdp", "expert")) if each else 0.0

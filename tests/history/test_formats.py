@@ -42,6 +42,12 @@ sides = st.builds(
 )
 
 
+#: Models as a record may spell them out.
+SHAPES: tuple[dict[str, object], ...] = (
+    {}, {"name": "llama3-8b"}, {"layers": 2, "d_model": 64, "d_ff": 256, "heads": 4, "vocab": 1000, "mlp": "plain"},
+)  # fmt: skip
+
+
 @st.composite
 def records(draw) -> Record:
     speedup = draw(st.none() | st.floats(0.01, 100))
@@ -69,6 +75,7 @@ def records(draw) -> Record:
         failure=failure,
         caveats=tuple(draw(st.lists(text, max_size=3))),
         licence=draw(text),
+        shape=draw(st.sampled_from(SHAPES)),
     )
 
 
@@ -197,3 +204,10 @@ def test_wrong_values_become_sentences(changed):
     row = read_row(1, {**to_json(record("a")), **changed})
     assert (row.record is None) == bool(row.errors)
     assert all(error.message and "\n" not in error.message for error in row.errors)
+
+
+def test_a_shape_that_no_model_has_is_told_by_its_column():
+    (row,) = read('id,title,changes,source,outcome,shape\na,t,mesh,s,faster,"{""layers"": 2}"\n')
+    assert row.record is None
+    assert {error.column for error in row.errors} == {"shape"}
+    assert "d_model" in str(row.errors[0])
