@@ -89,8 +89,7 @@ def test_other_teams_do_not_exist(people: People, ready: Stored) -> None:  # noq
 
 def test_records_like_the_run_come_with_what_is_alike(people: People, ready: Stored) -> None:  # noqa: F811
     seed()
-    published = ask(bench(ready, people.viewer), "similar_runs", top=3)["records"]
-    assert [row["id"] for row in published] == ["runs-b022-b023"]  # what narrower matmuls bring on this chip
+    assert not ask(bench(ready, people.viewer), "similar_runs", top=3).get("records")  # nobody published one like it
     training = {"global_batch": 32, "seq_len": 8192}
     for number, chips in enumerate((16, 32, 16384)):
         record = Record(
@@ -102,11 +101,11 @@ def test_records_like_the_run_come_with_what_is_alike(people: People, ready: Sto
         )  # fmt: skip
         add(record, ready.experiment.team, people.engineer)
     found = ask(bench(ready, people.viewer), "similar_runs", top=3)
-    assert [row["id"] for row in found["records"][:2]] == ["own-0", "own-1"]
-    same, other = (row["why"][0] for row in found["records"][:2])
+    assert [row["id"] for row in found["records"]] == ["own-0", "own-1"]  # a batch of 32 has no 16,384 chips
+    same, other = (row["why"][0] for row in found["records"])
     assert same == "the same run and change"
     assert other.startswith("same terms change: context-parallel communication −")
-    assert found["records"][0]["expected"]
+    assert found["records"][0]["expected_here"]["speedup"] == pytest.approx(1.2, rel=0.01)
 
 
 def test_without_a_diagnosis_it_says_what_is_missing(people: People) -> None:  # noqa: F811
