@@ -169,14 +169,22 @@ def _alike(theirs: Case, ours: Case) -> float:
         return _by_label(theirs, ours)
     if other.fits < 0.5:
         return 0.0
-    if same_start(theirs, ours) and theirs.move == ours.move and np.allclose(one.terms, other.terms, atol=1e-6):
-        found = 1.0
-    else:
-        found = _same_terms(one, other) * _situation(theirs, ours)
+    found = 1.0 if _repeats(theirs, ours) else _same_terms(one, other) * _situation(theirs, ours)
     # Where the terms do not explain what was measured, something else acted, which only nearly the same run shares.
     explained = 1.0 if theirs.gain is None else _agreement(theirs.gain, one.gain)
     found *= explained + (1.0 - explained) * found**UNEXPLAINED
     return found if theirs.gain is None or ours.gain is None else found * _agreement(theirs.gain, ours.gain)
+
+
+def _repeats(theirs: Case, ours: Case) -> bool:
+    """Whether it is the same change of the same run: nothing that is known of both differs."""
+    if theirs.move != ours.move or not same_start(theirs, ours):
+        return False
+    if theirs.before is not None and ours.before is not None:
+        micro = [case.before.training.micro_batch for case in (theirs, ours) if case.before is not None]
+        if theirs.before.hardware != ours.before.hardware or (all(micro) and micro[0] != micro[1]):
+            return False
+    return all(_same_policy(key, theirs, ours) for key in SETTINGS)
 
 
 def _same_terms(one: Mechanism, other: Mechanism) -> float:
@@ -241,7 +249,7 @@ def _failed_alike(theirs: Case, ours: Case) -> float:
         return 0.0
     one, other = theirs.mechanism, ours.mechanism
     if one is None or one.fits >= 0.5 or theirs.failure not in OF_MEMORY:
-        return 1.0 if same_start(theirs, ours) and theirs.move == ours.move else 0.0
+        return 1.0 if _repeats(theirs, ours) else 0.0
     if other is None:
         return 0.0
     runs_out = min(1.0, (1.0 - other.fits) / (1.0 - one.fits))
@@ -305,7 +313,7 @@ def reason(theirs: Case, ours: Case) -> str:
 
 def _reason(theirs: Case, ours: Case) -> str:
     where = "" if theirs.chip == ours.chip else f" on {theirs.chip}"
-    if same_start(theirs, ours) and theirs.move == ours.move:
+    if _repeats(theirs, ours):
         return "the same run and change"
     if theirs.mechanism is None or ours.mechanism is None:
         same = theirs.model_name or "the same run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,13 +92,14 @@ def test_records_like_the_run_come_with_what_is_alike(people: People, ready: Sto
     seed()
     assert not ask(bench(ready, people.viewer), "similar_runs", top=3).get("records")  # nobody published one like it
     training = {"global_batch": 32, "seq_len": 8192}
-    for number, chips in enumerate((16, 32, 16384)):
+    for number, topology in enumerate(((4, 4), (4, 8), (128, 128))):
+        chips = prod(topology)
         record = Record(
             f"own-{number}", "Less sequence parallelism", "seq 4 → 2", ("mesh",),
             Side(mesh={"ici": {"data": chips // 4, "seq": 4}, "dcn": {}}, training=training),
             Side(mesh={"ici": {"data": chips // 2, "seq": 2}, "dcn": {}}, training=training),
             "faster", "our sweep", provenance="imported", chip="v6e", chips=chips, model_name="llama3.1-8b",
-            speedup=1.2, measure="step time",
+            topology=topology, speedup=1.2, measure="step time",
         )  # fmt: skip
         add(record, ready.experiment.team, people.engineer)
     found = ask(bench(ready, people.viewer), "similar_runs", top=3)
