@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     adviser = None
     if args.use_language_model:
         by_key = {key: row for row, key in reversed(list(enumerate(keys)))}
-        adviser = _adviser(config, by_key, rules, not isinstance(backend, Local), most_tokens)
+        adviser = _adviser(config, by_key, rules, isinstance(backend, Modelled | Compiled), most_tokens)
     played, whys, ended = _played(candidates, baseline, backend, trials, adviser)
     best = fastest(candidates, played)
     return {

@@ -13,7 +13,7 @@ from agent.tools import ToolError
 from campaigns.engine.analysis import Analysis, mfu_of
 from campaigns.engine.outlook import Choice, Outlook
 from campaigns.engine.pool import Trial
-from campaigns.engine.space import parameters_of, settings_of
+from campaigns.engine.space import key_of, parameters_of, settings_of
 from campaigns.engine.wishes import Refused, Register
 from campaigns.engine.wording import changes as differences
 from perfmodel.config import ExperimentConfig
@@ -58,7 +58,7 @@ class Tools:
         failures = Counter(CAUSES[t.failure.cause] if t.failure else CAUSES["unknown"] for t in pool.failed)
         return present(
             {
-                "what_runs": _what_runs(config),
+                "what_runs": _what_runs(config) | self._ran_as(config),
                 "health_state": q.analysis.health.state,
                 "asks_for": str(q.analysis.health.sentence),
                 "most_promising": [
@@ -92,6 +92,7 @@ class Tools:
             {
                 **self._configuration(row),
                 "step_time_s": _rounded(choice.step_time_s),
+                "speedup_over_best": _rounded(self._best_s / choice.step_time_s) if self._best_s else None,
                 "step_time_low80_s": _rounded(choice.low_s),
                 "step_time_high80_s": _rounded(choice.high_s),
                 "expected_improvement_share": _rounded(choice.gain),
@@ -101,6 +102,18 @@ class Tools:
                 "refused": self.question.outlook.refused(row),
             }
         )
+
+    @property
+    def _best_s(self) -> float | None:
+        best = self.question.outlook.best
+        return best.step_time_s if best is not None else None
+
+    def _ran_as(self, config: ExperimentConfig) -> dict[str, Any]:
+        """The step time of what runs, as the campaign measured it."""
+        row = self.question.register.by_key.get(key_of(config))
+        ran = next((t for t in self.question.outlook.pool.done if t.candidate == row), None)
+        of = "predicted_" if self.question.modelled else ""
+        return {f"{of}step_time_s": _rounded(ran.step_time_s)} if ran is not None else {}
 
     def _configuration(self, row: int) -> dict[str, Any]:
         config, base = self.question.outlook.candidates.configs[row], self.question.register.config

@@ -36,7 +36,8 @@ class Register:
     constraints: Constraints | None = None
 
     def find(self, mesh: MeshSizes, changes: Mapping[str, Any]) -> int:
-        """The candidate of a mesh with training keys.  Axes may stand in any order.  Raises Refused."""
+        """The candidate of a mesh with training keys.  Axes may stand in any order, and gradient accumulation follows
+        from the micro-batch where one is given.  Raises Refused."""
         try:
             own, change = given_mesh(self.config, mesh), given_changes(self.config, changes)
         except ConfigError as error:
@@ -48,16 +49,16 @@ class Register:
         asked = replace(candidate(self.config, own.to_json(), change), measured=None)
         row = self.by_key.get(key_of(asked))
         if row is None:
-            row = self._any_order.get((_sizes(own), repr(settings_of(asked))))
+            row = self._as_told.get(_told(asked))
         if row is None:
             raise Refused(self._why_not(own, change))
         return row
 
     @cached_property
-    def _any_order(self) -> dict[tuple[object, str], int]:
-        first: dict[tuple[object, str], int] = {}
+    def _as_told(self) -> dict[object, int]:
+        first: dict[object, int] = {}
         for row, config in enumerate(self.candidates.configs):
-            first.setdefault((_sizes(config.mesh), repr(settings_of(config))), row)
+            first.setdefault(_told(config), row)
         return first
 
     def _why_not(self, mesh: Mesh, change: Change) -> str:
@@ -75,7 +76,10 @@ class Register:
         )
 
 
-def _sizes(mesh: Mesh) -> tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]]:
-    wide = (frozenset((axis, size) for axis, size in axes if size > 1) for axes in (mesh.ici, mesh.dcn))
-    ici, dcn = wide
-    return ici, dcn
+def _told(config: ExperimentConfig) -> object:
+    """What tells a configuration from others, however it is written."""
+    mesh, settings = config.mesh, settings_of(config)
+    if settings["micro_batch"]:
+        del settings["grad_accum"]
+    ici, dcn = (frozenset((axis, size) for axis, size in axes if size > 1) for axes in (mesh.ici, mesh.dcn))
+    return ici, dcn, repr(settings)

@@ -174,6 +174,21 @@ def test_it_may_price_what_it_thinks_of_before_it_asks(serve: Serve, people: Any
     assert newest(campaign).chosen_by == "model" and "It is predicted at" in why(newest(campaign))
 
 
+def test_it_may_set_its_wish_against_what_runs_and_against_the_best(serve: Serve, people: Any, ready: Any) -> None:
+    def model(body: dict[str, Any]) -> Reply:
+        shown = seen(body)
+        row = shown["built_in_candidates"][3]
+        now_s, then_s = shown["what_runs"]["predicted_step_time_s"], row["step_time_s"]
+        said = f"Predicted at {then_s:.3g} s, {now_s / then_s:.3g}× faster than the current configuration at {now_s:.3g} s."
+        return answer({"trials": [{"ici": row["mesh"]["ici"], "changes": row.get("changes", {}), "reason": said}]})
+
+    server = serve(model)
+    campaign = advised(people, ready)
+    first(campaign)
+    assert len(server.requests) == 1
+    assert newest(campaign).chosen_by == "model" and "× as fast as the current configuration" in why(newest(campaign))
+
+
 @pytest.mark.parametrize(
     ("bad", "rule"),
     [

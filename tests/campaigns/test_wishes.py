@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from campaigns.engine.candidates import listed
 from campaigns.engine.loop import iterate
 from campaigns.engine.outlook import look
 from campaigns.engine.pool import Pool, Trial
@@ -77,6 +78,15 @@ def test_a_recorded_landscape_holds_what_was_recorded() -> None:
     asked = Register(config(), c, {key_of(each): row for row, each in enumerate(c.configs)}, None)
     with pytest.raises(Refused, match="holds no run"):
         asked.find({"ici": {"data": 8, "seq": 2}}, {"grad_accum": 4})
+
+
+def test_gradient_accumulation_follows_from_the_micro_batch() -> None:
+    """Runs that are recorded with both are found by either."""
+    base = config(micro_batch=4, grad_accum=2)
+    c = listed([base, config(micro_batch=2, grad_accum=4)])
+    asked = Register(base, c, {key_of(each): row for row, each in enumerate(c.configs)}, None)
+    assert asked.find(base.mesh.to_json(), {"micro_batch": 2}) == 1
+    assert asked.find(base.mesh.to_json(), {"micro_batch": 2, "grad_accum": 4}) == 1
 
 
 def test_the_rules_of_the_built_in_choice_hold_for_wishes() -> None:
