@@ -179,7 +179,7 @@ def test_it_may_set_its_wish_against_what_runs_and_against_the_best(serve: Serve
         shown = seen(body)
         row = shown["built_in_candidates"][3]
         now_s, then_s = shown["what_runs"]["predicted_step_time_s"], row["step_time_s"]
-        ratio = f"{now_s / then_s:.3g}× as fast as the current configuration"
+        ratio = f"{now_s / then_s:.3g}× faster than the current configuration"
         said = f"Predicted at {then_s:.3g} s, {ratio} at {now_s:.3g} s."
         return answer({"trials": [{"ici": row["mesh"]["ici"], "changes": row.get("changes", {}), "reason": said}]})
 
@@ -187,7 +187,7 @@ def test_it_may_set_its_wish_against_what_runs_and_against_the_best(serve: Serve
     campaign = advised(people, ready)
     first(campaign)
     assert len(server.requests) == 1
-    assert newest(campaign).chosen_by == "model" and "× as fast as the current configuration" in why(newest(campaign))
+    assert newest(campaign).chosen_by == "model" and "× faster than the current configuration" in why(newest(campaign))
 
 
 @pytest.mark.parametrize(
