@@ -30,7 +30,7 @@ def test_questions_are_answered_after_those_before_them(tmp_path: Path) -> None:
     questions.write_text(json.dumps(asked))
     evaluate.main([str(questions), str(runs), str(tmp_path / "a.jsonl")])
     first, second = map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines())
-    assert first["answers"] == ["Price of a configuration"] and "1,024" in first["answer"]
+    assert first["answers"] == ["Prediction for a configuration"] and "1,024" in first["answer"]
     assert second["answers"] == [] and len(second["offers"]) == 3
 
 

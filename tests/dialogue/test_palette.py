@@ -45,7 +45,7 @@ def test_what_a_form_cannot_take_is_said_where_it_is(people, ready) -> None:
 def test_the_list_is_searched_and_leads_to_forms(people, ready) -> None:
     client = people.client("viewer")
     every = client.get(of(ready.experiment)).content.decode()
-    assert "Price of a configuration" in every and "Cost" in every
+    assert "Prediction for a configuration" in every and "Cost" in every
     few = client.get(of(ready.experiment), {"q": "chip-hour"}).content.decode()
     assert "Cost" in few and "Stragglers" not in few
     assert "Nothing has these words" in client.get(of(ready.experiment), {"q": "zzz"}).content.decode()
@@ -60,9 +60,9 @@ def test_a_posted_form_is_answered_by_its_capability(people, ready) -> None:
     answer = Thread.objects.get().messages.last()
     respond(answer.pk)
     answer.refresh_from_db()
-    assert answer.status == "done" and answer.text.startswith("**Price of a configuration:**"), answer.note
+    assert answer.status == "done" and answer.text.startswith("**Prediction for a configuration:**"), answer.note
     page = client.get(asked["Location"]).content.decode()
-    assert "Price of a configuration: mesh = data=8, model=2" in page
+    assert "Prediction for a configuration: mesh = data=8, model=2" in page
 
 
 def test_who_may_read_and_post(people, ready) -> None:
@@ -82,7 +82,7 @@ def test_rest_lists_and_computes_and_changes_nothing(people, ready) -> None:
     body = {"experiment": ready.experiment.pk, "arguments": {"mesh": "data=8, model=2"}}
     found = client.post("/api/capabilities/price_mesh/", body, content_type="application/json")
     assert found.status_code == 200, found.content
-    assert found.json()["answers"] == "Price of a configuration" and found.json()["results"][0]["tool"] == "predict"
+    assert found.json()["answers"] == "Prediction for a configuration" and found.json()["results"][0]["tool"] == "predict"
     wrong = client.post(
         "/api/capabilities/price_mesh/", {**body, "arguments": {"batch": "x"}}, content_type="application/json"
     )

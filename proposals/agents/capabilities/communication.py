@@ -82,7 +82,7 @@ def _kinds(ctx: AnswerContext, data: Row) -> Answer:
 
 
 @capability(
-    "Link bandwidth, achieved against possible",
+    "Link bandwidth, achieved vs. peak",
     "What bandwidth do the collectives achieve compared to the peak of the links?",
     "How well is the interconnect used?",
     "What is the achieved DCN bandwidth versus peak?",

@@ -58,7 +58,7 @@ def throughput(ctx: AnswerContext, given: NoArguments) -> Answer:
 
 
 @capability(
-    "MFU, and what others reach",
+    "MFU, and published MFU",
     "What is my MFU?",
     "What MFU do others get on this chip?",
     "Is this MFU good compared with published runs?",

@@ -31,7 +31,7 @@ class OneFinding(Arguments):
 
 
 @capability(
-    "Findings, by what they could save",
+    "Findings by potential saving",
     "What can I do to make it faster?",
     "List the findings.",
     "Which optimisations would save the most time?",
@@ -84,7 +84,7 @@ class Doubt(Arguments):
 
 
 @capability(
-    "A finding examined again",
+    "Re-examination of a finding",
     "I disagree with this finding, check it again.",
     "That finding is wrong.",
     "I do not believe that communication is exposed here.",

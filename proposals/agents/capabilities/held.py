@@ -129,7 +129,7 @@ def under(bench: Workbench, told: list[ConstraintStated | FactStated]) -> Workbe
 
 
 @capability(
-    "Held for this conversation",
+    "Constraint or fact added",
     "Keep the batch.",
     "Do not change the tensor axis.",
     "We have at most 128 chips.",
@@ -198,7 +198,7 @@ class Released(Arguments):
 
 
 @capability(
-    "Released",
+    "Constraint released",
     "Forget the constraint on the batch.",
     "Drop all constraints.",
     "The batch may change again.",
@@ -247,7 +247,7 @@ def _name(key: str) -> str:
 
 
 @capability(
-    "What this conversation holds",
+    "Constraints and facts in effect",
     "Which constraints do you hold?",
     "What did I tell you so far?",
     "What assumptions are you making?",
@@ -267,7 +267,7 @@ def held(ctx: AnswerContext, given: NoArguments) -> Answer:
 
 
 @capability(
-    "What only a person may do",
+    "Actions that need a person",
     "Approve the proposal.",
     "Launch the job now.",
     "Add this as a proposal.",

@@ -41,7 +41,7 @@ def similar(ctx: AnswerContext, given: About) -> Answer:
 
 
 @capability(
-    "Records found by words",
+    "Past records by keyword",
     "Search the history for long context runs.",
     "Find past experiments about expert parallelism.",
     "Which changes failed in the past?",
@@ -98,7 +98,7 @@ class Other(Arguments):
 
 
 @capability(
-    "Against another experiment",
+    "Comparison with another experiment",
     "Compare this run with another experiment.",
     "What changed since the last run?",
     "Is this faster than the run before?",
@@ -119,7 +119,7 @@ def against(ctx: AnswerContext, given: Other) -> Answer:
 
 
 @capability(
-    "No question of sharding",
+    "Not a sharding problem",
     "My random numbers differ after resharding, why?",
     "Which block size should my Pallas or Triton kernel use?",
     "Is my benchmark timing wrong because of asynchronous dispatch?",

@@ -174,7 +174,7 @@ def _batches(now: int) -> tuple[int, ...]:
 
 
 @capability(
-    "What would make room in memory",
+    "Ways to free memory",
     "Why does this run out of memory?",
     "I get an OOM, what can I do?",
     "How can I reduce the memory footprint?",

@@ -62,7 +62,7 @@ def _limit(row: Row) -> str:
 
 
 @capability(
-    "One op explained",
+    "Details of one op",
     "Explain this op.",
     "What is this op doing and why is it slow?",
     "Tell me about the biggest fusion.",

@@ -198,7 +198,7 @@ class Preference(Configured):
 
 
 @capability(
-    "Your preference against the recommendation",
+    "Your preference vs. the recommendation",
     "The other two seem more promising to me.",
     "I would rather start with another proposal.",
     "I think my mesh is better than yours.",

@@ -97,7 +97,7 @@ def _effects(row: Row) -> Iterator[str]:
 
 
 @capability(
-    "Price of a configuration",
+    "Prediction for a configuration",
     "What would happen with this mesh?",
     "Price this mesh for me.",
     "How fast would it be with this sharding?",

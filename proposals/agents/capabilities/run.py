@@ -202,7 +202,7 @@ def summary(ctx: AnswerContext, given: NoArguments) -> Answer:
 
 
 @capability(
-    "What the profile does not tell",
+    "What the profile does not report",
     "What is missing from this profile?",
     "How good is the quality of the profile?",
     "Which figures could not be measured, and why?",

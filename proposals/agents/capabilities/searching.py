@@ -53,7 +53,7 @@ def search(ctx: AnswerContext, given: NoArguments) -> Answer:
 
 
 @capability(
-    "Meshes that were rejected",
+    "Rejected meshes",
     "What did you reject and why?",
     "Which meshes are illegal here?",
     "How many configurations were ruled out by memory?",
@@ -171,7 +171,7 @@ class Outcome(About):
 
 
 @capability(
-    "Your measurement against the prediction",
+    "Measured vs. predicted",
     "I measured proposal 1 and got a different step time.",
     "We ran it and the step took longer than predicted.",
     "The trial came out slower, what now?",
