@@ -82,7 +82,8 @@ def test_rest_lists_and_computes_and_changes_nothing(people, ready) -> None:
     body = {"experiment": ready.experiment.pk, "arguments": {"mesh": "data=8, model=2"}}
     found = client.post("/api/capabilities/price_mesh/", body, content_type="application/json")
     assert found.status_code == 200, found.content
-    assert found.json()["answers"] == "Prediction for a configuration" and found.json()["results"][0]["tool"] == "predict"
+    assert found.json()["answers"] == "Prediction for a configuration"
+    assert found.json()["results"][0]["tool"] == "predict"
     wrong = client.post(
         "/api/capabilities/price_mesh/", {**body, "arguments": {"batch": "x"}}, content_type="application/json"
     )

@@ -44,7 +44,7 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
         ctx = AnswerContext(workbench.under(ask.facts, ask.constraints), heard)
     except ConfigError as error:
         ctx = AnswerContext(workbench)
-        yield from ctx.say(f"Constraints and facts in effect does not fit this run: {error}. Take it back, and ask again.")
+        yield from ctx.say(f"What this conversation holds does not fit this run: {error}. Take it back, and ask again.")
         yield from ctx.final()
         return
     understood = understand(ask.text, knows_of(workbench), ask.earlier)
