@@ -65,9 +65,10 @@ def same_training(workload: Workload, base: Workload) -> np.ndarray:
     mine, theirs = workload.training, base.training
     pairs = [(getattr(mine, field.name), getattr(theirs, field.name)) for field in fields(mine)]
     # What neither says, such as the year of the software, is not a number on both sides.
-    same: np.ndarray = reduce(np.logical_and, [(a == b) | (np.isnan(a) & np.isnan(b)) for a, b in pairs])
     # Precisions of eight bits and fewer differ in the peak alone.
-    return same & (workload.chip.peak == base.chip.peak)
+    pairs.append((workload.chip.peak, base.chip.peak))
+    same: np.ndarray = reduce(np.logical_and, [(a == b) | (np.isnan(a) & np.isnan(b)) for a, b in pairs])
+    return same
 
 
 def normal(z: Floats) -> Floats:
