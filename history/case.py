@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from math import log
 
+import numpy as np
+
 from history import mechanism, moves
 from history.mechanism import Mechanism
 from history.record import Record
@@ -78,7 +80,8 @@ def cases_of(records: Sequence[Record], table: EfficiencyTable | None = None) ->
     places = [n for n, case in enumerate(found) if case.before is not None and case.after is not None]
     priced = mechanism.price([(found[n].before, found[n].after) for n in places], table)  # type: ignore[misc]
     for n, one in zip(places, priced, strict=True):
-        found[n] = replace(found[n], mechanism=one)
+        if bool(np.isfinite(one.terms).all() and np.isfinite(one.memory).all()):
+            found[n] = replace(found[n], mechanism=one)
     return found
 
 

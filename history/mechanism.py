@@ -21,7 +21,7 @@ from perfmodel import legality, memory
 from perfmodel.accounting import parameters
 from perfmodel.catalogue import UnknownModelError, architecture, get_model
 from perfmodel.chips import Chip, load_chips
-from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.execution import framework_of, profile_named
 from perfmodel.model_file import read_model
@@ -88,23 +88,25 @@ def price(
         return []
     held = list({id(config): config for pair in pairs for config in pair}.values())
     place = {id(config): number for number, config in enumerate(held)}
-    work = stack([from_config(config) for config in held])
-    terms = step_terms(work)
-    efficiencies = Efficiencies.stack([_efficiencies(config, table or load_efficiencies()) for config in held])
-    parts = combine(terms, efficiencies).parts_s
-    columns = {name: sum((parts[part] for part in of), np.zeros(len(held))) for name, of in TERMS.items()}
-    columns |= _of_compute(terms, efficiencies, parts["compute"])
-    seconds = np.column_stack([np.broadcast_to(column, (len(held),)) for column in columns.values()])
-    seconds = seconds / np.broadcast_to(terms.tokens_per_chip, (len(held),))[:, None]
-    used = memory.per_chip(work)
-    shares = [used.params, used.optimizer, used.gradients, used.activations]
-    filled = np.column_stack([np.broadcast_to(part / used.capacity, (len(held),)) for part in shares])
-    fits = np.broadcast_to(memory.probability_fits(used), (len(held),))
-    found = []
-    for before, after in pairs:
-        i, j = place[id(before)], place[id(after)]
-        split, shares = _split(seconds[i], seconds[j]), seconds[i] / seconds[i].sum()
-        found.append(Mechanism(split, shares, filled[j], filled[i], float(fits[j])))
+    # What an import states may be beyond any number; then no price is finite.
+    with np.errstate(all="ignore"):
+        work = stack([from_config(config) for config in held])
+        terms = step_terms(work)
+        efficiencies = Efficiencies.stack([_efficiencies(config, table or load_efficiencies()) for config in held])
+        parts = combine(terms, efficiencies).parts_s
+        columns = {name: sum((parts[part] for part in of), np.zeros(len(held))) for name, of in TERMS.items()}
+        columns |= _of_compute(terms, efficiencies, parts["compute"])
+        seconds = np.column_stack([np.broadcast_to(column, (len(held),)) for column in columns.values()])
+        seconds = seconds / np.broadcast_to(terms.tokens_per_chip, (len(held),))[:, None]
+        used = memory.per_chip(work)
+        shares = [used.params, used.optimizer, used.gradients, used.activations]
+        filled = np.column_stack([np.broadcast_to(part / used.capacity, (len(held),)) for part in shares])
+        fits = np.broadcast_to(memory.probability_fits(used), (len(held),))
+        found = []
+        for before, after in pairs:
+            i, j = place[id(before)], place[id(after)]
+            split, shares = _split(seconds[i], seconds[j]), seconds[i] / seconds[i].sum()
+            found.append(Mechanism(split, shares, filled[j], filled[i], float(fits[j])))
     return found
 
 
@@ -155,7 +157,7 @@ def sides(record: Record) -> tuple[ExperimentConfig, ExperimentConfig] | None:
     what it names does not go together."""
     shape = shape_of(record)
     chip = load_chips().get(record.chip)
-    if shape is None or chip is None or not record.chips:
+    if shape is None or chip is None or not record.chips or record.chips % record.slices:
         return None
     topology = record.topology or _topology(chip, record.chips // record.slices)
     hardware = Hardware(record.chip, tuple(topology), record.slices)
@@ -216,9 +218,9 @@ def _configuration(
         Training(
             global_batch=round(batch),
             seq_len=round(length),
-            grad_accum=round(accumulated or 1),
+            grad_accum=max(1, round(accumulated or 1)),
             micro_batch=round(micro) if micro else None,
-            virtual_stages=round(moves.number(training.get("virtual_stages")) or 1),
+            virtual_stages=max(1, round(moves.number(training.get("virtual_stages")) or 1)),
             **told,
         ),
         extra={
@@ -236,7 +238,7 @@ def can_be_priced(config: ExperimentConfig) -> bool:
     try:
         check_products(config)
         from_config(config)
-    except (ConfigError, ValueError, KeyError):
+    except (ValueError, KeyError, ArithmeticError):
         return False
     return True
 

@@ -226,3 +226,17 @@ def test_what_cannot_be_priced_is_told_of_the_same_model_alone() -> None:
         < BOUND
     )
     assert "not priced" in reason(theirs, proposed(change(PIPELINE, TENSOR, training={"global_batch": 512}, **unknown)))
+
+
+@pytest.mark.parametrize(
+    "value", [None, 0, -1, 1e300, 10**30, "", "x", True, [1], 0.3], ids=lambda value: repr(value)[:12]
+)
+@pytest.mark.parametrize("key", ["global_batch", "micro_batch", "seq_len", "remat", "precision", "virtual_stages"])
+def test_what_an_import_may_hold_is_compared_or_left_out(key: str, value: object) -> None:
+    theirs = case_of(change(PIPELINE, TENSOR, training={key: value}))
+    assert 0.0 <= likeness(theirs, proposed(change(PIPELINE, TENSOR))) <= 1.0
+
+
+def test_chips_that_their_slices_do_not_divide_are_not_priced() -> None:
+    assert case_of(replace(change(PIPELINE, TENSOR), slices=3, topology=())).mechanism is None
+    assert case_of(replace(change(PIPELINE, TENSOR), slices=64, topology=())).mechanism is None
