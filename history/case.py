@@ -80,7 +80,7 @@ def cases_of(records: Sequence[Record], table: EfficiencyTable | None = None) ->
     places = [n for n, case in enumerate(found) if case.before is not None and case.after is not None]
     priced = mechanism.price([(found[n].before, found[n].after) for n in places], table)  # type: ignore[misc]
     for n, one in zip(places, priced, strict=True):
-        if bool(np.isfinite(one.terms).all() and np.isfinite(one.memory).all()):
+        if one is not None and bool(np.isfinite(one.terms).all() and np.isfinite(one.memory).all()):
             found[n] = replace(found[n], mechanism=one)
     return found
 

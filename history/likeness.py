@@ -132,7 +132,7 @@ def making(theirs: Sequence[Case], ours: Case) -> list[Case | None]:
     made = {key: after for key, after in reached.items() if after is not None}
     priced = dict(zip(made, mechanism.price([(start, after) for after in made.values()]), strict=True))
     return [
-        None if key is None or key not in made else _with(ours, one, made[key], priced[key])
+        None if key is None or priced.get(key) is None else _with(ours, one, made[key], priced[key])
         for one, key in zip(theirs, keys, strict=True)
     ]
 

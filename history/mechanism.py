@@ -21,14 +21,14 @@ from perfmodel import legality, memory
 from perfmodel.accounting import parameters
 from perfmodel.catalogue import UnknownModelError, architecture, get_model
 from perfmodel.chips import Chip, load_chips
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training, product_errors
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.execution import framework_of, profile_named
 from perfmodel.model_file import read_model
 from perfmodel.shapes import ModelShape
-from perfmodel.step_time import check_products, combine
+from perfmodel.step_time import combine
 from perfmodel.terms import Terms, step_terms
-from perfmodel.workload import REMAT_OPEN, chip_of, from_config, stack
+from perfmodel.workload import REMAT_OPEN, Workload, chip_of, from_config, stack
 
 Floats = npt.NDArray[np.float64]
 
@@ -79,18 +79,19 @@ class Mechanism:
 
 def price(
     pairs: Sequence[tuple[ExperimentConfig, ExperimentConfig]], table: EfficiencyTable | None = None
-) -> list[Mechanism]:
-    """The mechanism of every change (before, after).  Model, batch and sequence length must be known.
+) -> list[Mechanism | None]:
+    """The mechanism of every change (before, after); None where a side cannot be priced.
 
     table: default the shipped efficiencies.
     """
-    if not pairs:
-        return []
-    held = list({id(config): config for pair in pairs for config in pair}.values())
+    works = {id(config): _workload(config) for pair in pairs for config in pair}
+    held = [config for config in {id(c): c for pair in pairs for c in pair}.values() if works[id(config)] is not None]
     place = {id(config): number for number, config in enumerate(held)}
+    if not held:
+        return [None] * len(pairs)
     # What an import states may be beyond any number; then no price is finite.
     with np.errstate(all="ignore"):
-        work = stack([from_config(config) for config in held])
+        work = stack([found for found in works.values() if found is not None])
         terms = step_terms(work)
         efficiencies = Efficiencies.stack([_efficiencies(config, table or load_efficiencies()) for config in held])
         parts = combine(terms, efficiencies).parts_s
@@ -102,8 +103,11 @@ def price(
         shares = [used.params, used.optimizer, used.gradients, used.activations]
         filled = np.column_stack([np.broadcast_to(part / used.capacity, (len(held),)) for part in shares])
         fits = np.broadcast_to(memory.probability_fits(used), (len(held),))
-        found = []
+        found: list[Mechanism | None] = []
         for before, after in pairs:
+            if id(before) not in place or id(after) not in place:
+                found.append(None)
+                continue
             i, j = place[id(before)], place[id(after)]
             split, shares = _split(seconds[i], seconds[j]), seconds[i] / seconds[i].sum()
             found.append(Mechanism(split, shares, filled[j], filled[i], float(fits[j])))
@@ -235,12 +239,15 @@ def can_be_priced(config: ExperimentConfig) -> bool:
     """Whether model, batch and length are known and the mesh names every chip once."""
     if config.model is None or not config.training.global_batch or not config.training.seq_len:
         return False
+    return not product_errors(config.mesh, config.hardware)
+
+
+def _workload(config: ExperimentConfig) -> Workload | None:
+    """None where what an import states is no configuration."""
     try:
-        check_products(config)
-        from_config(config)
+        return from_config(config)
     except (ValueError, KeyError, ArithmeticError):
-        return False
-    return True
+        return None
 
 
 def applied(config: ExperimentConfig, move: Mapping[str, float], after: Mapping[str, str]) -> ExperimentConfig | None:
