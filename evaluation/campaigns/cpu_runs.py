@@ -19,9 +19,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from campaigns.backends import Landscape, read_landscape
+import numpy as np
+
+from campaigns.backends import read_landscape
+from campaigns.engine.candidates import listed
+from evaluation.campaigns.recorded import Recorded
 from perfmodel import legality
-from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_config
 from proposals.candidate import candidate
 
@@ -61,11 +64,16 @@ def drawn() -> list[dict[str, Any]]:
     return [first, *random.Random(0).sample(found, CONFIGS - 1)]
 
 
-def recorded() -> tuple[ExperimentConfig, Landscape]:
-    """The runs as a campaign reads them."""
+def landscape() -> Recorded:
+    """The runs as a campaign is played on them: predictions in units of what is configured first, as on every machine
+    that no efficiency was fitted on; of the timed steps the fastest, which other work disturbed least."""
     data = json.loads(FILE.read_text(encoding="utf-8"))
     config = parse_config(data["config"])[0]
-    return config, read_landscape(config, data["runs"])
+    read = read_landscape(config, data["runs"])
+    times = np.array([min(outcome.step_times_s, default=np.nan) for outcome in read.outcomes])
+    peaks = np.array([outcome.peak_bytes or np.nan for outcome in read.outcomes])
+    c = listed(read.configs).in_units_of(0, float(times[0]))
+    return Recorded(config.name, "cpu", c, times, peaks, (None,) * len(times))
 
 
 def run() -> Iterator[dict[str, Any]]:

@@ -27,8 +27,8 @@ class Run:
 
 
 def division_for(landscape: Recorded) -> Division:
-    """Fitted without the landscape's fold; OptiCo's is in none."""
-    return shipped() if landscape.source == "optico" else without_folds()[fold_of(landscape)]
+    """Fitted without the landscape's fold; OptiCo's and the runs on CPUs are in none."""
+    return shipped() if landscape.source in ("optico", "cpu") else without_folds()[fold_of(landscape)]
 
 
 def run(
