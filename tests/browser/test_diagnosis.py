@@ -147,6 +147,21 @@ def test_an_open_menu_and_an_open_op_are_accessible(server: str, ready: Any, as_
     assert violations(page) == []
 
 
+def test_a_note_that_names_a_long_op_fits_a_phone(server: str, people: Any, as_reviewer: Any, page: Page) -> None:
+    from diagnosis.models import DiagnosisRecord
+    from tests.browser.factories import make_ready
+
+    experiment = make_ready(people, "A long op")
+    found = DiagnosisRecord.objects.get(run__experiment=experiment)
+    ops = "vmap_splash_mha_dkv_segmented_block_kv_4096_no_residuals"
+    found.data = {**found.data, "warnings": [f"{ops} is above the roofline.", "Another."]}
+    found.save(update_fields=["data"])
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto(f"{server}/experiments/{experiment.pk}/")
+    expect(page.get_by_text(ops).first).to_be_visible()
+    assert overflow(page) <= 0
+
+
 def test_a_stranger_finds_no_comparison(
     server: str, ready: Any, second: Any, people: Any, sign_in: Callable[..., None], page: Page
 ) -> None:
