@@ -60,6 +60,7 @@ class CampaignForm(forms.Form):
         super().__init__(*args, **{"label_suffix": "", **kwargs})
         if model_missing():
             self.fields["use_language_model"].disabled = True
+            del self.fields["most_tokens"]
             self.fields["use_language_model"].label = "Let the language model choose trials (none is configured)"
         for name, field in self.fields.items():
             if not isinstance(field, forms.BooleanField):
@@ -98,7 +99,7 @@ class CampaignForm(forms.Form):
             constraints={name: True for name in keep if given[name]},
             landscape=given["landscape"],
             use_language_model=given["use_language_model"],
-            most_tokens=given["most_tokens"] or MOST_TOKENS,
+            most_tokens=given.get("most_tokens") or MOST_TOKENS,
             tool=given["tool"] or Asked.tool,
             steps=given["steps"] or Asked.steps,
             server=server,
