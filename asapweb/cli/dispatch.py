@@ -22,6 +22,7 @@ COMMANDS = {
     "diagnose": "diagnose a profile",
     "compare": "compare two profiles",
     "propose": "propose three ranked sharding configurations",
+    "ask": "ask about a configuration or a profile",
     "campaign": "tune a configuration trial by trial, each chosen by expected improvement",
     "compile": "compile the training step for the real topology: does it fit, and what does it communicate",
     "failure": "find the cause in the log of a failed run",
