@@ -47,6 +47,7 @@ class MemoryProfile:
     whole_tensors: float
     optimizer_gather_bytes: float
     logit_bytes: float
+    logit_gradient_bytes: float
     mlp_extra: float
     score_bytes: float
     runtime_bytes: float
