@@ -282,7 +282,8 @@ def _states(w: Workload, stage: Stage, c: MemoryConstants) -> tuple[Floats, Floa
     each = np.where(_classic(w), MASTER_BYTES, c.of("gradient_bytes", profile))
     reduced = ~sharded & (mesh.replica * dense_ways > 1)
     held = np.where(c.of("sharded_gradients", profile) > 0, owned, kept)
-    gradients = held * (each + np.where(reduced, c.of("bucket_bytes", profile), 0.0))
+    summed = np.where(train.micro_batches > 1, c.of("summed_gradient_bytes", profile), 0.0)
+    gradients = held * (each + summed + np.where(reduced, c.of("bucket_bytes", profile), 0.0))
     return params, optimizer, gradients, kept
 
 

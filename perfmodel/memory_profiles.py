@@ -41,6 +41,7 @@ class MemoryProfile:
     measured: bool
     gradient_bytes: float
     transient_gradient_bytes: float
+    summed_gradient_bytes: float
     bucket_bytes: float
     sharded_gradients: float
     updated_bytes: float
