@@ -77,10 +77,11 @@ def _illegal(config: ExperimentConfig) -> bool:
     return any(violation.rule != "memory" for violation in legality.check(config))
 
 
-def drawn(workload: Workload, count: int) -> list[dict[str, Any]]:
+def drawn(workload: Workload) -> list[dict[str, Any]]:
+    """The whole space in the order in which it is compiled."""
     rows = space(workload)
     random.Random(f"landscape {workload.name}").shuffle(rows)
-    return rows[:count]
+    return rows
 
 
 def _compute_cycles(program: Program) -> int:
@@ -155,13 +156,17 @@ def read_program(config: ExperimentConfig, text: str, uses: Sequence[CollectiveU
 
 
 def _left() -> Iterator[dict[str, Any]]:
-    """What is not compiled yet, one workload after the other in turn."""
+    """What is not compiled yet, one workload after the other in turn.  A memory model of another day draws others, so
+    that what is compiled counts whether it would be drawn or not."""
     known = [row["config"] for row in rows()]
-    first = zip_longest(*(drawn(workload, PER_LANDSCAPE) for workload in LANDSCAPES))
-    then = zip_longest(*(drawn(workload, PER_AFTERWARDS) for workload in AFTERWARDS))
-    for config in chain.from_iterable(chain(first, then)):
-        if config is not None and config not in known:
-            yield config
+    counts = Counter(config["name"] for config in known)
+
+    def of(workload: Workload, count: int) -> list[dict[str, Any]]:
+        return [config for config in drawn(workload) if config not in known][: max(0, count - counts[workload.name])]
+
+    first = zip_longest(*(of(workload, PER_LANDSCAPE) for workload in LANDSCAPES))
+    then = zip_longest(*(of(workload, PER_AFTERWARDS) for workload in AFTERWARDS))
+    return (config for config in chain.from_iterable(chain(first, then)) if config is not None)
 
 
 def main() -> None:
