@@ -1,8 +1,8 @@
 """docs/accuracy-compiled.md: predicted memory and traffic beside the TPU compiler's.
 
 `python -m evaluation.compiled_report` writes it.
-The rows are those of `evaluation.compiled` and of the landscapes (`evaluation.campaigns.compiled_programs`).  Nothing is
-fitted to them, but terms of the memory model were read in the compiler's programs, with the first SEEN in view.
+The rows are those of `evaluation.compiled` and of the landscapes (`evaluation.campaigns.compiled_programs`).  Nothing
+is fitted to them, but terms of the memory model were read in the compiler's programs, with the first SEEN in view.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def lines(items: Sequence[Compared]) -> Iterator[str]:
         "Nothing is fitted to these. The terms of the memory model that are XLA's were read in the compiler's programs "
         f"with the first {SEEN} in view (performance-model.md, *Memory*); *compiled afterwards* are those that nobody "
         "had seen then, *of two other models* those of models and slices that none of the first has. Configurations "
-        "are drawn, of the landscapes those that the model puts at most 20 % above the memory. Memory is the peak that the compiler plans; quick effort overstates it (docs/compile-check.md). "
+        "are drawn, of the landscapes those that the model puts at most 20 % above the memory. Memory is the peak that "
+        "the compiler plans; quick effort overstates it (docs/compile-check.md). "
         "Of a program that does not fit it gives a lower bound, the same for three remat policies of one mesh, so "
         "that these count only as to whether they fit."
     )

@@ -47,11 +47,11 @@ ENTRY %main (a: f32[8]) -> f32[8] {
   %zero = s32[] constant(0)
   %copied = f32[8]{0} copy(%a), backend_config={"estimated_cycles":"7"}
   %start = (s32[], f32[8]{0}) tuple(%zero, %copied)
-  %loop = (s32[], f32[8]{0}) while(%start), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"3"}}
+  %loop = (s32[], f32[8]{0}) while(%start), condition=%condition, body=%body, backend_config=TRIPS
   %out = f32[8]{0} get-tuple-element(%loop), index=1
   ROOT %sent = f32[8]{0} all-reduce(%out), channel_id=1, backend_config={"estimated_cycles":"9223372036854775807"}
 }
-"""
+""".replace("TRIPS", '{"known_trip_count":{"n":"3"}}')
 CONFIG = parse_config(
     {
         "hardware": {"chip": "v5e", "topology": [4, 4]},
