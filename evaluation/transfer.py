@@ -26,7 +26,8 @@ from evaluation.measured_pairs import MeasuredRun, measured_pairs
 from evaluation.time_table import table_without_model
 from history import seeds
 from history.case import Case, cases_of, hardware_kind
-from history.likeness import BOUND, REPEAT, carried, rate, spread
+from history.labels import BOUND, REPEAT
+from history.likeness import carried, rate, spread
 from perfmodel.config import Measured
 from perfmodel.efficiency import EfficiencyTable
 from perfmodel.step_time import Z80

@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from history.labels import NOISE, SPREAD
-from history.likeness import REPEAT
+from history.labels import NOISE, REPEAT, SPREAD
 from history.moves import RECOMPUTES, ROLES
 from perfmodel import memory
 from perfmodel.catalogue import load_catalogue
