@@ -60,7 +60,7 @@ def cited_at(cite: Citation, team_id: int) -> str:
 
 @register.simple_tag
 def speedup_bar(row: Any, scale: float) -> SafeString:
-    """Predicted speed-up as a tick within its 80 % range, measured as a dot, 1× dashed; from 0 to `scale`."""
+    """Predicted speed-up as a tick within its 80 % interval, measured as a dot, 1× dashed; from 0 to `scale`."""
     parts = SafeString("")
     if row.low is not None and row.high is not None:
         low = bars.percent(row.low, scale)
