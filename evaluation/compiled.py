@@ -24,6 +24,7 @@ from perfmodel import legality
 from perfmodel.catalogue import get_model
 from perfmodel.config_file import parse_config
 from proposals.compiling import collectives, engine
+from proposals.compiling.result import CompileCheck
 
 DATA = Path(__file__).parent / "data" / "compiled" / "checks.jsonl"
 #: Configurations per workload: enough for a landscape, few enough to compile in an afternoon.
@@ -41,6 +42,18 @@ class Workload:
     @property
     def name(self) -> str:
         return f"{self.model} on {self.chip} {'x'.join(map(str, self.topology))}"
+
+    def configuration(self, mesh: dict[str, int], remat: str, sharding: str, grad_accum: int) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "hardware": {"chip": self.chip, "topology": list(self.topology)},
+            "mesh": {"ici": mesh},
+            "model": {"name": self.model},
+            "training": {
+                "global_batch": self.global_batch, "seq_len": self.seq_len, "precision": "bf16", "optimizer": "adamw",
+                "weight_sharding": sharding, "remat": remat, "grad_accum": grad_accum,
+            },
+        }  # fmt: skip
 
 
 WORKLOADS = (
@@ -74,16 +87,7 @@ def configurations(workload: Workload) -> list[dict[str, Any]]:
         mesh = {"replica": replica, "data": chips // used, "expert": expert, "seq": seq, "model": model}
         mesh = {axis: size for axis, size in mesh.items() if size > 1 or axis == "data"}
         for remat, sharding, accumulate in product(("full", "minimal", "none"), ("fsdp", "zero1"), (1, 4)):
-            config = {
-                "name": workload.name,
-                "hardware": {"chip": workload.chip, "topology": list(workload.topology)},
-                "mesh": {"ici": mesh},
-                "model": {"name": workload.model},
-                "training": {
-                    "global_batch": workload.global_batch, "seq_len": workload.seq_len, "precision": "bf16",
-                    "optimizer": "adamw", "weight_sharding": sharding, "remat": remat, "grad_accum": accumulate,
-                },
-            }  # fmt: skip
+            config = workload.configuration(mesh, remat, sharding, accumulate)
             if all(violation.rule == "memory" for violation in legality.check(parse_config(config)[0])):
                 rows.append(config)
     # Half of them as most people would run them: full recomputation, weights sharded, one micro-batch.
@@ -130,8 +134,8 @@ def rows(path: Path = DATA) -> tuple[dict[str, Any], ...]:
     return tuple(json.loads(line) for line in path.read_text().splitlines())
 
 
-def _row(config: dict[str, Any]) -> dict[str, Any]:
-    check = engine.check(parse_config(config)[0])
+def compiled_row(config: dict[str, Any], check: CompileCheck) -> dict[str, Any]:
+    """What is kept of a compilation."""
     kinds: dict[str, float] = {}
     for use in check.collectives:
         kinds[use.kind] = kinds.get(use.kind, 0.0) + use.sent_bytes
@@ -159,7 +163,7 @@ def main() -> None:
     DATA.parent.mkdir(parents=True, exist_ok=True)
     with DATA.open("a") as file:
         for config in islice(in_turn([row["config"] for row in rows()]), limit):
-            row = _row(config)
+            row = compiled_row(config, engine.check(parse_config(config)[0]))
             if row["outcome"] == "not_installed":
                 raise SystemExit(row["message"])
             file.write(json.dumps(row) + "\n")

@@ -1,8 +1,8 @@
 """docs/accuracy-compiled.md: predicted memory and traffic beside the TPU compiler's.
 
 `python -m evaluation.compiled_report` writes it.
-The rows are those of `evaluation.compiled`.  Nothing is fitted to them, but terms of the memory model were read in the
-compiler's buffer assignments of some of the first ones.
+The rows are those of `evaluation.compiled` and of the landscapes (`evaluation.campaigns.compiled_programs`).  Nothing
+is fitted to them, but terms of the memory model were read in the compiler's programs, with the first SEEN in view.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from evaluation.compiled import rows
+from evaluation import compiled
+from evaluation.campaigns import compiled_programs
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_config
 from proposals.compiling import predicted
@@ -23,8 +24,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "accuracy-compiled.md"
 WORST = 8
 #: A group of axes that carries less than this share of a step's bytes says little.
 SMALL = 0.05
-#: Configurations that had been compiled when the terms of the memory model were last chosen.
-SEEN = 68
+#: Configurations that had been compiled when the terms of the memory model were last chosen: all of
+#: `evaluation.compiled` and the first of the landscapes.
+SEEN = 108
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,10 @@ class Compared:
         return bool(self.predicted_bytes <= self.row["capacity_bytes"])
 
 
+def rows() -> tuple[dict[str, Any], ...]:
+    return (*compiled.rows(), *compiled_programs.rows())
+
+
 def compared() -> list[Compared]:
     found = []
     for number, row in enumerate(rows()):
@@ -78,11 +84,14 @@ def lines(items: Sequence[Compared]) -> Iterator[str]:
     yield (
         f"Written by `python -m evaluation.compiled_report` from {len(items)} configurations of {len(workloads)} "
         f"workloads, compiled at quick effort between {days[0]} and {days[-1]} with {'; '.join(versions)} "
-        "(`evaluation/data/compiled/checks.jsonl`; `python -m evaluation.compiled` goes on where it stopped). "
+        "(`evaluation/data/compiled`; `python -m evaluation.compiled` and `python -m "
+        "evaluation.campaigns.compiled_programs` go on where they stopped). "
         f"{len(others)} more ended otherwise ({_counts(others)}). The step is the [reference step](reference-step.md). "
-        "Nothing is fitted to these. Three terms of the memory model were read in the compiler's buffer assignments of "
-        f"six of the first {SEEN} (performance-model.md, *Memory*); *compiled afterwards* are those that nobody had "
-        "seen then. Memory is the peak that the compiler plans; quick effort overstates it (docs/compile-check.md). "
+        "Nothing is fitted to these. The terms of the memory model that are XLA's were read in the compiler's programs "
+        f"with the first {SEEN} in view (performance-model.md, *Memory*); *compiled afterwards* are those that nobody "
+        "had seen then, *of two other models* those of models and slices that none of the first has. Configurations "
+        "are drawn, of the landscapes those that the model puts at most 20 % above the memory. Memory is the peak that "
+        "the compiler plans; quick effort overstates it (docs/compile-check.md). "
         "Of a program that does not fit it gives a lower bound, the same for three remat policies of one mesh, so "
         "that these count only as to whether they fit."
     )
@@ -122,6 +131,8 @@ def _groups(items: Sequence[Compared]) -> Iterator[tuple[str, list[Compared]]]:
 
     yield "all", those(lambda _: True)
     yield "compiled afterwards", those(lambda item: not item.seen)
+    others = {workload.name for workload in compiled_programs.AFTERWARDS}
+    yield "of them, of two other models", those(lambda item: item.config.name in others)
     for chip in sorted({item.config.hardware.chip for item in items}):
         yield chip, those(lambda item, chip=chip: item.config.hardware.chip == chip)  # type: ignore[misc]
     yield "dense", those(lambda item: not (item.config.model and item.config.model.experts))

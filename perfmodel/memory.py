@@ -150,6 +150,9 @@ def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
         rows * w.model.vocab / mesh.model * np.where(_classic(w), LOGIT_BYTES_CLASSIC, c.of("logit_bytes", profile))
     )
     logits = np.where(gpu & (train.whole_logits > 0), rows * w.model.vocab * LOGIT_BYTES_WHOLE, logits)
+    logits = logits + np.where(_windowed_head(w), rows * w.model.vocab / mesh.model, 0.0) * c.of(
+        "logit_gradient_bytes", profile
+    )
     # The logits are gone when the backward pass reaches the layers, and the gradients of its weights come one by one.
     head = np.maximum(logits * stage.has_head, kept * c.of("transient_gradient_bytes", profile))
     gathered = np.where(train.sharding == SHARDING.index("fsdp"), _gathered(w), 0.0)
@@ -194,6 +197,16 @@ def _rows(w: Workload) -> Floats:
     mesh, train = w.mesh, w.training
     rows = train.global_batch * train.seq_len
     found: Floats = rows / (mesh.replica * mesh.data * mesh.fsdp * mesh.seq * mesh.expert) / train.micro_batches
+    return found
+
+
+def _windowed_head(w: Workload) -> np.ndarray:
+    """Whether a TPU's matmul for the gradient of the head's weights goes through windows with its reduce-scatter: a
+    loop, which reads the whole gradient of the logits until its end.  Not where replicas need an all-reduce."""
+    mesh = w.mesh
+    sharded = mesh.links["weights"].size * mesh.dcn_fsdp > 1
+    alone = mesh.replica * mesh.dcn_replica == 1
+    found: np.ndarray = (w.chip.gpu == 0) & sharded & alone & (w.training.sharding != SHARDING.index("none"))
     return found
 
 
@@ -269,7 +282,8 @@ def _states(w: Workload, stage: Stage, c: MemoryConstants) -> tuple[Floats, Floa
     each = np.where(_classic(w), MASTER_BYTES, c.of("gradient_bytes", profile))
     reduced = ~sharded & (mesh.replica * dense_ways > 1)
     held = np.where(c.of("sharded_gradients", profile) > 0, owned, kept)
-    gradients = held * (each + np.where(reduced, c.of("bucket_bytes", profile), 0.0))
+    summed = np.where(train.micro_batches > 1, c.of("summed_gradient_bytes", profile), 0.0)
+    gradients = held * (each + summed + np.where(reduced, c.of("bucket_bytes", profile), 0.0))
     return params, optimizer, gradients, kept
 
 

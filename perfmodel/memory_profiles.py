@@ -41,12 +41,14 @@ class MemoryProfile:
     measured: bool
     gradient_bytes: float
     transient_gradient_bytes: float
+    summed_gradient_bytes: float
     bucket_bytes: float
     sharded_gradients: float
     updated_bytes: float
     whole_tensors: float
     optimizer_gather_bytes: float
     logit_bytes: float
+    logit_gradient_bytes: float
     mlp_extra: float
     score_bytes: float
     runtime_bytes: float

@@ -30,18 +30,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="of the compiler, the first tried; quick overstates the peak memory, default takes four times as long",
     )  # fmt: skip
     parser.add_argument("--top", type=int, default=10, metavar="N", help="collectives to list (default 10)")
+    parser.add_argument("--hlo", type=Path, metavar="FILE", help="write the compiled program, scheduled HLO, as text")
     parser.add_argument("--no-cache", action="store_true", help="compile although the answer is known")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.step is not None and not all(args.step.partition(":")):
         raise UserError(f"--step: {args.step!r} is no MODULE:FUNCTION, such as train:make_step.")
+    if args.hlo is not None and not args.hlo.absolute().parent.is_dir():
+        raise UserError(f"--hlo: there is no folder {args.hlo.absolute().parent}.")
     config, _ = read_config(Path(args.config))
     if args.mesh:
         config = with_mesh(config, parse_mesh_argument(args.mesh, config.mesh.axis_roles))
     # A step of the user's changes without its name changing.
     cache = None if args.no_cache or args.step else Cache.of_user()
-    check = engine.check(config, step=args.step, effort=args.effort, cache=cache)
+    check = engine.check(config, step=args.step, effort=args.effort, cache=cache, hlo=args.hlo)
     if check.outcome == "not_installed":
         raise UserError(check.message)
     return predicted.to_json(config, check, args.top)

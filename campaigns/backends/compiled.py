@@ -30,11 +30,11 @@ class Compiled:
 
         found = engine.check(config, cache=self.cache, on_progress=look, worker=self.worker)
         if found.outcome != "fits":
-            return Outcome(log=_log(found), reason=found.message, predicted=True)
+            return Outcome(log=log_of(found), reason=found.message, predicted=True)
         return Outcome((step_time_s(config, self.calibration),), found.peak_bytes, predicted=True)
 
 
-def _log(found: CompileCheck) -> str:
+def log_of(found: CompileCheck) -> str:
     """What a program would write that ended so.  Of a compiler that died or took too long nothing is read: the words
     are ours, and say nothing of the configuration."""
     if found.outcome == "out_of_memory":

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 
+from evaluation.campaigns import compiled_programs
 from evaluation.campaigns.recorded import POLICIES, Recorded, landscapes
 
 GP_FILE = Path(__file__).parents[1] / "data" / "campaigns" / "optuna_gp.json"
@@ -122,7 +123,7 @@ def main() -> None:
     quiet()
     known = json.loads(GP_FILE.read_text(encoding="utf-8")) if GP_FILE.exists() else {}
     search = by_optuna(gaussian_process)
-    for landscape in landscapes():
+    for landscape in (*landscapes(), *compiled_programs.landscapes()):
         if known.get(landscape.name, {}).get("fingerprint") == fingerprint(landscape):
             continue
         tried = [search(landscape, start, seed) for seed, start in enumerate(landscape.starts)]

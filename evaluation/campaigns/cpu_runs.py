@@ -65,15 +65,13 @@ def drawn() -> list[dict[str, Any]]:
 
 
 def landscape() -> Recorded:
-    """The runs as a campaign is played on them: predictions in units of what is configured first, as on every machine
-    that no efficiency was fitted on; of the timed steps the fastest, which other work disturbed least."""
+    """The runs as a campaign is played on them: of the timed steps the fastest, which other work disturbed least."""
     data = json.loads(FILE.read_text(encoding="utf-8"))
     config = parse_config(data["config"])[0]
     read = read_landscape(config, data["runs"])
     times = np.array([min(outcome.step_times_s, default=np.nan) for outcome in read.outcomes])
     peaks = np.array([outcome.peak_bytes or np.nan for outcome in read.outcomes])
-    c = listed(read.configs).in_units_of(0, float(times[0]))
-    return Recorded(config.name, "cpu", c, times, peaks, (None,) * len(times))
+    return Recorded(config.name, "cpu", listed(read.configs), times, peaks, (None,) * len(times), elsewhere=True)
 
 
 def run() -> Iterator[dict[str, Any]]:

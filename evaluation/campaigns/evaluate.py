@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from campaigns.engine.loop import LEAST_GAIN, PATIENCE
 from campaigns.engine.strategy import Abilities
-from evaluation.campaigns import cpu_runs, with_profile
+from evaluation.campaigns import compiled_programs, cpu_runs, with_profile
 from evaluation.campaigns.baselines import BUDGET, at_random, by_optuna, quiet, recorded_gp, tpe
 from evaluation.campaigns.ours import Run, run, without_model
 from evaluation.campaigns.plots import ahead_plot, trajectories_plot
@@ -192,10 +192,37 @@ def on_cpus() -> list[str]:
     results = {OURS: [played(item, [each.tried for each in campaigns_of(item)])]}
     for name, method in (("random", at_random), ("Optuna TPE", search)):
         results[name] = [played(item, [method(item, item.starts[seed], seed) for seed in seeds])]
-    known = float(np.corrcoef(np.log(item.time_s), np.log(item.candidates.time_s))[0, 1])
+    known = correlation(item)
     second = float(np.sort(item.regret)[1])
     text = _CPU.format(layouts=len(item), correlation=f"{known:.2f}", second=percent(second), budget=BUDGET)
     return ["## Real runs on CPU devices", text, *_block(table(results, list(results), [0]))]
+
+
+def correlation(item: Recorded) -> float:
+    """Of measured and predicted log time per token, of what ran."""
+    ran = np.isfinite(item.time_s)
+    return float(np.corrcoef(np.log(item.per_token[ran]), item.candidates.log_s[ran])[0, 1])
+
+
+def on_compiled() -> list[str]:
+    """Programs of the TPU compiler, priced by its own estimates."""
+    found = compiled_programs.landscapes()
+    search, seeds = by_optuna(tpe), range(SEEDS)
+    results = {OURS: [played(item, [each.tried for each in campaigns_of(item)]) for item in found]}
+    for name, method in (("random", at_random), ("Optuna TPE", search)):
+        results[name] = [played(item, [method(item, item.starts[seed], seed) for seed in seeds]) for item in found]
+    results["Optuna GP"] = [played(item, recorded_gp(item)) for item in found]
+    programs = sum(map(len, found))
+    failed = programs - sum(int(np.isfinite(item.time_s).sum()) for item in found)
+    each = [f"| landscape | programs (fit) | correlation | {' | '.join(f'regret after 3: {n}' for n in results)} |"]
+    each.append("|---|--:|--:|" + "--:|" * len(results))
+    for i, item in enumerate(found):
+        shown = " | ".join(percent(float(results[name][i].regret.mean(axis=0)[2])) for name in results)
+        fits = int(np.isfinite(item.time_s).sum())
+        each.append(f"| {item.name} | {len(item)} ({fits}) | {correlation(item):.2f} | {shown} |")
+    text = _COMPILED.format(programs=programs, landscapes=len(found), failed=failed)
+    rows = table(results, list(results), range(len(found)))
+    return ["## Programs priced by the TPU compiler", text, *_block(rows), *_block(each)]
 
 
 def report() -> str:
@@ -222,7 +249,7 @@ def report() -> str:
     sections += ["## Ahead, level, behind", _STANDING, *_block(standings(results))]
     sections += ["## Where it is slow, or TPE quicker", _HARDEST, *_block(hardest(found, results))]
     sections += ["## What each part is worth", _ABLATION, *_block(table(results, (OURS, *ABLATIONS), everything))]
-    sections += on_cpus()
+    sections += [*on_cpus(), *on_compiled()]
     sections += ["## With a profile", _PROFILE, *_block(profile_table()), "## When it stops", convergence(found, own)]
     return "\n\n".join(sections) + "\n"
 
@@ -278,6 +305,17 @@ _CPU = (
     "scaled to the first run, has a correlation of {correlation} with the measured log step times, so that only what "
     "the trials themselves teach can help. The second fastest is {second} behind the fastest, which is less than the "
     "steps of one configuration scatter; so nearly no method ends within 2 % in {budget} trials."
+)
+_COMPILED = (
+    "{programs} programs of {landscapes} dense models on TPU slices, compiled for their topology by `python -m "
+    "evaluation.campaigns.compiled_programs` (libtpu, quick effort) and kept in evaluation/data/compiled/programs."
+    "jsonl; {failed} of them do not fit and are failed trials. A program's price is what the compiler estimates of its "
+    "instructions, as often as they run, and its collectives at link bandwidth, none of them overlapped. That is no "
+    "chip's step time: the reference step's attention is not fused, and quick effort overlaps nothing. It is the "
+    "compiler's ranking of its own programs, made without the performance model but for the bandwidth of links. "
+    "Meshes, remat policies, weight shardings and micro-batches were drawn from all legal ones that the memory model "
+    "puts at most 20 % above the chip's memory. A campaign prices in units of what runs before it. *Correlation*: of "
+    "predicted and compiled log time."
 )
 _PROFILE = (
     "On the simulated worlds of [accuracy-calibration.md](accuracy-calibration.md) (recorded sweeps have no profiles): "

@@ -27,8 +27,9 @@ class Run:
 
 
 def division_for(landscape: Recorded) -> Division:
-    """Fitted without the landscape's fold; OptiCo's and the runs on CPUs are in none."""
-    return shipped() if landscape.source in ("optico", "cpu") else without_folds()[fold_of(landscape)]
+    """Fitted without the landscape's fold; OptiCo's, the runs on CPUs and the compiled programs are in none."""
+    apart = landscape.elsewhere or landscape.source == "optico"
+    return shipped() if apart else without_folds()[fold_of(landscape)]
 
 
 def run(
@@ -40,7 +41,7 @@ def run(
     budget: int = BUDGET,
 ) -> Run:
     """candidates: as the campaign sees them, the landscape's own by default."""
-    c = candidates or landscape.candidates
+    c = candidates or landscape.seen_from(start)
     division = division_for(landscape)
     pool = Pool((landscape.outcome(start),))
     tried: list[int] = []

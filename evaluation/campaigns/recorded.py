@@ -44,7 +44,8 @@ class Recorded:
     """A landscape.
 
     time_s: measured seconds per step, nan where it failed; peak_bytes: nan where not published; failures: what the log
-    said, None where nothing was published.  workload: key of what the model was fitted without.
+    said, None where nothing was published.  elsewhere: the times are not those of the chip that is configured, so that
+    a campaign predicts in units of what runs before it.
     """
 
     name: str
@@ -53,9 +54,15 @@ class Recorded:
     time_s: Floats
     peak_bytes: Floats
     failures: tuple[Failure | None, ...]
+    elsewhere: bool = False
 
     def __len__(self) -> int:
         return len(self.time_s)
+
+    def seen_from(self, start: int) -> Candidates:
+        """The candidates as a campaign prices them that begins with one of them."""
+        c = self.candidates
+        return c.in_units_of(start, float(self.time_s[start])) if self.elsewhere else c
 
     @cached_property
     def per_token(self) -> Floats:

@@ -51,12 +51,13 @@ class Limits:
 
 def check(
     config: ExperimentConfig, *, step: str | None = None, effort: str = "quick", limits: Limits = Limits(),
-    cache: Cache | None = None, on_progress: Progress | None = None, worker: str = WORKER,
+    cache: Cache | None = None, on_progress: Progress | None = None, worker: str = WORKER, hlo: Path | None = None,
 ) -> CompileCheck:  # fmt: skip
     """What the compiler says of `config`.
 
     step: `module:function` of the user's own step, the reference step by default; it is code and runs as such.  effort:
-    the first tried.  cache: where answers are kept by content.  worker: the module that compiles.
+    the first tried.  cache: where answers are kept by content.  worker: the module that compiles.  hlo: file that the
+    scheduled HLO is written to; it is in no cache, so the step is compiled.
     """
     target = targets.target(config.hardware)
     if isinstance(target, str):
@@ -64,11 +65,11 @@ def check(
     if worker == WORKER and not targets.installed(target.platform):
         return CompileCheck("not_installed", targets.not_installed(target.platform))
     key = key_of(config, step, effort, worker)
-    if cache is not None and (known := cache.get(key)):
+    if cache is not None and hlo is None and (known := cache.get(key)):
         return known
     request = {
         "config": config_to_json(config), "step": step, "platform": target.platform, "topology": target.name,
-        "options": target.options or {},
+        "options": target.options or {}, "hlo": str(hlo.absolute()) if hlo else None,
     }  # fmt: skip
     efforts = (effort, *(other for other in EFFORTS if other != effort))
     for tried in efforts:

@@ -14,6 +14,7 @@ import resource
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 _GIB = 2**30
@@ -78,12 +79,14 @@ def _compiled(request: dict[str, Any], stage: Callable[[str], None]) -> dict[str
             return CHECK.write(checked)
         return CHECK.write(CompileCheck("invalid", _sentence(error), versions=versions, notes=notes))
     stage("reading")
-    memory = compiled.memory_analysis()
+    memory, text = compiled.memory_analysis(), compiled.as_text()
+    if request.get("hlo"):
+        Path(request["hlo"]).write_text(text, encoding="utf-8")
     checked = CompileCheck(
         "fits",
         peak_bytes=float(memory.peak_memory_in_bytes),
         argument_bytes=float(memory.argument_size_in_bytes),
-        collectives=collectives.read(compiled.as_text(), config.mesh),
+        collectives=collectives.read(text, config.mesh),
         versions=versions,
         notes=notes,
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from asapweb.cli import compile
+from asapweb.user_error import UserError
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_config
 from proposals.compiling import engine, predicted, targets
@@ -98,6 +101,23 @@ def test_an_answer_is_kept_by_content(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert not (tmp_path / "other").exists()
 
 
+def test_the_program_is_written_where_asked_even_if_the_answer_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cache, file = Cache(tmp_path / "cache"), tmp_path / "step.hlo"
+    known = check(monkeypatch, "fits", cache=cache)
+    found = check(monkeypatch, "fits", cache=cache, hlo=file)
+    assert file.read_text().startswith("HloModule") and found.peak_bytes == known.peak_bytes
+
+
+def test_a_program_for_a_folder_that_is_not_there_is_refused_before_it_is_compiled(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    compile.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["compile", "run.yaml", "--hlo", str(tmp_path / "nowhere" / "step.hlo")])
+    with pytest.raises(UserError, match=r"--hlo: there is no folder .*nowhere\."):
+        compile.run(args)
+
+
 @pytest.mark.parametrize(
     ("hardware", "says"),
     [
@@ -123,9 +143,10 @@ def test_without_the_extra_one_line_says_how_to_get_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu (libtpu)")
-def test_the_real_compiler_on_a_topology_that_is_not_here() -> None:
-    found = engine.check(config())
+def test_the_real_compiler_on_a_topology_that_is_not_here(tmp_path: Path) -> None:
+    found = engine.check(config(), hlo=tmp_path / "step.hlo")
     assert found.outcome == "fits", found.message
+    assert "is_scheduled=true" in (tmp_path / "step.hlo").read_text()
     states = 1.236e9 * 12 / 16
     assert found.argument_bytes == pytest.approx(states, rel=0.05)
     assert found.peak_bytes is not None and states < found.peak_bytes < 15.75 * 2**30

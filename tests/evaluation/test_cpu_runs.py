@@ -14,9 +14,10 @@ def test_every_recorded_configuration_is_legal_and_fills_the_devices() -> None:
     assert np.isfinite(found.time_s).all() and (found.time_s > 0).all()
 
 
-def test_predictions_are_in_units_of_what_is_configured_first() -> None:
+def test_predictions_are_in_units_of_what_runs_before_the_campaign() -> None:
     found = landscape()
-    assert np.isclose(found.candidates.time_s[0], found.time_s[0])
+    for start in (0, 7):
+        assert np.isclose(found.seen_from(start).time_s[start], found.time_s[start])
 
 
 def test_the_slowest_costs_much_more_than_the_fastest() -> None:
