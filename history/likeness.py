@@ -74,7 +74,7 @@ WORTH_SAYING = 0.01
 
 @dataclass(frozen=True)
 class Expected:
-    """A measured change's effect as expected in another case: speed-up per token, and the 80 % range."""
+    """A measured change's effect as expected in another case: speed-up per token, and the 80 % interval."""
 
     speedup: float
     low80: float

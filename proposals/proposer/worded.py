@@ -52,4 +52,4 @@ def _bears(alike: Alike | None) -> str:
     text, found = f"The change as a whole: {alike.reason}.", alike.expected
     if found is None:
         return text
-    return f"{text} Expected here: {found.speedup:.2f}× (80 % range {found.low80:.2f}× to {found.high80:.2f}×)."
+    return f"{text} Expected here: {found.speedup:.2f}× (80 % interval {found.low80:.2f}× to {found.high80:.2f}×)."
