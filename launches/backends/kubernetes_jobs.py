@@ -106,8 +106,13 @@ class Kubernetes:
         return list(pods.items)
 
     def _why(self, job: str, message: str) -> str:
-        """The first process that was ended for a reason, else what the job says."""
-        for pod in self._pods(job):
+        """Who took a pod away, else the first process that was ended for a reason, else what the job says."""
+        pods = self._pods(job)
+        for pod in pods:
+            for item in pod.status.conditions or []:
+                if item.type == "DisruptionTarget" and item.status == "True" and item.message:
+                    return str(item.message)[:300]
+        for pod in pods:
             for item in pod.status.container_statuses or []:
                 ended = item.state.terminated if item.state else None
                 if ended is not None and ended.exit_code:

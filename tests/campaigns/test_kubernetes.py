@@ -83,12 +83,17 @@ def reports(server: FakeKubernetes, launch: Any, log: bytes = b"", **body: Any) 
     assert report(api, place(launch, "trial"), **body).status_code == 200
 
 
-def ends(server: FakeKubernetes, campaign: Any, name: str, reason: str = "Error", code: int = 1) -> None:
-    """A pod ends with an exit code, and with it its Job; nothing was reported and nothing comes any more."""
+def dies(server: FakeKubernetes, name: str, code: int = 1, reason: str = "Error", **status: Any) -> None:
     ended = {"name": "train", "image": "x", "imageID": "x", "ready": False, "restartCount": 0,
              "state": {"terminated": {"exitCode": code, "reason": reason}}}  # fmt: skip
-    server.pod(name, 0, phase="Failed", containerStatuses=[ended])
-    server.finish(name, "Failed", "Job has reached the specified backoff limit")
+    server.pod(name, 0, phase="Failed", containerStatuses=[ended], **status)
+
+
+def ends(
+    server: FakeKubernetes, campaign: Any, name: str, message: str = "Job has reached the specified backoff limit"
+) -> None:
+    """The Job has failed; nothing was reported, and nothing comes any more."""
+    server.finish(name, "Failed", message)
     turn(campaign)
     ArmRun.objects.filter(launch__trial__campaign=campaign, ended_at__isnull=False).update(
         ended_at=timezone.now() - timedelta(minutes=2)
@@ -133,6 +138,7 @@ def test_what_the_log_of_a_failed_job_says_is_its_cause_and_a_constraint(people,
     turn(campaign)
     name = name_of(campaign)
     runs(server, name)
+    dies(server, name)
     server.logs[f"{name}-0-abcde"] = OOM
     ends(server, campaign, name)
     failed = trial_of(campaign)
@@ -146,15 +152,40 @@ def test_a_pod_that_the_kernel_killed_is_run_once_more_and_forbids_nothing(peopl
     campaign = begin(people, ready)
     turn(campaign)
     first = name_of(campaign)
-    ends(server, campaign, first, "OOMKilled", 137)
+    dies(server, first, 137, "OOMKilled")
+    ends(server, campaign, first)
     turn(campaign)
     again = trial_of(campaign)
     assert (again.status, again.runs) == (TrialStatus.LAUNCHED, 1) and name_of(campaign) != first
     assert jobs(server) == [name_of(campaign)]
-    ends(server, campaign, name_of(campaign), "OOMKilled", 137)
+    dies(server, name_of(campaign), 137, "OOMKilled")
+    ends(server, campaign, name_of(campaign))
     failed = trial_of(campaign)
     assert (failed.status, failed.runs, failed.failure["cause"]) == (TrialStatus.FAILED, 2, "host_memory")
     assert failed.failure["line"] == "Exit status 137 (OOMKilled)." and not failed.failure.get("forbidden")
+
+
+def test_a_pod_that_was_preempted_is_run_once_more(people, ready, server):
+    campaign = begin(people, ready)
+    turn(campaign)
+    name = name_of(campaign)
+    why = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+           "message": "default-scheduler: preempting to accommodate a higher priority pod"}  # fmt: skip
+    dies(server, name, 143, conditions=[why])
+    ends(server, campaign, name)
+    failed = trial_of(campaign)
+    assert failed.failure["cause"] == "preemption" and failed.runs == 1
+    turn(campaign)
+    assert trial_of(campaign).status == TrialStatus.LAUNCHED and name_of(campaign) != name
+
+
+def test_a_job_over_its_time_limit_says_so(people, ready, server):
+    campaign = begin(people, ready)
+    turn(campaign)
+    name = name_of(campaign)
+    ends(server, campaign, name, message="Job was active longer than specified deadline")
+    failed = trial_of(campaign)
+    assert failed.failure["cause"] == "time_out" and failed.runs == 1
 
 
 def test_a_failure_that_the_pod_reported_itself(people, ready, server):
