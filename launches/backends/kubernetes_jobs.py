@@ -143,8 +143,8 @@ class Kubernetes:
                 raise _Exists(f"{said}.") from error
             if error.status in (401, 403):
                 raise BackendError(
-                    f"{said}: {_message(error)[:150]}. Let the service account manage jobs, pods, services, secrets and "
-                    "configmaps, within the quota of its namespace."
+                    f"{said}: {_message(error)[:150]}. Let the service account manage jobs, pods, services, "
+                    "secrets and configmaps, within the quota of its namespace."
                 ) from error
             raise BackendError(f"{said}: {_message(error)}.", passing=error.status in (429, 500, 503, 504)) from error
         except (HTTPError, OSError) as error:

@@ -88,8 +88,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._refuse(400, "container is waiting to start")
             else:
                 # As the real one: the last lines, and of these the first bytes.
-                lines = text.splitlines(keepends=True)[-int(query["tailLines"][0]) :] if "tailLines" in query else [text]
-                self._answer(200, "".join(lines)[: int(query["limitBytes"][0]) if "limitBytes" in query else None])
+                last = int(query.get("tailLines", ["0"])[0])
+                lines = "".join(text.splitlines(keepends=True)[-last:])
+                self._answer(200, lines[: int(query["limitBytes"][0]) if "limitBytes" in query else None])
         else:
             self._answer(200, self.fake.objects[kind, name])
 
