@@ -1,7 +1,9 @@
 # The environment is .venv, made by bin/bootstrap from uv.lock; nothing else is installed outside this folder.
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help run test quick lint bench accuracy quality fit seeds glossary clean
+.PHONY: help run test quick lint bench accuracy quality fit seeds vectors glossary clean
+# Each start of the application would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -10,10 +12,10 @@ run: ## start the application; PORT=8080, ASAP_HOME=/path (docs/operation.md)
 	@bin/bootstrap run
 	@exec .venv/bin/asap run
 
-test: ## run all tests in two processes; ARGS="-n 0 tests/launcher -k port" for some in one
+test: ## run all tests in three processes; ARGS="-n 0 tests/launcher -k port" for some in one
 	@bin/bootstrap dev
 	@bin/test-tools
-	@$(PYTHON) -m pytest -n 2 $(ARGS)
+	@$(PYTHON) -m pytest -n 3 $(ARGS)
 
 quick: ## run the fast tests: without browser, application and workers, and what else takes seconds
 	@bin/bootstrap dev
@@ -52,6 +54,10 @@ seeds: ## draw the optimization database's seeds from the published tables and t
 	@bin/bootstrap run
 	@$(PYTHON) -m evaluation.seeds.build
 	@$(PYTHON) -m evaluation.history_from_sweeps
+
+vectors: ## compute the vectors of the shipped passages and records, which a first start reads
+	@bin/bootstrap run
+	@$(PYTHON) -m evaluation.shipped_vectors
 
 glossary: ## write docs/glossary.md from the file that tooltips come from
 	@bin/bootstrap run

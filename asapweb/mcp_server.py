@@ -21,7 +21,8 @@ from mcp.server.stdio import stdio_server
 INSTRUCTIONS = (
     "ASAP Web diagnoses profiles of LLM training steps and proposes sharding configurations. Begin with "
     "`list_experiments`; most tools take the number of an experiment. Quantities are in SI units. What is tagged "
-    "predicted comes from a performance model, with its range. Proposals are approved by people, on the web pages."
+    "predicted comes from a performance model, with its 80 % interval. Proposals are approved by people, on the web "
+    "pages."
 )
 #: Longer results are cut, and say so.
 MOST_CHARACTERS = 40_000
@@ -51,7 +52,9 @@ READERS = (
     ),
     types.Tool(
         name="read_proposals",
-        description="The newest plan of an experiment: its proposals, predictions with ranges, reasons and decisions.",
+        description=(
+            "The newest plan of an experiment: its proposals, predictions with 80 % intervals, reasons and decisions."
+        ),
         input_schema=_schema(_EXPERIMENT, ("experiment",)),
     ),
     types.Tool(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -110,7 +111,8 @@ class Trial(Job):
     number: 0 is what runs already.  key: the same for the same configuration (`engine.space.key_of`), once per
     campaign.  mesh, training: of its configuration.  predicted_*: when it was chosen; gain: expected improvement as a
     share; why: spans of the sentence; chosen_by: whose choice it was.  failure: `Failure.to_json`.  runs: how often it
-    ran.  launch: of the newest run on the cluster; no worker holds the trial while it is there.
+    ran, ran_s: seconds of all of these together.  started_at, finished_at: of the newest.  launch: of the newest run on
+    the cluster; no worker holds the trial while it is there.
     """
 
     class Author(models.TextChoices):
@@ -139,6 +141,7 @@ class Trial(Job):
     modelled = models.BooleanField(default=False)
     failure = OrderedJSONField(null=True, blank=True)
     runs = models.PositiveSmallIntegerField(default=0)
+    ran_s = models.FloatField(default=0.0)
     launch = models.OneToOneField(
         "launches.Launch", on_delete=models.SET_NULL, related_name="trial", null=True, blank=True
     )
@@ -167,6 +170,15 @@ class Trial(Job):
         """Sizes of the axes, then the training, as a table shows them."""
         across = {f"dcn.{axis}": size for axis, size in self.mesh.get("dcn", {}).items() if size > 1}
         return {**self.mesh.get("ici", {}), **across, **{k: v for k, v in self.training.items() if v not in (None, [])}}
+
+    def running_s(self, now: datetime) -> float:
+        """Seconds that its newest run has taken so far; 0 where none runs, or its job has not been seen to."""
+        begun = end = None
+        if self.status == TrialStatus.RUNNING:
+            begun, end = self.started_at, now
+        elif self.status == TrialStatus.LAUNCHED and (run := self.cluster_run) is not None:
+            begun, end = run.began_at, run.reported_at or run.ended_at or now
+        return max(0.0, (end - begun).total_seconds()) if begun and end else 0.0
 
     @property
     def cluster_run(self) -> ArmRun | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from django.utils import timezone
 
 from campaigns.models import Campaign, Trial, TrialStatus
 from campaigns.services.planning import SENTENCE, cost_of
@@ -110,7 +111,8 @@ def overview(campaign: Campaign, trials: Sequence[Trial]) -> Overview:
     speedup = None
     if best and best.step_time_s and baseline and baseline.step_time_s:
         speedup = baseline.step_time_s / best.step_time_s
-    busy = sum((t.finished_at - t.started_at).total_seconds() for t in trials if t.started_at and t.finished_at)
+    now = timezone.now()
+    busy = sum(trial.ran_s + trial.running_s(now) for trial in trials)
 
     def count(*statuses: str) -> int:
         return sum(trial.status in statuses for trial in trials)

@@ -50,7 +50,7 @@ def _number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-_ERROR_HEAD = "rows | median | mean | bias | naive median | in 80 % range |"
+_ERROR_HEAD = "rows | median | mean | bias | naive median | in 80 % interval |"
 
 
 def _errors(row: Mapping[str, Any]) -> str:
@@ -98,8 +98,8 @@ def _distances(numbers: Mapping[str, Any]) -> list[str]:
         "## By distance from the measured runs",
         "",
         "Each prediction says how far its configuration is from the measured runs, and quotes the error and the 80 % "
-        "range of held-out runs at that distance, of the same framework where there are enough. Runs are left out by "
-        "single rows, configurations, workloads, models, architectures, chips and frameworks; what a held-out run "
+        "interval of held-out runs at that distance, of the same framework where there are enough. Runs are left out "
+        "by single rows, configurations, workloads, models, architectures, chips and frameworks; what a held-out run "
         "counts for is its actual distance from the runs left in.",
         "",
         f"| distance | | {_ERROR_HEAD}",

@@ -62,7 +62,7 @@ def text(numbers: Mapping[str, Any]) -> str:
             "",
             "The measured log gain lies around the predicted one as Student's t with "
             f"{fit['freedom']:.0f} degrees of freedom and the scale √(σ² + floor²); σ is the model's own spread. The "
-            f"floor is {_percent(fit['floor'])}: at it 80 % of the measured gains lie within the 80 % range. Where "
+            f"floor is {_percent(fit['floor'])}: at it 80 % of the measured gains lie within the 80 % interval. Where "
             f"model, batch and length are hidden it is {_percent(fit['floor_assumed'])}. Confidence is the probability "
             "of a gain above zero, times the probability that the candidate runs.",
             "",
@@ -88,13 +88,13 @@ def text(numbers: Mapping[str, Any]) -> str:
             "",
             "Every row is of pairs whose family had no part in the fit. *Right*: share measured faster. *Constant*: "
             "one share for all, that of the other families. *Raw*: a normal distribution with σ alone, nothing "
-            "learnt. *In range*: measured gains within the 80 % range, and within that of σ alone.",
+            "learnt. *In range*: measured gains within the 80 % interval, and within that of σ alone.",
             "",
             *_scores(known, unknown),
             "",
             "*Picks*: after every run, the run of its group with the largest predicted gain, as the first proposal "
             f"would be: stated {_percent(known['picks']['stated'])}, right {_percent(known['picks']['right'])}. "
-            f"Of their measured gains {_percent(known['picks']['covered'])} lie within the 80 % range, of all pairs "
+            f"Of their measured gains {_percent(known['picks']['covered'])} lie within the 80 % interval, of all pairs "
             f"{_percent(known['all']['covered'])}.",
             "",
             f"The Brier score of one share for all is {known['all']['brier_constant']:.3f}, of the confidence "

@@ -54,7 +54,7 @@ def predictions(known: bool) -> tuple[Predicted, ...]:
 
 
 def floor_of(rows: Sequence[Predicted]) -> float:
-    """The floor at which 80 % of the measured gains, by weight, lie in the 80 % range."""
+    """The floor at which 80 % of the measured gains, by weight, lie in the 80 % interval."""
     errors = np.array([row.measured - row.gain for row in rows])
     sigma = np.array([row.sigma for row in rows])
     weight = np.array([row.weight for row in rows])
@@ -202,7 +202,7 @@ def scores(rows: Sequence[tuple[Predicted, Confidence]]) -> dict[str, float]:
 
     right: share measured faster; brier, log_loss: of the confidence, out of fold; *_constant: of one share for all,
     that of the other families; *_raw: of the normal distribution with the model's own spread; covered, covered_raw:
-    share of measured gains within the 80 % range, with the floor and without.
+    share of measured gains within the 80 % interval, with the floor and without.
     """
     weight, gain, sigma, measured, stated = _columns(rows)
     came = measured > 0

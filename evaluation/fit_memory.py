@@ -46,7 +46,7 @@ PEAK_PRIORS: Mapping[str, Mapping[str, float]] = {
 FITTED = {"nanotron": "ultrascale"}
 #: Errors up to here count as noise, beyond it linearly: repeated runs differ by about as much.
 NOISE = 0.06
-#: Normal quantile of the edges of an 80 % range.
+#: Normal quantile of the edges of an 80 % interval.
 Z80 = 1.2815515655446004
 #: Share of the memory that cannot be filled, and of the held tensors that are still needed then: standard deviations.
 CRASH_PRIORS = {"unfilled": 0.1, "held_needed": 0.3}
@@ -189,7 +189,7 @@ def ablated(changed: MemoryProfile, without: str | None, changed_rows: Rows | No
 
 
 def spread_of(error: Floats) -> float:
-    """Standard deviation at which 80 % of the errors lie in the 80 % range."""
+    """Standard deviation at which 80 % of the errors lie in the 80 % interval."""
     return float(np.quantile(np.abs(error), 0.8) / Z80)
 
 

@@ -20,7 +20,8 @@ from evaluation.sweep_scores import Outcomes, joined, outcome
 from experiments.without_profile import without_profile
 from history import moves
 from history.case import Case
-from history.likeness import BOUND, REPEAT, rate
+from history.labels import BOUND, REPEAT
+from history.likeness import rate
 from history.mechanism import price
 from history.record import Side
 from perfmodel.config import ExperimentConfig, Measured

@@ -92,7 +92,7 @@ def _head() -> Iterator[str]:
 def _peaks() -> Iterator[str]:
     yield "## Peaks"
     yield ""
-    yield from _header("source, what is left out", "n", "median", "mean", "bias", "in 80 % range", "naive median")
+    yield from _header("source, what is left out", "n", "median", "mean", "bias", "in 80 % interval", "naive median")
     rows = peak_rows("ultrascale")
     naive = np.abs(np.log(memory_rows.naive_bytes(rows) / rows.measured_bytes))
     for by, title in (
@@ -114,7 +114,7 @@ def _peaks() -> Iterator[str]:
     yield ""
     ratios = _equal_shards()
     yield (
-        "The 80 % range is 1.28 spreads wide, the spread taken from the errors of the other folds, or of the other "
+        "The 80 % interval is 1.28 spreads wide, the spread taken from the errors of the other folds, or of the other "
         f"sources. The noise floor: {len(ratios)} sets of nanotron runs at ZeRO 0 share model, tensor axis, stages and "
         "micro-batch and differ in replicas alone, so that every GPU holds the same; the largest of a set measured "
         f"{_percents(float(np.median(ratios)) - 1)[0]} above the smallest at the median, and up to {max(ratios):.1f}×. "
@@ -319,7 +319,7 @@ def _limits() -> Iterator[str]:
 
 
 def _covered(by: str) -> Mask:
-    """Whether each error lies in the 80 % range that the errors of the other folds give."""
+    """Whether each error lies in the 80 % interval that the errors of the other folds give."""
     rows, error = sweep_rows("ultrascale"), errors(by)
     measured = np.isfinite(rows.measured_bytes)
     inside = np.zeros(len(error), dtype=bool)

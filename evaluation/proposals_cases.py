@@ -73,8 +73,8 @@ def _generated(rows: list[dict[str, Any]]) -> list[str]:
         "## Confidence in generated worlds",
         "",
         "Proposals that move the mesh in the cases from recipes: how many made the step faster in the case's world, "
-        "and how often its gain lay in the 80 % range. Nothing was fitted on them; they say how the confidence holds "
-        "where the profile shows every op, in worlds simpler than a cluster.",
+        "and how often its gain lay in the 80 % interval. Nothing was fitted on them; they say how the confidence "
+        "holds where the profile shows every op, in worlds simpler than a cluster.",
         "",
         "| stated | proposals | mean stated | faster | in range |",
         "|---|--:|--:|--:|--:|",

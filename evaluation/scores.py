@@ -19,7 +19,7 @@ AS_GOOD = 0.02
 
 
 def errors(log_error: Floats, naive_error: Floats, inside: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
-    """Absolute relative errors of estimates, and of the naive model on the same rows; share inside the 80 % range.
+    """Absolute relative errors of estimates, and of the naive model on the same rows; share inside the 80 % interval.
 
     log_error: log(estimate / measured).
     """

@@ -18,7 +18,7 @@ from evaluation.time_rows import TimeRow
 from evaluation.time_table import table_without
 from experiments.step_profile import Device, Memory, StepProfile
 from history.case import Case
-from history.likeness import REPEAT
+from history.labels import REPEAT
 from perfmodel import legality, memory
 from perfmodel.calibration import SPREAD_PER_DOUBLING
 from perfmodel.config import Training

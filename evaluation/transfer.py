@@ -26,7 +26,8 @@ from evaluation.measured_pairs import MeasuredRun, measured_pairs
 from evaluation.time_table import table_without_model
 from history import seeds
 from history.case import Case, cases_of, hardware_kind
-from history.likeness import BOUND, REPEAT, carried, rate, spread
+from history.labels import BOUND, REPEAT
+from history.likeness import carried, rate, spread
 from perfmodel.config import Measured
 from perfmodel.efficiency import EfficiencyTable
 from perfmodel.step_time import Z80
@@ -239,7 +240,7 @@ def page() -> str:
         "of the same model on the same chip.",
         "",
         "*As the record went*, *as expected*: of pairs that differ by 2 % or more, the share that went the way the "
-        "record most alike did, and the way it lets expect. *In range*: measured within the 80 % range. *Error*: "
+        "record most alike did, and the way it lets expect. *In range*: measured within the 80 % interval. *Error*: "
         "median difference of measured and expected, in logarithms of the speed-up; beside it that of the model's "
         "prediction without any record, and that of expecting no change. Pair and records are priced by efficiencies "
         "whose fit has seen no run of the pair's model. Pairs are weighed as in docs/accuracy-confidence.md.",

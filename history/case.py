@@ -28,8 +28,9 @@ class Case:
 
     move: what changes, by `moves.ROLES` and `moves.KEYS`; empty for a run without a proposal.  roles: sizes by role of
     what runs (`fsdp` as data); settings: its policies by `moves.SETTINGS`.  batch: sequences per optimizer step;
-    seq_len: tokens of each.  mixture: whether the model is one of experts.  flags: names of the XLA flags that change.
-    directed: False for a record whose change has no direction, or tells of a program that stalls.
+    micro_batch: of these, what a batch shard works on at once; seq_len: tokens of each.  mixture: whether the model is
+    one of experts.  flags: the XLA flags that change, as they become (`perfmodel.xla_flags.changed`).  directed: False
+    for a change that has no direction or changes nothing, and for a record that tells of a program that stalls.
 
     before, after: both sides as configurations, as far as they can be priced; mechanism: what the performance model has
     the change do, None where it cannot be priced or nothing changes.  gain: measured logarithm of the speed-up per
@@ -42,6 +43,7 @@ class Case:
     model_family: str = ""
     parameters: float | None = None
     batch: float | None = None
+    micro_batch: float | None = None
     seq_len: float | None = None
     bottleneck: str = ""
     move: Mapping[str, float] = field(default_factory=dict)
@@ -97,13 +99,14 @@ def _known(record: Record) -> Case:
         model_family=record.model_family,
         parameters=record.parameters,
         batch=moves.number(record.before.training.get("global_batch")),
+        micro_batch=moves.micro_batch(record.before),
         seq_len=moves.number(record.before.training.get("seq_len")),
         bottleneck=record.bottleneck,
         move=moved or {},
         roles=moves.role_sizes(record.before, fsdp_as_data=True),
         settings=moves.settings(record.before.training),
         mixture=_mixture(record),
-        flags=moves.flags(record.before, record.after) if "xla_flags" in record.changes else frozenset(),
+        flags=moves.flags(record.before, record.after, record.chip) if "xla_flags" in record.changes else frozenset(),
         directed=directed,
         before=sides[0] if sides else None,
         after=sides[1] if sides else None,

@@ -7,8 +7,9 @@ tells the very same run from others; else `history.likeness` compares what the c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
-from math import log2, sqrt
+from math import isclose, log2, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,10 @@ Floats = npt.NDArray[np.float64]
 BOUND = 0.5
 #: The most that a case can be alike whose model or tokens are not known.
 CAPPED = 0.9 * BOUND
+#: From here on it is the same run: its outcome is a measurement of what is proposed, and bears on rank and confidence.
+REPEAT = 0.9
+#: The most that runs of another model, batch or micro-batch can be alike.
+NEARLY = 0.99 * REPEAT
 
 #: Measured: another bottleneck; each axis in use in one of them only; each doubling that a move is longer or
 #: shorter; the angle between two moves (to the power of 1 − cosine).
@@ -66,21 +71,41 @@ def situation_likeness(theirs: Case, ours: Case) -> float:
         found *= OTHER_ARCHITECTURE
     found *= PER_AXIS ** len(_in_use(theirs) ^ _in_use(ours)) if theirs.roles and ours.roles else 1.0
     other_family = theirs.family and ours.family and theirs.family != ours.family
-    return found * (OTHER_FAMILY if other_family else 1.0)
+    found *= OTHER_FAMILY if other_family else 1.0
+    return found if same_work(theirs, ours) else min(found, NEARLY)
 
 
 def same_start(theirs: Case, ours: Case) -> bool:
     """Whether two changes start from the same run: chips, mesh and batch agree, and nothing else that is known of both
-    differs."""
+    differs: `same_work`."""
     return bool(
         theirs.roles
         and theirs.batch
-        and theirs.batch == ours.batch
+        and ours.batch
         and (theirs.chip, theirs.chips) == (ours.chip, ours.chips)
         and _sharded(theirs) == _sharded(ours)
-        and _agree(theirs.seq_len, ours.seq_len)
-        and _agree(theirs.parameters, ours.parameters)
+        and same_work(theirs, ours)
     )
+
+
+def same_work(theirs: Case, ours: Case) -> bool:
+    """Whether the model, the batch, the micro-batch and the sequence length are the same, as far as both say."""
+    pairs = (
+        (theirs.batch, ours.batch),
+        (theirs.micro_batch, ours.micro_batch),
+        (theirs.seq_len, ours.seq_len),
+    )
+    return _same_model(theirs, ours) and all(not one or not other or isclose(one, other) for one, other in pairs)
+
+
+def _same_model(theirs: Case, ours: Case) -> bool:
+    """By shape where both give one, as one shape has many names; else by name and size."""
+    shapes = [case.before.model for case in (theirs, ours) if case.before is not None and case.before.model is not None]
+    if len(shapes) == 2:
+        one, other = (replace(shape, name="", source="") for shape in shapes)
+        return one == other
+    names = {case.model_name.casefold() for case in (theirs, ours) if case.model_name}
+    return len(names) < 2 and _agree(theirs.parameters, ours.parameters)
 
 
 def _sharded(case: Case) -> dict[str, int]:

@@ -38,13 +38,13 @@ from history.labels import (
 )
 from history.mechanism import TERMS, Mechanism
 from history.moves import SETTINGS, STEPS
+from history.record import NO_CHANGE
 from perfmodel.chips import load_chips
 from perfmodel.config import ExperimentConfig
+from perfmodel.execution import framework_of
 
 Floats = npt.NDArray[np.float64]
 
-#: From here on it is the same run: its outcome is a measurement of what is proposed, and bears on rank and confidence.
-REPEAT = 0.9
 #: Measured (`evaluation.transfer`; both halves of the families agree).  Distance of the terms of two changes, in
 #: logarithms of the step time, from which they have little to do with each other; and below which nothing acts.
 LENGTH, FAINT = 0.15, 0.03
@@ -74,7 +74,7 @@ WORTH_SAYING = 0.01
 
 @dataclass(frozen=True)
 class Expected:
-    """What a measured change lets expect in another case: speed-up per token, and the range that holds four in five."""
+    """A measured change's effect as expected in another case: speed-up per token, and the 80 % interval."""
 
     speedup: float
     low80: float
@@ -164,25 +164,57 @@ def _alike(theirs: Case, ours: Case) -> float:
         return _failed_alike(theirs, ours)
     if ours.failure:
         return 0.0
-    one, other = theirs.mechanism, ours.mechanism
-    if one is None or other is None or set(theirs.move) <= {"xla_flags"}:
-        return _by_label(theirs, ours)
+    priced = _priced(theirs, ours)
+    found = _by_label(theirs, ours) if priced is None else _by_terms(theirs, ours, *priced)
+    return found if theirs.gain is None or ours.gain is None else found * _agreement(theirs.gain, ours.gain)
+
+
+def _by_terms(theirs: Case, ours: Case, one: Mechanism, other: Mechanism) -> float:
+    """Of what can be priced: as far as the same terms move by as much, and explain what was measured."""
     if other.fits < 0.5:
         return 0.0
-    found = 1.0 if _repeats(theirs, ours) else _same_terms(one, other) * _situation(theirs, ours)
+    found = _raw(theirs, ours, one, other)
     # Where the terms do not explain what was measured, something else acted, which only nearly the same run shares.
     explained = 1.0 if theirs.gain is None else _agreement(theirs.gain, one.gain)
+    gain = _shifted(theirs, one, other, found)
     found *= explained + (1.0 - explained) * found**UNEXPLAINED
-    return found if theirs.gain is None or ours.gain is None else found * _agreement(theirs.gain, ours.gain)
+    if theirs.gain is not None and theirs.gain * gain < 0.0 and min(abs(theirs.gain), abs(gain)) > NO_CHANGE:
+        return 0.0  # it would come out the other way round here
+    return found
+
+
+def _priced(theirs: Case, ours: Case) -> tuple[Mechanism, Mechanism] | None:
+    """What both changes do to the step; None where that is not known, as of XLA flags alone, which have no term."""
+    if theirs.mechanism is None or ours.mechanism is None or _flags_alone(theirs) or _flags_alone(ours):
+        return None
+    return theirs.mechanism, ours.mechanism
+
+
+def _flags_alone(case: Case) -> bool:
+    return set(case.move) == {"xla_flags"}
+
+
+def _raw(theirs: Case, ours: Case, one: Mechanism, other: Mechanism) -> float:
+    """Likeness of what two changes do, whatever was measured of them."""
+    return 1.0 if _repeats(theirs, ours) else _same_terms(one, other) * _situation(theirs, ours)
+
+
+def _shifted(theirs: Case, one: Mechanism, other: Mechanism, raw: float) -> float:
+    """The predicted gain of ours, shifted by what the prediction of theirs missed as far as both do the same."""
+    missed = 0.0 if theirs.gain is None else theirs.gain - one.gain
+    return other.gain + raw**UNEXPLAINED * missed
 
 
 def _repeats(theirs: Case, ours: Case) -> bool:
     """Whether it is the same change of the same run: nothing that is known of both differs."""
-    if theirs.move != ours.move or not same_start(theirs, ours):
+    if theirs.move != ours.move or theirs.flags != ours.flags or not same_start(theirs, ours):
         return False
     if theirs.before is not None and ours.before is not None:
-        micro = [case.before.training.micro_batch for case in (theirs, ours) if case.before is not None]
-        if theirs.before.hardware != ours.before.hardware or (all(micro) and micro[0] != micro[1]):
+        one, other = theirs.before, ours.before
+        frameworks = {framework for config in (one, other) if (framework := framework_of(config))}
+        if one.hardware != other.hardware or one.mesh.dcn_product != other.mesh.dcn_product or len(frameworks) > 1:
+            return False
+        if any(getattr(one.training, key) != getattr(other.training, key) for key in ("virtual_stages", "optimizer")):
             return False
     return all(_same_policy(key, theirs, ours) for key in SETTINGS)
 
@@ -265,6 +297,8 @@ def _cosine(one: Floats, other: Floats) -> float:
 def _by_label(theirs: Case, ours: Case) -> float:
     """Of what cannot be priced: the same move of the same run, or of the same model with sequences of about the same
     length."""
+    if _repeats(theirs, ours):
+        return 1.0
     move = float(move_likeness(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
     found = situation_likeness(theirs, ours) * move
     one, other = theirs.seq_len, ours.seq_len
@@ -288,17 +322,19 @@ def _expected(theirs: Case, ours: Case, value: float) -> Expected | None:
 
 
 def carried(theirs: Case, ours: Case, value: float) -> tuple[float, float]:
-    """Logarithm of the speed-up that a measured change lets expect in a case so much alike, and its standard deviation.
+    """Logarithm of the speed-up expected of a measured change in a case so much alike, and its standard deviation.
 
-    What the model predicts here, shifted by what it missed of the record as far as that carries over.  Without prices
+    What the model predicts here, shifted by what it missed of the record as far as both do the same.  Without prices
     the effect itself is carried over: of a shorter move as much less, of a longer one no more than was measured.
     """
     assert theirs.gain is not None
-    if theirs.mechanism is None or ours.mechanism is None:
+    priced = _priced(theirs, ours)
+    if priced is None:
         length = float(length_ratio(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
         return theirs.gain * value * min(1.0, length), labels.spread(value)
-    missed = theirs.gain - theirs.mechanism.gain
-    return ours.mechanism.gain + value**UNEXPLAINED * missed, spread(value)
+    one, other = priced
+    # Not by the likeness, which already holds how little the terms explain: counted twice, the effect would be lost.
+    return _shifted(theirs, one, other, _raw(theirs, ours, one, other)), spread(value)
 
 
 def spread(value: float) -> float:
@@ -315,13 +351,15 @@ def _reason(theirs: Case, ours: Case) -> str:
     where = "" if theirs.chip == ours.chip else f" on {theirs.chip}"
     if _repeats(theirs, ours):
         return "the same run and change"
-    if theirs.mechanism is None or ours.mechanism is None:
+    priced = _priced(theirs, ours)
+    if priced is None:
         same = theirs.model_name or "the same run"
-        return f"the same change{where} of {same}; not priced, as too little is known of it"
+        why = "the model has no term for XLA flags" if _flags_alone(theirs) else "too little is known of it"
+        return f"the same change{where} of {same}; not priced, as {why}"
     if theirs.failure:
-        there, here = (_percent(of.fill) for of in (theirs.mechanism, ours.mechanism))
+        there, here = (_percent(of.fill) for of in priced)
         return f"memory {there} full there{where}, as computed, {here} here"
-    return f"same terms change{where}: {_terms_in_words(theirs.mechanism, ours.mechanism)}"
+    return f"same terms change{where}: {_terms_in_words(*priced)}"
 
 
 def _terms_in_words(theirs: Mechanism, ours: Mechanism) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import log2, prod, sqrt
 
 from history.record import Record, Side
+from perfmodel import xla_flags
 from perfmodel.config import ROLE_SYNONYMS
 from perfmodel.workload import SHARDING
 
@@ -61,11 +62,11 @@ def change(record: Record) -> dict[str, float] | None:
 
     None where it changed something without a direction, or does not say by how much.
     """
-    return change_of(record.changes, record.before, record.after)
+    return change_of(record.changes, record.before, record.after, record.chip)
 
 
-def change_of(changes: Iterable[str], before: Side, after: Side) -> dict[str, float] | None:
-    """`change` of its parts."""
+def change_of(changes: Iterable[str], before: Side, after: Side, chip: str = "") -> dict[str, float] | None:
+    """`change` of its parts.  chip: whose default flags are no change."""
     kinds = set(changes)
     if not kinds <= DIRECTED:
         return None
@@ -76,8 +77,11 @@ def change_of(changes: Iterable[str], before: Side, after: Side) -> dict[str, fl
     if set(moved) - set(ROLES):
         return None
     moved |= _training(before, after)
-    if "xla_flags" in kinds and flags(before, after):
-        moved["xla_flags"] = 1.0
+    if "xla_flags" in kinds:
+        if flags(before, after, chip):
+            moved["xla_flags"] = 1.0
+        elif any(xla_flags.given(side.training.get("xla_flags")) for side in (before, after)):
+            kinds.remove("xla_flags")  # what it names acts on this chip anyway
     shown = {
         "mesh": bool(set(moved) & set(ROLES)),
         "batch": any(_differs(before, after, key) for key in ("global_batch", "micro_batch", "grad_accum")),
@@ -132,15 +136,11 @@ def number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
-def flags(before: Side, after: Side) -> frozenset[str]:
-    """Names of the XLA flags that a change sets, or sets otherwise."""
-    old, new = (set(side.training.get("xla_flags") or ()) for side in (before, after))
-    return flag_names(new - old)
-
-
-def flag_names(given: Iterable[str]) -> frozenset[str]:
-    """`--name` of every `--name=value`."""
-    return frozenset(flag.partition("=")[0] for flag in given)
+def flags(before: Side, after: Side, chip: str) -> frozenset[str]:
+    """The XLA flags that a change sets, sets otherwise or drops, as they become; of a side after it that names none
+    nothing is known."""
+    old, new = (side.training.get("xla_flags") for side in (before, after))
+    return frozenset() if new is None else xla_flags.changed(old, new, chip)
 
 
 def signs(moved: Mapping[str, float]) -> list[str]:

@@ -16,6 +16,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import check, require, team_ids
+from accounts.text import whole_number
 from history import presentation
 from history.models import HistoryRecord
 from history.services import exports, facets, search, similar, store
@@ -144,6 +145,17 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "history/delete.html", {"here": "history", "record": row})
 
 
+def _cited_by(request: HttpRequest) -> list[int]:
+    """The team whose proposal cites, as two teams may each have a record of one id; where the address does not name it
+    the chosen team, then the user's others."""
+    teams = team_ids(request.user)
+    named = request.GET.get("team")
+    if named:
+        return [pk for pk in teams if pk == whole_number(named)]
+    chosen = request.membership.team_id  # type: ignore[attr-defined]
+    return sorted(teams, key=lambda pk: pk != chosen)
+
+
 @require(Role.VIEWER)
 @require_GET
 def export(request: HttpRequest, kind: str) -> HttpResponseBase:
@@ -158,7 +170,7 @@ def export(request: HttpRequest, kind: str) -> HttpResponseBase:
 @vary_on_headers("HX-Request")
 def cited(request: HttpRequest, key: str) -> HttpResponse:
     """The record that a citation names: its page, or a short form that opens in place."""
-    row = search.visible(team_ids(request.user)).filter(key=key).order_by("team_id").first()
+    row = next((found for team in _cited_by(request) if (found := search.of_key(team, key))), None)
     if row is None:
         raise Http404("There is no record with this id; it may have been deleted.")
     if not request.htmx:  # type: ignore[attr-defined]

@@ -127,8 +127,8 @@ def read_questions(folder: Path = FOLDER) -> dict[str, tuple[str, ...]]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text("utf-8"))["questions"]
-        return {str(key): tuple(_question(each) for each in asked) for key, asked in found.items()}
+        by_id = json.loads(path.read_text("utf-8"))["questions"]
+        return {str(key): tuple(_question(each) for each in asked) for key, asked in by_id.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         line = getattr(error, "lineno", 1)
         raise PassageError(f'{QUESTIONS}:{line}: write {{"about": …, "questions": {{id: [text, …]}}}}.') from None
@@ -251,14 +251,14 @@ def _mapping(
     name: str, lines: Sequence[str], first: int, *, required: Mapping[str, type], optional: Mapping[str, type]
 ) -> dict[str, Any]:
     try:
-        found = yaml.safe_load("\n".join(lines))
+        values = yaml.safe_load("\n".join(lines))
     except yaml.MarkedYAMLError as error:
         line = first + (error.problem_mark.line if error.problem_mark else 0)
         raise PassageError(f"{name}:{line}: this is no YAML: {error.problem}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise PassageError(f"{name}:{first}: here stand keys and values: {', '.join(required)}.")
     known = {**required, **optional}
-    for key, value in found.items():
+    for key, value in values.items():
         line = first + next((n for n, text in enumerate(lines) if text.startswith(f"{key}:")), 0)
         if key not in known:
             raise PassageError(f"{name}:{line}: {key} is no key here; there are {', '.join(known)}.")
@@ -269,6 +269,6 @@ def _mapping(
         if not fits:
             what = "a list of words in brackets" if known[key] is list else "text in quotes"
             raise PassageError(f"{name}:{line}: {key} is {what}.")
-    if missing := [key for key in required if key not in found]:
+    if missing := [key for key in required if key not in values]:
         raise PassageError(f"{name}:{first}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing.")
-    return found
+    return values

@@ -143,8 +143,8 @@ def similar(rows: QuerySet[Any], to: Embedded, *, k: int = 5) -> Retrieval:
     if to.embedding is None:
         return Retrieval((), "vector", notes=("It has no embedding yet: the workers are computing it.",))
     others = rows.exclude(pk=to.pk) if rows.model is type(to) else rows
-    found = nearest(others, np.asarray(to.embedding, np.float32), to.embedding_model, k, k)
-    hits = tuple(Hit(pk, score, vector=Place(n, score)) for n, (pk, score) in enumerate(found, 1))
+    neighbours = nearest(others, np.asarray(to.embedding, np.float32), to.embedding_model, k, k)
+    hits = tuple(Hit(pk, score, vector=Place(n, score)) for n, (pk, score) in enumerate(neighbours, 1))
     return Retrieval(hits, "vector", to.embedding_model)
 
 
@@ -177,9 +177,9 @@ def _shares(places: Mapping[Any, Place], least: float) -> dict[Any, float]:
 
 
 def _explained(model: type[Embedded], words: Words, hits: Sequence[Hit]) -> list[Hit]:
-    found = excerpts(model, words, [hit.pk for hit in hits])
+    marked = excerpts(model, words, [hit.pk for hit in hits])
     return [
         replace(hit, excerpt=fragments, matched=matched)
         for hit in hits
-        for fragments, matched in [found.get(hit.pk, ((), ()))]
+        for fragments, matched in [marked.get(hit.pk, ((), ()))]
     ]

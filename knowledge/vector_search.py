@@ -44,7 +44,7 @@ def nearest(
 
     least: fewer than so many from the index are taken for a sign that it gave up.
     """
-    found = neighbours(rows, vector, model, limit)
+    candidates = neighbours(rows, vector, model, limit)
     few = _expected(rows) <= COMPARED
     with transaction.atomic():
         _set_local(
@@ -55,10 +55,10 @@ def nearest(
                 "enable_indexscan": "off" if few else "on",
             }
         )
-        hits = list(found)
+        hits = list(candidates)
         if not few and len(hits) < min(limit, least):
             _set_local({"enable_indexscan": "off"})
-            hits = list(found.all())
+            hits = list(candidates.all())
         _set_local({"enable_indexscan": "on"})
     return [(pk, 1.0 - distance) for pk, distance in hits]
 
@@ -72,12 +72,12 @@ def nearest_with_questions(
     The mean, not the larger: a question is nearer to a query than a text is, so that with the larger a row without
     questions, which is every document of a team, would stand behind (measured in docs/knowledge.md).
     """
-    found = dict(nearest(rows, vector, model, limit, least))
+    likeness = dict(nearest(rows, vector, model, limit, least))
     if rows.model.questions_in:
         asked = _nearest_questions(rows.model, vector, model)
         own = neighbours(rows.filter(pk__in=list(asked)), vector, model, len(asked))
-        found |= {pk: (1.0 - distance + asked[pk]) / 2 for pk, distance in own}
-    return sorted(found.items(), key=lambda item: -item[1])[:limit]
+        likeness |= {pk: (1.0 - distance + asked[pk]) / 2 for pk, distance in own}
+    return sorted(likeness.items(), key=lambda item: -item[1])[:limit]
 
 
 def _nearest_questions(model: type[models.Model], vector: NDArray[np.float32], embedder: str) -> dict[Any, float]:

@@ -198,7 +198,7 @@ class Baseline:
         if config.hardware.chip != self.config.hardware.chip:
             said.append(
                 f"calibrated on {self.config.hardware.chip} for {config.hardware.chip}: calibration transfers poorly "
-                "between chips, so the range is wider"
+                "between chips, so the interval is wider"
             )
         return said
 

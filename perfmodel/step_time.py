@@ -27,7 +27,7 @@ Z80 = 1.2816
 ZBOUND = 2.5
 #: The median of what stalls or does not is either; how sharply it goes from one to the other with the chance.
 SHARP = 8.0
-#: Share of measurements on either side of the 80 % range.
+#: Share of measurements on either side of the 80 % interval.
 TAIL = 0.1
 #: How sharply the slower of two that work side by side sets the pace: 1 adds both, infinity takes the larger.
 SIDE_BY_SIDE = 3.0
@@ -187,7 +187,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
 
 
 def _range(t: Terms, e: Efficiencies) -> tuple[Floats, Floats]:
-    """Logarithms of the ends of the 80 % range over the estimate."""
+    """Logarithms of the ends of the 80 % interval over the estimate."""
 
     def chosen(side: str) -> Floats:
         plain, pipelined, mixture = (np.asarray(getattr(e, f"{side}80_{name}")) for name in CLASSES)
@@ -354,7 +354,7 @@ def _framework_assumed(config: ExperimentConfig) -> tuple[str, ...]:
     if framework is None:
         return (f"software.framework is not given: priced as {profile.title}",)
     if not profile.has_measured(framework):
-        return (f"No runs of {framework[:60]} were measured: priced as {profile.title}, with a wider range",)
+        return (f"No runs of {framework[:60]} were measured: priced as {profile.title}, with a wider interval",)
     return ()
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,6 +51,15 @@ class FlagRow(BaseModel):
     sources: tuple[str, ...] = Field(min_length=1)
 
 
+class DefaultRow(BaseModel):
+    """What acts on some chips where nobody sets it."""
+
+    model_config = EXACT
+    chips: tuple[str, ...] = Field(min_length=1)
+    flags: tuple[Annotated[str, Field(pattern="^--[^=]+=")], ...] = Field(min_length=1)
+    sources: tuple[str, ...] = Field(min_length=1)
+
+
 @dataclass(frozen=True)
 class FlagSet:
     """Flags that belong together.  sources: (title, address) of every document they stand in."""
@@ -71,14 +81,76 @@ def cause_of(kind: str, over_dcn: bool) -> str | None:
 
 
 def flag_set(chip: str, cause: str) -> FlagSet | None:
-    """The documented set for this chip and cause; None where nothing is documented."""
-    return next((found for found in _sets() if found.cause == cause and chip in found.chips), None)
+    """The documented set for this chip and cause, without what is its default there; None where nothing is left."""
+    found = next((one for one in _sets() if one.cause == cause and chip in one.chips), None)
+    if found is None:
+        return None
+    flags = tuple(flag for flag in found.flags if not given(flag).items() <= defaults(chip).items())
+    return replace(found, flags=flags) if flags else None
 
 
-def missing(found: FlagSet, given: Iterable[str]) -> tuple[str, ...]:
+def missing(found: FlagSet, set_now: Iterable[str]) -> tuple[str, ...]:
     """Flags of the set that a run does not set, whatever value it gives them: a choice of the user's stands."""
-    names = {flag.partition("=")[0] for flag in given}
-    return tuple(flag for flag in found.flags if flag.partition("=")[0] not in names)
+    names = given(tuple(set_now))
+    return tuple(flag for flag in found.flags if not given(flag).keys() & names)
+
+
+#: A flag in a text: its name after dashes, or one of XLA's without; then perhaps a value, quoted or not.  A comma ends
+#: a value only where another flag may follow: some take lists.
+_FLAG = re.compile(
+    r"""(?<![\w-])(?:--(?P<dashed>[A-Za-z]\w*)|-?(?P<bare>xla_\w+))"""
+    r"""(?:\s*=\s*(?P<value>"[^"]*"|'[^']*'|(?:[^\s,;"']|,(?![\s-]|xla_|$))*)|\s+(?P<apart>(?i:true|false)|\d+)\b)?"""
+)
+_ON, _OFF = frozenset(("", "true", "1", "yes", "on", "enabled")), frozenset(("false", "0", "no", "off", "disabled"))
+#: The value that leaves a flag to the compiler, as if nobody set it.
+_AUTO = "auto"
+
+
+def given(written: object) -> dict[str, str]:
+    """The value of every flag by its name, however they are written: one text or several, with or without quotes and
+    dashes, or an object of names and values.  `true`, `1` and no value are one, `false` and `0` too; the last of two
+    settings counts, as in XLA.  What is no flag is left out.
+    """
+    if isinstance(written, str):
+        return {
+            (match["dashed"] or match["bare"]): _value(match["value"] or match["apart"] or "")
+            for match in _FLAG.finditer(written)
+        }
+    if isinstance(written, Mapping):
+        pairs = (
+            f"--{str(name).strip().lstrip('-')}={_value('' if value is None else str(value))}"
+            for name, value in written.items()
+        )
+        return given(tuple(pairs))
+    if isinstance(written, list | tuple | set | frozenset):
+        found = [given(item) for item in written if isinstance(item, str | Mapping)]
+        return {name: value for one in found for name, value in one.items()}
+    return {}
+
+
+def _value(text: str) -> str:
+    plain = text.strip().strip("\"'").strip().lower()
+    plain = plain[1:] if plain in ("kenabled", "kdisabled", "kauto") else plain
+    return "true" if plain in _ON else "false" if plain in _OFF else plain
+
+
+def changed(before: object, after: object, chip: str) -> frozenset[str]:
+    """Flags that act otherwise on a chip after a change than before it, as they then are: `--name` where it is on, else
+    `--name=value`; `--name=auto` where nobody sets it any more and no default is documented."""
+    old, new = (
+        {**defaults(chip), **{name: value for name, value in given(side).items() if value != _AUTO}}
+        for side in (before, after)
+    )
+    names = {name for name in {**old, **new} if old.get(name) != new.get(name)}
+    return frozenset(
+        f"--{name}" if (value := new.get(name, _AUTO)) == "true" else f"--{name}={value}" for name in names
+    )
+
+
+@cache
+def defaults(chip: str) -> Mapping[str, str]:
+    """The documented value of flags where nobody sets them, by name."""
+    return given(tuple(flag for row in _default_rows() if chip in row.chips for flag in row.flags))
 
 
 def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
@@ -102,6 +174,17 @@ def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
 @cache
 def _sets() -> tuple[FlagSet, ...]:
     return read(tomllib.loads(_FILE.read_text()))
+
+
+@cache
+def _default_rows() -> tuple[DefaultRow, ...]:
+    data = tomllib.loads(_FILE.read_text())
+    rows = tuple(
+        read_rows(DefaultRow, {str(number): row for number, row in enumerate(data["default"], start=1)}).values()
+    )
+    if not {name for row in rows for name in row.sources} <= set(data["sources"]):
+        raise DataError("a default without a known source does not load")
+    return rows
 
 
 def read(data: Mapping[str, Any]) -> tuple[FlagSet, ...]:

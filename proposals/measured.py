@@ -57,7 +57,7 @@ def loop(proposal: Proposal) -> Loop | None:
 
 @dataclass(frozen=True)
 class Row:
-    """One result: predicted speed-up with its range, and the measured one; None where the run failed."""
+    """One result: predicted speed-up with its interval, and the measured one; None where the run failed."""
 
     measurement: Measurement
     low: float | None

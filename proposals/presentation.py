@@ -36,7 +36,7 @@ def kind_words(kind: str, changed: Mapping[str, Any], new_mesh: bool) -> str:
 
 @dataclass(frozen=True)
 class Side:
-    """A step as a bar: its terms, its time and range.  scaled: divided to the baseline's batch, for a common axis.
+    """A step as a bar: its terms, its time and interval.  scaled: divided to the baseline's batch, for a common axis.
 
     hbm_share: measured peak of a device's memory, where nothing was computed.  parts: where the terms come from.
     """
@@ -172,7 +172,7 @@ class Card:
 
     @property
     def has_range(self) -> bool:
-        """Whether there is anything to be unsure of: what stays as it ran has no range."""
+        """Whether there is anything to be unsure of: what stays as it ran has no interval."""
         return self.time is not None and self.time["low80"] < self.time["high80"]
 
 

@@ -7,6 +7,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,12 +88,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whole applications, browsers and committed rows are slow; of several processes one begins with the slowest."""
+    """Whole applications, browsers and committed rows are slow.  Several processes begin with the slowest files, so
+    that none is left to one of them at the end."""
     for item in items:
         if item.nodeid.startswith((*APPLICATIONS, BROWSER)) or _commits_rows(item):
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: (not item.nodeid.startswith(APPLICATIONS), not item.nodeid.startswith(BROWSER)))
+        slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+        first = (APPLICATIONS, BROWSER)
+        items.sort(key=lambda item: (*(not item.nodeid.startswith(folder) for folder in first), -slow[item.path]))
     _skip_without_browser(items)
 
 

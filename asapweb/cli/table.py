@@ -56,7 +56,7 @@ def _plain(value: Any) -> str | None:
 
 
 def _short(value: Mapping[str, Any]) -> str | None:
-    """The usual objects in their usual short form: a mesh, a step time with its range, memory."""
+    """The usual objects in their usual short form: a mesh, a step time with its interval, memory."""
     if not value:
         return NOTHING
     if set(value) <= {"ici", "dcn"} and all(isinstance(axes, Mapping) for axes in value.values()):

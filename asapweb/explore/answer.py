@@ -38,7 +38,7 @@ RULES = {
 
 @dataclass(frozen=True)
 class Bar:
-    """One step as terms.  Seconds; bounds and 80 % range only where predicted.  origin: measured or predicted."""
+    """One step as terms.  Seconds; bounds and 80 % interval only where predicted.  origin: measured or predicted."""
 
     label: str
     terms: list[Term]

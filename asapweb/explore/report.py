@@ -8,7 +8,7 @@ from typing import Any
 
 from perfmodel.distance import DESCRIBED, DISTANCES
 
-#: What a range that claims 80 % should hold.
+#: What an interval that claims 80 % should hold.
 CLAIMED_80 = (0.75, 0.85)
 KIND_WORDS = {"tpu": "TPU", "gpu": "GPU"}
 #: Rows of a group below which its shares say little.

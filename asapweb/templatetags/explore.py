@@ -1,4 +1,4 @@
-"""Pictures of Explore and Accuracy drawn on the server: ranges and the memory treemap, as SVG in percent."""
+"""Pictures of Explore and Accuracy drawn on the server: intervals and the memory treemap, as SVG in percent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ register = template.Library()
 
 @register.simple_tag
 def bounds_bar(time: Mapping[str, float], scale: float) -> SafeString:
-    """Bounds as a thin band, the 80 % range as a thick one, the estimate as a mark, on the scale of the bars above."""
+    """Bounds as a thin band, 80 % interval as a thick one, estimate as a mark, on the scale of the bars above."""
     low, width = bars.percent(time["lower"], scale), bars.percent(time["upper"] - time["lower"], scale)
     low80, width80 = bars.percent(time["low80"], scale), bars.percent(time["high80"] - time["low80"], scale)
     words = (

@@ -1,7 +1,8 @@
 """A recorded landscape: trials that were run once, read again.
 
 A JSON list of objects: `mesh` ({"ici": {…}, "dcn": {…}}), `changes` (training keys), `step_time_s` or `step_times_s`,
-`peak_memory_bytes`, and for what failed its `log`.
+`peak_memory_bytes`, and for what failed its `log`.  Several runs of one configuration are one, with the step times of
+all that ran.
 """
 
 from __future__ import annotations
@@ -45,8 +46,20 @@ def read_landscape(config: ExperimentConfig, rows: Any) -> Landscape:
     if len(rows) > MOST_ROWS:
         raise ConfigError("landscape", f"has {len(rows):,} runs; at most {MOST_ROWS:,} can be taken")
     known = set(settings_of(config))
-    measured = [_read(config, row, f"landscape[{number}]", known) for number, row in enumerate(rows)]
-    return Landscape(*zip(*measured, strict=True))
+    runs: dict[str, tuple[ExperimentConfig, list[Outcome]]] = {}
+    for number, row in enumerate(rows):
+        made, outcome = _read(config, row, f"landscape[{number}]", known)
+        runs.setdefault(key_of(made), (made, []))[1].append(outcome)
+    return Landscape([made for made, _ in runs.values()], [_together(outcomes) for _, outcomes in runs.values()])
+
+
+def _together(outcomes: Sequence[Outcome]) -> Outcome:
+    """Of the runs of one configuration: what those that ran measured, else the first failure."""
+    ran = [outcome for outcome in outcomes if outcome.step_times_s]
+    if len(ran) <= 1:
+        return ran[0] if ran else outcomes[0]
+    peaks = [outcome.peak_bytes for outcome in ran if outcome.peak_bytes is not None]
+    return Outcome(tuple(time for outcome in ran for time in outcome.step_times_s), max(peaks, default=None))
 
 
 def _read(config: ExperimentConfig, row: Any, field: str, known: set[str]) -> tuple[ExperimentConfig, Outcome]:

@@ -149,7 +149,7 @@ def listed(
 
 
 def _sigma(terms: Terms, e: Efficiencies, count: int) -> Floats:
-    """Half the width of the published 80 % range of held-out runs (docs/accuracy.md) of each candidate's class."""
+    """Half the width of the published 80 % interval of held-out runs (docs/accuracy.md) of each candidate's class."""
 
     def half(name: str) -> Floats:
         high, low = (np.asarray(getattr(e, f"{side}80_{name}"), dtype=np.float64) for side in ("high", "low"))

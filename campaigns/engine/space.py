@@ -21,6 +21,7 @@ from perfmodel.terms import step_terms
 from proposals.constraints import Constraints
 from proposals.proposer.changes import further_changes
 from proposals.proposer.limits import rules_of
+from proposals.proposer.space import Candidates as All
 from proposals.proposer.space import all_with, enumerate_meshes
 
 #: Candidates that a campaign looks at: the fastest by the model.  The slowest of so many is far behind.
@@ -71,7 +72,7 @@ def searched(
             held_back[rule.name] = count
         out = out | broken
     out[candidates.baseline] = False
-    kept = np.flatnonzero(~out)
+    kept = _different(candidates, np.flatnonzero(~out), per_step)
     kept = kept[np.argsort(per_step[kept], kind="stable")][:MOST_CANDIDATES]
     kept = np.union1d(kept, [candidates.baseline])
     places: Any = np.unravel_index(candidates.at[kept], candidates.shape)
@@ -80,21 +81,24 @@ def searched(
     priced = price(configs, work, efficiencies)
     if calibration is not None:
         priced = calibrated(priced, calibration.price_workload(work, candidates.doublings()[kept]))
-    baseline = int(np.searchsorted(kept, candidates.baseline))
-    rows = _different(priced, baseline, candidates.changed[kept])
-    return Space(priced.take(rows), int(np.searchsorted(rows, baseline)), len(candidates), held_back)
+    return Space(priced, int(np.searchsorted(kept, candidates.baseline)), len(candidates), held_back)
 
 
-def _different(c: Candidates, baseline: int, changed: Floats) -> Ints:
-    """One candidate of those that are the same to the chips: sharding weights over an axis of size 1 changes nothing.
-    What runs stays, else what changes least."""
-    moved = np.abs(changed).sum(axis=1)
-    moved[baseline] = -1.0
-    first: dict[object, int] = {}
-    for row in np.argsort(moved, kind="stable"):
-        mesh = tuple((axis, size) for axis, size in c.configs[row].mesh.ici if size > 1)
-        first.setdefault((mesh, c.configs[row].mesh.dcn, f"{c.time_s[row]:.9e} {c.peak_bytes[row]:.9e}"), int(row))
-    return np.array(sorted(first.values()))
+def _different(c: All, rows: Ints, per_step: Floats) -> Ints:
+    """One of those that are the same to the chips: inside a slice `data` and `fsdp` are one axis, and sharding weights
+    over an axis of size 1 changes nothing.  What runs stays, else what changes least."""
+    mesh = c.config.mesh
+    moved = np.abs(c.changed).sum(axis=1) + c.doublings()
+    moved[c.baseline] = -1.0
+    rows = rows[np.argsort(moved[rows], kind="stable")]
+    sizes: dict[tuple[str, str], Floats] = {}
+    for column, (place, axis) in enumerate(c.columns):
+        role = mesh.role(axis)
+        same = (place, "data" if place == "ici" and role == "fsdp" else role)
+        sizes[same] = sizes.get(same, 1.0) * c.sizes[c.mesh_of[rows], column]
+    numbers = [np.round(np.log(value[rows]), 9) for value in (per_step, c.used.total)]
+    _, first = np.unique(np.column_stack([*sizes.values(), *numbers]), axis=0, return_index=True)
+    return np.asarray(rows[first])
 
 
 def key_of(config: ExperimentConfig) -> str:

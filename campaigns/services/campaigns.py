@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from accounts.models import Role, User
@@ -213,6 +214,8 @@ def _move(campaign: Campaign, user: User, verb: str, old: tuple[str, ...], new: 
         before, after = _WAITING[new]
         rows = Trial.objects.filter(campaign=campaign, status__in=before)
         keys = list(rows.values_list("pk", flat=True)) if new == CampaignStatus.RUNNING else []
+        if new == CampaignStatus.CANCELLED:
+            _end_runs(campaign)
         rows.update(status=after)
         if new == CampaignStatus.PAUSED:
             queued = Trial.objects.filter(
@@ -227,12 +230,21 @@ def _move(campaign: Campaign, user: User, verb: str, old: tuple[str, ...], new: 
             CAMPAIGNS.enqueue(campaign.pk)
 
 
+def _end_runs(campaign: Campaign) -> None:
+    """What runs took until now counts as spent, also of trials that are cancelled."""
+    now = timezone.now()
+    running = Trial.objects.filter(campaign=campaign, status__in=(TrialStatus.RUNNING, TrialStatus.LAUNCHED))
+    for trial in running.select_related("launch").prefetch_related("launch__runs"):
+        running.filter(pk=trial.pk).update(ran_s=F("ran_s") + trial.running_s(now), finished_at=now)
+
+
 def retry(trial: Trial, user: User) -> None:
     """Try a failed trial again; a campaign that has ended goes on with it."""
-    campaign = trial.campaign
-    check(user, campaign, Role.ENGINEER)
+    check(user, trial.campaign, Role.ENGINEER)
     with transaction.atomic():
-        events.lock(campaign.experiment_id)
+        events.lock(trial.campaign.experiment_id)
+        # As it is now: it may have been paused or resumed since somebody looked.
+        campaign = Campaign.objects.select_for_update().defer("landscape").get(pk=trial.campaign_id)
         again = {"status": TrialStatus.WAITING, "failure": None, "worker": "", "attempts": 0, "heartbeat_at": None}
         if not Trial.objects.filter(pk=trial.pk, status=TrialStatus.FAILED).update(**again):
             raise CampaignError("Only a trial that failed can be tried again.")

@@ -46,6 +46,11 @@ def begin(trial: Trial, worker: str, config: ExperimentConfig) -> None:
         _put_back(rows, trial.campaign, str(error))
         return
     with transaction.atomic():
+        # Held, so that nobody pauses it between the look and the launch.
+        status = Campaign.objects.select_for_update().values_list("status", flat=True).get(pk=trial.campaign_id)
+        if status == CampaignStatus.PAUSED:
+            rows.update(status=TrialStatus.PAUSED, worker="", attempts=0)
+            return
         launching.start(made)
         # Nobody has it while it is on the cluster, so that its attempts count anew when it runs again.
         if not rows.update(status=TrialStatus.LAUNCHED, worker="", attempts=0, launch=made):

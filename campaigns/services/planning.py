@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from django.db import transaction
-from django.db.models import Count, Max, Q
+from django.db.models import Count, Max, Q, Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 from pydantic import TypeAdapter
@@ -115,10 +115,12 @@ def _spent(campaign: Campaign) -> str | None:
 
 
 def _ran_s(campaign: Campaign) -> float:
-    """Seconds of all trials that have ended."""
-    ran = campaign.trials.filter(started_at__isnull=False)
-    times = ran.values_list("started_at", "finished_at")
-    return float(np.sum([(end - begin).total_seconds() for begin, end in times if begin and end]))
+    """Seconds of every run of all trials: those that have ended, and what the others have taken so far."""
+    ended = campaign.trials.aggregate(ran_s=Coalesce(Sum("ran_s"), 0.0))["ran_s"]
+    run = campaign.trials.filter(status__in=(TrialStatus.RUNNING, TrialStatus.LAUNCHED))
+    run = run.select_related("launch").prefetch_related("launch__runs")
+    now = timezone.now()
+    return float(ended + sum(trial.running_s(now) for trial in run))
 
 
 def cost_of(campaign: Campaign, seconds: float) -> float:

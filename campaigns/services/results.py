@@ -9,7 +9,7 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from campaigns.backends import Outcome
@@ -36,6 +36,7 @@ def done(rows: Rows, trial: Trial, outcome: Outcome, **times: datetime | None) -
         duty_cycle=outcome.duty_cycle,
         modelled=outcome.predicted,
         runs=trial.runs + 1,
+        ran_s=F("ran_s") + _took_s(trial, ended),
         **ended,
     )
 
@@ -45,12 +46,13 @@ def failed(rows: Rows, trial: Trial, failure: dict[str, Any], **more: Any) -> No
 
     failure: as `read` gives it.  more: further columns of a trial that has ended.
     """
-    counted = {"failure": failure, "runs": trial.runs + 1}
+    ended = {"finished_at": timezone.now()} | more
+    counted = {"failure": failure, "runs": trial.runs + 1, "ran_s": F("ran_s") + _took_s(trial, ended)}
     if failure["verdict"] == "retry" and failure["cause"] != "unknown" and trial.runs + 1 < MOST_ATTEMPTS:
         if rows.update(status=TrialStatus.WAITING, worker="", heartbeat_at=None, **counted):
             TRIALS.enqueue(trial.pk)
         return
-    rows.update(status=TrialStatus.FAILED, **counted, **({"finished_at": timezone.now()} | more))
+    rows.update(status=TrialStatus.FAILED, **counted, **ended)
 
 
 def read(outcome: Outcome, config: ExperimentConfig | None = None) -> dict[str, Any]:
@@ -63,6 +65,12 @@ def read(outcome: Outcome, config: ExperimentConfig | None = None) -> dict[str, 
 def unread(sentence: str) -> dict[str, Any]:
     """A failure that says itself why."""
     return read(Outcome(reason=sentence))
+
+
+def _took_s(trial: Trial, ended: dict[str, Any]) -> float:
+    """Seconds of the run that has ended."""
+    begun = ended.get("started_at") or trial.started_at
+    return max(0.0, (ended["finished_at"] - begun).total_seconds()) if begun and ended["finished_at"] else 0.0
 
 
 def _mfu(trial: Trial, step_s: float) -> float | None:

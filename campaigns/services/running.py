@@ -28,7 +28,7 @@ def run(pk: int) -> None:
         return
     if not TRIALS.claim(pk, worker, started_at=timezone.now(), finished_at=None):
         return
-    trial.refresh_from_db(fields=["attempts", "runs"])
+    trial.refresh_from_db(fields=["attempts", "runs", "started_at"])
     if trial.attempts > TRIALS.most_attempts:
         results.failed(TRIALS.held(pk, worker), trial, results.unread(f"{TRIALS.gave_up} of this trial"))
     else:

@@ -60,9 +60,9 @@ def stalls(profile: StepProfile, ops: Sequence[OpFacts], kpis: Mapping[str, floa
         # Steps split by another rule than the KPI may call idle what the ops show as busy.
         gaps = min(gaps, max(idle, 1.0 - sum(op.op.time_share for op in ops) - waited))
     rest = max(gaps, (idle or 0.0) - waited)
-    found = {"input": input_share, "host": host_share, "host_transfer": offload, "idle": max(0.0, rest)}
-    total = sum(found.values())
-    return {key: value / max(1.0, total) for key, value in found.items()}
+    waits = {"input": input_share, "host": host_share, "host_transfer": offload, "idle": max(0.0, rest)}
+    total = sum(waits.values())
+    return {key: value / max(1.0, total) for key, value in waits.items()}
 
 
 def _mean_parts(profile: StepProfile) -> dict[str, float]:
@@ -79,50 +79,50 @@ def shares(
     """Exclusive shares of the step by bar, in drawing order, summing to one.  Empty where nothing was measured."""
     if not ops and idle_share(profile) is None and not _mean_parts(profile):
         return {}
-    found: dict[str, float] = {}
+    bars: dict[str, float] = {}
     lost = stalls(profile, ops, kpis)
     working = [op for op in ops if op.family not in NOT_WORK]
     for op in working:
         bar = axis_label(op) if op.collective else (op.resource if op.resource in ("compute", "hbm") else "other")
-        found[bar] = found.get(bar, 0.0) + (op.exposed_share if op.collective else op.share)
+        bars[bar] = bars.get(bar, 0.0) + (op.exposed_share if op.collective else op.share)
     busy = max(0.0, 1.0 - sum(lost.values()))
-    _hide_overlap(found, kpis)
+    _hide_overlap(bars, kpis)
     stated = profile.kpis.get("communication")
     if stated is not None and (not complete or kpis.get("communication_exposed") is None):
         # What the KPI states beyond the listed ops is communication all the same, on an unknown axis: all of it in a
         # sample of the ops, as much as the ops leave open in a list with small gaps.
-        talking = sum(value for bar, value in found.items() if bar.startswith("ici") or bar == "dcn")
+        talking = sum(value for bar, value in bars.items() if bar.startswith("ici") or bar == "dcn")
         beyond = max(0.0, stated - talking)
         if complete:
-            beyond = min(beyond, max(0.0, busy - sum(found.values())))
+            beyond = min(beyond, max(0.0, busy - sum(bars.values())))
         if not complete or beyond >= NOTABLE_GAP:
-            found["ici"] = found.get("ici", 0.0) + beyond
-    listed = sum(found.values())
+            bars["ici"] = bars.get("ici", 0.0) + beyond
+    listed = sum(bars.values())
     # Ops that run beside each other (streams of a GPU) add up to more than the step; a complete list fills it, and what
     # a list with gaps leaves open is known to nobody.
     if listed > busy or (complete and listed > 0 and total_share(working) >= 0.98 * busy):
         # Where streams run beside each other, what is exposed of communication is measured, and the rest fills up.
         measured = overlapping(profile) and kpis.get("communication_exposed") is not None
-        kept = {bar: value for bar, value in found.items() if measured and (bar.startswith("ici") or bar == "dcn")}
+        kept = {bar: value for bar, value in bars.items() if measured and (bar.startswith("ici") or bar == "dcn")}
         taken = sum(kept.values())
         if taken < min(busy, listed):
-            found = {bar: value * (busy - taken) / (listed - taken) for bar, value in found.items()} | kept
+            bars = {bar: value * (busy - taken) / (listed - taken) for bar, value in bars.items()} | kept
         else:
-            found = {bar: value * busy / listed for bar, value in found.items()}
-    found.update({key: value for key, value in lost.items() if value > 0})
-    found["other"] = found.get("other", 0.0) + max(0.0, 1.0 - sum(found.values()))
-    return {bar: found[bar] for bar in sorted(found, key=lambda bar: (ORDER.index(bar.split(":")[0]), -found[bar]))}
+            bars = {bar: value * busy / listed for bar, value in bars.items()}
+    bars.update({key: value for key, value in lost.items() if value > 0})
+    bars["other"] = bars.get("other", 0.0) + max(0.0, 1.0 - sum(bars.values()))
+    return {bar: bars[bar] for bar in sorted(bars, key=lambda bar: (ORDER.index(bar.split(":")[0]), -bars[bar]))}
 
 
-def _hide_overlap(found: dict[str, float], kpis: Mapping[str, float | None]) -> None:
+def _hide_overlap(bars: dict[str, float], kpis: Mapping[str, float | None]) -> None:
     """Count only the exposed part of communication, where intervals tell it."""
     exposed, hidden = kpis.get("communication_exposed"), kpis.get("communication_overlapped")
-    talking = [bar for bar in found if bar.startswith("ici") or bar == "dcn"]
-    total = sum(found[bar] for bar in talking)
+    talking = [bar for bar in bars if bar.startswith("ici") or bar == "dcn"]
+    total = sum(bars[bar] for bar in talking)
     if exposed is None or hidden is None or not total or total <= exposed:
         return
     for bar in talking:
-        found[bar] *= exposed / total
+        bars[bar] *= exposed / total
 
 
 def seconds(shares_: Mapping[str, float], step_time_s: float | None) -> dict[str, float]:

@@ -81,7 +81,7 @@ HELD_FAST = Variant("training keys held fast", held=True)
 
 @dataclass(frozen=True)
 class Claim:
-    """One proposal: its confidence, and the log gain that its world measured, whether within the 80 % range."""
+    """One proposal: its confidence, and the log gain that its world measured, whether within the 80 % interval."""
 
     confidence: float
     gain: float

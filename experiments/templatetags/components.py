@@ -151,7 +151,7 @@ def stack_bar(
     css: str = "",
     unit: str = "s",
 ) -> SafeString:
-    """Terms end to end on a common scale; hatched where predicted, with a whisker for its range."""
+    """Terms end to end on a common scale; hatched where predicted, with a whisker for its interval."""
     drawn = bars.segments(terms, scale)
     rects = format_html_join(
         "",
@@ -204,7 +204,7 @@ def memory_bar(parts: Mapping[str, float], label: str) -> SafeString:
 
 @register.simple_tag
 def range_bar(side: Any, ladder: Any) -> SafeString:
-    """A predicted time as a mark within its 80 % range; the baseline is dashed."""
+    """A predicted time as a mark within its 80 % interval; the baseline is dashed."""
     at = bars.percent(side.time_s or 0.0, ladder.scale_s)
     parts = SafeString("")
     if side.low_s is not None and side.high_s is not None:

@@ -102,7 +102,7 @@ class RecordSerializer(RecordListedSerializer):
 
 
 class ExpectedSerializer(serializers.Serializer[Any]):
-    """What the record's effect lets expect in the other case: speed-up per token, and the range for four in five."""
+    """The record's effect as expected in the other case: speed-up per token, and the 80 % interval."""
 
     speedup = serializers.FloatField()
     low80 = serializers.FloatField()

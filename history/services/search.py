@@ -70,6 +70,16 @@ def visible(teams: Team | Iterable[int]) -> QuerySet[HistoryRecord]:
     return HistoryRecord.objects.filter(_of(_ids(teams))).defer(*UNSEEN)
 
 
+def of_key(team: Team | int, key: str) -> HistoryRecord | None:
+    """The record that a team means by an id: its own before one that ships with the product."""
+    return (
+        visible([team] if isinstance(team, int) else team)
+        .filter(key=key)
+        .order_by(F("team_id").asc(nulls_last=True))
+        .first()
+    )
+
+
 def page(teams: Team | Iterable[int], filters: Filters) -> Page:
     """The page that the filters ask for, with its facets."""
     ids = _ids(teams)

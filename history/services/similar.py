@@ -1,4 +1,4 @@
-"""Records that are like a case, each with the reason and what it lets expect.
+"""Records that are like a case, each with the reason and the effect expected here.
 
 Likeness is `history.likeness`, the same that the Proposer weighs precedents by; below its bound nothing is shown.
 Candidates come from indexes (same move, same chip, same model), so that the number of records does not matter; then

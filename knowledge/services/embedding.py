@@ -55,17 +55,17 @@ def coverage(model: type[Embedded]) -> tuple[int, int]:
     return total - stale(model, current_embedder().name).count(), total
 
 
-def enqueue(model: type[Embedded], after_s: float = 0.0) -> None:
+def enqueue(model: type[Embedded]) -> None:
     """Let a worker give the rows their vectors, once the transaction has committed."""
-    transaction.on_commit(lambda: _queue(model, after_s))
+    transaction.on_commit(lambda: _queue(model))
 
 
-def _queue(model: type[Embedded], after_s: float = 0.0) -> None:
+def _queue(model: type[Embedded]) -> None:
     job, _ = EmbeddingJob.objects.get_or_create(embedded=model._meta.label_lower)
     # Whoever is at it looks, once done, for what was written meanwhile.
     idle = EmbeddingJob.objects.filter(pk=job.pk, status=Status.IDLE)
     if idle.update(status=Status.QUEUED, heartbeat_at=timezone.now()):
-        EMBEDDINGS.send(job.pk, after_s)
+        EMBEDDINGS.send(job.pk)
 
 
 def sweep() -> list[str]:

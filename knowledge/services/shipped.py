@@ -13,8 +13,6 @@ from knowledge.models import Document, Kind, Passage, Question, stamped
 from knowledge.passage_file import FOLDER, PassageFile, fingerprints, read_all
 from knowledge.services import embedding
 
-#: The first start has samples to read; vectors can wait so long, words are found at once.
-EMBED_AFTER_S = 15.0
 _LOCK = 0x61736171
 
 
@@ -43,8 +41,8 @@ def load_shipped(folder: Path = FOLDER) -> Loaded:
         result = _store(files)
         _store_questions()
     if result.added or result.changed:
-        embedding.enqueue(Passage, EMBED_AFTER_S)
-        embedding.enqueue(Question, EMBED_AFTER_S)
+        embedding.enqueue(Passage)
+        embedding.enqueue(Question)
     return result
 
 

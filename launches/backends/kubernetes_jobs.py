@@ -7,6 +7,8 @@ that deleting it deletes all.
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import Any
 
 from kubernetes import client, config
@@ -18,6 +20,8 @@ _TIMEOUT_S = 30
 _LABEL = "asap.run"
 _MOUNT, _SECRET = "/asap/bundle", "/asap/secret"
 _PORT = 8476  # of JAX's coordinator
+#: Of a line of a log, less than most have: as many lines are asked for as may fill what is kept.
+_LINE_BYTES = 50
 
 
 class Kubernetes:
@@ -42,7 +46,18 @@ class Kubernetes:
             raise BackendError("Kubernetes needs an image with the training program; set it under Settings, Launching.")
         job = self._create(self.batch.create_namespaced_job, manifest(spec))
         created = job or self._call(self.batch.read_namespaced_job, spec.name)
-        owner = client.V1OwnerReference(api_version="batch/v1", kind="Job", name=spec.name, uid=created.metadata.uid)
+        try:
+            self._complete(spec, created.metadata.uid)
+        except BackendError as error:
+            if not error.passing:  # its pods would hold their nodes until the time limit, and never start
+                with suppress(BackendError):
+                    self.cancel(spec.name)
+            raise
+        return spec.name
+
+    def _complete(self, spec: JobSpec, uid: str) -> None:
+        """What the pods of a Job need to start, owned by it."""
+        owner = client.V1OwnerReference(api_version="batch/v1", kind="Job", name=spec.name, uid=uid)
         about = client.V1ObjectMeta(name=spec.name, labels={_LABEL: spec.name}, owner_references=[owner])
         files, secret = dict(spec.files), {"secret.env": environment_text(spec)}
         self._create(self.core.create_namespaced_config_map, client.V1ConfigMap(metadata=about, data=files))
@@ -50,7 +65,6 @@ class Kubernetes:
         ports = [client.V1ServicePort(port=_PORT)]
         service = client.V1ServiceSpec(cluster_ip="None", selector={"job-name": spec.name}, ports=ports)
         self._create(self.core.create_namespaced_service, client.V1Service(metadata=about, spec=service))
-        return spec.name
 
     def status(self, job: str) -> JobStatus:
         try:
@@ -74,16 +88,17 @@ class Kubernetes:
             return
 
     def log(self, job: str, most_bytes: int = 10_000_000) -> bytes:
-        pods = self._pods(job)
+        pods = self._pods(job)[:16]
         logs = []
-        for pod in pods[:16]:
+        for pod in pods:
+            # Its `limit_bytes` would keep the beginning, and the error stands at the end.
+            most = max(1, most_bytes // len(pods))
+            lines = max(1, most // _LINE_BYTES)
             try:
-                text = self._call(
-                    self.core.read_namespaced_pod_log, pod.metadata.name, limit_bytes=most_bytes // len(pods[:16])
-                )
+                text = self._call(self.core.read_namespaced_pod_log, pod.metadata.name, tail_lines=lines)
             except BackendError:
                 continue  # a pod that never started has none
-            logs.append(text.encode("utf-8", "replace"))
+            logs.append(text.encode("utf-8", "replace")[-most:])
         return b"\n".join(logs)
 
     def _pods(self, job: str) -> list[Any]:
@@ -91,8 +106,13 @@ class Kubernetes:
         return list(pods.items)
 
     def _why(self, job: str, message: str) -> str:
-        """The first process that was ended for a reason, else what the job says."""
-        for pod in self._pods(job):
+        """Who took a pod away, else the first process that was ended for a reason, else what the job says."""
+        pods = self._pods(job)
+        for pod in pods:
+            for item in pod.status.conditions or []:
+                if item.type == "DisruptionTarget" and item.status == "True" and item.message:
+                    return str(item.message)[:300]
+        for pod in pods:
             for item in pod.status.container_statuses or []:
                 ended = item.state.terminated if item.state else None
                 if ended is not None and ended.exit_code:
@@ -123,9 +143,10 @@ class Kubernetes:
                 raise _Exists(f"{said}.") from error
             if error.status in (401, 403):
                 raise BackendError(
-                    f"{said}: let the service account manage jobs, pods, services and secrets."
+                    f"{said}: {_message(error)[:150]}. Let the service account manage jobs, pods, services, "
+                    "secrets and configmaps, within the quota of its namespace."
                 ) from error
-            raise BackendError(f"{said}: {_message(error)}", passing=error.status in (429, 500, 503, 504)) from error
+            raise BackendError(f"{said}: {_message(error)}.", passing=error.status in (429, 500, 503, 504)) from error
         except (HTTPError, OSError) as error:
             raise BackendError(f"Kubernetes cannot be reached: {str(error)[:150]}", passing=True) from error
 
@@ -197,4 +218,9 @@ def _waits_for(pods: list[Any]) -> str:
 
 
 def _message(error: client.ApiException) -> str:
-    return " ".join(str(error.body or "").split())[:200]
+    """In the API server's words, which it wraps in a Status."""
+    try:
+        said = json.loads(error.body)["message"]
+    except (ValueError, TypeError, KeyError):
+        said = error.body
+    return " ".join(str(said or "").split())[:200].rstrip(".")

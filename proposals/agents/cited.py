@@ -6,12 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from history import moves
-from history.record import Record, Side
+from history.case import case_of
+from history.likeness import alike
+from history.record import Record
 from proposals.agents.retrieval import PassageFound, Retrieval
 from proposals.agents.workbench import Workbench
 from proposals.plan import Citation
 from proposals.proposer.citations import BOOK, EXCERPT
+from proposals.proposer.precedents import case_of_change
 
 
 def citation(around: Retrieval, key: str) -> Citation | None:
@@ -39,22 +41,8 @@ def of_passage(passage: PassageFound) -> Citation:
     return Citation("knowledge", work, passage.title, said, passage.url, passage.key)
 
 
-#: Training keys by the kind of change (`history.record.CHANGES`) that they are.
-_KIND = {"global_batch": "batch", "grad_accum": "batch", "micro_batch": "batch"}
-
-
 def is_alike(record: Record, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any], of: Workbench) -> bool:
-    """Whether what a record changed is of the kind that a configuration changes: the mesh moved the same way, or the
-    same setting."""
-    roles = of.config.mesh.axis_roles
-    ran = moves.role_sizes(Side(mesh=of.config.mesh.to_json(), axis_roles=roles), fsdp_as_data=True)
-    move = moves.doublings(ran, moves.role_sizes(Side(mesh={**_dcn(of), **mesh}, axis_roles=roles), fsdp_as_data=True))
-    before, after = (moves.role_sizes(side, fsdp_as_data=True) for side in (record.before, record.after))
-    moved = moves.doublings(before, after) if before and after else {}
-    if moves.alignment(moved, move) > 0.0:
-        return True
-    return bool({_KIND.get(key, key) for key in changes} & (set(record.changes) - {"mesh"}))
-
-
-def _dcn(of: Workbench) -> dict[str, dict[str, int]]:
-    return {"dcn": of.config.mesh.to_json().get("dcn", {})}
+    """Whether a record is alike enough to what a configuration changes to be shown beside it (`history.likeness`)."""
+    dcn = of.config.mesh.to_json().get("dcn", {})
+    ours = case_of_change(of.config, of.diagnosis, {"dcn": dcn, **mesh}, changes)
+    return bool(alike([case_of(record)], ours))

@@ -87,8 +87,8 @@ class SummarySerializer(serializers.Serializer[Any]):
     measured = serializers.IntegerField()
     waiting = serializers.IntegerField(help_text="Approved proposals without a result.")
     median_error = serializers.FloatField(allow_null=True, help_text="Of |measured over predicted speed-up, less one|.")
-    inside = serializers.IntegerField(help_text="Results within the predicted 80 % range.")
-    ranged = serializers.IntegerField(help_text="Results whose prediction had a range.")
+    inside = serializers.IntegerField(help_text="Results within the predicted 80 % interval.")
+    ranged = serializers.IntegerField(help_text="Results whose prediction had an 80 % interval.")
     brier = serializers.FloatField(allow_null=True, help_text="Of the stated confidence; 0 is perfect.")
 
 

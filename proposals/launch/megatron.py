@@ -154,20 +154,20 @@ def _parallelism(placed: Placement, notes: list[str]) -> Arguments:
         raise NotExpressible(
             f"Megatron-LM needs a sequence length that divides by twice the context axis: {length} by {2 * context}."
         )
-    found: Arguments = {
+    arguments: Arguments = {
         "--tensor-model-parallel-size": tensor,
         "--pipeline-model-parallel-size": stages,
         "--context-parallel-size": context,
     }
     if experts > 1:
-        found["--expert-model-parallel-size"] = experts
+        arguments["--expert-model-parallel-size"] = experts
         if context > 1:
             notes.append(
                 "Megatron-LM spreads experts over context and data ranks together, so an expert group is wider."
             )
-    found |= _stages(placed, model, stages)
-    found |= _sequence_parallel(placed, tensor, context, experts, notes)
-    return found | _order(placed, experts, notes)
+    arguments |= _stages(placed, model, stages)
+    arguments |= _sequence_parallel(placed, tensor, context, experts, notes)
+    return arguments | _order(placed, experts, notes)
 
 
 def _sequence_parallel(placed: Placement, tensor: int, context: int, experts: int, notes: list[str]) -> Arguments:
@@ -214,14 +214,14 @@ def _stages(placed: Placement, model: ModelShape | None, stages: int) -> Argumen
     for embedding, loss in ((0, 0), (1, 1), (0, 1), (1, 0)):
         slots = model.layers + embedding + loss
         if slots % (stages * virtual) == 0:
-            found: Arguments = {}
+            arguments: Arguments = {}
             if embedding:
-                found["--account-for-embedding-in-pipeline-split"] = ""
+                arguments["--account-for-embedding-in-pipeline-split"] = ""
             if loss:
-                found["--account-for-loss-in-pipeline-split"] = ""
+                arguments["--account-for-loss-in-pipeline-split"] = ""
             if virtual > 1:
-                found["--num-layers-per-virtual-pipeline-stage"] = slots // (stages * virtual)
-            return found
+                arguments["--num-layers-per-virtual-pipeline-stage"] = slots // (stages * virtual)
+            return arguments
     raise NotExpressible(
         f"Megatron-LM needs layers that divide over the pipeline: {model.layers}, with embedding and loss at most "
         f"{model.layers + 2}, do not fill {stages} stages of {virtual} parts."
@@ -230,12 +230,12 @@ def _stages(placed: Placement, model: ModelShape | None, stages: int) -> Argumen
 
 def _batch(placed: Placement, notes: list[str]) -> Arguments:
     training, groups = placed.config.training, data_parallel(placed.mesh)
-    found: Arguments = {}
+    arguments: Arguments = {}
     if training.global_batch is None:
-        found["--micro-batch-size"] = training.micro_batch or Required(
+        arguments["--micro-batch-size"] = training.micro_batch or Required(
             "MICRO_BATCH_SIZE", "give the sequences per GPU group"
         )
-        found["--global-batch-size"] = Required(
+        arguments["--global-batch-size"] = Required(
             "GLOBAL_BATCH_SIZE", f"give a multiple of {groups} times the micro-batch"
         )
         notes.append(
@@ -247,31 +247,35 @@ def _batch(placed: Placement, notes: list[str]) -> Arguments:
                 f"Megatron-LM needs a global batch that divides by data parallelism times micro-batches: "
                 f"{training.global_batch} by {groups} x {placed.micro_batches}."
             )
-        found["--micro-batch-size"] = training.global_batch // (groups * placed.micro_batches)
-        found["--global-batch-size"] = training.global_batch
+        arguments["--micro-batch-size"] = training.global_batch // (groups * placed.micro_batches)
+        arguments["--global-batch-size"] = training.global_batch
     if training.seq_len is None:
         length: Word = Required("SEQ_LENGTH", "give the tokens per sequence")
         notes.append("The sequence length is not known; set SEQ_LENGTH.")
     else:
         length = training.seq_len
-    return {**found, "--seq-length": length, "--max-position-embeddings": length}
+    return {**arguments, "--seq-length": length, "--max-position-embeddings": length}
 
 
 def _sharding(placed: Placement, notes: list[str]) -> Arguments:
     mesh, training = placed.mesh, placed.config.training
     if training.weight_sharding == "none":
         return {"--overlap-grad-reduce": ""}
-    found: Arguments = {"--use-distributed-optimizer": "", "--overlap-grad-reduce": "", "--overlap-param-gather": ""}
+    arguments: Arguments = {
+        "--use-distributed-optimizer": "",
+        "--overlap-grad-reduce": "",
+        "--overlap-param-gather": "",
+    }
     copies = mesh.size("replica") * prod(mesh.dcn_size(role) for role in ("data", "seq", "expert"))
     expert_groups = data_parallel(mesh) * mesh.size("seq") // mesh.size("expert")
     if copies > 1 and expert_groups % copies == 0:
-        found["--num-distributed-optimizer-instances"] = copies
+        arguments["--num-distributed-optimizer-instances"] = copies
     elif copies > 1:
         notes.append("Megatron-LM cannot keep copies of the optimizer here; it is sharded over all data parallelism.")
     if training.weight_sharding == "fsdp":
         if _OPTIMIZERS.get(training.optimizer) not in ("adam", "sgd"):
             raise NotExpressible(f"Megatron-FSDP takes Adam or SGD only, not {training.optimizer}.")
-        found |= {
+        arguments |= {
             "--use-megatron-fsdp": "",
             "--data-parallel-sharding-strategy": "optim_grads_params",
             "--ckpt-format": "fsdp_dtensor",
@@ -280,29 +284,29 @@ def _sharding(placed: Placement, notes: list[str]) -> Arguments:
             notes.append(
                 "Megatron-LM advises against FSDP together with tensor or context parallelism before Blackwell."
             )
-    return found
+    return arguments
 
 
 def _training(placed: Placement, notes: list[str]) -> Arguments:
     training = placed.config.training
     if training.precision not in _FP:
         raise NotExpressible(f"Megatron-LM has no {training.precision} training.")
-    found: Arguments = dict(_FP[training.precision])
+    arguments: Arguments = dict(_FP[training.precision])
     optimizer = _OPTIMIZERS.get(training.optimizer)
     if optimizer is None:
         raise NotExpressible(f"Megatron-LM has no optimizer {training.optimizer!r}.")
-    found["--optimizer"] = optimizer
+    arguments["--optimizer"] = optimizer
     if training.optimizer == "sgd":
-        found["--sgd-momentum"] = 0.0
+        arguments["--sgd-momentum"] = 0.0
     if placed.remat_is_open:
         notes.append(OPEN_REMAT)
     if training.remat == "minimal":
         # What is recomputed is named, so that no default of a version decides.
-        found |= {"--recompute-granularity": "selective", "--recompute-modules": "core_attn"}
+        arguments |= {"--recompute-granularity": "selective", "--recompute-modules": "core_attn"}
     elif training.remat in ("full", "offload"):
-        found |= {"--recompute-granularity": "full", "--recompute-method": "uniform", "--recompute-num-layers": 1}
+        arguments |= {"--recompute-granularity": "full", "--recompute-method": "uniform", "--recompute-num-layers": 1}
         if training.remat == "offload":
             notes.append(
                 "Megatron-LM offloads activations differently than priced here; full recompute is set instead."
             )
-    return found
+    return arguments

@@ -65,13 +65,13 @@ class Case:
     @property
     def resized(self) -> dict[str, tuple[int, int]]:
         """(before, after) of every axis whose size changes, over ICI and DCN."""
-        found: dict[str, tuple[int, int]] = {}
+        sizes: dict[str, tuple[int, int]] = {}
         for place in ("ici", "dcn"):
             before, after = dict(getattr(self.config.mesh, place)), dict(getattr(self.mesh, place))
             for axis in dict.fromkeys([*before, *after]):
                 if before.get(axis, 1) != after.get(axis, 1):
-                    found[axis if place == "ici" else f"{axis} over DCN"] = (before.get(axis, 1), after.get(axis, 1))
-        return found
+                    sizes[axis if place == "ici" else f"{axis} over DCN"] = (before.get(axis, 1), after.get(axis, 1))
+        return sizes
 
     @property
     def rows_ratio(self) -> float:

@@ -42,8 +42,7 @@ class Changed:
 def changed(case: Case) -> tuple[Changed, ...]:
     """Axes and settings that change, those first whose parts of the step move most; nothing where a change has no
     direction."""
-    found = [*_axes(case), *_settings(case)]
-    return tuple(sorted(found, key=lambda item: -item.effect_s))
+    return tuple(sorted([*_axes(case), *_settings(case)], key=lambda item: -item.effect_s))
 
 
 def _axes(case: Case) -> Iterator[Changed]:

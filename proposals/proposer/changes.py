@@ -44,7 +44,7 @@ def further_changes(
     splits: list[Change] = [{}, *(() if constraints.keep_micro_batches else _splits(config))]
     batches: list[Change] = [{}, *(() if constraints.keep_batch else _batches(training))]
     virtual: list[Change] = [{}, *(() if constraints.keep_micro_batches else _virtual_stages(config))]
-    found: dict[str, Change] = {}
+    changes: dict[str, Change] = {}
     for remat, sharding, split, batch, stages in product(remats, shardings, splits, batches, virtual):
         change = {**batch, **split, **stages}
         if remat != training.remat:
@@ -52,8 +52,8 @@ def further_changes(
         if sharding != training.weight_sharding:
             change["weight_sharding"] = sharding
         if len(change) <= most:
-            found.setdefault(key(change), change)
-    return tuple(found.values())
+            changes.setdefault(key(change), change)
+    return tuple(changes.values())
 
 
 def with_flags(changes: Sequence[Change], flags: Change | None) -> tuple[Change, ...]:
@@ -132,7 +132,7 @@ def missing_flags(config: ExperimentConfig, diagnosis: Diagnosis) -> tuple[str, 
     """Documented flags (perfmodel/xla_flags.toml) of this chip for what is exposed, that the run does not set."""
     sets = _flag_sets(config, diagnosis)
     given = config.training.xla_flags
-    return tuple(dict.fromkeys(flag for found, _ in sets for flag in xla_flags.missing(found, given)))
+    return tuple(dict.fromkeys(flag for group, _ in sets for flag in xla_flags.missing(group, given)))
 
 
 def shares_of_schedule(
@@ -146,8 +146,8 @@ def shares_of_schedule(
         return {}
     before, after = set(config.training.xla_flags), set(change["xla_flags"])
     bears = {
-        found.cause: sum((flag in after) - (flag in before) for flag in found.flags) / len(found.flags)
-        for found, _ in _flag_sets(config, diagnosis)
+        group.cause: sum((flag in after) - (flag in before) for flag in group.flags) / len(group.flags)
+        for group, _ in _flag_sets(config, diagnosis)
     }
     whole: dict[str, float] = {}
     borne: dict[str, float] = {}
@@ -176,16 +176,16 @@ def _flag_sets(config: ExperimentConfig, diagnosis: Diagnosis) -> list[tuple[xla
     sets = [
         (xla_flags.flag_set(config.hardware.chip, cause), share) for cause, share in causes if share >= WORTH_HIDING
     ]
-    return [(found, share) for found, share in sets if found is not None]
+    return [(group, share) for group, share in sets if group is not None]
 
 
 def exposed_by_cause(config: ExperimentConfig, diagnosis: Diagnosis) -> dict[str, float]:
     """Exposed share of the step by what flags know it as; empty for a collective that no flag is documented for."""
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for row in diagnosis.collectives:
         cause = _cause(row, config)
-        found[cause] = found.get(cause, 0.0) + _exposed(row, diagnosis)
-    return found
+        seconds[cause] = seconds.get(cause, 0.0) + _exposed(row, diagnosis)
+    return seconds
 
 
 def _cause(row: AxisCollective, config: ExperimentConfig) -> str:

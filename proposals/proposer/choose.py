@@ -68,12 +68,13 @@ def choose(
     flags = c.changes_kind("xla_flags")
     plain = order[~flags[order]]
     plain = _or(plain, ~_dominated(c, ranked)[plain])
-    same = plain[~c.changes_kind("global_batch")[plain]]
+    same, steady = (rows[~c.changes_kind("global_batch")[rows]] for rows in (plain, order))
     alone = order[flags[order] & (steps(c)[order] == 1)]
     hide = Choice("safer", int(alone[0])) if len(alone) else None
     keep = None if keep_is_asked_away else Choice("keep", base)
     likely = ranked.faster_by(WORTH_A_CHANGE) >= 0.5
-    best = next((int(rows[likely[rows]][0]) for rows in (same, alone, plain, order) if likely[rows].any()), None)
+    fields = (same, alone, steady, plain, order)
+    best = next((int(rows[likely[rows]][0]) for rows in fields if likely[rows].any()), None)
     if best is None and keep is None and len(order):
         best = int((same if len(same) else order)[0])
     if best is None:

@@ -46,20 +46,20 @@ def cite(case: Case) -> tuple[Citation, ...]:
     None is cited twice: where nothing else bears on a change, the passage that is cited already says so for it, too.
     """
     of = Quantities(case)
-    found: dict[str, Citation] = {}
+    cited: dict[str, Citation] = {}
     for item in (*changed(case), *_answered(case)):
         fits = supporting(item, of)
-        if not fits or (item.subject == "verdict" and found and case.rank > 1):
+        if not fits or (item.subject == "verdict" and cited and case.rank > 1):
             continue
-        fresh = [fit for fit in fits if fit[0].id not in found]
+        fresh = [fit for fit in fits if fit[0].id not in cited]
         passage, support = fits[0] if item.subject == "verdict" or not fresh else fresh[0]
         line = f"{item.words}: {support.words}."
-        if passage.id in found:
-            before = found[passage.id]
-            found[passage.id] = replace(before, supports=f"{before.supports} {line}")
-        elif len(found) < MOST:
-            found[passage.id] = replace(citation(passage), supports=line)
-    return tuple(found.values())
+        if passage.id in cited:
+            before = cited[passage.id]
+            cited[passage.id] = replace(before, supports=f"{before.supports} {line}")
+        elif len(cited) < MOST:
+            cited[passage.id] = replace(citation(passage), supports=line)
+    return tuple(cited.values())
 
 
 def _answered(case: Case) -> Iterator[Changed]:
@@ -98,9 +98,9 @@ def citation(passage: ShippedPassage) -> Citation:
 
 def _excerpt(text: str) -> str:
     """The first sentences, as far as they fit."""
-    found = ""
+    excerpt = ""
     for sentence in _SENTENCE.split(" ".join(text.split())):
-        if found and len(found) + len(sentence) > EXCERPT:
+        if excerpt and len(excerpt) + len(sentence) > EXCERPT:
             break
-        found = f"{found} {sentence}".strip()
-    return found
+        excerpt = f"{excerpt} {sentence}".strip()
+    return excerpt

@@ -116,15 +116,15 @@ def _changes(case: Case) -> list[Sentence]:
 
 def _by_kind(case: Case, predicted: Predicted, of: str, origin: str) -> dict[str, Value]:
     """Parts of a step by name; one over several parts is their sum."""
-    found: dict[str, list[str]] = {}
+    parts_of: dict[str, list[str]] = {}
     for part in predicted.breakdown_s:
-        found.setdefault(_part_name(case, part), []).append(part)
+        parts_of.setdefault(_part_name(case, part), []).append(part)
     return {
         name: Value(
             name, sum(predicted.breakdown_s[part] for part in parts), "s", origin,
             field=" + ".join(f"{of}.breakdown_s.{part}" for part in parts),
         )
-        for name, parts in found.items()
+        for name, parts in parts_of.items()
     }  # fmt: skip
 
 

@@ -137,5 +137,7 @@ def _alike(precedent: Precedent, situation: Case) -> float:
 
 def _warning_weight(precedent: Precedent, situation: Case) -> float:
     """Likeness of what a failed run ran on; where its mesh differs is told of every candidate."""
-    case = replace(precedent.case, roles=situation.roles, bottleneck=situation.bottleneck, directed=True)
+    case = replace(
+        precedent.ran, roles=situation.roles, micro_batch=None, bottleneck=situation.bottleneck, directed=True
+    )
     return situation_likeness(case, situation)

@@ -30,19 +30,19 @@ class Run(Protocol):
 
 def notes(run: Run, asked: Constraints, prices: Prices, baseline: Predicted) -> tuple[str, ...]:
     """Sentences on the run, its profile and what could not be checked."""
-    found: list[str] = []
+    said: list[str] = []
     if run.observed.basis in from_step_time.NOTES:
-        found.append(from_step_time.NOTES[run.observed.basis])
-    found += [run.exchange_unrecorded] if run.exchange_unrecorded else []
+        said.append(from_step_time.NOTES[run.observed.basis])
+    said += [run.exchange_unrecorded] if run.exchange_unrecorded else []
     if run.observed.stand_in:
-        found.append(
+        said.append(
             f"The profile was recorded on {run.profile.device.kind or 'another chip'}, but the configuration "
             f"names {run.config.hardware.chip}: gains are predicted for the configured chip from times on the "
             "other, which transfer poorly."
         )
     memory = baseline.hbm_per_chip_bytes
     if memory and memory["total"] > memory["capacity"]:
-        found.append(
+        said.append(
             say(
                 "The current configuration is predicted to need {} of {} usable memory per chip, yet it ran: "
                 "model, batch, sequence length, remat or precision do not match the profile, or the memory model "
@@ -53,22 +53,22 @@ def notes(run: Run, asked: Constraints, prices: Prices, baseline: Predicted) -> 
         )
     measured = prices.memory_high_bytes is not None and run.profile.memory.capacity_bytes
     if asked.memory_margin and run.missing and not measured:
-        found.append(
+        said.append(
             "The memory margin could not be checked: it needs model, batch and sequence length, or a measured peak."
         )
     if not run.trains:
-        found.append(
+        said.append(
             "The profile has no backward pass: it is inference, not a training step, so rematerialisation, weight and "
             "optimizer sharding and micro-batches are not proposed."
         )
     if "model" in run.calibration.assumed and run.observed.basis == PROFILE:
-        found.append(_assumed(run))
+        said.append(_assumed(run))
     if run.recomputes_nothing:
-        found.append(
+        said.append(
             f"The configuration has remat `{run.config.training.remat}`, but the profile shows no recompute; "
             "the current configuration is priced without it."
         )
-    return tuple(found)
+    return tuple(said)
 
 
 def _assumed(run: Run) -> str:

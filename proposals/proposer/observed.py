@@ -178,8 +178,8 @@ def work_of(op: OpDiagnosis) -> str | None:
 
 def _resharding(diagnosis: Diagnosis) -> frozenset[str]:
     """Keys of the collectives that the Analyzer finds no parallelism to need."""
-    found = (item for finding in diagnosis.findings if finding.rule == "resharding" for item in finding.evidence)
-    return frozenset(key for item in found for key in item.ops)
+    evidence = (item for finding in diagnosis.findings if finding.rule == "resharding" for item in finding.evidence)
+    return frozenset(key for item in evidence for key in item.ops)
 
 
 #: Exposed share of a transfer's time in flight from which its end is what the chip waited for.
@@ -212,9 +212,9 @@ def _axes(op: OpDiagnosis, kind: str, config: ExperimentConfig) -> tuple[str, ..
         named = {op.mesh_axis} if isinstance(op.mesh_axis, str) else set(op.mesh_axis)
         return tuple(axis for axis, size in mesh.ici if axis in named and size > 1)
     for roles in (_CARRIED_BY.get(kind, ()), ("replica",) if kind == "weights" else ()):
-        found = tuple(axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in roles)
-        if found:
-            return found
+        axes = tuple(axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in roles)
+        if axes:
+            return axes
     return ()
 
 

@@ -17,10 +17,10 @@ from history import moves
 from history.case import MOST_TELLING, Case, cases_of
 from history.likeness import Alike, alike
 from history.mechanism import can_be_priced, price
-from history.moves import ROLES, flag_names, role_sizes
+from history.moves import ROLES, role_sizes
 from history.record import Record, Side
 from history.seeds import records
-from perfmodel import accounting
+from perfmodel import accounting, xla_flags
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from proposals.candidate import candidate
@@ -32,11 +32,14 @@ COMPARABLE = frozenset(("mesh", "batch", "remat", "weight_sharding", "xla_flags"
 #: Failures that tell of a mesh rather than of its program; of those that nothing is known of (`other`), the runs that
 #: the performance model has run out of memory tell of that.
 TELLING_FAILURES = ("out_of_memory", "does_not_compile", "hang")
+#: Failures of which a record may be a precedent.
+TOLD_FAILURES = (*TELLING_FAILURES, "other")
 
 
 @dataclass(frozen=True)
 class Precedent:
-    """case: what it is known by, and what it changed.  after: axis sizes by canonical role.
+    """case: what it is known by, and what it changed.  ran: of a run that failed what it ran with, else the case.
+    after: axis sizes by canonical role.
 
     time_ratio: time after / before per token (below 1: faster), None for a run that failed, which `failure` names.
     remat: policy after the change, empty where it is not known.
@@ -46,6 +49,7 @@ class Precedent:
     title: str
     source: str
     case: Case
+    ran: Case
     after: Mapping[str, int]
     effect: str
     time_ratio: float | None
@@ -74,7 +78,7 @@ def _of(record: Record, case: Case) -> Precedent | None:
     """
     if not record.chip or not record.chips or record.chip not in load_chips():
         return None
-    failed = record.outcome == "failed"
+    failed, ran = record.outcome == "failed", case
     full = case.mechanism is not None and case.mechanism.fits < 0.5
     if failed and record.failure not in TELLING_FAILURES and not (record.failure == "other" and full):
         return None
@@ -90,12 +94,13 @@ def _of(record: Record, case: Case) -> Precedent | None:
             return None
         # What failed is known by what it ran with.
         batch, length = (moves.number(record.after.training.get(key)) for key in ("global_batch", "seq_len"))
-        case = replace(case, batch=batch or case.batch, seq_len=length or case.seq_len)
+        ran = replace(case, batch=batch or case.batch, seq_len=length or case.seq_len)
     return Precedent(
         id=record.id,
         title=record.title,
         source=record.source,
         case=case,
+        ran=ran,
         after=after,
         effect=record.effect or record.change,
         time_ratio=None if failed or not record.speedup else 1.0 / record.speedup,
@@ -145,18 +150,23 @@ def sizes_by_role(mesh: Mesh) -> dict[str, int]:
 
 def situation(config: ExperimentConfig, diagnosis: Diagnosis) -> Case:
     """What precedents are compared with: the run at hand, and the flags that a proposal would set."""
+    chip, training = config.hardware.chip, config.training
+    held = {key: value for key in ("global_batch", "grad_accum", "micro_batch") if (value := getattr(training, key))}
     return Case(
-        chip=config.hardware.chip,
+        chip=chip,
         chips=config.hardware.chips,
         model_name=config.model.name or "" if config.model is not None else "",
         parameters=accounting.parameters(config.model).total if config.model is not None else None,
-        batch=config.training.global_batch,
-        seq_len=config.training.seq_len,
+        batch=training.global_batch,
+        micro_batch=moves.micro_batch(
+            Side(mesh=config.mesh.to_json(), axis_roles=config.mesh.axis_roles, training=held)
+        ),
+        seq_len=training.seq_len,
         bottleneck=diagnosis.bottleneck.primary,
         roles=sizes_by_role(config.mesh),
-        settings={key: str(getattr(config.training, key)) for key in moves.SETTINGS},
+        settings={key: str(getattr(training, key)) for key in moves.SETTINGS},
         mixture=config.model.experts > 0 if config.model is not None else None,
-        flags=flag_names(missing_flags(config, diagnosis)),
+        flags=xla_flags.changed((), missing_flags(config, diagnosis), chip),
         before=config if can_be_priced(config) else None,
     )
 
@@ -164,18 +174,19 @@ def situation(config: ExperimentConfig, diagnosis: Diagnosis) -> Case:
 def case_of_change(
     config: ExperimentConfig, diagnosis: Diagnosis, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]
 ) -> Case:
-    """The run at hand with what a proposal would change."""
+    """The run at hand with what a proposal would change; what changes nothing of it, or nothing that has a direction,
+    is like nothing."""
     training = config.training
-    keys = ("global_batch", "grad_accum", "micro_batch", "remat", "weight_sharding")
+    keys = ("global_batch", "grad_accum", "micro_batch", "remat", "weight_sharding", "precision")
     held = {key: value for key in keys if (value := getattr(training, key))}
     roles = config.mesh.axis_roles
     moved = moves.change_of(
         (), Side(mesh=config.mesh.to_json(), axis_roles=roles, training=held),
         Side(mesh=mesh, axis_roles=roles, training={**held, **changes}),
     )  # fmt: skip
-    flags = flag_names(set(changes.get("xla_flags", ())) - set(training.xla_flags))
+    flags = xla_flags.changed(training.xla_flags, changes.get("xla_flags", training.xla_flags), config.hardware.chip)
     move = {**(moved or {}), **({"xla_flags": 1.0} if flags else {})}
-    ours = replace(situation(config, diagnosis), move=move, flags=flags)
+    ours = replace(situation(config, diagnosis), move=move, flags=flags, directed=bool(move))
     if ours.before is None or not move:
         return ours
     try:

@@ -141,9 +141,9 @@ class Pricer:
         """The best of all that can be priced, by what proposals are chosen by.  Raises as `propose`."""
         candidates, _, _, _, prices, ranked = self._field(constraints or Constraints())
         known = not self.missing
-        found = []
+        listed = []
         for index in in_order(candidates, ranked)[:top]:
-            found.append(
+            listed.append(
                 Listed(
                     mesh=candidates.mesh(index).to_json(),
                     changes=dict(candidates.change(index)),
@@ -157,7 +157,7 @@ class Pricer:
                     keeps=index == candidates.baseline,
                 )
             )
-        return tuple(found)
+        return tuple(listed)
 
     def evaluate(
         self,
@@ -277,8 +277,8 @@ class Pricer:
         keep[candidates.baseline] = True
         rows = np.flatnonzero(keep)
         left = candidates.take(rows)
-        found = prices.take(rows)
-        return left, found, rank(left, found, self.profile, self._library)
+        priced = prices.take(rows)
+        return left, priced, rank(left, priced, self.profile, self._library)
 
     def _case(
         self,

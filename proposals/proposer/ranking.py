@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from history.labels import NOISE, SPREAD
-from history.likeness import REPEAT
+from history.labels import NOISE, REPEAT, SPREAD
 from history.moves import RECOMPUTES, ROLES
 from perfmodel import memory
 from perfmodel.catalogue import load_catalogue
@@ -96,8 +95,8 @@ def utility(c: Candidates, gain: Floats, runs: Floats, w: Weights) -> Floats:
     """What candidates are ranked by; 0 for what runs."""
     discount = w.discount if c.config.model is None else 0.0
     trusted = np.where(gain > 0, np.maximum(0.0, 1.0 - discount * steps(c)), 1.0)
-    found = runs * gain * trusted - (1.0 - runs) * w.failed_trial
-    return np.where(np.arange(len(c)) == c.baseline, 0.0, found)
+    expected = runs * gain * trusted - (1.0 - runs) * w.failed_trial
+    return np.where(np.arange(len(c)) == c.baseline, 0.0, expected)
 
 
 def steps(c: Candidates) -> Floats:
@@ -165,8 +164,8 @@ def _fits(c: Candidates, prices: Prices, profile: StepProfile) -> Floats:
         used = c.used
         # What was measured beyond what the model knows of is there on every mesh.
         beyond = max(0.0, peak - float(used.total[c.baseline])) if peak else 0.0
-        found = memory.probability_fits(replace(used, activations=used.activations + beyond))
-        return np.where(used.needed <= used.needed[c.baseline], 1.0, found)
+        fits = memory.probability_fits(replace(used, activations=used.activations + beyond))
+        return np.where(used.needed <= used.needed[c.baseline], 1.0, fits)
     high = prices.memory_high_bytes
     if peak and capacity and high is not None:
         return prices.confidence.fits(high / capacity, high[c.baseline] / capacity)

@@ -46,10 +46,10 @@ def worded(case: Case) -> ProposalPlan:
 
 
 def _bears(alike: Alike | None) -> str:
-    """Why a record is a precedent, and what its effect lets expect here."""
+    """Why a record is a precedent, and the effect expected of it here."""
     if alike is None:
         return "The change as a whole."
     text, found = f"The change as a whole: {alike.reason}.", alike.expected
     if found is None:
         return text
-    return f"{text} It lets expect {found.speedup:.2f}× here (80 % range {found.low80:.2f}× to {found.high80:.2f}×)."
+    return f"{text} Expected here: {found.speedup:.2f}× (80 % interval {found.low80:.2f}× to {found.high80:.2f}×)."

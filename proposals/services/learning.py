@@ -9,6 +9,7 @@ from typing import Any
 from diagnosis.models import DiagnosisRecord
 from experiments import formatting
 from experiments.models import Experiment
+from history.models import HistoryRecord
 from history.record import CHANGES, Record, Side, outcome_of
 from history.services import rows, store
 from perfmodel.accounting import parameters
@@ -177,15 +178,22 @@ def _kpis(diagnosed: DiagnosisRecord, step_time_s: float | None) -> dict[str, fl
 def _add(made: Measurement, record: Record, experiment: Experiment | None) -> str:
     """The key of the stored record; empty where the database refuses it, which is our fault and costs no result."""
     try:
-        added = store.add(
-            record,
-            made.team,
-            made.created_by,
-            experiment_before=made.proposal.experiment,
-            experiment_after=experiment,
-            profile_after=made.run.profile if made.run is not None else None,
-        )
+        added = _stored(made, record, experiment)
+        if added.provenance != record.provenance:
+            # An import brought a record of this id, as another installation numbers its proposals too.
+            added = _stored(made, replace(record, id=f"{record.id}-here"), experiment)
     except store.RecordError:
         logger.exception("measurement %s of proposal %s is no record", made.pk, made.proposal_id)
         return ""
     return str(added.key)
+
+
+def _stored(made: Measurement, record: Record, experiment: Experiment | None) -> HistoryRecord:
+    return store.add(
+        record,
+        made.team,
+        made.created_by,
+        experiment_before=made.proposal.experiment,
+        experiment_after=experiment,
+        profile_after=made.run.profile if made.run is not None else None,
+    )

@@ -348,7 +348,7 @@ def _outcome(made: Measurement, speedup: float) -> str:
 
 
 def range80(made: Measurement) -> tuple[float, float] | None:
-    """The predicted 80 % range of the speed-up, per token and chip where there are fewer chips."""
+    """The predicted 80 % interval of the speed-up, per token and chip where there are fewer chips."""
     predicted = made.proposal.value.predicted
     low, high = predicted.speedup_low80, predicted.speedup_high80
     if not low or not high:

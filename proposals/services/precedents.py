@@ -13,12 +13,12 @@ from history.models import HistoryRecord
 from history.services.search import visible
 from history.services.similar import cases_of_rows
 from history.services.store import to_record
-from proposals.proposer.precedents import COMPARABLE, TELLING_FAILURES, Precedent, precedents_of
+from proposals.proposer.precedents import COMPARABLE, TOLD_FAILURES, Precedent, precedents_of
 
 #: Records looked at: on the same chip, and on others of its kind; the newest.
 MOST_OF_CHIP, MOST_OF_OTHERS = 400, 100
 #: Of these the nearest by what has a column; only they are read whole.
-NEAREST = 80
+NEAREST = 150
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Known:
 def of_run(team_id: int, ran: Case) -> Known:
     """What the team sees of the history that is most like a run, the most alike first."""
     told = Q(speedup__range=(1.0 / MOST_TELLING, MOST_TELLING), changes__contained_by=sorted(COMPARABLE))
-    failed = Q(outcome="failed", failure__in=TELLING_FAILURES)
+    failed = Q(outcome="failed", failure__in=TOLD_FAILURES)
     seen = visible([team_id]).filter(told | failed, hardware=hardware_kind(ran.chip)).order_by("-pk")
     columns = ("pk", "chip", "chips", "model_name", "model_family", "parameters", "bottleneck")
     light = [
@@ -45,7 +45,10 @@ def of_run(team_id: int, ran: Case) -> Known:
     ]
     # Tokens stand in no column: taken to be the run's own until the record is read.
     near = {
-        pk: situation_likeness(Case(chip, chips, name, family, parameters, ran.batch, ran.seq_len, bottleneck), ran)
+        pk: situation_likeness(
+            Case(chip, chips, name, family, parameters, batch=ran.batch, seq_len=ran.seq_len, bottleneck=bottleneck),
+            ran,
+        )
         for pk, chip, chips, name, family, parameters, bottleneck in light
     }
     best = sorted(near, key=lambda pk: (-near[pk], -pk))[:NEAREST]
@@ -54,10 +57,11 @@ def of_run(team_id: int, ran: Case) -> Known:
 
 
 def of_keys(team_id: int, keys: Sequence[str]) -> Known:
-    """The precedents of these records, in this order; those that are gone are left out."""
-    place = {key: number for number, key in enumerate(keys)}
+    """The precedents of these records, in this order; those that are gone are left out, and of two with one id the
+    team's own counts."""
     rows = HistoryRecord.objects.filter(pk__in=visible([team_id]).values("pk"), key__in=keys)
-    return _known(sorted(rows.defer("embedding", "search"), key=lambda row: place[row.key]))
+    meant = {row.key: row for row in sorted(rows.defer("embedding", "search"), key=lambda row: row.team_id is not None)}
+    return _known(meant[key] for key in dict.fromkeys(keys) if key in meant)
 
 
 def _known(rows: Iterable[HistoryRecord]) -> Known:

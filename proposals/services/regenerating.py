@@ -41,15 +41,15 @@ def request(experiment: Experiment, user: User, constraints: Mapping[str, Any]) 
     run = runs.newest(experiment)
     if run is None or run.status != RunStatus.READY:
         raise RequestError("The analysis of this experiment is not ready; wait for its first proposals.")
-    found = checked(experiment, constraints)
+    asked = checked(experiment, constraints)
     with transaction.atomic():
         events.lock(experiment.pk)
         if PlanRequest.objects.filter(run__experiment=experiment, status__in=OPEN).exists():
             raise RequestError("Proposals for this experiment are already being generated; wait until they are ready.")
         made = PlanRequest.objects.create(
-            team_id=experiment.team_id, run=run, constraints=found.to_json(), created_by=user
+            team_id=experiment.team_id, run=run, constraints=asked.to_json(), created_by=user
         )
-        data = {"constraints": made.constraints, "text": list(found.describe())}
+        data = {"constraints": made.constraints, "text": list(asked.describe())}
         events.append(experiment, "constraints", "user", run=run, user=user, data=data)
         REQUESTS.enqueue(made.pk)
     return made
@@ -61,11 +61,11 @@ def checked(experiment: Experiment, constraints: Mapping[str, Any]) -> Constrain
     if config is None:
         raise RequestError("The experiment has no valid configuration; open Configuration and save it again.")
     try:
-        found = Constraints.from_json(constraints)
-        found.check(config)
+        parsed = Constraints.from_json(constraints)
+        parsed.check(config)
     except ConfigError as error:
         raise RequestError(str(error).removeprefix("constraints.")) from error
-    return found
+    return parsed
 
 
 def newest(experiment: Experiment) -> PlanRequest | None:

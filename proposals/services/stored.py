@@ -118,7 +118,7 @@ class StoredRetrieval:
         ]
 
     def record(self, id: str) -> Record | None:
-        row = search.visible(self._team).filter(key=clean(id)).first()
+        row = search.of_key(self._team, clean(id))
         return self._records([row.pk])[row.pk] if row is not None else None
 
     def _records(self, pks: Sequence[int]) -> dict[int, Record]:

@@ -48,18 +48,19 @@ def setting_words(name: str, inside: bool = False) -> str:
 
 
 @register.simple_tag
-def cited_at(cite: Citation) -> str:
-    """The address at which a citation opens in place; empty where it only has its own statement."""
+def cited_at(cite: Citation, team_id: int) -> str:
+    """The address at which a citation of a team opens in place; empty where it only has its own statement."""
     place = _CITED.get(cite.source) if cite.key else None
     try:
-        return reverse(place, args=[cite.key]) if place else ""
+        address = reverse(place, args=[cite.key]) if place else ""
     except NoReverseMatch:
         return ""
+    return f"{address}?team={team_id}" if place == "history-cited" else address
 
 
 @register.simple_tag
 def speedup_bar(row: Any, scale: float) -> SafeString:
-    """Predicted speed-up as a tick within its 80 % range, measured as a dot, 1× dashed; from 0 to `scale`."""
+    """Predicted speed-up as a tick within its 80 % interval, measured as a dot, 1× dashed; from 0 to `scale`."""
     parts = SafeString("")
     if row.low is not None and row.high is not None:
         low = bars.percent(row.low, scale)

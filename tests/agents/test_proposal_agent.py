@@ -14,6 +14,7 @@ from agent.messages import UserMessage
 from agent.provider.openai import OpenAIProvider
 from evaluation.quality.evidence import ask, bench, results
 from proposals.agents import proposal_agent
+from proposals.agents.cited import is_alike
 from proposals.agents.grounding import Evidence
 from proposals.agents.proposal_agent import Considered
 from proposals.agents.workbench import Workbench
@@ -73,12 +74,14 @@ def agreeing(of: Workbench | None = None) -> dict[str, Any]:
     return {"proposals": proposals}
 
 
-def prices_then(reply: Callable[[dict[str, Any]], Reply], *more: tuple[str, Any]) -> Callable[[dict[str, Any]], Reply]:
+def prices_then(
+    reply: Callable[[dict[str, Any]], Reply], *more: tuple[str, Any], of: Workbench | None = None
+) -> Callable[[dict[str, Any]], Reply]:
     """A model that prices what it proposes, and looks for precedents, before it answers."""
 
     def model(body: dict[str, Any]) -> Reply:
         if sum(m["role"] == "tool" for m in body["messages"]) == len(proposal_agent.FIRST_LOOK):
-            return calls(*(("predict", item) for item in configurations()), PRECEDENTS, *more)
+            return calls(*(("predict", item) for item in configurations(of)), PRECEDENTS, *more)
         return reply(body)
 
     return model
@@ -88,8 +91,8 @@ def told(events: list[RunEvent]) -> list[str]:
     return [text for e in events if isinstance(e, Complaint) for text in e.complaints]
 
 
-def changed(**of_first: Any) -> dict[str, Any]:
-    made = copy.deepcopy(agreeing())
+def changed(of: Workbench | None = None, **of_first: Any) -> dict[str, Any]:
+    made = copy.deepcopy(agreeing(of))
     made["proposals"][0] |= of_first
     return made
 
@@ -199,15 +202,23 @@ def test_a_hypothesis_may_claim_half_and_no_more_and_is_marked(propose: Propose)
 
 
 def test_a_record_of_a_measured_gain_by_such_a_move_makes_it_proven(propose: Propose) -> None:
-    """The record traded tensor for data parallelism, and so does the first proposal."""
-    record = ask(bench(), "record", id="asap-1")
-    made = changed(citations=["`asap-1`"], confidence=0.8)
-    events, found, _ = propose(prices_then(lambda body: answer(made)))
+    """The record traded sequence for data parallelism in this very run, and so does the first proposal."""
+    of = bench("asap-experiment-1")
+    record = ask(of, "record", id="asap-1")
+    made = changed(of, citations=["`asap-1`"], confidence=0.8)
+    events, found, _ = propose(prices_then(lambda body: answer(made), ("record", {"id": "asap-1"}), of=of), of)
     assert told(events) == []
     first = found.proposals[0]
     assert (first.plan.support, first.claimed) == ("proven", 0.8)
     (cite,) = first.plan.citations
     assert (cite.source, cite.key, cite.title) == ("history", "asap-1", record["title"])
+
+
+def test_a_record_of_another_run_proves_nothing_though_it_moved_an_axis_the_same_way(propose: Propose) -> None:
+    """There data parallelism grew for sequence parallelism, here for tensor parallelism."""
+    made = changed(citations=["asap-1"], confidence=0.8)
+    _, found, _ = propose(prices_then(lambda body: answer(made)))
+    assert (found.proposals[0].plan.support, found.proposals[0].claimed) == ("hypothesis", 0.5)
 
 
 def test_a_record_of_another_kind_of_change_proves_nothing(propose: Propose) -> None:
@@ -327,3 +338,12 @@ def test_every_complaint_is_a_message_that_the_model_reads(propose: Propose) -> 
     complaint = next(e for e in events if isinstance(e, Complaint))
     assert isinstance(complaint.message, UserMessage)
     assert complaint.complaints[0] in server.requests[-1].messages[-1]["content"]
+
+
+def test_whether_a_record_bears_is_decided_by_likeness_and_not_by_the_name_of_the_change() -> None:
+    """Another model's batch on other chips says nothing of this run's, though both are called a batch."""
+    of = bench()
+    record = of.retrieval.record("marin-8054-batch")
+    batch = of.config.training.global_batch or 32
+    assert record is not None and record.changes == ("batch",)
+    assert not is_alike(record, of.config.mesh.to_json(), {"global_batch": 2 * batch}, of)

@@ -15,6 +15,7 @@ from diagnosis.models import DiagnosisRecord
 from experiments.models import Event, Experiment, RunStatus
 from experiments.services import configuration, profiles, runs, uploads
 from history.models import HistoryRecord
+from history.services import store
 from proposals import measured
 from proposals.constraints import same_mesh
 from proposals.models import Measurement, PlanRecord, Proposal
@@ -24,6 +25,7 @@ from proposals.tasks import measure
 from tests.backend.factories import diagnosis
 from tests.backend.measured_runs import analyse, config_of, make_run, step_of
 from tests.backend.threads import in_threads
+from tests.history import records
 
 
 def test_the_run_of_an_approved_proposal_is_measured_once_its_analysis_is_ready(people, approved):
@@ -59,6 +61,14 @@ def test_the_result_is_a_record_of_the_history_with_both_sides(people, approved)
     assert "data 4 → 16, seq 4 → 1" in record.change
     assert "1.25× was predicted" in record.effect
     assert (record.experiment_before, record.experiment_after) == (approved.experiment, experiment)
+
+
+def test_a_result_is_kept_beside_an_import_that_has_its_id(people, approved):
+    """Another installation numbers its proposals too, and what it exported was imported here."""
+    theirs = store.add(records.record(f"proposal-{approved.pk}", title="Measured elsewhere"), people.team)
+    made = measuring.link(approved, make_run(people, config_of(approved), 1.0), people.engineer)
+    kept = HistoryRecord.objects.get(team=people.team, key=made.record)
+    assert kept.pk != theirs.pk and (kept.provenance, kept.experiment_before) == ("measured", approved.experiment)
 
 
 def test_own_results_move_the_confidence_of_the_next_proposals(people, approved):

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 import psycopg
@@ -30,6 +30,8 @@ CHROMIUM_ARGS = [
 
 
 AXE = Axe().axe_script
+#: Themes and widths in which every page is looked at.
+VIEWS: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1280), ("dark", 1280), ("light", 390))
 
 #: A page may take long on a machine that tests in parallel; how long pages take is measured in bench/, not here.
 expect.set_options(timeout=20_000)
@@ -197,11 +199,27 @@ def as_engineer(people: People, sign_in: Callable[[User], None]) -> People:
     return people
 
 
-def violations(page: Page) -> list[str]:
-    """What axe finds wrong, as rule and element."""
+def check_readable(page: Page, address: str, words: str = "") -> None:
+    """The page holds the words; in each of VIEWS axe finds nothing wrong, and it is no wider than its window."""
+    for theme, width in VIEWS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=theme)
+        answer = page.goto(address)
+        assert answer is not None and answer.status == 200
+        expect(page.locator("main")).to_contain_text(words)
+        assert violations(page, theme) == [], (theme, width)
+        assert overflow(page) <= 0, (theme, width)
+
+
+def violations(page: Page, theme: str = "light") -> list[str]:
+    """What axe finds wrong, as rule and element; in the dark theme of the colours, all that it changes."""
     page.evaluate(AXE)
-    found = page.evaluate("axe.run({resultTypes: ['violations']}).then(result => result.violations)")
-    return [f"{item['id']}: {node['target']}" for item in found for node in item["nodes"]]
+    options = {
+        "resultTypes": ["violations"],
+        **({"runOnly": ["color-contrast", "link-in-text-block"]} if theme == "dark" else {}),
+    }
+    wrong = page.evaluate("options => axe.run(options).then(result => result.violations)", options)
+    return [f"{item['id']}: {node['target']}" for item in wrong for node in item["nodes"]]
 
 
 def overflow(page: Page) -> int:

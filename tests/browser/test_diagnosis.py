@@ -135,7 +135,7 @@ def test_the_comparison_is_accessible_and_fits(
     for path in ("/compare/", "/compare/ops/"):
         page.goto(f"{server}{path}?{pair(ready, second)}")
         expect(page.get_by_role("heading", name="Op by op", exact=True)).to_be_visible()
-        assert violations(page) == []
+        assert violations(page, theme) == []
         assert overflow(page) <= 0
 
 

@@ -33,7 +33,7 @@ def test_page_is_accessible(path: str, theme: str, server: str, ready: Any, as_r
     assert answer is not None and answer.status == 200
     expect(page.locator("main")).to_contain_text(PAGES[path])
     page.evaluate("document.querySelectorAll('main details').forEach(part => { part.open = true; })")
-    assert violations(page) == []
+    assert violations(page, theme) == []
     assert overflow(page) <= 0
 
 

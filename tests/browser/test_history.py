@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from history import seeds
-from tests.browser.conftest import overflow, violations
+from tests.browser.conftest import check_readable, violations
 
 CSV = (
     "id,title,changes,source,speedup,measure,chip,chips,before.mesh,after.mesh\n"
@@ -33,13 +33,7 @@ def records(people: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("path", ["/history/", "/history/?q=fsdp&outcome=failed", "/history/{pk}/", "/history/import/"])
 def test_page_is_accessible_and_fits(path: str, server: str, records: Any, as_engineer: Any, page: Page) -> None:
     address = server + path.format(pk=records.get(key="runs-b000-b001").pk)
-    for theme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        answer = page.goto(address)
-        assert answer is not None and answer.status == 200
-        assert violations(page) == [], (theme, width)
-        assert overflow(page) <= 0, (theme, width)
+    check_readable(page, address)
 
 
 def test_facets_search_and_sort_keep_each_other_and_the_address(

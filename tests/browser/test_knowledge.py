@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.conftest import overflow, violations
+from tests.browser.conftest import check_readable, violations
 
 RUNBOOK = (
     "# Runbook\n\n## Mesh rules\n\nNever more than `8` on the **model** axis. <img src=x onerror=alert(1)>\n\n"
@@ -64,13 +64,7 @@ def own(known: Any, people: Any) -> Any:
 )  # fmt: skip
 def test_page_is_accessible_and_fits(path: str, server: str, own: Any, as_engineer: Any, page: Page) -> None:
     address = server + path.format(pk=own.pk)
-    for theme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        answer = page.goto(address)
-        assert answer is not None and answer.status == 200
-        assert violations(page) == [], (theme, width)
-        assert overflow(page) <= 0, (theme, width)
+    check_readable(page, address)
 
 
 def test_search_filters_and_lists_keep_each_other_and_the_address(

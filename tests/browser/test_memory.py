@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import overflow, violations
+from tests.browser.conftest import check_readable, violations
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +50,7 @@ PATHS = (
 @pytest.mark.parametrize("path", PATHS)
 def test_page_is_accessible_and_fits(path: str, server: str, long: Any, as_engineer: Any, page: Page) -> None:
     address = server + path.format(pk=long.pk, thread=long.thread, answer=long.answer)
-    for theme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        answer = page.goto(address)
-        assert answer is not None and answer.status == 200
-        assert violations(page) == [], (theme, width)
-        assert overflow(page) <= 0, (theme, width)
+    check_readable(page, address)
 
 
 def test_filters_and_search_keep_each_other_and_the_address(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import overflow, violations
+from tests.browser.conftest import check_readable, violations
 
 #: Pages of the ready experiment, by what must be seen on them.
 PAGES = {
@@ -43,14 +43,7 @@ PAGES = {
 @pytest.mark.parametrize("path", PAGES)
 def test_page_is_accessible_and_fits(path: str, server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
     address = server + path.format(pk=ready.pk)
-    for theme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        answer = page.goto(address)
-        assert answer is not None and answer.status == 200
-        expect(page.locator("main")).to_contain_text(PAGES[path])
-        assert violations(page) == [], (theme, width)
-        assert overflow(page) <= 0, (theme, width)
+    check_readable(page, address, PAGES[path])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import overflow, violations
+from tests.browser.conftest import VIEWS, overflow, violations
 
 SAMPLES = Path(__file__).parents[2] / "experiments" / "samples"
 
@@ -58,16 +58,16 @@ def view(page: Page) -> tuple[float, float]:
 
 
 def test_page_is_accessible_and_fits(server: str, sample: Any, as_engineer: Any, page: Page) -> None:
-    for theme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
+    for theme, width in VIEWS:
         page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=theme)
         answer = page.goto(f"{server}/experiments/{sample.pk}/timeline/")
         assert answer is not None and answer.status == 200
         settled(page)
         assert colours(page) > 12, (theme, width)
         page.locator(".tln__tables > summary").click()
         page.locator(".tln__keys > summary").click()
-        assert violations(page) == [], (theme, width)
+        assert violations(page, theme) == [], (theme, width)
         assert overflow(page) <= 0, (theme, width)
 
 

@@ -12,6 +12,7 @@ import pytest
 from django.utils import timezone
 from knox.models import AuthToken
 
+from campaigns import presentation
 from campaigns.models import CampaignStatus, TrialStatus
 from campaigns.services import campaigns, launched, planning, running
 from campaigns.services.campaigns import Asked, CampaignError
@@ -261,6 +262,59 @@ def test_waiting_in_the_queue_of_the_cluster_is_not_spent(people, ready, silent)
     launched.follow()
     trial = first(campaign)
     assert trial.finished_at - trial.started_at == timedelta(minutes=6)
+
+
+def lasted(run, hours: float) -> None:
+    now = timezone.now()
+    ArmRun.objects.filter(pk=run.pk).update(began_at=now - timedelta(hours=hours), reported_at=now)
+
+
+def test_every_run_of_a_trial_is_spent(people, ready, silent):
+    campaign = begin(people, ready, most_s=10_000.0)
+    turn(campaign)
+    launch = first(campaign).launch
+    words = b"slurmstepd: error: *** JOB 4242 ON node1 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***"
+    log = send_file(people.api("engineer"), place(launch, "trial"), words)
+    lasted(reported(people, launch, failure="Exit status 143.", files=[log]), hours=2.0)
+    turn(campaign)
+    turn(campaign)
+    again = first(campaign)
+    assert again.status == TrialStatus.LAUNCHED and campaign.status == CampaignStatus.RUNNING
+    lasted(reported(people, again.launch, step_times_s=STEPS), hours=1.0)
+    turn(campaign)
+    turn(campaign)
+    assert first(campaign).ran_s == pytest.approx(3 * 3600.0, rel=0.01)
+    assert campaign.status == CampaignStatus.DONE and "The budget of" in campaign.reason
+    assert presentation.overview(campaign, list(campaign.trials.all())).busy_s == first(campaign).ran_s
+
+
+def test_what_runs_now_is_spent_until_now_and_when_it_is_cancelled(people, ready, silent):
+    campaign = begin(people, ready, parallel=2, most_s=3600.0)
+    turn(campaign)
+    turn(campaign)
+    ended, runs = campaign.trials.select_related("launch").order_by("number")[:2]
+    begun = timezone.now() - timedelta(hours=2)
+    ArmRun.objects.filter(launch=runs.launch).update(status=ArmRun.Status.RUNNING, began_at=begun)
+    reported(people, ended.launch, step_times_s=STEPS)
+    turn(campaign)
+    turn(campaign)
+    assert campaign.status == CampaignStatus.RUNNING and campaign.trials.count() == 2  # nothing new
+    campaigns.cancel(campaign, people.engineer)
+    runs.refresh_from_db()
+    assert runs.status == TrialStatus.CANCELLED and runs.ran_s == pytest.approx(7200.0, rel=0.05)
+
+
+def test_a_trial_that_is_about_to_be_launched_while_somebody_pauses_stays_back(people, ready, silent, monkeypatch):
+    campaign = begin(people, ready)
+    drafted = launched._drafted
+
+    def meanwhile(*given):
+        campaigns.pause(campaign, people.engineer)
+        return drafted(*given)
+
+    monkeypatch.setattr(launched, "_drafted", meanwhile)
+    turn(campaign)
+    assert first(campaign).status == TrialStatus.PAUSED and not Launch.objects.exists()
 
 
 def test_a_long_campaign_has_no_more_jobs_than_asked_for(people, ready, silent):

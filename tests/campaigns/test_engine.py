@@ -14,7 +14,7 @@ from campaigns.engine.candidates import PARTS
 from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.residuals import learn, shipped
-from campaigns.engine.space import key_of, searched
+from campaigns.engine.space import key_of, searched, settings_of
 from campaigns.engine.strategy import allowed
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
@@ -35,6 +35,17 @@ def test_the_space_has_every_candidate_once_and_what_runs_among_them(v6e):
     assert keys[v6e.baseline] == key_of(config())
     batches = {each.training.global_batch for each in v6e.candidates.configs}
     assert batches == {32}  # another batch trains another model
+
+
+def test_data_and_fsdp_are_one_axis_inside_a_slice_and_are_tried_once():
+    ran = parse_config({**CONFIG, "mesh": {"ici": {"data": 2, "fsdp": 8}}})[0]
+    found = searched(ran)
+    once = {
+        (*(each.mesh.size(role) for role in ("seq", "model", "expert", "replica", "pipeline")), str(settings_of(each)))
+        for each in found.candidates.configs
+    }
+    assert len(once) == len(found.candidates)
+    assert found.candidates.configs[found.baseline].mesh == ran.mesh  # what runs stays as it is written
 
 
 def test_all_candidates_multiply_to_the_chips(v6e):

@@ -85,6 +85,29 @@ def test_a_campaign_measures_what_runs_and_then_gets_faster(people, ready):
     assert min(trial.step_time_s for trial in trials[1:] if trial.step_time_s) < baseline.step_time_s
 
 
+def test_repeats_in_a_landscape_are_one_configuration(people, ready):
+    once = rows(8, failing=(3, 5))
+    again = [{**row, "step_time_s": 1.02 * row.get("step_time_s", 1.0)} for row in once if row is not once[3]]
+    landscape = [*once, *again]
+    campaign = work(begin(people, ready, backend="recorded", landscape=landscape, most_trials=20, to_budget=True))
+    assert campaign.status == CampaignStatus.DONE and "has been tried" in campaign.reason
+    trials = list(campaign.trials.all())
+    assert len(trials) == len({trial.key for trial in trials}) <= 8
+    assert {len(trial.step_times_s) for trial in trials if trial.status == TrialStatus.DONE} == {1, 2}
+
+
+def test_a_failed_trial_of_a_campaign_that_goes_on_meanwhile_waits_for_a_worker(people, ready):
+    campaign = recorded(people, ready, most_trials=9)
+    trial = campaign.trials.get(number=0)
+    Trial.objects.filter(pk=trial.pk).update(status=TrialStatus.FAILED)
+    campaigns.pause(campaign, people.engineer)
+    seen = Trial.objects.select_related("campaign").get(pk=trial.pk)
+    campaigns.resume(campaign, people.engineer)
+    campaigns.retry(seen, people.engineer)
+    trial.refresh_from_db()
+    assert trial.status == TrialStatus.WAITING
+
+
 def test_it_finds_the_fastest_of_a_recorded_landscape(people, ready):
     landscape = rows(60)
     campaign = work(begin(people, ready, backend="recorded", landscape=landscape, most_trials=12))
@@ -174,9 +197,8 @@ def test_a_cancelled_campaign_stays_so_until_a_failed_trial_is_tried_again(peopl
 
 def test_a_budget_in_dollars_ends_it(people, ready):
     campaign = recorded(people, ready, most_trials=50, most_dollars=1.0, dollars_per_chip_hour=2.0)
-    begun = timezone.now() - timedelta(hours=1)
     running.run(campaign.trials.get(number=0).pk)
-    campaign.trials.filter(number=0).update(started_at=begun, finished_at=timezone.now())
+    campaign.trials.filter(number=0).update(ran_s=3600.0)
     work(campaign)
     assert campaign.status == CampaignStatus.DONE
     assert "$1.00" in campaign.reason

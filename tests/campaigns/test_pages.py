@@ -48,6 +48,16 @@ def test_what_cannot_be_begun_is_said_beside_the_form(people, ready):
     assert "needs its file" in answer.content.decode()
 
 
+def test_a_page_follows_a_paused_campaign_until_its_trials_have_ended(people, ready):
+    campaign = campaigns.begin(ready.experiment, people.engineer, Asked())
+    campaign.trials.update(status=TrialStatus.RUNNING)
+    campaigns.pause(campaign, people.engineer)
+    address = f"/campaigns/{campaign.pk}/"
+    assert 'hx-trigger="every 4s"' in people.client("viewer").get(address).content.decode()
+    campaign.trials.update(status=TrialStatus.DONE, step_time_s=1.0)
+    assert 'hx-trigger="every 4s"' not in people.client("viewer").get(address).content.decode()
+
+
 def test_the_pool_shows_every_trial_with_its_reason(people, ended):
     page = people.client("viewer").get(f"/campaigns/{ended.pk}/").content.decode()
     for trial in ended.trials.all():

@@ -179,12 +179,21 @@ def test_fully_sharded_weights_are_not_replicated() -> None:
 def test_flags_that_are_set_are_not_advised() -> None:
     gather = collective("all-gather", 0.3, "replica_groups=[1,16]<=[16]", op_name="jit(s)/jvp(l)/mlp/all_gather")
     made = profile(matmul("fusion.1", 0.6), gather)
-    run = config({"data": 16}, (16,), global_batch=64, seq_len=1024)
+    run = config({"data": 16}, (16,), "v5p", global_batch=64, seq_len=1024)
     found = find(diagnose(made, run), "fsdp_gathers_exposed")
     assert "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true" in found.flags and found.flags_source
-    run = config({"data": 16}, (16,), global_batch=64, seq_len=1024, xla_flags=found.flags)
+    run = config({"data": 16}, (16,), "v5p", global_batch=64, seq_len=1024, xla_flags=found.flags)
     again = find(diagnose(made, run), "fsdp_gathers_exposed")
     assert again.flags == () and "already set" in again.action
+
+
+def test_flags_that_are_the_default_of_a_chip_are_not_advised() -> None:
+    """OpenXLA fuses all-gathers on v5e by default; on Ironwood the SparseCores take the collectives."""
+    gather = collective("all-gather", 0.3, "replica_groups=[1,16]<=[16]", op_name="jit(s)/jvp(l)/mlp/all_gather")
+    for chip in ("v5e", "tpu7x"):
+        run = config({"data": 16}, (16,), chip, global_batch=64, seq_len=1024)
+        found = find(diagnose(profile(matmul("fusion.1", 0.6), gather), run), "fsdp_gathers_exposed")
+        assert found.flags == () and "already set" not in found.action
 
 
 def test_flags_follow_the_cause_and_the_chip() -> None:

@@ -311,3 +311,36 @@ def test_a_citation_opens_its_record_in_place_or_as_a_page(people, seeded, own):
     assert "1.39×" in part and "<html" not in part and "redacted" in part
     assert client.get("/history/cited/nothing/").status_code == 404
     assert people.client("outsider").get("/history/cited/own-1/").status_code == 404
+
+
+def test_of_two_teams_records_with_one_id_the_citing_teams_opens(people, own):
+    """Both teams imported one file: who is in both reads the record of the team whose proposal cites it."""
+    other = people.outsider.memberships.get().team
+    theirs = store.add(record("own-1", title="The other team's", **MESH_CHANGE), other)
+    Membership.objects.create(user=people.viewer, team=other, role=Role.VIEWER)
+    client = people.client("viewer")
+    for team, row in ((people.team, own), (other, theirs)):
+        assert client.get(f"/history/cited/own-1/?team={team.pk}")["Location"] == f"/history/{row.pk}/"
+    assert client.get("/history/cited/own-1/")["Location"] == f"/history/{own.pk}/"
+    for address in (f"?team={people.team.pk}", "?team=0", "?team=x"):
+        assert people.client("outsider").get(f"/history/cited/own-1/{address}").status_code == 404
+
+
+def test_a_record_of_the_team_is_meant_before_a_shipped_one_with_its_id(people, own):
+    shipped = store.to_row(record("own-1", title="Shipped later"), None)
+    shipped.save()
+    assert people.client("viewer").get("/history/cited/own-1/")["Location"] == f"/history/{own.pk}/"
+    assert people.client("outsider").get("/history/cited/own-1/")["Location"] == f"/history/{shipped.pk}/"
+
+
+@pytest.mark.parametrize("flags", ["--xla_a --xla_b=1", {"xla_a": True}, 7, [None, {"a": [1]}], "no flags at all"])
+def test_flags_in_any_form_are_imported_and_shown(people, own, flags):
+    value = json.dumps([{
+        "id": "flagged", "title": "Flags", "changes": ["xla_flags"], "source": "us", "speedup": 1.1, "chip": "v5p",
+        "chips": 512, "before": {"training": {"xla_flags": flags}}, "after": {"training": {"xla_flags": flags}},
+    }])  # fmt: skip
+    client = people.client("engineer")
+    client.post("/history/import/", {"file": upload("flags.json", value)})
+    client.post(f"/history/import/{RecordImport.objects.get().pk}/confirm/")
+    made = HistoryRecord.objects.get(key="flagged")
+    assert "Flags" in text(client.get(f"/history/{made.pk}/"))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from history import moves
@@ -7,7 +9,7 @@ from history.case import Case, case_of
 from history.likeness import BOUND
 from history.models import HistoryRecord
 from history.record import Side
-from history.services import store
+from history.services import search, store
 from history.services.compare import difference
 from history.services.similar import cases_of_rows, similar
 from tests.history.records import record, side
@@ -125,3 +127,16 @@ def test_a_side_without_a_mesh_is_not_a_mesh_of_one():
     found = difference(record("x", before=Side(), after=side()))
     assert {(axis.before, axis.ratio) for axis in found.axes} == {(None, None)}
     assert found.chips_before is None and found.chips_after == 512
+
+
+def test_no_record_of_another_team_is_seen(stored):
+    """Whatever a team asks for: by likeness, by id, or as precedents of a run."""
+    people, case = stored
+    other = people.outsider.memberships.get().team
+    store.add(record("twin", title="The other team's twin", **SIZED), other)
+    theirs = set(HistoryRecord.objects.filter(team=other).values_list("pk", flat=True))
+    ran = cases_of_rows([case])[0]
+    found = [item.record.pk for to in (case, replace(ran, move={})) for item in similar(people.team, to, k=50)]
+    assert found and not theirs & set(found)
+    assert search.of_key(people.team, "foreign") is None
+    assert search.of_key(people.team, "twin").team_id == people.team.pk

@@ -32,6 +32,8 @@ class FakeKubernetes:
         self.logs: dict[str, str] = {}
         self.requests: list[tuple[str, str]] = []
         self.fail_with = 0
+        #: What this service account may not create, by kind: the status and the words of the refusal.
+        self.refused: dict[str, tuple[int, str]] = {}
         handler = type("Handler", (_Handler,), {"fake": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
@@ -85,7 +87,10 @@ class _Handler(BaseHTTPRequestHandler):
             if text is None:
                 self._refuse(400, "container is waiting to start")
             else:
-                self._answer(200, text[: int(query.get("limitBytes", ["1000000"])[0])])
+                # As the real one: the last lines, and of these the first bytes.
+                last = int(query.get("tailLines", ["0"])[0])
+                lines = "".join(text.splitlines(keepends=True)[-last:])
+                self._answer(200, lines[: int(query["limitBytes"][0]) if "limitBytes" in query else None])
         else:
             self._answer(200, self.fake.objects[kind, name])
 
@@ -96,7 +101,9 @@ class _Handler(BaseHTTPRequestHandler):
         kind = found[0]
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         name = body["metadata"]["name"]
-        if problem := _problem(kind, name, body):
+        if kind in self.fake.refused:
+            self._refuse(*self.fake.refused[kind])
+        elif problem := _problem(kind, name, body):
             self._refuse(422, problem)
         elif (kind, name) in self.fake.objects:
             self._refuse(409, "AlreadyExists")

@@ -113,6 +113,15 @@ def test_the_logs_of_all_pods(server: FakeKubernetes, backend: Kubernetes) -> No
     assert backend.log(NAME) == b"rank 0\nrank 2"
 
 
+def test_of_a_long_log_the_end(server: FakeKubernetes, backend: Kubernetes) -> None:
+    backend.submit(spec())
+    server.pod(NAME, 0, phase="Failed")
+    server.pod(NAME, 1, phase="Failed")
+    server.logs = {f"{NAME}-{index}-abcde": "compiling\n" * 1000 + f"error of rank {index}" for index in (0, 1)}
+    log = backend.log(NAME, most_bytes=400)
+    assert len(log) <= 401 and b"error of rank 0" in log and log.endswith(b"error of rank 1")
+
+
 def test_a_queue_of_kueue_starts_it(server: FakeKubernetes, backend: Kubernetes) -> None:
     backend.submit(spec(queue="tpu"))
     job = server.objects["jobs", NAME]

@@ -54,3 +54,43 @@ def test_what_a_run_chose_stands() -> None:
 def test_a_set_without_a_source_does_not_load(broken: dict[str, Any]) -> None:
     with pytest.raises(DataError):
         xla_flags.read({**RAW, "set": [{**RAW["set"][0], **broken}]})
+
+
+def test_what_acts_by_default_on_a_chip_is_not_offered_there() -> None:
+    for chip in load_chips():
+        for cause in xla_flags.CAUSES:
+            found = xla_flags.flag_set(chip, cause)
+            offered = xla_flags.given(found.flags) if found is not None else {}
+            assert not offered.items() & xla_flags.defaults(chip).items()
+    assert xla_flags.flag_set("v5e", "ici_all_gather") is None
+    reduced = xla_flags.flag_set("v5e", "ici_all_reduce")
+    assert reduced is not None and "--xla_tpu_enable_async_collective_fusion=true" not in reduced.flags
+    for cause in ("ici_all_gather", "ici_reduce_scatter", "ici_all_reduce"):
+        assert xla_flags.flag_set("tpu7x", cause) is None
+        assert cause == "ici_reduce_scatter" or xla_flags.flag_set("v5p", cause) is not None
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("--xla_a --xla_b=1 --xla_c=False", {"xla_a": "true", "xla_b": "true", "xla_c": "false"}),
+        ('XLA_FLAGS="--xla_a=kEnabled,--xla_l=x,y"', {"xla_a": "true", "xla_l": "x,y"}),
+        (["--xla_a", "--xla_a=false"], {"xla_a": "false"}),
+        ({"xla_a": True, "--xla_n": 3}, {"xla_a": "true", "xla_n": "3"}),
+        ("--xla_a = false; xla_n 5", {"xla_a": "false", "xla_n": "5"}),
+        ("a pre-trained run, none set", {}), (None, {}), (7, {}), ([None, 7, b"x"], {}),
+    ],
+)  # fmt: skip
+def test_flags_are_read_however_they_are_written(written: object, read: dict[str, str]) -> None:
+    assert xla_flags.given(written) == read
+
+
+def test_a_change_of_flags_is_what_acts_otherwise() -> None:
+    changed = xla_flags.changed
+    assert changed(["--xla_a=1"], "--xla_a", "v5p") == frozenset()
+    assert changed((), "--xla_a=auto", "v5p") == frozenset()  # the compiler chooses, as before
+    assert changed("--xla_n=3", "--xla_n=4", "v5p") == {"--xla_n=4"}
+    assert changed("--xla_n=3", (), "v5p") == {"--xla_n=auto"}
+    fused = "--xla_tpu_enable_async_collective_fusion"
+    assert changed((), f"{fused}=true", "v5e") == frozenset() == changed(f"{fused}=true", (), "v5e")
+    assert changed((), f"{fused}=false", "v5e") == {f"{fused}=false"}

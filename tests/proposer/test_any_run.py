@@ -148,7 +148,8 @@ def test_any_run_gets_three_legal_proposals(setup: ExperimentConfig, times: tupl
     found = bench.propose()
     check_sentences(found, bench.diagnosis)
     check(found, setup, Constraints())
-    assert "global_batch" not in found.proposals[0].changes
+    if "global_batch" in found.proposals[0].changes:  # nothing at the same batch is more likely than not to gain
+        assert bench.propose(Constraints(keep_batch=True)).proposals[0].kind == "keep"
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

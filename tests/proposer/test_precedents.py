@@ -11,14 +11,13 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from history.case import Case
-from history.labels import BOUND, CAPPED, chip_likeness
-from history.likeness import REPEAT
+from history.labels import BOUND, CAPPED, REPEAT, chip_likeness
 from history.moves import KEYS, ROLES
 from history.record import Record, Side
 from proposals.plan import Plan
 from proposals.proposer import Pricer
 from proposals.proposer.likeness import Library
-from proposals.proposer.precedents import from_record, precedents_of, published
+from proposals.proposer.precedents import case_of_change, from_record, precedents_of, published, told_of
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, profile_of
 
 BEFORE = Side(mesh={"ici": {"data": 4, "model": 4}}, training={"global_batch": 32, "seq_len": 4096, "remat": "full"})
@@ -190,3 +189,39 @@ def test_thousands_of_precedents_say_what_the_few_they_repeat_say() -> None:
     few = library(RECORD)
     many = library(*(replace(RECORD, id=f"r-{n}") for n in range(3000)))
     assert asked(many, data=2, model=-2) == pytest.approx(asked(few, data=2, model=-2))
+
+
+def test_runs_of_another_model_batch_or_micro_batch_are_no_repeat() -> None:
+    """They are shown, and move neither rank nor confidence."""
+    held = precedents_of([replace(RECORD, model_name="llama3-8b")])
+    start = {"roles": {"data": 4, "model": 4}, "model_name": "Llama3-8B", "micro_batch": 8.0}
+    assert asked(Library(held, case(**start)), data=2, model=-2)[0] > REPEAT
+    for other in ({"model_name": "mistral-7b"}, {"micro_batch": 2.0}, {"batch": 36}, {"seq_len": 4000}):
+        assert BOUND < asked(Library(held, case(**{**start, **other})), data=2, model=-2)[0] < REPEAT
+
+
+SETUP = config({"data": 4, "seq": 1, "model": 4})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {}, {"remat": SETUP.training.remat}, {"grad_accum": 1}, {"micro_batch": 8}, {"precision": "bf16"},
+        {"xla_flags": ["--xla_tpu_x=true"]}, {"xla_flags": ["--xla_tpu_x", "--xla_tpu_y=auto"]},
+    ],
+)  # fmt: skip
+def test_a_change_that_changes_nothing_cites_nothing(changes: dict[str, Any]) -> None:
+    """Whatever it writes out: it is neither like a record's change nor a run to make that change in."""
+    setup = replace(SETUP, training=replace(SETUP.training, xla_flags=("--xla_tpu_x=1",)))
+    ran = profile_of(MATMUL, NORM, TENSOR, step_s=1.1, communication=0.36)
+    diagnosis = diagnose(ran, setup)
+    known = precedents_of([replace(RECORD, model_name="llama3.1-8b", topology=(2, 2, 4))])
+    less = {"ici": {"data": 16, "seq": 1, "model": 1}, "dcn": {}}
+    assert told_of(known, case_of_change(setup, diagnosis, less, {}))[0] is not None
+    assert told_of(known, case_of_change(setup, diagnosis, setup.mesh.to_json(), changes)) == (None, None)
+
+
+def test_a_citation_says_what_is_expected_here() -> None:
+    taught = plan(replace(RECORD, speedup=exp(0.5)))
+    said = [c.supports for item in taught.proposals for c in item.citations if c.source == "history"]
+    assert said and all("Expected here: 1." in text and "× (80 % interval " in text for text in said)

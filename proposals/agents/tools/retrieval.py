@@ -81,7 +81,7 @@ class RetrievalTools:
 
     def similar_runs(self, asked: Alike) -> dict[str, Any]:
         """Records most like this run (chip, model, tokens, bottleneck), or of a change like that of one proposal, each
-        with the reason and what its effect lets expect here; none that is not alike enough."""
+        with the reason and the effect expected here; none that is not alike enough."""
         case = self._case(asked.proposal)
         found = self._retrieval.similar_records(case, asked.top)
         return {

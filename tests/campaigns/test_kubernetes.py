@@ -1,0 +1,299 @@
+"""Trials as Kubernetes Jobs, through the official client against an API server that checks every request.
+
+Nothing runs in its pods: each test says what they do, and reports with the token that the Job was given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from campaigns.models import CampaignStatus, TrialStatus
+from campaigns.services import campaigns, launched, planning, running
+from campaigns.services.campaigns import Asked
+from launches.models import ArmRun, Launch
+from launches.services import choices, launching, queue
+from tests.campaigns.cluster import turn
+from tests.launches.fake_kubernetes import FakeKubernetes
+from tests.launches.reports import client, place, report, send_file
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
+
+STEPS = [5.0, *[1.0] * 19]
+OOM = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1234567890 bytes.\n"
+
+
+@pytest.fixture(autouse=True)
+def _no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody takes messages: tests do what workers would."""
+    monkeypatch.setattr("celery.app.base.Celery.send_task", lambda self, name, args, **more: None)
+
+
+@pytest.fixture
+def server(people: Any, settings: Any, tmp_path: Any) -> Iterator[FakeKubernetes]:
+    """The team's cluster, v6e hosts in a namespace."""
+    found = FakeKubernetes()
+    (tmp_path / "kubeconfig").write_text(found.kubeconfig())
+    operator = tmp_path / "launch.toml"
+    operator.write_text(f'[kubernetes]\nnamespace = "training"\nkubeconfig = "{tmp_path}/kubeconfig"\n')
+    settings.LAUNCH_CONFIG = str(operator)
+    values = {"image": "registry.example.org/maxtext:1", "resource": "google.com/tpu"}
+    choices.save(people.team, people.administrator, "kubernetes", values)
+    yield found
+    found.stop()
+
+
+def begin(people: Any, ready: Any, **more: Any) -> Any:
+    asked = Asked(**{"backend": "cluster", "most_trials": 2, "server": "http://testserver"} | more)
+    campaign = campaigns.begin(ready.experiment, people.engineer, asked)
+    turn(campaign)
+    return campaign
+
+
+def trial_of(campaign: Any, number: int = 0) -> Any:
+    return campaign.trials.select_related("launch", "campaign").get(number=number)
+
+
+def name_of(campaign: Any, number: int = 0) -> str:
+    return str(trial_of(campaign, number).launch.runs.get().name)
+
+
+def jobs(server: FakeKubernetes) -> list[str]:
+    return sorted(name for kind, name in server.objects if kind == "jobs")
+
+
+def runs(server: FakeKubernetes, name: str) -> None:
+    for host in range(server.objects["jobs", name]["spec"]["completions"]):
+        server.pod(name, host, phase="Running")
+
+
+def reports(server: FakeKubernetes, launch: Any, log: bytes = b"", **body: Any) -> None:
+    """What `asap_report.py` in the pod of the first host sends, with the token of its Secret."""
+    name = launch.runs.get().name
+    words = re.search(r"ASAP_TOKEN='?(\w+)", server.objects["secrets", name]["stringData"]["secret.env"])
+    assert words is not None
+    api = client(words[1])
+    if log:
+        body["files"] = [send_file(api, place(launch, "trial"), log)]
+    assert report(api, place(launch, "trial"), **body).status_code == 200
+
+
+def dies(server: FakeKubernetes, name: str, code: int = 1, reason: str = "Error", **status: Any) -> None:
+    ended = {"name": "train", "image": "x", "imageID": "x", "ready": False, "restartCount": 0,
+             "state": {"terminated": {"exitCode": code, "reason": reason}}}  # fmt: skip
+    server.pod(name, 0, phase="Failed", containerStatuses=[ended], **status)
+
+
+def ends(
+    server: FakeKubernetes, campaign: Any, name: str, message: str = "Job has reached the specified backoff limit"
+) -> None:
+    """The Job has failed; nothing was reported, and nothing comes any more."""
+    server.finish(name, "Failed", message)
+    turn(campaign)
+    ArmRun.objects.filter(launch__trial__campaign=campaign, ended_at__isnull=False).update(
+        ended_at=timezone.now() - timedelta(minutes=2)
+    )
+    turn(campaign)
+
+
+def test_trials_are_jobs_whose_reports_end_them(people, ready, server):
+    campaign = begin(people, ready)
+    made = []
+    for number, step_s in enumerate((1.0, 0.9, 0.8)):
+        turn(campaign)
+        trial = trial_of(campaign, number)
+        name = name_of(campaign, number)
+        assert trial.status == TrialStatus.LAUNCHED and jobs(server) == [name]
+        spec = server.objects["jobs", name]["spec"]
+        pod = spec["template"]["spec"]
+        assert spec["completions"] == spec["parallelism"] and spec["backoffLimit"] == 0
+        assert pod["containers"][0]["resources"]["limits"]["google.com/tpu"]
+        assert f"launch {trial.launch_id}" in server.objects["configmaps", name]["data"]["run.sh"].lower()
+        runs(server, name)
+        turn(campaign)
+        assert trial_of(campaign, number).cluster_run.status == ArmRun.Status.RUNNING
+        times = [5.0, *[step_s] * 19]
+        reports(server, trial.launch, step_times_s=times, warm_up=1, peak_memory_bytes=10**9)
+        made.append(name)
+        for _ in range(3):
+            turn(campaign)
+    assert campaign.status == CampaignStatus.DONE, campaign.reason
+    trials = list(campaign.trials.all())
+    assert [(trial.status, trial.runs, trial.step_time_s, trial.peak_bytes) for trial in trials] == [
+        ("done", 1, 1.0, 1e9), ("done", 1, 0.9, 1e9), ("done", 1, 0.8, 1e9)
+    ]  # fmt: skip
+    posted = [path for command, path in server.requests if command == "POST" and path.endswith("/jobs")]
+    assert len(posted) == len(set(made)) == 3
+    launching.follow()
+    assert not [key for key in server.objects if key[0] != "pods"]  # with a Job go its files, its token, its Service
+
+
+def test_what_the_log_of_a_failed_job_says_is_its_cause_and_a_constraint(people, ready, server):
+    campaign = begin(people, ready)
+    turn(campaign)
+    name = name_of(campaign)
+    runs(server, name)
+    dies(server, name)
+    server.logs[f"{name}-0-abcde"] = OOM
+    ends(server, campaign, name)
+    failed = trial_of(campaign)
+    assert failed.status == TrialStatus.FAILED and failed.failure["cause"] == "out_of_memory"
+    assert failed.failure["forbidden"]["rule"] == "memory" and failed.failure["confidence"] > 0.5
+    turn(campaign)
+    assert trial_of(campaign, 1).status == TrialStatus.LAUNCHED  # another, and not the same again
+
+
+def test_a_pod_that_the_kernel_killed_is_run_once_more_and_forbids_nothing(people, ready, server):
+    campaign = begin(people, ready)
+    turn(campaign)
+    first = name_of(campaign)
+    dies(server, first, 137, "OOMKilled")
+    ends(server, campaign, first)
+    turn(campaign)
+    again = trial_of(campaign)
+    assert (again.status, again.runs) == (TrialStatus.LAUNCHED, 1) and name_of(campaign) != first
+    assert jobs(server) == [name_of(campaign)]
+    dies(server, name_of(campaign), 137, "OOMKilled")
+    ends(server, campaign, name_of(campaign))
+    failed = trial_of(campaign)
+    assert (failed.status, failed.runs, failed.failure["cause"]) == (TrialStatus.FAILED, 2, "host_memory")
+    assert failed.failure["line"] == "Exit status 137 (OOMKilled)." and not failed.failure.get("forbidden")
+
+
+def test_a_pod_that_was_preempted_is_run_once_more(people, ready, server):
+    campaign = begin(people, ready)
+    turn(campaign)
+    name = name_of(campaign)
+    why = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+           "message": "default-scheduler: preempting to accommodate a higher priority pod"}  # fmt: skip
+    dies(server, name, 143, conditions=[why])
+    ends(server, campaign, name)
+    failed = trial_of(campaign)
+    assert failed.failure["cause"] == "preemption" and failed.runs == 1
+    turn(campaign)
+    assert trial_of(campaign).status == TrialStatus.LAUNCHED and name_of(campaign) != name
+
+
+def test_a_job_over_its_time_limit_says_so(people, ready, server):
+    campaign = begin(people, ready)
+    turn(campaign)
+    name = name_of(campaign)
+    ends(server, campaign, name, message="Job was active longer than specified deadline")
+    failed = trial_of(campaign)
+    assert failed.failure["cause"] == "time_out" and failed.runs == 1
+
+
+def test_a_failure_that_the_pod_reported_itself(people, ready, server):
+    campaign = begin(people, ready)
+    turn(campaign)
+    reports(server, trial_of(campaign).launch, OOM.encode(), failure="Exit status 1.")
+    turn(campaign)
+    assert trial_of(campaign).failure["cause"] == "out_of_memory"
+
+
+def test_cancelling_deletes_the_jobs(people, ready, server):
+    campaign = begin(people, ready, parallel=2)
+    turn(campaign)
+    names = sorted(name_of(campaign, number) for number in (0, 1))
+    runs(server, names[0])
+    turn(campaign)
+    assert jobs(server) == names
+    campaigns.cancel(campaign, people.engineer)
+    launched.follow()
+    launching.follow()
+    assert not jobs(server) and not Launch.objects.filter(closed_at=None).exists()
+    deleted = sorted(path.rpartition("/")[2] for command, path in server.requests if command == "DELETE")
+    assert deleted == names
+    assert {trial.status for trial in campaign.trials.all()} == {TrialStatus.CANCELLED}
+
+
+def test_pausing_takes_back_what_waits_for_nodes_and_resuming_makes_a_job_anew(people, ready, server):
+    campaign = begin(people, ready)
+    turn(campaign)
+    waits = name_of(campaign)
+    why = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+    server.pod(waits, 0, phase="Pending", conditions=[why])
+    turn(campaign)
+    assert trial_of(campaign).cluster_run.reason == "0/3 nodes are available"
+    campaigns.pause(campaign, people.engineer)
+    launched.follow()
+    launching.follow()
+    assert not jobs(server) and trial_of(campaign).status == TrialStatus.PAUSED
+    campaigns.resume(campaign, people.engineer)
+    turn(campaign)
+    turn(campaign)
+    assert jobs(server) == [name_of(campaign)] != [waits]
+
+
+def test_workers_that_die_at_any_step_double_nothing(people, ready, server):
+    campaign = campaigns.begin(
+        ready.experiment, people.engineer,
+        Asked(backend="cluster", most_trials=1, server="http://testserver"),
+    )  # fmt: skip
+    trial = trial_of(campaign)
+    stale = {"heartbeat_at": timezone.now() - timedelta(minutes=2)}
+    assert planning.TRIALS.claim(trial.pk, "elsewhere/1/1/1")  # died before it launched
+    campaign.trials.update(**stale)
+    assert planning.TRIALS.sweep() == [trial.pk]
+    running.run(trial.pk)
+    running.run(trial.pk)
+    run = ArmRun.objects.get()
+    assert queue.RUNS.claim(run.pk, "elsewhere/2/1/1")  # died after the Job was made and before that was stored
+    choices.backend("kubernetes").submit(launching._spec(run))
+    ArmRun.objects.update(**stale)
+    assert queue.RUNS.sweep() == [run.pk]
+    turn(campaign)
+    turn(campaign)
+    run.refresh_from_db()
+    assert run.status == ArmRun.Status.SUBMITTED and jobs(server) == [run.name]
+    runs(server, run.name)
+    reports(server, trial_of(campaign).launch, step_times_s=STEPS)
+    assert queue.RUNS.claim(run.pk, "elsewhere/3/1/1")  # died while it read the report
+    ArmRun.objects.update(**stale)
+    assert queue.RUNS.sweep() == [run.pk]
+    for _ in range(2):
+        turn(campaign)
+    done = trial_of(campaign)
+    assert (done.status, done.runs, done.step_time_s) == (TrialStatus.DONE, 1, 1.0)
+    assert ArmRun.objects.filter(launch=done.launch).count() == 1
+    assert Launch.objects.count() == 2 and jobs(server) == [name_of(campaign, 1)]
+
+
+def test_an_api_server_that_is_away_is_waited_for(people, ready, server):
+    campaign = begin(people, ready)
+    server.fail_with = 503
+    turn(campaign)
+    assert campaign.status == CampaignStatus.RUNNING and "503" in trial_of(campaign).cluster_run.reason
+    server.fail_with = 0
+    turn(campaign)
+    turn(campaign)
+    assert trial_of(campaign).cluster_run.status == ArmRun.Status.SUBMITTED and jobs(server) == [name_of(campaign)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "words"),
+    [
+        ("jobs", 403, 'jobs.batch "x" is forbidden: exceeded quota: tpu, requested: count/jobs.batch=1, used: 4'),
+        ("secrets", 403, 'secrets is forbidden: User "asap" cannot create resource "secrets"'),
+        ("configmaps", 422, "ConfigMap is invalid: data: Too long: must have at most 1048576 bytes"),
+    ],
+)
+def test_a_refusal_pauses_the_campaign_in_the_cluster_s_words_and_holds_no_chips(
+    people, ready, server, kind, status, words
+):
+    server.refused[kind] = (status, words)
+    campaign = begin(people, ready)
+    for _ in range(2):
+        turn(campaign)
+    assert campaign.status == CampaignStatus.PAUSED and words in campaign.reason
+    assert not jobs(server)  # a Job without its files or token would hold its nodes until its time limit
+    server.refused.clear()
+    campaigns.resume(campaign, people.engineer)
+    turn(campaign)
+    turn(campaign)
+    assert jobs(server) == [name_of(campaign)]
