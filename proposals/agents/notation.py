@@ -192,7 +192,7 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
             rf"(?<![\w.])({COUNT})\sslices\b",
             lambda m, _, knows: counted("chips", m[1], knows.config.hardware.chips_per_slice if knows else 1),
         ),
-        (rf"({NUMBER})\s?(?:×|x)(?![\w×])", lambda m, *_: iter([("ratio", number(m[1]))])),
+        (rf"({NUMBER})\s?(?:×|x)(?![\w×]|\s?\d)", lambda m, *_: iter([("ratio", number(m[1]))])),
         (
             rf"({NUMBER})\s?(us|µs|ms|s|sec|secs|seconds?|min|minutes?)\b(?:\s?(?:/|per|a)\s?step)?",
             lambda m, *_: (

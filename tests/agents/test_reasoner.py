@@ -222,6 +222,10 @@ def test_a_new_question_does_not_take_over_what_was_spoken_of() -> None:
         ),
         ("no flags please", {"no_flags": True}),
         ("Memory: keep 10 % of the HBM free", {"memory_margin": 0.1}),
+        ("batch, remat and the data axis must stay", {"keep_batch": True, "keep_remat": True, "keep_axes": ["data"]}),
+        ("global batch stays 1024, we can't touch the LR schedule", {"keep_batch": True}),
+        ("Keep model at 1, our kernel needs it.", {"fixed": {"model": 1}}),
+        ("we only have 512 chips until Friday", {"at_most_chips": 512}),
     ],
 )
 def test_what_is_stated_is_held_and_shown_where_it_was_read(text: str, constraint: dict[str, Any]) -> None:
@@ -239,11 +243,27 @@ def test_what_is_stated_is_held_and_shown_where_it_was_read(text: str, constrain
         "should I keep the batch?", "what if we kept the batch at 512?", "why do you change the data axis?",
         "shard only the MLP weights over model", "is the batch fixed at 1024 in this run?",
         "would 512 chips at most be enough?", "does the model axis stay?",
+        "why not model=4?", "keep model at 4 seems odd", "you keep model at 1, that is strange.",
+        "In CP2/TP2 weights go 13.6 -> 27.2 GB and grads too, but optimizer stays at 20.4. Looks like a bug, or?",
+        "with data 256 and GBS 1024 it must be 4 sequences per shard. Which is right?",
+        "You must have mixed up model=4 with model=8.", "proposal 1 needs model=8 to fit",
+        "The gain is up to 1.2x at model=4.", "HBM shows 12 % headroom in your table.",
+        "Peak memory is 71 GB on nvidia-smi.", "I see no flags in the launch file.",
+        "the batch does not have to stay", "the batch stays the same in proposal 2",
     ],
 )  # fmt: skip
 def test_a_question_or_a_supposition_holds_nothing(text: str) -> None:
     said = say(text)
     assert not said.of(ConstraintStated) and not said.of(FactStated), said.text
+
+
+def test_a_length_that_is_spoken_of_is_no_fact_and_one_that_is_stated_is() -> None:
+    said = say("But you priced sequence 26,624! Please redo #1 with 32k sequence.", "asap-experiment-3")
+    assert not said.of(FactStated), said.text
+    told = say("batch 16 x 559 tokens, model is qwen1.5-0.5b (24 layers, d 1024, ff 2816).", "asap-experiment-3")
+    assert {(e.path, e.value) for e in told.of(FactStated)} == {
+        ("training.global_batch", 16), ("training.seq_len", 559),
+    }  # fmt: skip
 
 
 def test_a_fact_is_held_and_a_supposed_one_is_not() -> None:
