@@ -67,6 +67,12 @@ def rows(count=60, failing=()):
     return found
 
 
+def most_promising(count=5):
+    """Numbers of the runs of `rows()` that the model says are the fastest: what a campaign tries first."""
+    times = [row["step_time_s"] for row in rows()]
+    return sorted(range(1, len(times)), key=times.__getitem__)[:count]
+
+
 def begin(people, ready, **more):
     return campaigns.begin(ready.experiment, people.engineer, Asked(**more))
 
@@ -123,7 +129,7 @@ def test_the_budget_of_trials_holds_and_is_said(people, ready):
 
 
 def test_a_failure_is_read_and_forbids_what_needs_as_much(people, ready):
-    campaign = work(recorded(people, ready, failing=range(1, 60, 2), most_trials=30))
+    campaign = work(recorded(people, ready, failing=most_promising(), most_trials=30))
     failed = campaign.trials.filter(status=TrialStatus.FAILED)
     assert failed.exists()
     for trial in failed:
@@ -178,7 +184,7 @@ def test_a_paused_campaign_begins_nothing_and_goes_on_where_it_was(people, ready
 
 
 def test_a_cancelled_campaign_stays_so_until_a_failed_trial_is_tried_again(people, ready):
-    campaign = recorded(people, ready, failing=range(1, 60, 2), most_trials=20)
+    campaign = recorded(people, ready, failing=most_promising(), most_trials=20)
     work(campaign, most=12)
     if campaign.open:
         campaigns.cancel(campaign, people.engineer)

@@ -195,7 +195,7 @@ def test_it_may_set_its_wish_against_what_runs_and_against_the_best(serve: Serve
     [
         ({"ici": {"data": 3}}, "multiply to 3 chips"),
         ({"ici": {"data": 1, "model": 16}}, "KV heads do not divide"),
-        ({"ici": {"data": 16}, "changes": {"global_batch": 64}}, "keep the global batch"),
+        ({"ici": {"data": 16}, "changes": {"global_batch": 16}}, "keep the global batch"),
         ({"ici": {"data": 16}, "changes": {"precision": "fp8"}}, "does not change precision"),
         ({"ici": {"data": 16}, "changes": {"remat": "none", "weight_sharding": "none"}}, "GB are usable"),
         ({"ici": {"data": 16}, "changes": {"optimizer_state": "/etc/passwd"}}, "is not a training key"),
