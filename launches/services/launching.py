@@ -151,10 +151,13 @@ def new_token(launch: Launch, user: User) -> str:
 
 def advance(pk: int) -> None:
     """What a worker does with a run: submit it, or read what it reported.  Returns at once where nothing is to do."""
-    worker = workers.this_process()
+    worker = workers.this_thread()
     if not queue.RUNS.claim(pk, worker):
         return
-    run = ArmRun.objects.select_related("launch__experiment", "launch__proposal", "launch__created_by").get(pk=pk)
+    held = queue.RUNS.held(pk, worker)
+    run = held.select_related("launch__experiment", "launch__proposal", "launch__created_by").first()
+    if run is None:  # another took it for dead at once, and may have submitted it: there is nothing to read yet
+        return
     with queue.RUNS.beating(pk, worker):
         if run.attempts > queue.RUNS.most_attempts:
             collecting.fail(run, f"{queue.RUNS.gave_up}.")

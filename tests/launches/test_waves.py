@@ -8,6 +8,7 @@ import zipfile
 import pytest
 
 from experiments.models import Event
+from jobs.jobs import Jobs
 from launches.models import Launch
 from launches.services import launching
 from proposals.models import Measurement
@@ -144,3 +145,20 @@ def test_a_late_rank_holds_a_run_up_for_a_quarter_of_an_hour_only(launch, token)
     work(launch)
     run.refresh_from_db()
     assert run.status == "reported"
+
+
+def test_a_run_that_another_worker_took_over_and_submitted_is_not_read_before_it_reports(launch, monkeypatch):
+    """Between claim and read the worker looked dead, and another did its work."""
+    run = launch.runs.first()
+    type(run).objects.filter(pk=run.pk).update(status="queued", worker="")
+    claim = Jobs.claim
+
+    def taken_over(jobs, pk, worker, **values):
+        claimed = claim(jobs, pk, worker, **values)
+        jobs.model.objects.filter(pk=pk).update(status="submitted", worker="")
+        return claimed
+
+    monkeypatch.setattr(Jobs, "claim", taken_over)
+    launching.advance(run.pk)
+    run.refresh_from_db()
+    assert (run.status, run.reason) == ("submitted", "")
