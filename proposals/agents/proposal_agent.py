@@ -232,7 +232,7 @@ class Judge:
             )
 
     def _gain(self, plan: ProposalPlan | Listed) -> tuple[float | None, float]:
-        """(speed-up per token, the top of its 80 % interval), per chip where it takes fewer chips; None if not known."""
+        """(speed-up per token, the top of its 80 % interval); per chip where it takes fewer; None if unknown."""
         speedup, high = plan.predicted.speedup, plan.predicted.speedup_high80
         if speedup is None:
             return None, 0.0
