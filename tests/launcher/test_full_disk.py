@@ -31,6 +31,7 @@ def small_disk(used_home: Path) -> Iterator[Path]:
         pytest.skip("may not mount a small file system here")
     try:
         subprocess.run(["cp", "-a", str(used_home), str(folder / "data")], check=True)
+        (folder / "filler").touch()  # a full disk may refuse a new file
         yield folder / "data"
     finally:
         eventually(lambda: subprocess.run(["umount", str(folder)], check=False).returncode == 0, 20)
