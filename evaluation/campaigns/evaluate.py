@@ -302,7 +302,8 @@ _CPU = (
     "machine with two cores, run once by `python -m evaluation.campaigns.cpu_runs` and kept in "
     "evaluation/data/campaigns/cpu_runs.json; twelve timed steps each in four rounds of different order, beside other "
     "work, of which the fastest counts. It is the hardest case: the performance model is that of another chip and, "
-    "in units of the run before the campaign, has a correlation of {correlation} with the measured log step times, so that only what "
+    "in units of the run before it, has a correlation of {correlation} with the measured log step times, so that "
+    "only what "
     "the trials themselves teach can help. The second fastest is {second} behind the fastest, which is less than the "
     "steps of one configuration scatter; so nearly no method ends within 2 % in {budget} trials."
 )
