@@ -1,157 +1,178 @@
-"""Fit what makes probabilities of similarities: `make fit`, or `python -m evaluation.fit_capabilities [QUESTIONS]`.
+"""Fit what is wanted of a clause: `make fit`, or `python -m evaluation.fit_capabilities`.
 
-Each example of a capability is read as if it were none, and its own capability is right; sentences of off_topic.txt are
-none.  The weights maximise the likelihood.  How sharp the probabilities are, and from which one on is answered, is
-set on
-questions of others (a JSON list of {id, before, text}; dev_wanted.json says by id which capabilities answer them): a
-wrong answer costs twice what a right one gains.  Without them both stay as they were.  Vectors of the examples are
-written beside the weights, so that nobody waits for them at the start.
+One logistic regression over the capabilities and *none of them*: of the similarities with a capability's texts, and of
+a direction of the clause's vector for each.  It is fitted to the examples, each read as if it were none, to sentences
+of off_topic.txt, which are none, and to questions of others (`QUESTIONS`; wanted.json says by id which capabilities
+answer them).  From which probability on a capability is answered is set on the questions, read with all questions of
+their author left out: a wrong answer costs twice what a right one gains.  Vectors and directions are written beside the
+weights, so that nobody waits for them at the start.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import logsumexp
+from scipy.special import log_softmax, logsumexp
 
 from proposals.agents.capabilities import registry
 from proposals.agents.notation import read
 from proposals.agents.reasoner import wanted
-from proposals.agents.reasoner.wanted import Weights
+from proposals.agents.reasoner.wanted import Directions, Weights
 
 OFF_TOPIC = Path(__file__).with_name("off_topic.txt")
-RIGHT = Path(__file__).with_name("dev_wanted.json")
-#: Of the weights: towards where they start, so that few examples do not drive them far.
-PRIOR = 1e-3
+QUESTIONS = ("dev.json", "fresh_graded.json")
+FOLDER = Path(__file__).with_name("questions")
+RIGHT = FOLDER / "wanted.json"
+#: Of the squares of the directions; of those of the weights' relative distance from where they start.
+RIDGE, PRIOR = 0.3, 0.01
+#: What a question of others weighs beside an example.
+OF_OTHERS = 2.0
 
-Sample = tuple[NDArray[np.float64], int]
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """features: (capabilities, 4); said: the clause's vector; right: (capabilities + 1,), none of them last.  author:
+    empty of an example."""
+
+    features: Array
+    said: Array
+    right: NDArray[np.bool_]
+    author: str = ""
 
 
 def samples() -> list[Sample]:
-    """Features of each example without itself, and the place of its capability; last of all for none."""
+    """Examples, each without itself, and what is off topic."""
     drawn = []
-    place = {key: number for number, key in enumerate(wanted.keys())}
     at = 0
     for key, item in registry().items():
-        for text in (*item.examples, *wanted.phrases().get(key, ())):
-            said = read(text)
-            drawn.append((wanted.features(said.words, said.names, without=at), place[key]))
+        for text in (*item.examples, *wanted.phrases().get(key, ()), item.title, item.description):
+            drawn.append(_sample(text, (key,), without=at))
             at += 1
-        at += 2  # title and description
-    for text in OFF_TOPIC.read_text("utf-8").splitlines():
-        said = read(text)
-        drawn.append((wanted.features(said.words, said.names), place[wanted.OUTSIDE]))
-    return drawn
+    return drawn + [_sample(text, (wanted.OUTSIDE,)) for text in OFF_TOPIC.read_text("utf-8").splitlines()]
 
 
-def fit(rows: list[Sample]) -> Weights:
-    """All weights but `taken`, which examples, mostly without values, say nothing of."""
-    start = Weights()
-    names = [name for name in asdict(start) if name not in ("least", "taken")]
-    first = np.array([getattr(start, name) for name in names])
-    right = np.array([y for _, y in rows])
-    stacked = np.stack([x for x, _ in rows])
-    fixed = stacked[..., 3] * start.taken
-
-    def loss(vector: NDArray[np.float64]) -> float:
-        scores = stacked[..., :3] @ vector[:3] + fixed
-        every = np.concatenate([scores, np.full((len(rows), 1), vector[3])], axis=1)
-        likelihood = np.mean(logsumexp(every, axis=1) - every[np.arange(len(rows)), right])
-        return float(likelihood + PRIOR * np.mean((vector - first) ** 2))
-
-    solution = minimize(loss, first, method="L-BFGS-B")
-    return replace(start, **dict(zip(names, np.round(solution.x, 3).tolist(), strict=True)))
-
-
-def asked(path: Path) -> list[tuple[NDArray[np.float64], set[int]]]:
-    """Features of questions of others, without those that go on from earlier ones, and the capabilities that answer."""
-    place = {key: number for number, key in enumerate(wanted.keys())}
+def questions() -> list[Sample]:
+    """Questions of others but for those that go on from earlier ones."""
     right = json.loads(RIGHT.read_text("utf-8"))
-    questions = []
-    for item in json.loads(path.read_text("utf-8")):
-        if item["id"] in right and not item["before"]:
-            said = read(item["text"])
-            keys = {place.get(key, len(place)) for key in right[item["id"]]}
-            keys |= {place[wanted.OUTSIDE]} if item["kind"] == "off-topic" else set()
-            questions.append((wanted.features(said.words, said.names), keys))
-    return questions
+    every = [item for name in QUESTIONS for item in json.loads((FOLDER / name).read_text("utf-8"))]
+    alone = [item for item in every if item["id"] in right and not item["before"]]
+    return [_sample(item["text"], _keys(item, right[item["id"]]), author=_author(item)) for item in alone]
 
 
-def sharpened(w: Weights, sharpness: float) -> Weights:
-    names = [name for name in asdict(w) if name != "least"]
-    return replace(w, **{name: round(getattr(w, name) * sharpness, 3) for name in names})
+def _keys(item: dict[str, Any], right: list[str]) -> tuple[str, ...]:
+    return (*right, wanted.OUTSIDE) if item.get("kind") == "off-topic" else tuple(right)
 
 
-def calibrated(w: Weights, rows: list[tuple[NDArray[np.float64], set[int]]]) -> tuple[float, float]:
-    """The sharpness at which the questions are likeliest, and the least probability at which answering is worth it."""
+def _author(item: dict[str, Any]) -> str:
+    return str(item.get("author") or item["id"].rpartition("-")[2][0])
 
-    def loss(sharpness: float) -> float:
-        made = sharpened(w, sharpness)
-        return -float(np.mean([np.log(sum(wanted.chances(x, made)[y] for y in ys) + 1e-12) for x, ys in rows]))
 
-    sharpness = float(min(np.arange(0.8, 2.01, 0.1), key=loss))
-    made = sharpened(w, sharpness)
-    tops = [
-        (float(max(p[:-1])), int(np.argmax(p[:-1])) in ys)
-        for p, ys in ((wanted.chances(x, made), ys) for x, ys in rows)
-    ]
+def _sample(text: str, keys: Sequence[str], without: int | None = None, author: str = "") -> Sample:
+    place = {key: number for number, key in enumerate(wanted.keys())}
+    right = np.zeros(len(place) + 1, bool)
+    right[[place.get(key, len(place)) for key in keys]] = True
+    said = read(text)
+    return Sample(wanted.features(said.words, said.names, without), wanted.vector(said.words), right, author)
+
+
+def fit(rows: Sequence[Sample]) -> tuple[Weights, Directions]:
+    """What makes the right capabilities of all rows likeliest."""
+    features, said = np.stack([row.features for row in rows]), np.stack([row.said for row in rows])
+    right = np.stack([row.right for row in rows])
+    counts = np.array([OF_OTHERS if row.author else 1.0 for row in rows])
+    size, dimension = features.shape[1], said.shape[1]
+    start = Weights()
+    names = ("mean", "nearest", "words", "taken", "nothing")
+    first = np.array([getattr(start, name) for name in names])
+
+    def loss(vector: Array) -> tuple[float, Array]:
+        table, offset, w = np.split(vector, (size * dimension, size * (dimension + 1)))
+        table = table.reshape(size, dimension)
+        scores = np.hstack([features @ w[:4] + said @ table.T + offset, np.full((len(rows), 1), w[4])])
+        every = log_softmax(scores, axis=1)
+        mine = np.where(right, every, -np.inf)
+        whole = logsumexp(mine, axis=1, keepdims=True)
+        pull = (np.exp(every) - np.exp(mine - whole)) * counts[:, None]
+        off = (w - first) / first
+        value = -counts @ whole[:, 0] + RIDGE * (np.sum(table**2) + np.sum(offset**2)) + PRIOR * np.sum(off**2)
+        slope_w = np.append(np.einsum("nk,nkf->f", pull[:, :-1], features), pull[:, -1].sum()) + 2 * PRIOR * off / first
+        slope_table = pull[:, :-1].T @ said + 2 * RIDGE * table
+        slope_offset = pull[:, :-1].sum(0) + 2 * RIDGE * offset
+        return float(value), np.concatenate([slope_table.ravel(), slope_offset, slope_w])
+
+    begin = np.concatenate([np.zeros(size * (dimension + 1)), first])
+    solved = minimize(loss, begin, jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
+    table, offset, w = np.split(solved, (size * dimension, size * (dimension + 1)))
+    weights = replace(start, **dict(zip(names, np.round(w, 3).tolist(), strict=True)))
+    return weights, Directions(table.reshape(size, dimension), offset)
+
+
+def read_as(rows: Sequence[Sample], fitted: tuple[Weights, Directions]) -> list[tuple[Array, NDArray[np.bool_]]]:
+    """Probabilities of each row, and what is right."""
+    return [(wanted.chances(row.features, row.said, *fitted), row.right) for row in rows]
+
+
+def authors_left_out(examples: Sequence[Sample], rows: Sequence[Sample]) -> list[tuple[Array, NDArray[np.bool_]]]:
+    """Each question read by what was fitted without any question of its author."""
+    made = []
+    for author in sorted({row.author for row in rows}):
+        others = [row for row in rows if row.author != author]
+        made += read_as([row for row in rows if row.author == author], fit([*examples, *others]))
+    return made
+
+
+def least(rows: Sequence[tuple[Array, NDArray[np.bool_]]]) -> float:
+    """The probability from which answering is worth it."""
+    tops = [(float(p[:-1].max()), bool(right[int(np.argmax(p[:-1]))])) for p, right in rows]
     grid = np.arange(0.2, 0.81, 0.05)
-    gain = [sum((1 if right else -2) for chance, right in tops if chance >= least) for least in grid]
-    return round(sharpness, 2), float(np.round(grid[int(np.argmax(gain))], 2))
+    gain = [sum((1 if right else -2) for chance, right in tops if chance >= at) for at in grid]
+    return float(np.round(grid[int(np.argmax(gain))], 2))
 
 
-def report(rows: list[Sample], w: Weights) -> dict[str, float | int]:
-    """How the examples are read when each is left out."""
-    count = {"right": 0, "wrong": 0, "offered": 0, "offered_right": 0, "none_left_alone": 0, "none": 0}
-    for x, y in rows:
-        probabilities = wanted.chances(x, w)[:-1]
-        order = np.argsort(-probabilities)
-        if y == len(probabilities) - 1:
-            count["none"] += 1
-            count["none_left_alone"] += bool(probabilities[order[0]] < w.least or order[0] == y)
-        elif probabilities[order[0]] >= w.least:
-            count["right" if int(order[0]) == y else "wrong"] += 1
+def counted(rows: Sequence[tuple[Array, NDArray[np.bool_]]], at: float) -> dict[str, int]:
+    """How rows are read: as an intended capability, as another, or offered with one among three."""
+    count = {"asked": len(rows), "right": 0, "wrong": 0, "offered_right": 0, "offered": 0, "left_alone": 0,
+             "likeliest_right": 0, "of": 0}  # fmt: skip
+    for p, right in rows:
+        order = np.argsort(-p[:-1])
+        count["of"] += bool(right[:-1].any())
+        count["likeliest_right"] += bool(right[order[0]])
+        if p[order[0]] >= at:
+            count["right" if right[order[0]] else "wrong"] += 1
+        elif not right[:-1].any():
+            count["left_alone"] += 1
         else:
-            count["offered"] += 1
-            count["offered_right"] += y in [int(n) for n in order[: wanted.OFFERED]]
-    return {**count, "examples": sum(y < len(wanted.keys()) - 1 for _, y in rows)}
+            count["offered_right" if right[order[: wanted.OFFERED]].any() else "offered"] += 1
+    return count
 
 
 def main() -> None:
     wanted.VECTORS.unlink(missing_ok=True)
-    wanted.vectors.cache_clear()
-    table, _ = wanted.vectors()
-    np.savez_compressed(wanted.VECTORS, vectors=table.astype(np.float16), digest=wanted.digest())
-    wanted.vectors.cache_clear()
-    rows = samples()
-    w, before = fit(rows), json.loads(wanted.WEIGHTS.read_text("utf-8"))
-    others = asked(Path(sys.argv[1])) if len(sys.argv) > 1 else []
-    sharpness, least = calibrated(w, others) if others else (before["sharpness"], before["least"])
-    w = replace(sharpened(w, sharpness), least=least)
-    numbers = {"examples_left_out": report(rows, w), "questions": _marked(w, others) if others else before["questions"]}
-    wanted.WEIGHTS.write_text(json.dumps({**asdict(w), "sharpness": sharpness, **numbers}, indent=1) + "\n", "utf-8")
-    print(json.dumps({**asdict(w), "sharpness": sharpness, **numbers}, indent=1))
-
-
-def _marked(w: Weights, rows: list[tuple[NDArray[np.float64], set[int]]]) -> dict[str, int]:
-    """How the questions of others are read: by the intended capability, another, or offered with it among three."""
-    count = {"asked": len(rows), "right": 0, "wrong": 0, "offered_right": 0, "offered": 0, "left_alone": 0}
-    for x, ys in rows:
-        probabilities = wanted.chances(x, w)[:-1]
-        order = [int(n) for n in np.argsort(-probabilities)]
-        if probabilities[order[0]] >= w.least:
-            count["right" if order[0] in ys else "wrong"] += 1
-        elif ys >= {len(probabilities)}:
-            count["left_alone"] += 1
-        else:
-            count["offered_right" if ys & set(order[: wanted.OFFERED]) else "offered"] += 1
-    return count
+    for kept in (wanted._stored, wanted.vectors, wanted._space, wanted.directions):
+        kept.cache_clear()
+    examples, asked = samples(), questions()
+    unseen = authors_left_out(examples, asked)
+    at = least(unseen)
+    weights, directed = fit([*examples, *asked])
+    np.savez_compressed(
+        wanted.VECTORS,
+        vectors=wanted.vectors()[0].astype(np.float16),
+        rows=directed.rows.astype(np.float16),
+        offset=directed.offset.astype(np.float16),
+        digest=wanted.digest(),
+    )
+    numbers = {**asdict(replace(weights, least=at)), "authors_left_out": counted(unseen, at)}
+    wanted.WEIGHTS.write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
+    print(json.dumps(numbers, indent=1))
 
 
 if __name__ == "__main__":

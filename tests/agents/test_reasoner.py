@@ -140,9 +140,15 @@ def test_two_questions_get_two_answers_in_their_order() -> None:
 
 
 def test_of_two_questions_the_one_that_is_not_understood_is_offered_beside_the_answer() -> None:
-    said = say("What is my MFU? And do the purple elephants dance at noon?")
+    said = say("What is my MFU? And is the tokenizer happy with that?")
     assert said.titles == ["mfu"] and len(said.of(Question)) == 1 and said.offered
-    assert "certain to answer “And do the purple elephants dance at noon?”, so nothing was computed" in said.text
+    assert "certain to answer “And is the tokenizer happy with that?”, so nothing was computed" in said.text
+
+
+def test_of_two_questions_the_one_that_is_about_something_else_is_said_to_be() -> None:
+    said = say("What is my MFU? And do the purple elephants dance at noon?")
+    assert said.titles == ["mfu"] and not said.of(Question)
+    assert "“And do the purple elephants dance at noon?” cannot be answered here" in said.text
     before, _, after = say("Do the purple elephants dance at noon? And what is my MFU?").text.partition("**MFU")
     assert "purple elephants" in before and "purple elephants" not in after
 
@@ -313,13 +319,14 @@ def _read(text: str) -> tuple[str, frozenset[str]]:
     return found.words, found.names
 
 
-def test_probabilities_are_calibrated_and_vectors_are_those_of_the_texts() -> None:
+def test_questions_of_authors_left_out_are_read_and_vectors_are_those_of_the_texts() -> None:
     numbers = json.loads(wanted.WEIGHTS.read_text())
     assert 0.2 <= numbers["least"] <= 0.8
     with wanted.np.load(wanted.VECTORS) as file:
         assert str(file["digest"]) == wanted.digest(), "run python -m evaluation.fit_capabilities"
-    marked = numbers["questions"]
-    assert marked["wrong"] <= 0.07 * marked["asked"]
+    unseen = numbers["authors_left_out"]
+    assert unseen["wrong"] <= 0.07 * unseen["asked"] and unseen["likeliest_right"] >= 0.65 * unseen["of"]
+    assert unseen["right"] + unseen["offered_right"] >= 0.75 * unseen["of"]
 
 
 def test_graded_answers_say_what_is_shown_and_few_of_it_is_wrong_where_a_run_is_left_out() -> None:

@@ -1,8 +1,8 @@
 """What a clause asks for: the nearest capabilities, each with a probability, and a probability that it is none of them.
 
 The clause's sentence vector is compared with those of the capabilities' examples and descriptions; words that they
-share and values that a form takes weigh in.  Weights fitted by `evaluation.fit_capabilities` make of that a
-probability.  Without the embedder words and values stand alone.
+share, values that a form takes and a direction of the vector of each capability weigh in.  `evaluation.fit_capabilities`
+fits all of it together, as one logistic regression.  Without the embedder words and values stand alone.
 """
 
 from __future__ import annotations
@@ -56,17 +56,37 @@ _ENDING = re.compile(r"(?<=[a-z]{3})(ations?|ing|ed|es|s|ly)$")
 
 @dataclass(frozen=True)
 class Weights:
-    """mean, nearest: of the similarity with a capability's texts; words: of the words shared with one of them;
-    taken: of
+    """mean, nearest: of the similarity with a capability's texts; words: of the words shared with one of them; taken: of
     the share of the values that its form takes; nothing: of being none; least: probability from which a capability is
     answered."""
 
-    mean: float = 10.0
-    nearest: float = 5.0
-    words: float = 4.0
-    taken: float = 1.0
-    nothing: float = 6.0
+    mean: float = 22.0
+    nearest: float = 8.0
+    words: float = 7.5
+    taken: float = 1.5
+    nothing: float = 1.0
     least: float = 0.5
+
+    @property
+    def of_features(self) -> NDArray[np.float64]:
+        """Of the columns of `features`."""
+        return np.array([self.mean, self.nearest, self.words, self.taken])
+
+
+@dataclass(frozen=True)
+class Directions:
+    """What a clause's vector by itself says of each capability.  rows: (capabilities, dimension); offset:
+    (capabilities,)."""
+
+    rows: NDArray[np.float64]
+    offset: NDArray[np.float64]
+
+    @classmethod
+    def none(cls) -> Directions:
+        return cls(np.zeros((len(keys()), DIMENSION)), np.zeros(len(keys())))
+
+    def scores(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.rows @ vector + self.offset
 
 
 @cache
@@ -106,14 +126,30 @@ def digest() -> str:
 
 
 @cache
+def _stored() -> Mapping[str, NDArray[np.float32]]:
+    """What was fitted to exactly these texts; empty where they have changed since."""
+    if not VECTORS.exists():
+        return {}
+    with np.load(VECTORS) as file:
+        same = str(file["digest"]) == digest()
+        return {name: file[name].astype(np.float32) for name in ("vectors", "rows", "offset")} if same else {}
+
+
+@cache
 def vectors() -> tuple[NDArray[np.float32], tuple[str, ...]]:
     """Vectors of `texts()`, and the key of each; computed anew where those that ship are of other texts."""
-    rows = texts()
-    if VECTORS.exists():
-        with np.load(VECTORS) as file:
-            if str(file["digest"]) == digest():
-                return file["vectors"].astype(np.float32), tuple(key for key, _ in rows)
-    return embed([text for _, text in rows]), tuple(key for key, _ in rows)
+    rows, stored = texts(), _stored()
+    table = stored["vectors"] if stored else embed([text for _, text in rows])
+    return table, tuple(key for key, _ in rows)
+
+
+@cache
+def directions() -> Directions:
+    """As fitted; none where the texts have changed since."""
+    stored = _stored()
+    if not stored:
+        return Directions.none()
+    return Directions(stored["rows"].astype(np.float64), stored["offset"].astype(np.float64))
 
 
 def embed(clauses: Sequence[str]) -> NDArray[np.float32]:
@@ -186,6 +222,12 @@ def _space() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float
     return mean, scale, _unit((table - mean) @ scale)
 
 
+def vector(clause: str) -> NDArray[np.float64]:
+    """Unit vector of a clause in that space: (dimension,)."""
+    mean, scale, _ = _space()
+    return _unit((_vector(clause).astype(np.float64) - mean) @ scale)
+
+
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-9)
 
@@ -196,8 +238,7 @@ def features(clause: str, values: Collection[str], without: int | None = None) -
 
     clause: with its values replaced.  values: names of those.  without: a text that does not count (to fit).
     """
-    mean, scale, table = _space()
-    cosines = table @ _unit((_vector(clause).astype(np.float64) - mean) @ scale)
+    cosines = _space()[2] @ vector(clause)
     rare, each = _vocabulary()
     words = tokens(clause)
     whole = sum(rare.get(word, UNHEARD) for word in words) or 1.0
@@ -219,14 +260,16 @@ def _rows() -> tuple[NDArray[np.int64], ...]:
     return tuple(np.flatnonzero(owners == key) for key in keys())
 
 
-def chances(scored: NDArray[np.float64], w: Weights) -> NDArray[np.float64]:
-    """Probabilities of the capabilities, and of none of them last."""
-    scores = scored @ np.array([w.mean, w.nearest, w.words, w.taken])
-    return np.asarray(softmax(np.append(scores, w.nothing)))
+def chances(
+    scored: NDArray[np.float64], said: NDArray[np.float64], w: Weights, directed: Directions
+) -> NDArray[np.float64]:
+    """Probabilities of the capabilities, and of none of them last.  scored: their features; said: the clause's
+    vector."""
+    return np.asarray(softmax(np.append(scored @ w.of_features + directed.scores(said), w.nothing)))
 
 
 def nearest(clause: str, values: Collection[str]) -> list[tuple[str, float]]:
     """Capabilities by probability, the likeliest first."""
-    probabilities = chances(features(clause, values), weights())[:-1]
+    probabilities = chances(features(clause, values), vector(clause), weights(), directions())[:-1]
     order = np.argsort(-probabilities)
     return [(keys()[int(n)], float(probabilities[int(n)])) for n in order]
