@@ -69,7 +69,9 @@ def mfu(ctx: AnswerContext, given: NoArguments) -> Answer:
     """MFU and hardware FLOPs utilisation of the run, with the convention, beside published runs on the same chip."""
     data = yield from get(ctx, "throughput")
     if data.get("mfu") is not None:
-        yield from ctx.say(f"MFU is **{words.share(data['mfu'])}**.")
+        yield from ctx.say(f"MFU is **{words.share(data['mfu'])}** for the current configuration.")
+        if data.get("model_flops_per_s_per_chip"):
+            yield from ctx.more(f"That is {words.flops(data['model_flops_per_s_per_chip'])} per chip.")
     else:
         why = (data.get("not_measured") or {}).get("mfu", "it is not reported")
         yield from ctx.say(f"MFU was not measured: {why}.")
@@ -79,6 +81,14 @@ def mfu(ctx: AnswerContext, given: NoArguments) -> Answer:
         )
     if data.get("mfu_convention"):
         yield from ctx.say(f"MFU is {data['mfu_convention']}.")
+    if data.get("proposals"):
+        lines = [
+            f"proposal {row['number']}, predicted: {words.share(row['mfu'])}"
+            + (f" (80 % interval {words.share(row['mfu_low80'])} to {words.share(row['mfu_high80'])})"
+               if "mfu_low80" in row and "mfu_high80" in row else "")
+            for row in data["proposals"]
+        ]  # fmt: skip
+        yield from ctx.bullets(lines)
     others = data.get("published") or {}
     if not others.get("rows"):
         yield from ctx.say(f"No published run on {others.get('chip', 'this chip')} says enough for an MFU.")

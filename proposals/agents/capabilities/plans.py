@@ -29,7 +29,7 @@ from proposals.agents.capabilities.common import (
     whole,
 )
 from proposals.agents.capabilities.compiled import check
-from proposals.agents.capabilities.configured import Configured, meant
+from proposals.agents.capabilities.configured import Configured, meant, named
 
 
 @capability(
@@ -161,23 +161,45 @@ def compare(ctx: AnswerContext, given: Sides) -> Answer:
         current = config.mesh.to_json()
         items.append({"ici": current["ici"], **({"dcn": current["dcn"]} if current["dcn"] else {}), "changes": {}})
     items = [*(as_arguments(by[n]) for n in wanted), *items][:6]
-    found_ = yield from get(ctx, "compare_meshes", configurations=items)
-    sides = found_["configurations"]
-    yield from priced_table(ctx, sides, found_["what_runs"])
+    compared = yield from get(ctx, "compare_meshes", configurations=items)
+    every = compared["configurations"]
+    # A proposal that is also described by its settings is one configuration.
+    apart: dict[str, Row] = {}
+    for row in every:
+        apart.setdefault(named(row), row)
+    sides = list(apart.values())
+    yield from priced_table(ctx, sides, compared["what_runs"])
     for row in sides:
         if row.get("violations"):
             yield from ctx.say(f"{words.capital(name_of(row))} is not legal: {words.violations(row)[0]}")
-    yield from _winners(ctx, sides, found_.get("fastest_that_may_run"))
+    yield from _winners(
+        ctx, sides, next((r for r in every if r["configuration"] == compared.get("fastest_that_may_run")), None)
+    )
+    yield from _ranked(ctx, [row for row in sides if row.get("stands_as_proposal")], by)
     yield from offers(sides)
 
 
-def _winners(ctx: AnswerContext, rows: Sequence[Row], fastest: int | None) -> Answer:
+def _ranked(ctx: AnswerContext, sides: Sequence[Row], by: Mapping[int, Row]) -> Answer:
+    """Why the first of the compared proposals is ranked above the others."""
+    if len(sides) < 2:
+        return
+    rows = [{**row, "kind": by[row["stands_as_proposal"]]["kind"]} for row in sides]
+    first, *others = sorted(rows, key=lambda row: int(row["stands_as_proposal"]))
+    own = name_of(first)
+    yield from ctx.say(
+        f"**{words.capital(own)} is ranked first of these**: expected gain, less what a failed trial costs."
+    )
+    yield from ctx.bullets([" ".join(verdict.argued(name_of(row), row, own, first)) for row in others])
+    if all(row.get("memory_headroom_bytes") is not None for row in rows):
+        yield from ctx.more("Free memory counts in the ranking only through the chance that a configuration fits.")
+
+
+def _winners(ctx: AnswerContext, rows: Sequence[Row], best: Row | None) -> Answer:
     """The fastest, the most certain to gain, the least memory."""
     legal = [row for row in rows if not row.get("violations")]
-    if fastest is None or not legal:
+    if best is None or not legal:
         yield from ctx.say("No configuration of these is legal and priced, so there is no fastest.")
         return
-    best = rows[fastest - 1]
     items = [f"**Fastest by prediction: {name_of(best)}**, {words.ratio(best['speedup_per_token'])} per token"]
     gaining = [row for row in legal if not words.keeps(row) and "confidence_share" in row]
     if gaining:
@@ -188,7 +210,12 @@ def _winners(ctx: AnswerContext, rows: Sequence[Row], fastest: int | None) -> An
         least = min(held, key=lambda row: row["hbm_per_chip_bytes"]["total"])
         items.append(f"least memory per chip: {name_of(least)}, {words.memory(least)}")
     yield from ctx.bullets(items)
-    overlap = [r for r in legal if r is not best and (r.get("speedup_high80") or 0) > (best.get("speedup_low80") or 0)]
+    overlap = [
+        r
+        for r in legal
+        if r["configuration"] != best["configuration"]
+        and (r.get("speedup_high80") or 0) > (best.get("speedup_low80") or 0)
+    ]
     if overlap:
         yield from ctx.say("Their 80 % intervals overlap: a measurement decides.")
 

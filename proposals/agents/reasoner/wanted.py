@@ -1,8 +1,8 @@
 """What a clause asks for: the nearest capabilities, each with a probability, and a probability that it is none of them.
 
 The clause's sentence vector is compared with those of the capabilities' examples and descriptions; words that they
-share, values that a form takes and a direction of the vector of each capability weigh in.  `evaluation.fit_capabilities`
-fits all of it together, as one logistic regression.  Without the embedder words and values stand alone.
+share, values that a form takes and a direction of the vector for each capability weigh in: one logistic regression,
+fitted by `evaluation.fit_capabilities`.  Without the embedder words and values stand alone.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _ENDING = re.compile(r"(?<=[a-z]{3})(ations?|ing|ed|es|s|ly)$")
 
 @dataclass(frozen=True)
 class Weights:
-    """mean, nearest: of the similarity with a capability's texts; words: of the words shared with one of them; taken: of
-    the share of the values that its form takes; nothing: of being none; least: probability from which a capability is
-    answered."""
+    """mean, nearest: of the similarity with a capability's texts; words: of the words shared with one of them;
+    taken: of the share of the values that its form takes; nothing: of being none; least: probability from which a
+    capability is answered."""
 
     mean: float = 22.0
     nearest: float = 8.0

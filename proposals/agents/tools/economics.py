@@ -12,10 +12,11 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.step_time import missing_facts
+from perfmodel.workload import chip_of
 from proposals import facts
 from proposals.agents.tools.common import present, told
 from proposals.agents.workbench import Workbench
-from proposals.candidate import hardware_of
+from proposals.candidate import chips_ratio, hardware_of
 
 PUBLISHED = Path(__file__).with_name("published_mfu.json")
 #: Published runs listed beside a run's own MFU.
@@ -42,11 +43,12 @@ class EconomicsTools:
         self._bench = bench
 
     def throughput(self) -> dict[str, Any]:
-        """Tokens per second, per chip and in all, and MFU of the current configuration, beside the MFU of published
-        runs
-        on the same chip."""
+        """Tokens per second, per chip and in all, and MFU of the current configuration and, predicted, of each proposal
+        in the same precision, beside the MFU of published runs on the same chip."""
         bench = self._bench
         config, kpis = bench.config, bench.diagnosis.kpis
+        mfu = kpis.get("mfu")
+        peak = chip_of(config.hardware).peak(config.training.precision) if mfu else None
         step, tokens = kpis.get("step_time_s"), config.training.global_batch_tokens
         each = tokens / step if tokens and step else None
         others = published_mfu(config.hardware.chip)
@@ -58,7 +60,9 @@ class EconomicsTools:
                 "tokens_per_s": each,
                 "tokens_per_s_per_chip": each / config.hardware.chips if each else None,
                 "chips": config.hardware.chips,
-                "mfu": kpis.get("mfu"),
+                "mfu": mfu,
+                "model_flops_per_s_per_chip": mfu * peak if mfu and peak else None,
+                "proposals": self._mfu_of_proposals(mfu) if mfu else None,
                 "flops_utilization": kpis.get("flops_utilization"),
                 "mfu_convention": bench.diagnosis.mfu_convention,
                 "not_known": list(missing_facts(config)),
@@ -75,6 +79,30 @@ class EconomicsTools:
                 ),
             }
         )
+
+    def _mfu_of_proposals(self, mfu: float) -> list[dict[str, Any]]:
+        """Model FLOPs per token and the peak stay, so MFU changes as tokens per second and chip do.  In another
+        precision the peak is another: left out."""
+        config = self._bench.config
+        with told():
+            standing = self._bench.proposals
+        rows = []
+        for item in (each.proposal for each in standing):
+            if item.predicted.speedup is None or item.kind == "keep" or {"precision", "seq_len"} & set(item.changes):
+                continue
+            each = mfu / chips_ratio(config, item.changes)
+            low, high = item.predicted.speedup_low80, item.predicted.speedup_high80
+            rows.append(
+                present(
+                    {
+                        "number": item.rank,
+                        "mfu": each * item.predicted.speedup,
+                        "mfu_low80": each * low if low else None,
+                        "mfu_high80": min(each * high, 1.0) if high else None,
+                    }
+                )
+            )
+        return rows
 
     def cost(self, asked: Spending) -> dict[str, Any]:
         """What the current configuration and each proposal cost: chip-hours and money per step, per trillion tokens and
