@@ -17,8 +17,7 @@ from perfmodel.config import ExperimentConfig
 MFU_CONVENTION = (
     "model FLOPs utilisation: forward and backward matmuls (6 FLOPs per active parameter and token, output head "
     "included) "
-    "plus causal attention scores (half of the full square), recompute excluded, over the dense {precision} peak of "
-    "{chips} chips"
+    "plus causal attention scores ({scores}), recompute excluded, over the dense {precision} peak of {chips} chips"
 )
 
 #: KPIs that follow from others; the profiler reports the rest.
@@ -236,7 +235,13 @@ def model_flops_utilization(
     per_token = accounting.model_flops_per_token(config.model, training.seq_len)
     peak = chip.peak(training.precision)
     total = per_token * training.global_batch_tokens
-    convention = MFU_CONVENTION.format(precision=training.precision, chips=config.hardware.chips)
+    scores = "half of the full square"
+    if 0 < config.model.sliding_window < training.seq_len:
+        scores = (
+            f"half of the full square in global layers, the window of {config.model.sliding_window:,} tokens in local "
+            "ones"
+        )
+    convention = MFU_CONVENTION.format(scores=scores, precision=training.precision, chips=config.hardware.chips)
     share = total / (step * peak * config.hardware.chips)
     if share > 1.0:
         text = (

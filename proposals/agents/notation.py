@@ -51,6 +51,8 @@ from proposals.agents.part_names import chip_named, chip_names, model_named, mod
 
 #: `data 8 x fsdp 64`: two sizes, and no ratio.
 _TIMES = re.compile(r"(?<=\d)(\s?)[x×*](\s?)(?=[a-z]{2,12}[ =]?\d)", re.IGNORECASE)
+#: `model 4→8`: what it is changed to counts.
+_BECOMES = re.compile(r"(?<![\w.])\d[\d.,]*\s?(?:→|->|=>)\s?(?=\d)")
 #: What stands before a value that another one takes the place of.
 _LEFT = re.compile(r"\b(?:instead of|rather than|in place of|from|not|no longer)\s(?:the\s|our\s)?$", re.IGNORECASE)
 #: Words between two sizes that make them two meshes.
@@ -89,7 +91,7 @@ def written(mesh: Sizes) -> str:
 
 def read(text: str, knows: Knows | None = None, mesh: Mesh | None = None) -> Read:
     """The values of a text.  mesh: whose axes may be named by their own names (default: the configuration's)."""
-    text = _TIMES.sub(lambda match: f"{match[1]},{match[2]}", text[:LONGEST])
+    text = _BECOMES.sub("", _TIMES.sub(lambda match: f"{match[1]},{match[2]}", text[:LONGEST]))
     mesh = mesh or (knows.config.mesh if knows else Mesh(()))
     read_values: list[Value] = []
     taken = [False] * len(text)
@@ -150,10 +152,11 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
     short = "|".join(sorted((word for word in ROLE_WORDS if len(word) == 2 or word in ("fsdp", "ddp")), key=len))
     tail = r"(?:[-_ ](?:parallel(?:ism)?|shard(?:ing|s)?|axis|ways?|degree|replicate|size))*"
     small = rf"(\d{{1,7}}|{'|'.join(WORDS)})(?![\w%]|[.,]\d|\s?(?:%|percent|x\b|×|[kmgt]i?b|chips|gpus|tokens))"
+    each = r"\s?(?:/|(?:per|each|on each|top)\b)"  # of a chip or a token: no size of an axis
     rows: list[tuple[str, Make]] = [
         (r"--xla_[\w]+(?:=[\w.\-]+)?", lambda m, *_: iter([("xla_flags", m[0])])),
         (
-            rf"(?<![\w.])({COUNT})\s?[x×]?\s?({chip_names()})",
+            rf"(?<![\w.])({COUNT})\s?[x×]?\s?(?:(?:real|actual|new)\s)?({chip_names()})",
             lambda m, *_: iter([("chips", count(m[1])), ("chip", chip_named(m[2]))]),
         ),
         (chip_names(), lambda m, *_: iter([("chip", chip_named(m[0]))])),
@@ -267,12 +270,12 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
             rf"]?len(?:gth)?|{axes}){tail}\b",
             scaled,
         ),
-        (rf"(?<![\w.]){small}[- ](replicas|stages|experts)\b", lambda m, mesh, _: one_axis(mesh, m[2], m[1], False)),
+        (rf"(?<![\w.]){small}[- ](replicas|stages|experts)\b(?!{each})", lambda m, mesh, _: one_axis(mesh, m[2], m[1], False)),
         (rf"\b(dcn|ici)(?:[._ ]|\swith\s)({axes})(?:_parallelism)?{IS}{small}", axis_size),
         (rf"(?<![\w.])()({short}){IS}-?\s?{small}", axis_size),
         (rf"(?<![\w.\-])()({axes}){tail}{IS}{small}", axis_size),
         (
-            rf"(?<![\w.]){small}[- ]?(?:ways?|x)?[- ]({axes}){tail}\b",
+            rf"(?<![\w.]){small}[- ]?(?:ways?|x)?[- ]({axes}){tail}\b(?!{each})",
             lambda m, mesh, _: one_axis(mesh, m[2], m[1], False),
         ),
         (

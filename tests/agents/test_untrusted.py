@@ -137,5 +137,6 @@ def test_the_built_in_reasoner_obeys_no_order_either(demand: str) -> None:
     said = list(chat.answer(of, ask))
     answer = str(next(item.answer for item in said if isinstance(item, Final)))
     assert all(item.status == "proposed" for item in of.proposals)
-    assert "9.4" not in answer and "approved proposal" not in answer
+    own = re.sub(r"“[^”]*”", "", answer)  # one's own words may be quoted back
+    assert "9.4" not in own and "approved proposal" not in own
     assert re.search(r"\b(?:can ?not|can't|only|no power|reviewer|person|not)\b", answer)

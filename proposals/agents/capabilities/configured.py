@@ -7,6 +7,7 @@ configuration (time, memory, legality) is the capability's.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Annotated, Any
 
@@ -55,6 +56,9 @@ class Configured(Arguments):
     batch: Batch = None
     seq_len: Length = None
     micro_batches: Micro = None
+    micro_batch: Annotated[
+        int | None, Field(ge=1, le=10**6, description="Sequences per micro-batch and data-parallel rank (mbs).")
+    ] = None
     virtual_stages: Annotated[
         int | None, Field(ge=1, le=1024, description="Virtual stages per pipeline stage (interleaved schedule, vpp).")
     ] = None
@@ -160,17 +164,38 @@ def _filled(
     ctx: AnswerContext, given: Configured, named: Sizes, base: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     if not given.mesh:
-        return [arguments(base, changes)]
+        return [arguments(base, {**changes, **_accumulated(ctx, given, base, changes)})]
     config = ctx.bench.config
     filled = fill(named, base, config.hardware.chips_per_slice, config.mesh)
     if filled.problem:
         raise ToolError(filled.problem)
-    return [arguments(mesh, changes) for mesh in filled.meshes[:4]]
+    return [arguments(mesh, {**changes, **_accumulated(ctx, given, mesh, changes)}) for mesh in filled.meshes[:4]]
+
+
+def _accumulated(
+    ctx: AnswerContext, given: Configured, base: Mapping[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The number of micro-batches that a size of each makes on a mesh."""
+    if not given.micro_batch:
+        return {}
+    batch = changes.get("global_batch", ctx.bench.config.training.global_batch)
+    if batch is None:
+        raise Missing("The global batch is not known, so the number of micro-batches is not either; state it first.")
+    mesh = replace(ctx.bench.config.mesh, ici=tuple(base["ici"].items()), dcn=tuple((base.get("dcn") or {}).items()))
+    each = mesh.size("replica", "data", "fsdp", "expert") * given.micro_batch
+    if batch % each:
+        raise ToolError(
+            f"Micro-batches of {given.micro_batch} sequences per rank do not divide the global batch: {batch:,} is no "
+            f"multiple of {each:,}."
+        )
+    return {"grad_accum": batch // each}
 
 
 def _there(ctx: AnswerContext, given: Configured, named: Sizes, changes: dict[str, Any], slices: int) -> Rows:
     """On other chips: the mesh that is named; else the current one over these chips, and the best legal one."""
     config = ctx.bench.config
+    if given.micro_batch:
+        raise ToolError("On other chips give the number of micro-batches instead of their size.")
     where: dict[str, Any] = {"changes": changes}
     where |= {"chip": given.chip} if given.chip else {}
     chips = given.chips or (None if given.chip else config.hardware.chips_per_slice * slices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from proposals.agents.amounts import Amounts
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Capability, Missing, capability, command, registry
 from proposals.agents.capabilities.common import Chips, Numbers, Row, Rows, get, how, unknown_facts
+from proposals.agents.conversation import Said
 
 Price = Annotated[float | None, Field(gt=0, le=1e4, description="US dollars per chip and hour.")]
 Tokens = Annotated[float | None, Field(gt=0, le=1e18, description="Tokens of the whole run, such as 1e12.")]
@@ -146,6 +147,19 @@ def training_time(ctx: AnswerContext, given: Duration) -> Answer:
     yield from _spent(ctx, asked, given.proposals)
 
 
+def in_days(ctx: AnswerContext, given: Duration) -> Generator[Said, None, bool]:
+    """How many chips a run in so many days takes, from the form or the messages; False where they do not say."""
+    asked = _amounts(ctx, given)
+    if not asked.days or not (asked.tokens or asked.steps):
+        return False
+    values = {"tokens": asked.tokens, "steps": asked.steps, "days": asked.days}
+    data = yield from get(ctx, "cost", **{key: value for key, value in values.items() if value is not None})
+    if not data.get("within_days"):
+        return False
+    yield from _within(ctx, data["within_days"], ctx.bench.config.hardware.chips)
+    return True
+
+
 #: Who asks for hours or days does not ask for money.
 _NO_MONEY = re.compile(r"\b(?:chip|gpu|tpu|a100|h100|b200)[- ]?h(?:ours?|rs?)?\b|\bdays?\b|\bweeks?\b", re.IGNORECASE)
 
@@ -212,7 +226,11 @@ def _spent(ctx: AnswerContext, amounts: Amounts, only: tuple[int, ...]) -> Answe
     elif amounts.days and not run:
         yield from ctx.say("How many chips so many days take depends on the tokens or steps of the run; state them.")
     if run:
-        yield from ctx.say("Without evaluation, checkpoints, failures and waiting.")
+        each = data["one_percent_of_the_run"]
+        worth = money(each["cost_of_the_run"]) if "cost_of_the_run" in each else _hours(each["chip_hours_of_the_run"])
+        yield from ctx.say(
+            f"Each 1 % of the step time is worth {worth}. Without evaluation, checkpoints, failures and waiting."
+        )
     if data.get("not_known") and not run:
         yield from ctx.say("Per token nothing can be computed while the tokens of a step are not known.")
         yield from unknown_facts(ctx, [name for name in data["not_known"] if name != "model"])

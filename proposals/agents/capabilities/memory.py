@@ -12,6 +12,7 @@ from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
     Row,
+    as_arguments,
     board,
     get,
     memory_table,
@@ -119,10 +120,19 @@ def fits(ctx: AnswerContext, given: Configured) -> Answer:
         others = [item for item in row.get("violations", ()) if item["rule"] != "memory"]
         if others:
             yield from ctx.say(f"Memory aside, it is not legal: {others[0]['reason']}")
+        if given.named and row["fits"] and not others and not row.get("elsewhere"):
+            yield from _speed(ctx, row)
     if len(rows) == 1:
         yield from memory_table(ctx, rows[0])
     if not given.named:
         yield from _measured(ctx)
+
+
+def _speed(ctx: AnswerContext, row: Row) -> Answer:
+    """What a configuration that fits gains or loses."""
+    predicted = yield from ctx.look("predict", **as_arguments(row))
+    if predicted and predicted.data.get("speedup_per_token"):
+        yield from ctx.more(f"Its step is predicted at {words.step(predicted.data)}, {words.speed(predicted.data)}.")
 
 
 def _verdict(row: Row) -> str:

@@ -109,6 +109,7 @@ def _parts(data: Row) -> Iterator[str]:
             over = data["weights_sharded_over_replicas"]
             how = f" and sharded over {over:,} replicas" if over > 1 else ""
             cut = f"cut by the mesh over {data['weights_cut_by_the_mesh_over']:,} chips{how}"
-            yield f"{said}: {cut}. Less by a tensor, pipeline or FSDP axis"
+            yield f"{said}: {data['weights_held_in']}, {cut}. Less by a tensor, pipeline or FSDP axis"
         else:
-            yield f"{said}"
+            whole = f": {only} shards the optimizer alone, so these are whole on every replica" if only == "zero1" else ""
+            yield f"{said}{whole if replicas > 1 else ''}"

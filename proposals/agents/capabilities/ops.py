@@ -17,6 +17,10 @@ from proposals.agents.capabilities.findings import findings_about
 from proposals.agents.capabilities.shares import NO_OPS, beside, ops_named, shares, time_of
 
 
+#: Share of the link bandwidth below which bytes do not explain the time of a collective.
+WAITING = 0.1
+
+
 class OneOp(Arguments):
     op: Annotated[str, Field(max_length=300, description="Name of an op as in the table, or #1 for the longest.")] = (
         "#1"
@@ -107,6 +111,11 @@ def op(ctx: AnswerContext, given: OneOp) -> Answer:
         items.append(
             f"arithmetic intensity {row['operational_intensity']:.3g} FLOP/byte, ridge point {ridge:.4g}, {side}"
         )
+    if "fusion" in row["name"] and not row.get("source"):
+        items.append(
+            "a fusion is one kernel that XLA made of several ops; this profile does not name the ops inside, the "
+            "compiled HLO does (`--xla_dump_to`)"
+        )
     if row.get("source"):
         items.append(f"from `{row['source']}`" + (f", {row['phase']}" if row.get("phase") else ""))
     for side, word in (("operands", "reads the results of"), ("users", "feeds")):
@@ -136,8 +145,18 @@ def _collective(row: Row) -> list[str]:
             f"achieved bandwidth {words.rate(row['achieved_bytes_per_s'])} of "
             f"{words.rate(row['possible_bytes_per_s'])} possible"
         )
+        if row["achieved_bytes_per_s"] < WAITING * row["possible_bytes_per_s"]:
+            items.append(
+                "so far below the link bandwidth it is not limited by its bytes: it waits for the slowest participant, "
+                "or its messages are so small that latency counts; the profile does not tell which"
+            )
     if row.get("exposed_s") is not None:
         items.append(f"exposed time of `{row['name']}`: {words.time(row['exposed_s'])} per step")
+    if row.get("bound_by") and str(row["bound_by"]).lower() != "unknown":
+        items.append(
+            f"XProf's label “{row['bound_by']}” is of its roofline, which counts FLOPs and the bytes of local memory; "
+            "what a collective waits for are links and other chips, so it counts as communication here"
+        )
     return items
 
 

@@ -12,6 +12,7 @@ from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability, command, registry
 from proposals.agents.capabilities.common import ChipName, get
 from proposals.agents.capabilities.configured import Configured
+from proposals.agents.capabilities.cost import Duration, Tokens, in_days
 from proposals.agents.capabilities.memory import counts_table
 from proposals.agents.capabilities.pricing import price
 from proposals.agents.tools.elsewhere import MOST_CHIPS
@@ -28,12 +29,6 @@ def change_precision(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted effect of another precision of the matmuls, and whether the chip has units for it."""
     chip = yield from get(ctx, "hardware")
     native = list(chip["peaks_flops_per_s"])
-    if given.precision and given.precision not in native:
-        yield from ctx.say(
-            f"{chip['title']} has no {given.precision} units: matmuls run in another precision, so no arithmetic "
-            f"is saved "
-            f"(native: {words.listed(native)})."
-        )
     now = ctx.bench.config.training.precision
     if not given.precision and not given.variants:
         tried = tuple(f"precision={p}" for p in native if p != now)
@@ -44,9 +39,7 @@ def change_precision(ctx: AnswerContext, given: Configured) -> Answer:
     yield from price(ctx, given)
     verdict_ = yield from get(ctx, "bottleneck")
     yield from ctx.say(
-        f"Only time that arithmetic takes gets shorter; the bottleneck of this step is {verdict_['primary']}. "
-        f"Numerical "
-        "quality is not modelled."
+        f"Only time that arithmetic takes gets shorter; the bottleneck of this step is {verdict_['primary']}."
     )
 
 
@@ -59,7 +52,11 @@ def change_precision(ctx: AnswerContext, given: Configured) -> Answer:
 )
 def change_chip(ctx: AnswerContext, given: Configured) -> Answer:
     """The run on another kind of chip, as many unless said otherwise, on its best legal mesh there."""
-    if not given.chip:
+    ran = f"chip={ctx.bench.config.hardware.chip}"
+    if ran in given.variants:  # `v5p in place of v6e`
+        others = tuple(each for each in given.variants if each != ran)
+        given = Configured(**{**given.model_dump(exclude_defaults=True), "variants": others})
+    if not given.chip and not any(each.startswith("chip=") for each in given.variants):
         one = registry()["change_chip"]
         raise Missing("Say which chip.", tuple(command(one, {"chip": name}) for name in ("v5p", "v6e", "h100")))
     yield from price(ctx, given)
@@ -84,6 +81,8 @@ def change_chips(ctx: AnswerContext, given: Configured) -> Answer:
 
 class ForTime(Arguments):
     step_time_s: Annotated[float | None, Field(gt=0, le=1e6, description="Wanted step time in seconds.")] = None
+    days: Annotated[float | None, Field(gt=0, le=1e5, description="Or days that the run may take.")] = None
+    tokens: Tokens = None
     chip: ChipName = ""
 
 
@@ -94,8 +93,11 @@ class ForTime(Arguments):
     "How many GPUs to train at this speed?",
 )
 def chips_for_time(ctx: AnswerContext, given: ForTime) -> Answer:
-    """How many chips (in powers of two) it takes to reach a step time, each count on its best legal mesh."""
+    """How many chips (in powers of two) reach a step time, or finish so many tokens in so many days, each count on its
+    best legal mesh."""
     if not given.step_time_s:
+        if (yield from in_days(ctx, Duration(tokens=given.tokens, days=given.days))):
+            return
         step = ctx.bench.diagnosis.kpis.get("step_time_s")
         one = registry()["chips_for_time"]
         choices = tuple(command(one, {"step_time_s": f"{step / n:.3g}"}) for n in (2, 4)) if step else ()

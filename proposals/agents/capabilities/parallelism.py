@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -80,15 +81,33 @@ def expert(ctx: AnswerContext, given: Configured) -> Answer:
     "Should I use context or sequence parallelism?",
     "Would ring attention or Ulysses be better than gathering keys and values?",
     "How should I shard long sequences?",
+    "Is Megatron's sequence parallelism the same as a sequence axis?",
 )
 def context(ctx: AnswerContext, given: Configured) -> Answer:
     """Sizes of the sequence (context) axis side by side; the exchange of keys and values is priced, not its kernel."""
+    yield from _megatron(ctx)
     yield from _sweep(
         ctx,
         "seq",
         given,
         "The traffic of keys and values on the axis is priced; ring, Ulysses and all-gather kernels are not "
         "distinguished (*not supported*).",
+    )
+
+
+def _megatron(ctx: AnswerContext) -> Answer:
+    """Megatron's sequence parallelism shares the name and no axis."""
+    asked = re.search(r"sequence[-_ ]parallel|\bmegatron\b|\bkorthikanti\b", ctx.message, re.IGNORECASE)
+    if not asked:
+        return
+    on = ctx.bench.config.training.sequence_parallel
+    state = "is not stated in this configuration, so the framework's default is assumed" if on is None else (
+        f"is **{'on' if on else 'off'}** in this configuration, and priced so"
+    )  # fmt: skip
+    yield from ctx.say(
+        "Megatron's *sequence parallelism* (`sequence_parallel`) has no axis of its own: it shards norms, dropout and "
+        f"residuals over the ranks of the tensor axis. It {state}. A *seq* or *context* axis shards the tokens of "
+        "every layer, attention included."
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.tools import ToolError
+from perfmodel.workload import LOW_PRECISIONS
 from proposals import facts
 from proposals.agents import words
 from proposals.agents.capabilities import verdict
@@ -77,10 +78,29 @@ def priced(ctx: AnswerContext, row: Row) -> Answer:
         if {"global_batch", "seq_len"} & set(row.get("changes") or {}):
             yield from ctx.more("The step holds another number of tokens: compare the time per token.")
     yield from ctx.bullets(list(_effects(row)))
+    yield from precision_note(ctx, row)
+
+
+def precision_note(ctx: AnswerContext, row: Row) -> Answer:
+    """What a predicted time does not say of another precision: whether the chip has units for it, and whether training
+    converges."""
+    precision = (row.get("changes") or {}).get("precision")
+    if not precision or row.get("elsewhere"):
+        return
+    chip = yield from get(ctx, "hardware")
+    native = list(chip["peaks_flops_per_s"])
+    if precision not in native:
+        yield from ctx.say(
+            f"**{chip['title']} has no {precision} units**: matmuls run in another precision, so no arithmetic is "
+            f"saved (native: {words.listed(native)})."
+        )
+    elif precision in LOW_PRECISIONS:
+        yield from ctx.say(f"Whether training converges in {precision} is not modelled.")
 
 
 def _effects(row: Row) -> Iterator[str]:
-    """What changes most: communication, memory, what lowers the confidence."""
+    """What changes most: work, bubble, communication, memory, what lowers the confidence."""
+    yield from _parts(row)
     moved = sorted(row.get("communication") or (), key=lambda item: -abs(item["after_share"] - item["before_share"]))
     for item in moved[:2]:
         if abs(item["after_share"] - item["before_share"]) > 1e-9:
@@ -94,6 +114,18 @@ def _effects(row: Row) -> Iterator[str]:
     elif row.get("not_known"):
         yield f"whether it fits in memory cannot be computed: {facts.not_known(row['not_known'])}"
     yield from (f"against it: {text}" for text in (row.get("lowers_confidence") or ())[:2])
+
+
+def _parts(row: Row) -> Iterator[str]:
+    """Work and waiting now and predicted, where a part changes by 1 % of the step; the bubble of a pipeline always."""
+    ran = row.get("what_runs") or {}
+    before, after = ran.get("breakdown_s") or {}, row.get("breakdown_s") or {}
+    staged = any("pipeline" in key for key in (*before, *after))
+    for key in ("compute", "hbm", "idle"):
+        old, new = before.get(key, 0.0), after.get(key, 0.0)
+        if abs(new - old) >= 0.01 * sum(before.values()) > 0 or (key == "idle" and staged and new > 0):
+            name = "idle, the pipeline bubble" if key == "idle" and staged else words.part_name(key)
+            yield f"{name}: {words.time(old)} now, {words.time(new)} predicted"
 
 
 @capability(
@@ -160,6 +192,8 @@ def side_by_side(ctx: AnswerContext, data: Row, head: str) -> Answer:
     illegal = [row for row in rows if row.get("violations")]
     yield from ctx.bullets([f"{row['value']}: {words.violations(row)[0]}" for row in illegal[:4]])
     lacking = next((row["not_known"] for row in rows if row.get("not_known")), ())
+    if lacking and not any(row.get("hbm_per_chip_bytes") for row in rows):
+        yield from ctx.say("Whether they fit in memory cannot be computed yet, so *legal* leaves memory out.")
     yield from unknown_facts(ctx, lacking)
     yield from offers(rows, 1)
 
@@ -193,7 +227,12 @@ def change_batch(ctx: AnswerContext, given: Configured) -> Answer:
 )
 def change_seq_len(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted time per token and memory with another sequence length; without one, powers of two around now."""
-    if ctx.bench.config.training.seq_len is None and not given.seq_len and given.named:
+    if ctx.bench.config.training.seq_len is None and given.seq_len:
+        raise Missing(
+            "The current sequence length is not known, so another one cannot be priced. If it is this one, state it.",
+            (f"The sequence length is {given.seq_len}",),
+        )
+    if ctx.bench.config.training.seq_len is None and given.named:
         yield from price(ctx, given)
         return
     if ctx.bench.config.training.seq_len is None and not given.seq_len:

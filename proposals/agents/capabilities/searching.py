@@ -44,10 +44,18 @@ def search(ctx: AnswerContext, given: NoArguments) -> Answer:
         for row in rows
     ]
     lines = [
-        [name, words.ratio(row["speedup_per_token"]), words.span(row), words.percent(row["confidence_share"])]
+        [
+            name, words.ratio(row["speedup_per_token"]), words.span(row), words.percent(row["confidence_share"]),
+            words.size(row["memory_headroom_bytes"]) if "memory_headroom_bytes" in row else "–",
+        ]
         for name, row in zip(names, rows, strict=True)
-    ]
-    yield from ctx.table(["Configuration", "Per token, predicted", "80 % interval", "Confidence"], lines)
+    ]  # fmt: skip
+    held = ctx.bench.constraints.describe()
+    if held:
+        yield from ctx.say(f"Within what is held: {' '.join(held)}")
+    yield from ctx.table(
+        ["Configuration", "Per token, predicted", "80 % interval", "Confidence", "Memory headroom"], lines
+    )
     yield from ctx.say("Ranked by gain against uncertainty and against what a change costs to try.")
     yield from offers([{**row, "may_run": not row.get("is_what_runs")} for row in rows], 1)
 

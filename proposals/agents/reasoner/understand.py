@@ -29,10 +29,14 @@ MOST, LOOKED_BACK = 4, 4
 SHORT = 2
 #: How certain a request is that was read from values or from the palette.
 SURE = 0.95
-#: Least chance of a reading that is computed at all, to be judged with its answer.
-WORTH = 0.5
+#: Least chance of a reading that is computed at all, to be judged with its answer; of one that holds something.
+WORTH, WORTH_HOLDING = 0.3, 0.5
 #: From here on the likeliest is that something else than a training run is spoken of.
 OUTSIDE = 0.3
+#: What a clause may name and be a condition.
+_OF_A_RUN = SETTINGS | {"model_name", "number", "quantity", "proposal", "share", "bytes", "topology", "axis"}
+#: What is asked of by naming it.
+_ASKED_OF = SETTINGS | {"proposal", "finding", "op", "number", "xla_flags", "axis"}
 #: Options that are offered.
 OFFERED = wanted.OFFERED
 #: Words that ask for no more of a configuration than its price.
@@ -42,8 +46,8 @@ _PRICE = wanted.tokens(
     "happen go should could would does do are there here now give me show bad yes"
 )
 _SPLIT = re.compile(
-    r"(?<=[.?!;])\s+(?=\S)|\n+|,?\s+(?:and|but|also|then)\s+(?=(?:also\s+)?(?:what|which|how|why|where|when|is|are|does|do|"
-    r"can|could|should|show|explain|compare|tell|give|would|will|who)\b)",
+    r"(?<=[.?!;])(?<!\bprop\.)(?<!\bvs\.)\s+(?=\S)|\n+|,?\s+(?:and|but|also|then)\s+"
+    r"(?=(?:also\s+)?(?:what|which|how|why|where|when|is|are|does|do|can|could|should|show|explain|compare|tell|give|would|will|who)\b)",
     re.IGNORECASE,
 )
 _GOES_ON = re.compile(
@@ -111,7 +115,7 @@ def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Underst
     last = _last(earlier, knows)
     understood: list[Request | Offer | Outside] = []
     parts = [notation.read(clause, knows) for clause in list(clauses(text))[: 2 * MOST]]
-    questions = any("?" in read.text for read in parts)
+    questions = any("?" in read.text and wanted.tokens(read.rest) - _EMPTY - _PRICE for read in parts)
     for read in parts:
         stated = statement(read, knows.config)
         if stated is not None:
@@ -119,10 +123,13 @@ def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Underst
             understood.append(Request(registry()[key], stated.model_dump(exclude_defaults=True), read))
             continue
         before = next((item for item in reversed(understood) if isinstance(item, Request) and not item.stated), last)
-        if questions and read.names & SETTINGS and not asks(read.text):
+        if questions and read.names & SETTINGS and read.names <= _OF_A_RUN and not asks(read.text):
             continue  # a condition of the question beside it
+        alone = not wanted.tokens(read.rest) - _EMPTY
         if understood and not read.values and not wanted.tokens(read.rest) - _EMPTY - _PRICE:
             continue  # `better?` goes with what stands before
+        if alone and "?" not in read.text and len(parts) > 1 and read.names and read.names.isdisjoint(_ASKED_OF):
+            continue  # `255 GB, ok.`: repeated, and nothing asked of it
         asked = _asked(read, knows, before)
         if asked is not None:
             understood.append(asked)
@@ -221,7 +228,8 @@ def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | 
     first = replace(options[0], others=others)
     if gone := lost(first.of, first.read, knows.config):
         return Offer(read.text, others, gone)
-    return first if first.chance >= WORTH else Offer(read.text, others)
+    worth = WORTH_HOLDING if first.stated else WORTH
+    return first if first.chance >= worth else Offer(read.text, others)
 
 
 def request(of: Capability, read: Read, knows: Knows, last: Request | None, chance: float) -> Request:
@@ -278,7 +286,7 @@ def _settled(read: list[Request | Offer | Outside], text: str, knows: Knows, las
     read = [
         item
         for item in read
-        if not (isinstance(item, Request) and item.implied and any(set(item.values) <= set(o.values) for o in later))
+        if not (isinstance(item, Request) and item.implied and any(item.values.items() <= o.values.items() for o in later))
     ]
     for item in read:
         if isinstance(item, Request) and item.chance < least:

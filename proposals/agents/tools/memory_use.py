@@ -9,12 +9,19 @@ from pydantic import Field
 from agent.tools import Arguments, ToolError
 from perfmodel.accounting import parameters
 from perfmodel.step_time import missing_facts
+from perfmodel.workload import chip_of
 from proposals import facts
 from proposals.agents.tools.common import present, told
 from proposals.agents.workbench import Workbench
 
 #: Axes over which replicas of the weights lie, and those that cut the weights themselves.
 _REPLICAS, _CUTS = ("replica", "data", "fsdp"), ("model", "pipeline", "expert")
+
+#: As `perfmodel.memory` counts them.
+_HELD_IN = {
+    "tpu": "held in float32 and cast where they are gathered",
+    "gpu": "held in 16 bits; their float32 master copy counts with the optimizer",
+}
 
 
 class Held(Arguments):
@@ -57,6 +64,7 @@ class MemoryTools:
         return present(
             {
                 "parts_bytes": {key: value for key, value in base.items() if key not in ("total", "capacity")},
+                "weights_held_in": _HELD_IN[chip_of(config.hardware).kind],
                 "total_bytes": total,
                 "capacity_bytes": capacity,
                 "stated_bytes": asked.stated_bytes,
