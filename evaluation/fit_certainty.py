@@ -1,8 +1,10 @@
-"""Fit how likely an answer is to be right: `python -m evaluation.fit_certainty [GRADED]`.
+"""Fit how likely an answer is to be right.
 
-GRADED: a JSON list of {id, run, before, text, answer, mark, by}; mark: right, partly, wrong or refused; by: whose.  Of
-each that was answered the signs of `reasoner.certainty`, the mark and a digest of question and answer are kept in
-graded_answers.json, so that a mark is never taken for that of another answer; without GRADED the fit is over these.
+`python -m evaluation.fit_certainty QUESTIONS RUNS ANSWERS` writes the answers to questions of others, each shown however
+unlikely, with the signs of `reasoner.certainty` beside them, for somebody to add `"mark"`: right, partly, wrong,
+offered or refused (files as `evaluation.quality.evaluate` has them).  `python -m evaluation.fit_certainty MARKED` keeps
+of each its signs, its mark and a digest of question and answer in graded_answers.json, so that a mark is never taken for
+that of another answer, and fits; without arguments the fit is over what is kept.
 
 The least probability is set so that of all graded questions, read with whole runs left out of the fit, at most a
 share of `MOST_WRONG` is answered wrongly.
@@ -11,70 +13,63 @@ share of `MOST_WRONG` is answered wrongly.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from proposals.agents import notation
-from proposals.agents.capabilities import registry
-from proposals.agents.reasoner import certainty, wanted
-from proposals.agents.reasoner.form import SETTINGS
-from proposals.agents.reasoner.understand import clauses
+from evaluation.quality import evaluate
+from proposals.agents.reasoner import certainty
 
 KEPT = Path(__file__).with_name("graded_answers.json")
-MOST_WRONG = 0.05
+MOST_WRONG = 0.04
 #: What a mark is worth.
-WORTH = {"right": 1.0, "partly": 0.5, "wrong": 0.0, "refused": 0.0}
+WORTH = {"right": 1.0, "partly": 0.5, "wrong": 0.0, "offered": 0.0, "refused": 0.0}
 #: Of the weights of standardised signs, so that a few answers do not drive them far.
 PRIOR = 1.0
-#: What takes a statement over, or leaves a deed to a person, is no answer that may be likely or not.
-TOLD = ("hold", "forget", "decide")
 
 Array = NDArray[np.float64]
 
 
-def digest(item: dict[str, Any]) -> str:
-    return sha256(f"{item['text']}\n{item['answer'].strip()}".encode()).hexdigest()[:16]
+@contextmanager
+def everything_shown() -> Iterator[list[list[float]]]:
+    """The reasoner shows whatever it computes; the signs of each answer that it would have judged."""
+    judged: list[list[float]] = []
+    own = certainty.signs
+
+    def signs(*given: Any) -> list[float]:
+        judged.append(own(*given))
+        return judged[-1]
+
+    with mock.patch.object(certainty, "signs", signs), mock.patch.object(certainty, "probability", lambda _: 1.0):
+        yield judged
 
 
-def answered(item: dict[str, Any]) -> list[str]:
-    """The capabilities that answered, by the titles of the answer."""
-    keys = {each.title: key for key, each in registry().items()}
-    return [keys[title] for title in re.findall(r"(?m)^\*\*(.+?):\*\*", item["answer"]) if title in keys]
+def shown(questions: Path, runs: Path) -> Iterator[dict[str, Any]]:
+    with everything_shown() as judged:
+        for row in evaluate.answers(questions, runs):
+            yield {**row, "signs": [round(x, 3) for x in judged[-1]] if judged else []}
+            judged.clear()
 
 
-def signs(item: dict[str, Any], keys: list[str]) -> list[float]:
-    """As the reasoner has them of its own answer."""
-    best = dict.fromkeys(keys, 0.0)
-    names: set[str] = set()
-    for clause in clauses(item["text"]):
-        read = notation.read(clause)
-        near = dict(wanted.nearest(read.words, read.names))
-        best = {key: max(chance, near[key]) for key, chance in best.items()}
-        names |= read.names & SETTINGS
-    fields = {name for key in keys for name in registry()[key].fields}
-    chance = min(best.values())
-    return certainty.signs(item["text"], keys, item["answer"], chance, bool(names & fields))
-
-
-def kept(path: Path) -> list[dict[str, Any]]:
-    """Compact rows of graded answers; those that no capability answered have no signs."""
-    rows = []
-    for item in json.loads(path.read_text("utf-8")):
-        keys = answered(item)
-        judged = bool(keys) and not set(keys) & set(TOLD)
-        features = [round(x, 3) for x in signs(item, keys)] if judged else []
-        rows.append({"id": item["id"], "run": item["run"], "mark": item["mark"],
-                     "by": item.get("by", "grader"), "digest": digest(item),
-                     "stated": bool(set(keys) & set(TOLD)), "signs": features})  # fmt: skip
-    return rows
+def kept(marked: Path) -> list[dict[str, Any]]:
+    """Compact rows of graded answers; those that the certainty does not judge have no signs."""
+    return [
+        {
+            "id": item["id"], "run": item["run"], "mark": item["mark"],
+            "digest": sha256(f"{item['text']}\n{item['answer'].strip()}".encode()).hexdigest()[:16],
+            "answered": bool(item["answers"]), "signs": item["signs"],
+        }
+        for item in map(json.loads, marked.read_text("utf-8").splitlines())
+    ]  # fmt: skip
 
 
 def fitted(x: Array, y: Array) -> Array:
@@ -109,24 +104,34 @@ def least(chances: Array, marks: Array, most: int) -> float:
     return round((float(above.min()) + edge) / 2, 3) if len(above) else 1.0
 
 
-def main() -> None:
-    if len(sys.argv) > 1:
-        lines = ",\n".join(json.dumps(row) for row in kept(Path(sys.argv[1])))
-        KEPT.write_text(f"[\n{lines}\n]\n", "utf-8")
+def fit() -> dict[str, Any]:
     rows = json.loads(KEPT.read_text("utf-8"))
     some = [row for row in rows if row["signs"]]
     x, marks = np.array([row["signs"] for row in some]), np.array([row["mark"] for row in some])
     y, runs = np.array([WORTH[mark] for mark in marks]), np.array([row["run"] for row in some])
     chances = left_out(x, y, runs)
-    stated = sum(row["stated"] and row["mark"] == "wrong" for row in rows)  # answered whatever the probability
-    at = least(chances, marks, int(MOST_WRONG * len(rows)) - stated)
-    shown = Counter(marks[chances >= at].tolist())
-    numbers = {
+    sure = Counter(row["mark"] for row in rows if row["answered"] and not row["signs"])  # whatever the probability
+    at = least(chances, marks, int(MOST_WRONG * len(rows)) - sure["wrong"])
+    given = Counter(marks[chances >= at].tolist()) + sure
+    return {
         "weights": dict(zip(certainty.SIGNS, np.round(fitted(x, y), 3).tolist(), strict=True)),
         "least": at,
-        "graded": {"questions": len(rows), "answered": len(some), **Counter(marks.tolist())},
-        "runs_left_out": {"shown": int(sum(shown.values())), **shown},
+        "graded": {"questions": len(rows), **Counter(row["mark"] for row in rows)},
+        "runs_left_out": {"shown": int(sum(given.values())), **given},
     }
+
+
+def main() -> None:
+    files = [Path(each) for each in sys.argv[1:]]
+    if len(files) == 3:
+        with files[2].open("w", encoding="utf-8") as file:
+            for row in shown(*files[:2]):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        return
+    if files:
+        lines = ",\n".join(json.dumps(row) for row in kept(files[0]))
+        KEPT.write_text(f"[\n{lines}\n]\n", "utf-8")
+    numbers = fit()
     certainty.WEIGHTS.write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
     print(json.dumps(numbers, indent=1))
 

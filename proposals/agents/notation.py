@@ -270,7 +270,10 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
             rf"]?len(?:gth)?|{axes}){tail}\b",
             scaled,
         ),
-        (rf"(?<![\w.]){small}[- ](replicas|stages|experts)\b(?!{each})", lambda m, mesh, _: one_axis(mesh, m[2], m[1], False)),
+        (
+            rf"(?<![\w.]){small}[- ](replicas|stages|experts)\b(?!{each})",
+            lambda m, mesh, _: one_axis(mesh, m[2], m[1], False),
+        ),
         (rf"\b(dcn|ici)(?:[._ ]|\swith\s)({axes})(?:_parallelism)?{IS}{small}", axis_size),
         (rf"(?<![\w.])()({short}){IS}-?\s?{small}", axis_size),
         (rf"(?<![\w.\-])()({axes}){tail}{IS}{small}", axis_size),

@@ -336,17 +336,15 @@ def test_graded_answers_say_what_is_shown_and_few_of_it_is_wrong_where_a_run_is_
     assert shown["wrong"] <= 0.05 * numbers["graded"]["questions"]
     assert shown["right"] + shown["partly"] > 1.5 * shown["wrong"]
     weights = numbers["weights"]
-    assert weights["words"] < 0 and weights["numbers"] < 0 and weights["reason"] < 0
+    assert weights["numbers"] < 0 < weights["nearness"]
 
 
 def test_what_an_answer_does_not_speak_of_lowers_its_chance() -> None:
     def chance(text: str, written: str) -> float:
-        return certainty.probability(certainty.signs(text, ["memory"], written, 0.9, False))
+        return certainty.probability(certainty.signs(text, written, 0.9, False))
 
     table = "Measured peak 30.4 GB of 32.9 GB per chip."
     assert chance("How much of the 32.9 GB is used?", table) > chance("How much of the 71 GB is used?", table)
-    assert chance("peak memory?", table) > chance("peak memory of the vision encoder adapter?", table)
-    assert chance("peak memory?", table) > chance("why is the peak memory like that?", table)
 
 
 QUESTIONS = Path("evaluation/questions/dev.json")

@@ -111,5 +111,7 @@ def _parts(data: Row) -> Iterator[str]:
             cut = f"cut by the mesh over {data['weights_cut_by_the_mesh_over']:,} chips{how}"
             yield f"{said}: {data['weights_held_in']}, {cut}. Less by a tensor, pipeline or FSDP axis"
         else:
-            whole = f": {only} shards the optimizer alone, so these are whole on every replica" if only == "zero1" else ""
+            whole = (
+                f": {only} shards the optimizer alone, so these are whole on every replica" if only == "zero1" else ""
+            )
             yield f"{said}{whole if replicas > 1 else ''}"

@@ -16,7 +16,6 @@ from proposals.agents.capabilities.explaining import no_profile, predicted_inste
 from proposals.agents.capabilities.findings import findings_about
 from proposals.agents.capabilities.shares import NO_OPS, beside, ops_named, shares, time_of
 
-
 #: Share of the link bandwidth below which bytes do not explain the time of a collective.
 WAITING = 0.1
 

@@ -112,8 +112,7 @@ def _likely(asked: Sequence[Request | Offer | Outside], said: Sequence[tuple[obj
     ]
     taken = " ".join(f"{name.replace('_', ' ')} {value}" for name, value in given)
     named = frozenset(name for item in requests for name in item.read.names & SETTINGS & set(item.of.fields))
-    keys, chance = [item.of.key for item in requests], min(item.chance for item in requests)
-    signs = certainty.signs(text, keys, f"{written} {taken}", chance, bool(named))
+    signs = certainty.signs(text, f"{written} {taken}", min(item.chance for item in requests), bool(named))
     return certainty.probability(signs) >= certainty.weights()[1]
 
 

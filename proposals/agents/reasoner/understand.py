@@ -286,7 +286,9 @@ def _settled(read: list[Request | Offer | Outside], text: str, knows: Knows, las
     read = [
         item
         for item in read
-        if not (isinstance(item, Request) and item.implied and any(item.values.items() <= o.values.items() for o in later))
+        if not (
+            isinstance(item, Request) and item.implied and any(item.values.items() <= o.values.items() for o in later)
+        )
     ]
     for item in read:
         if isinstance(item, Request) and item.chance < least:

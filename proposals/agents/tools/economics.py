@@ -140,7 +140,10 @@ class EconomicsTools:
                 "not_known": [] if tokens else list(missing_facts(config)),
                 "rows": rows,
                 "one_percent_of_the_run": present(
-                    {key: now[key] / 100 if key in now else None for key in ("chip_hours_of_the_run", "cost_of_the_run")}
+                    {
+                        key: now[key] / 100 if key in now else None
+                        for key in ("chip_hours_of_the_run", "cost_of_the_run")
+                    }
                 ),
                 "within_days": _within(asked, step, steps, config.hardware.chips),
             }
