@@ -1,10 +1,10 @@
 """Fit how likely an answer is to be right.
 
-`python -m evaluation.fit_certainty QUESTIONS RUNS ANSWERS` writes the answers to questions of others, each shown however
-unlikely, with the signs of `reasoner.certainty` beside them, for somebody to add `"mark"`: right, partly, wrong,
-offered or refused (files as `evaluation.quality.evaluate` has them).  `python -m evaluation.fit_certainty MARKED` keeps
-of each its signs, its mark and a digest of question and answer in graded_answers.json, so that a mark is never taken for
-that of another answer, and fits; without arguments the fit is over what is kept.
+`python -m evaluation.fit_certainty QUESTIONS RUNS ANSWERS` writes the answers to questions of others, each shown
+however unlikely, with the signs of `reasoner.certainty` beside them, for somebody to add `"mark"`: right, partly,
+wrong, offered or refused (files as `evaluation.quality.evaluate` has them).  `python -m evaluation.fit_certainty
+MARKED` keeps of each its signs, its mark and a digest of question and answer in graded_answers.json, so that a mark is
+never taken for that of another answer, and fits; without arguments the fit is over what is kept.
 
 The least probability is set so that of all graded questions, read with whole runs left out of the fit, at most a
 share of `MOST_WRONG` is answered wrongly.
@@ -49,7 +49,7 @@ def everything_shown() -> Iterator[list[list[float]]]:
         judged.append(own(*given))
         return judged[-1]
 
-    with mock.patch.object(certainty, "signs", signs), mock.patch.object(certainty, "probability", lambda _: 1.0):
+    with mock.patch.object(certainty, "signs", signs), mock.patch.object(certainty, "probability", return_value=1.0):
         yield judged
 
 
