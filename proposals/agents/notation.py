@@ -190,7 +190,7 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
             rf"|(?<![\w.])(\d{{1,3}})[- ](?:virtual|interleaved) stages\b",
             lambda m, *_: iter([("virtual_stages", int(m[1] or m[2]))]),
         ),
-        (rf"(?<![\w.])(?:mbs|micro[-_ ]?batch[-_ ]size){IS}({COUNT})", lambda m, *_: counted("micro_batch", m[1])),
+        (rf"(?<![\w.])(?:mbs|micro[-_ ]?batch(?:[-_ ]size)?){IS}({COUNT})", lambda m, *_: counted("micro_batch", m[1])),
         (
             rf"(?<![\w.])({COUNT})\sslices\b",
             lambda m, _, knows: counted("chips", m[1], knows.config.hardware.chips_per_slice if knows else 1),

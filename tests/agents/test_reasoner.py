@@ -156,7 +156,7 @@ def test_of_two_questions_the_one_that_is_about_something_else_is_said_to_be() -
 def test_a_remark_beside_a_question_is_weighed_and_not_answered() -> None:
     assert say("Thanks. What is my MFU?").titles == ["mfu"]
     said = say("Purple elephants dance at noon. What is my MFU?")
-    assert not said.titles and "mfu" in said.offered
+    assert said.titles == ["mfu"] and "elephants" not in said.text
 
 
 @pytest.mark.parametrize(

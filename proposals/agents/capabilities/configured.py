@@ -38,7 +38,8 @@ from proposals.agents.filling import Sizes, fill
 
 #: Training keys by the field of the form that sets them.
 SETTINGS = {
-    "batch": "global_batch", "seq_len": "seq_len", "micro_batches": "grad_accum", "virtual_stages": "virtual_stages",
+    "batch": "global_batch", "seq_len": "seq_len", "micro_batches": "grad_accum", "micro_batch": "micro_batch",
+    "virtual_stages": "virtual_stages",
     "remat": "remat", "precision": "precision", "weight_sharding": "weight_sharding", "optimizer": "optimizer",
     "xla_flags": "xla_flags",
 }  # fmt: skip
@@ -164,38 +165,42 @@ def _filled(
     ctx: AnswerContext, given: Configured, named: Sizes, base: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     if not given.mesh:
-        return [arguments(base, {**changes, **_accumulated(ctx, given, base, changes)})]
+        return [arguments(base, _split(ctx, base, changes))]
     config = ctx.bench.config
     filled = fill(named, base, config.hardware.chips_per_slice, config.mesh)
     if filled.problem:
         raise ToolError(filled.problem)
-    return [arguments(mesh, {**changes, **_accumulated(ctx, given, mesh, changes)}) for mesh in filled.meshes[:4]]
+    return [arguments(mesh, _split(ctx, mesh, changes)) for mesh in filled.meshes[:4]]
 
 
-def _accumulated(
-    ctx: AnswerContext, given: Configured, base: Mapping[str, Any], changes: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The number of micro-batches that a size of each makes on a mesh."""
-    if not given.micro_batch:
-        return {}
-    batch = changes.get("global_batch", ctx.bench.config.training.global_batch)
-    if batch is None:
-        raise Missing("The global batch is not known, so the number of micro-batches is not either; state it first.")
-    mesh = replace(ctx.bench.config.mesh, ici=tuple(base["ici"].items()), dcn=tuple((base.get("dcn") or {}).items()))
-    each = mesh.size("replica", "data", "fsdp", "expert") * given.micro_batch
-    if batch % each:
+def _split(ctx: AnswerContext, base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes on a mesh, with a number of micro-batches as their size where that is what the configuration gives:
+    the size counts, whatever the number."""
+    config = ctx.bench.config
+    batch = changes.get("global_batch", config.training.global_batch)
+    if "grad_accum" not in changes or "micro_batch" in changes or not config.training.micro_batch or not batch:
+        return dict(changes)
+    mesh = replace(config.mesh, ici=tuple(base["ici"].items()), dcn=tuple((base.get("dcn") or {}).items()))
+    count = mesh.size("replica", "data", "fsdp", "expert") * changes["grad_accum"]
+    if batch % count:
         raise ToolError(
-            f"Micro-batches of {given.micro_batch} sequences per rank do not divide the global batch: {batch:,} is no "
-            f"multiple of {each:,}."
+            f"{changes['grad_accum']:,} micro-batches do not divide the sequences of a data-parallel rank: the global "
+            f"batch of {batch:,} is no multiple of {count:,}."
         )
-    return {"grad_accum": batch // each}
+    return {**{k: v for k, v in changes.items() if k != "grad_accum"}, "micro_batch": batch // count}
+
+
+def within(ctx: AnswerContext, mesh: str) -> dict[str, Any]:
+    """Arguments of `search` that pin the sizes of a text; none where it is empty."""
+    if not mesh:
+        return {}
+    named = _sizes(ctx, Configured(mesh=mesh))
+    return {"constraints": {"fixed": dict(named.ici)}} if named.ici else {}
 
 
 def _there(ctx: AnswerContext, given: Configured, named: Sizes, changes: dict[str, Any], slices: int) -> Rows:
     """On other chips: the mesh that is named; else the current one over these chips, and the best legal one."""
     config = ctx.bench.config
-    if given.micro_batch:
-        raise ToolError("On other chips give the number of micro-batches instead of their size.")
     where: dict[str, Any] = {"changes": changes}
     where |= {"chip": given.chip} if given.chip else {}
     chips = given.chips or (None if given.chip else config.hardware.chips_per_slice * slices)

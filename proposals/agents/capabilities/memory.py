@@ -211,7 +211,10 @@ def make_room(ctx: AnswerContext, given: Configured) -> Answer:
         {"weight_sharding": "fsdp"},
         {"optimizer": "adafactor"},
     ]
-    tries += [{"grad_accum": config.grad_accum * 2}]
+    if config.micro_batch:
+        tries += [{"micro_batch": config.micro_batch // 2}] if config.micro_batch % 2 == 0 else []
+    else:
+        tries += [{"grad_accum": config.grad_accum * 2}]
     if config.global_batch and config.global_batch % 2 == 0:
         tries.append({"global_batch": config.global_batch // 2})
     lines = []

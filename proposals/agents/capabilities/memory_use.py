@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from perfmodel.workload import chip_of
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import Row
@@ -62,6 +63,9 @@ def _against(ctx: AnswerContext, data: Row) -> Answer:
             "The difference is what a program holds beside its tensors: reserved but free blocks and fragmentation "
             "of the caching allocator, the context of the runtime, buffers of NCCL or of collectives, workspaces. "
             "`nvidia-smi` counts all of it; the allocator's own peak counts less."
+            if chip_of(ctx.bench.config.hardware).kind == "gpu"
+            else "The difference is what the compiled program holds beside the tensors that are computed: temporary "
+            "buffers of its buffer assignment, padding, the program itself and what the runtime reserves."
         )
     rows = [row for row in data.get("rows", ()) if row.get("from_the_stated_bytes")]
     if not rows:

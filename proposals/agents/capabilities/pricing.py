@@ -22,7 +22,15 @@ from proposals.agents.capabilities.common import (
     priced_table,
     unknown_facts,
 )
-from proposals.agents.capabilities.configured import SETTINGS, Configured, away, configurations, meant, named
+from proposals.agents.capabilities.configured import (
+    SETTINGS,
+    Configured,
+    away,
+    configurations,
+    meant,
+    named,
+    within,
+)
 
 
 def price(ctx: AnswerContext, given: Configured) -> Answer:
@@ -38,9 +46,22 @@ def price(ctx: AnswerContext, given: Configured) -> Answer:
         yield from priced_table(ctx, rows, rows[0].get("what_runs") or {})
         illegal = [f"{named(row)}: {words.violations(row)[0]}" for row in rows if row.get("violations")]
         yield from ctx.bullets(illegal)
+    if given.mesh and not away(ctx, given) and all(row.get("violations") for row in rows):
+        yield from _legal_instead(ctx, given)
     note = next((str(row["note"]) for row in rows if row.get("note")), "")
     yield from ctx.say(note)
     yield from offers([row for row in rows if not row.get("elsewhere")])
+
+
+def _legal_instead(ctx: AnswerContext, given: Configured) -> Answer:
+    """The best legal configuration with the sizes that were named, where what they were taken for is not legal."""
+    data = yield from ctx.look("search", top=1, **within(ctx, given.mesh))
+    for row in data.data["candidates"] if data else ():
+        if row.get("speedup_per_token") and not row.get("is_what_runs"):
+            yield from ctx.say(
+                f"The best legal configuration with {given.mesh}: {words.configuration(row)}, predicted at "
+                f"{words.speed(row)}."
+            )
 
 
 def priced(ctx: AnswerContext, row: Row) -> Answer:
@@ -274,7 +295,10 @@ def change_sharding(ctx: AnswerContext, given: Configured) -> Answer:
 )
 def change_micro_batches(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted step time and memory with another number of micro-batches per step (gradient accumulation)."""
-    yield from one_setting(ctx, given, "micro_batches", "Micro-batches")
+    sized = given.micro_batch or (ctx.bench.config.training.micro_batch and not given.micro_batches)
+    yield from one_setting(
+        ctx, given, *(("micro_batch", "Micro-batch size") if sized else ("micro_batches", "Micro-batches"))
+    )
 
 
 @capability(

@@ -9,21 +9,26 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agent.tools import NoArguments, ToolError
+from agent.tools import Arguments, NoArguments, ToolError
 from perfmodel.execution import framework_of
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
     About,
+    MeshText,
     get,
     offers,
     which,
     whole,
 )
 from proposals.agents.capabilities.communication import explain_flags
-from proposals.agents.capabilities.configured import Configured, meant
+from proposals.agents.capabilities.configured import Configured, meant, within
 from proposals.agents.grounding_match import proposals_named
+
+
+class Sizes(Arguments):
+    mesh: Annotated[MeshText, Field(description="Sizes that every candidate has, such as model=1.")] = ""
 
 
 @capability(
@@ -33,10 +38,18 @@ from proposals.agents.grounding_match import proposals_named
     "List the top ten candidates of the search.",
     "What is the optimal mesh?",
 )
-def search(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """The best of all legal candidates as the ranking has them, within what the conversation holds."""
-    data = yield from get(ctx, "search", top=8)
-    rows = [row for row in data["candidates"] if row.get("speedup_per_token")]
+def search(ctx: AnswerContext, given: Sizes) -> Answer:
+    """The best of all legal candidates as the ranking has them, within what the conversation holds and with the sizes
+    that are given."""
+    data = yield from get(ctx, "search", top=8, **within(ctx, given.mesh))
+    if given.mesh:
+        yield from ctx.say(f"With {given.mesh}:")
+    rows = [
+        row for row in data["candidates"]
+        if row.get("speedup_per_token") and not (given.mesh and row.get("is_what_runs"))
+    ]  # fmt: skip
+    if not rows:
+        raise ToolError("None of the legal candidates of the search has these sizes.")
     names = [
         words.configuration(row)
         + (f" (proposal {row['stands_as_proposal']})" if row.get("stands_as_proposal") else "")
@@ -117,7 +130,7 @@ def legal(ctx: AnswerContext, given: Configured) -> Answer:
         f"Of {rows['meshes_considered']:,} meshes considered, by the first rule each broke: "
         f"{words.listed(counts) or 'none'}."
     )
-    yield from search(ctx, NoArguments())
+    yield from search(ctx, Sizes())
 
 
 class Launch(About):

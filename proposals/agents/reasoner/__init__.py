@@ -63,15 +63,12 @@ def _answered(ctx: AnswerContext, understood: Sequence[Request | Offer | Outside
             yield from _computed(ctx, item)
     requests = [item for item in asked if isinstance(item, Request)]
     before = (ctx.text, ctx.calls)
-    if not requests and any(isinstance(item, Offer) for item in asked):
-        yield from left_over(ctx)
     said = [(item, list(_of(ctx, item, len(asked) > 1))) for item in asked]
     for item in understood:  # what is held or offered by itself is no part of what is judged
         if item not in requests:
             text = text.replace(item.read.text if isinstance(item, Request) else item.text, " ")
     if commanded(text) is None and requests and not _likely(asked, said, text):
         ctx.text, ctx.calls = before
-        yield from left_over(ctx)
         yield from _offered(ctx, _instead(requests), bool(ctx.text))
         return
     for _, events in said:

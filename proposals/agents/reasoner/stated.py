@@ -59,8 +59,8 @@ _LIMITS = (
 _OWNED = re.compile(r"\b(?:we|i)(?:'ve)? (?:only )?(?:have|get|got|own|can (?:only )?use)\b", re.IGNORECASE)
 _HELD = r"(?:constraint|condition|limit|restriction|requirement|fact|margin|assumption|what i (?:said|told))s?\b"
 _FORGET = re.compile(
-    _LEAD + rf"(?:(?:forget|undo|lift|release|take back)\b|(?:drop|remove|scrap|clear)\b.*\b{_HELD})"
-    r"|\bmay change again\b|\bis free again\b",
+    _LEAD + r"(?:(?:forget|undo|lift|release|take back)\b(?!.*\b(?:instructions?|rules|prompts?)\b)"
+    rf"|(?:drop|remove|scrap|clear)\b.*\b{_HELD})|\bmay change again\b|\bis free again\b",
     re.IGNORECASE,
 )
 #: A fact begins with what it is of; a sentence about something else that happens to hold a value states none.
@@ -86,7 +86,7 @@ _HYPOTHESIS = re.compile(
 _ASKS = re.compile(
     r"\?\s*$|^(?:and |but |so |then |ok |also "
     r")*(?:what|which|why|how|when|where|who|is|are|does|do|did|can|could|should|"
-    r"would|will|has|have you|show|compare|explain|tell|give|price|predict|try|combine|list)\b(?! not)"
+    r"would|will|has|have you|show|compare|explain|tell|give|price|predict|try|take|combine|list)\b(?! not| back)"
     r"|\b(?:give|tell|show) me\b|\b(?:which|what|how (?:much|many|far|long))\b|\bworth it\b",
     re.IGNORECASE,
 )

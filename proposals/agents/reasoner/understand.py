@@ -43,7 +43,7 @@ OFFERED = wanted.OFFERED
 _PRICE = wanted.tokens(
     "price predict prediction time step faster slower better worth gain win lose good idea node cluster slice total "
     "job run training totally all over same else rest everything as before please interleaved schedule what happens "
-    "happen go should could would does do are there here now give me show bad yes"
+    "happen go should could would does do are there here now give me show bad yes legal valid allowed"
 )
 _SPLIT = re.compile(
     r"(?<=[.?!;])(?<!\bprop\.)(?<!\bvs\.)\s+(?=\S)|\n+|,?\s+(?:and|but|also|then)\s+"
