@@ -15,6 +15,7 @@ from functools import cached_property
 
 from proposals.agents.grounding_bounds import bounds
 from proposals.agents.grounding_claims import Kind, Number, Sentence
+from proposals.agents.grounding_conditions import is_conditional
 from proposals.agents.grounding_derived import DIMENSIONS, MOST_TOGETHER, TWO, operations, unshown
 from proposals.agents.grounding_evidence import Evidence, mesh_name
 from proposals.agents.grounding_facts import CURRENT, Fact, axis_sizes, groups
@@ -33,7 +34,13 @@ _AGAINST = re.compile(
 )
 _OF_RECORDS = re.compile(r"record|precedent|publish|paper|history|elsewhere|other (?:runs|teams)|recipe", re.IGNORECASE)
 _SAYS_MEASURED = re.compile(r"\bmeasured\b|\brecorded\b", re.IGNORECASE)
-_SAYS_PREDICTED = re.compile(r"predict|estimat|expect|model|would|priced|bound|not measured|un", re.IGNORECASE)
+#: Whole words: neither *run* nor *memory-bound* nor the axis *model* says that something is predicted.
+_SAYS_PREDICTED = re.compile(
+    r"\b(?:predict|estimat|expect|forecast|project(?:ed|ion)|simulat|hypothe|would\b|priced|modell?(?:ed|ing)\b|model['’]s|"
+    r"(?:performance|cost|memory) model\b|un(?:measured|tested|tried|confirmed|proven)\b|"
+    r"(?:not|never)\s+(?:\w+\s+)?measured)|(?<![\w-])bounds?\b",
+    re.IGNORECASE,
+)
 _CLAUSE = re.compile(r"[;:()|]|,(?!\d)|\s[–—]\s|\b(?:and|but|against|from|than|to|vs)\b")
 
 #: What a conversion of units or a small count is of.
@@ -343,7 +350,7 @@ class Match:
         """Whether a number is called measured that only the performance model says."""
         predicted = [fact.predicted for fact in sources]
         worked_out = not self._same[sentence.start, number.start]
-        if not (any(predicted) if worked_out else predicted and all(predicted)):
+        if not (any(predicted) if worked_out else predicted and all(predicted)) or is_conditional(sentence, number):
             return False
         near = f"{_part(_CLAUSE, sentence.text, number.start)} {_column(sentence, number)}"
         return bool(_SAYS_MEASURED.search(near)) and not _SAYS_PREDICTED.search(near)

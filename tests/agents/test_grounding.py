@@ -242,6 +242,59 @@ def test_what_is_only_predicted_is_not_called_measured() -> None:
     assert wrong("The step takes 35.7 s, measured.") == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "In this run proposal 1 was measured at $step s.",
+        "Proposal 1 was measured at $step s, unlike the others.",
+        "On the model axis proposal 1 was measured at $step s.",
+        "Proposal 1 is memory-bound and was measured at $step s.",
+    ],
+)
+def test_no_word_that_only_looks_like_predicted_makes_a_measurement_of_a_prediction(text: str) -> None:
+    said = Template(text).substitute(figures())
+    assert any("predicted, not measured" in message for message in wrong(said))
+    assert wrong(said.replace("measured", "expected").replace("Measured", "Expected")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "If the measured step of proposal 1 stays above $step s, leave it.",
+        "Once the trial of proposal 1 is measured at less than $step s, keep it.",
+        "A measured step of proposal 1 above $step s would turn me against it.",
+        "If it measures above 60 GB, go back to full remat.",
+        "Should the profile show more than 45 %, look at the input pipeline first.",
+        "I would go back if, after the change, a trace shows 60 GB or more.",
+        "Stop when the trial reports > 60 GB.",
+        "A measured peak above 60 GB would speak against it.",
+    ],
+)
+def test_a_condition_on_a_measurement_to_come_claims_none(text: str) -> None:
+    assert wrong(Template(text).substitute(figures())) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It measures above 60 GB.",
+        "As it measures above 60 GB, go back to full remat.",
+        "If it measures above 61.7 GB, go back to full remat.",  # nobody chooses such a threshold
+        "If it measures 60 GB, go back to full remat.",
+        "If the batch is halved, more than 60 GB are free.",
+        "If you look at the profile, more than 60 GB are free.",
+        "When the profile showed more than 60 GB, it was stopped.",
+        "The profile should show more than 45 %.",
+        "The profile shows more than 60 GB and would not fit.",
+        "If the measured $step s of proposal 1 hold, take it.",
+        "If proposal 1 takes $step s as was measured, take it.",
+        "If proposal 1 was measured at $step s, take it.",
+    ],
+)
+def test_what_is_no_condition_on_a_measurement_to_come_is_a_claim(text: str) -> None:
+    assert len(wrong(Template(text).substitute(figures()))) == 1
+
+
 def returned(result: object, name: str = "proposals") -> ToolReturned:
     return ToolReturned(1, "r1", "c1", name, True, {}, result)
 

@@ -1,0 +1,70 @@
+"""Conditions on what a measurement will say: `if it measures above 60 GB`, `should the profile show more than 5 %`.
+
+Who writes one claims no measurement, and chooses its round threshold.
+"""
+
+from __future__ import annotations
+
+import re
+
+from proposals.agents.grounding_bounds import bounding, is_round
+from proposals.agents.grounding_claims import Number, Sentence
+
+#: What opens a condition; `should` does where it begins a clause.
+_IF = re.compile(
+    r"\b(?:if|unless|in case|provided|assuming)\b|(?:^|[,;:(–—]|\b(?:and|but|or))\s*\bshould\b", re.IGNORECASE
+)
+#: These open one before a verb in the present: `when it shows`, and not `when it showed`.
+_ONCE = re.compile(r"\b(?:once|when(?:ever)?|until|as soon as)\b", re.IGNORECASE)
+_PRESENT = re.compile(r"\b(?:is|are|stays?|takes?|exceeds?|reaches|reads?|measures?|shows?|reports?)\b", re.IGNORECASE)
+#: How a text speaks of measuring.
+_MEASURING = re.compile(
+    r"\b(?:measur\w+|(?:re)?profil\w+|trac(?:es?|ed|ing)|trials?|record(?:s|ed|ings?)|shows?|shown|observed?|observes|"
+    r"reports?|reported)\b",
+    re.IGNORECASE,
+)
+#: That it has been measured stands in a condition as well: `if it takes 20 s as measured`, `if the measured 20 s …`.
+_HAS_BEEN = re.compile(
+    r"\b(?:as|was|were|has been|have been)\s+(?:\w+\s+)?(?:measured|recorded)\b|\b(?:measured|recorded)\s+[~≈`*]*$",
+    re.IGNORECASE,
+)
+#: Where a condition ends.
+_ENDS = re.compile(r",(?!\d)|[;:()]|[.!?]\s|\bthen\b|\s[–—]\s")
+#: `a measured peak above 60 GB would …`
+_WOULD = re.compile(r"[^,;:.]*?\b(?:would|could|might)\b", re.IGNORECASE)
+_JOINS = re.compile(r"\b(?:and|but|which|that)\b", re.IGNORECASE)
+_OR_MORE = re.compile(r"\s*(?:or|and)\s+(?:more|less|above|below|over|under|higher|lower|longer|shorter|up)\b")
+
+
+def is_conditional(sentence: Sentence, number: Number) -> bool:
+    """Whether a number stands in a condition on what is measured."""
+    text, at = sentence.text, number.start
+    after = text[at + len(number.text) :]
+    end = _ENDS.search(after)
+    within = after[: end.start()] if end else after
+    openers = [(match.end(), pattern) for pattern in (_IF, _ONCE) for match in pattern.finditer(text, 0, at)]
+    for start, pattern in openers:
+        # Asides may stand before what is measured, and nothing that ends the clause behind it.
+        clause = _clause(text[start:at])
+        if (
+            clause
+            and not (_HAS_BEEN.search(clause) or _HAS_BEEN.search(within))
+            and (pattern is _IF or _PRESENT.search(clause))
+        ):
+            return True
+    clause = _clause(text[:at]) if bounding(sentence, number) else ""
+    goes_on = _WOULD.match(after)
+    return bool(clause and goes_on and not _JOINS.search(clause + goes_on[0]))
+
+
+def _clause(before: str) -> str:
+    """The end of what stands before a number, where that speaks of measuring; else empty."""
+    last = max((match.end() for match in _ENDS.finditer(before)), default=0)
+    return before[last:] if _MEASURING.search(before[last:]) else ""
+
+
+def is_threshold(sentence: Sentence, number: Number) -> bool:
+    """Whether a number is one that the writer chose: a round one that a future measurement may pass."""
+    behind = sentence.text[number.start + len(number.text) :]
+    passed = bounding(sentence, number) in ("above", "below") or _OR_MORE.match(behind)
+    return bool(passed) and is_round(number) and is_conditional(sentence, number)
