@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -91,6 +92,12 @@ class Evidence:
     def text(self) -> str:
         """All texts and the user's words, in lower case, to look names up in."""
         return "\n".join([*(text for _, text in self.texts), *self.words]).lower()
+
+    @cached_property
+    def chips(self) -> frozenset[int]:
+        """How many chips the meshes have, and the numbers of chips in the results."""
+        counted = (int(f.value) for f in self.facts if f.path.endswith("chips") and f.value == int(f.value))
+        return frozenset((*(math.prod(size for _, size in mesh) for mesh in self.meshes), *counted))
 
     def holding(self, name: str) -> set[str]:
         """Ids of the results that hold a name."""

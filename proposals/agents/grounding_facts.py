@@ -121,7 +121,7 @@ class Product:
     end: int
 
 
-_PRODUCT = re.compile(r"(?<![\w.,])\d{1,7}(?:\s?[×x]\s?\d{1,7})+(?![\w.])")
+_PRODUCT = re.compile(r"(?<![\w.,])\d{1,7}(?:\s?[×x]\s?\d{1,7})+(?!\w|\.\d)")
 
 
 def products(text: str) -> list[Product]:

@@ -295,6 +295,59 @@ def test_what_is_no_condition_on_a_measurement_to_come_is_a_claim(text: str) -> 
     assert len(wrong(Template(text).substitute(figures()))) == 1
 
 
+#: A run with sizes of its matmuls, and what is known of tiles.
+SHAPED = {
+    "what_runs": {"mesh": {"ici": {"data": 64, "model": 16}, "dcn": {}}, "step_time_s": 2.517},
+    "chips": 1024,
+    "training": {"global_batch": 512, "seq_len": 4096},
+    "model": {"d_model": 8192, "head_size": 128, "per_chip": 8, "layers": 32},
+    "layout": "bf16[8192,4096]{1,0:T(8,128)(2,1)}",
+    "note": "A layer saves 34 bytes per value.",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "another"),
+    [
+        ("The head size is d = 128.", "128", "136"),
+        ("With B = 8 and h = 8192, each all-reduce on the model axis moves 2·B·s·h bytes.", "8192", "9216"),
+        ("A layer saves 34·s·b·h bytes, with s = 4,096, b = 8 and h = 8,192.", "4,096", "4,608"),
+        ("A matmul of d_ff = 8192 columns is large enough.", "8192", "9216"),
+        ("Attention is quadratic in seq = 4096 here.", "4096", "5120"),
+        ("An array is padded to tiles of 8 × 128.", "128", "136"),
+        ("The MXU works on 8 × 128 registers of each chip.", "128", "136"),
+        ("A tensor of 8 × 128 fills one tile.", "128", "136"),
+        ("That makes 8 × 128 = 1,024 tokens.", "128", "136"),
+        ("On this mesh every matmul works on 8 × 128 tiles.", "128", "136"),
+        ("There are 32 × 32 = 1,024 chips.", "1,024", "1,048"),
+    ],
+)
+def test_sizes_of_formulas_and_arrays_are_no_mesh(text: str, size: str, another: str) -> None:
+    of = Evidence.of([returned(SHAPED)])
+    assert wrong(text, of) == []
+    assert wrong(text.replace(size, another), of)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I would run it as 8 × 128.",
+        "The mesh 8 × 128 is better.",
+        "A mesh of 8 × 128 keeps the tiles full.",
+        "Tile the work over 8 × 128 chips.",
+        "On a torus of 8 × 128 = 1,024 chips it is faster.",
+        "Run x = 8, y = 128 instead.",
+        "I would take the mesh d=16.",
+        "Set mdl=8 there.",
+        "Set `m=8` as its axis.",
+        "Run data = 4096.",
+        "With dp × mdl chips on a mesh of mdl=8, dp=128 it is faster.",
+    ],
+)
+def test_a_mesh_that_no_result_has_is_caught_however_it_is_written(text: str) -> None:
+    assert {item.kind for item in check(text, Evidence.of([returned(SHAPED)]))} & {"mesh", "axis"}
+
+
 def returned(result: object, name: str = "proposals") -> ToolReturned:
     return ToolReturned(1, "r1", "c1", name, True, {}, result)
 
