@@ -65,9 +65,9 @@ def _whole(digits: str) -> int:
 
 
 def is_variable(one: Assigned, text: str, before: str, evidence: Evidence) -> bool:
-    """Whether an assignment gives a variable of a formula its value: a formula of the text has it, it is one letter (with
-    an index or not), or it is larger than any mesh.  What the text calls a mesh, or what makes one together, is one.
-    """
+    """Whether an assignment gives a variable of a formula its value: a formula of the text has it, it is one letter
+    (with an index or not), or it is larger than any mesh.  What the text calls a mesh, or what makes one together, is
+    one."""
     is_mesh = _near(text, *one.run, _MESH) < _CLOSE
     makes_one = len(one.sizes) > 1 and math.prod(one.sizes) in evidence.chips
     if _in_formula(one.name, f"{before} {text}"):
