@@ -501,6 +501,49 @@ def test_what_is_calculated_counts_where_its_operands_do() -> None:
     assert wrong("It would take 41.7 ms.", calculated("0.0158 * 2.64", 0.0417))
 
 
+NOTED = {
+    "note": "Each shard holds 32,768 tokens, and a call sends 4,194,304 B; 1,204 kernels.",
+    "rows": [{"name": "fusion bf16[8944,1024]", "key": "jit/fusion.3", "category": "fusion"}],
+    "passages": [{"id": "ring-latency", "title": "Latency", "text": "A hop takes 1.5 µs, and 1,050 of them 1.58 ms."}],
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "another", "result"),
+    [
+        ("32,768 * 2", "32,868 * 2", 65_536),
+        ("32768 * 2", "768 * 2", 65_536),
+        ("4194304 / 1204", "4194304 / 1304", 3_483.6),
+        ("4,194,304 / 1,204", "4,194,304 / 204", 3_483.6),
+        ("8944 * 1024 * 2", "8948 * 1024 * 2", 18_317_312),
+        ("max(32768, 1204) * 3", "max(32868, 1204) * 3", 98_304),
+    ],
+)
+def test_numbers_inside_texts_may_be_calculated_with(expression: str, another: str, result: float) -> None:
+    def calculated(asked: str) -> Evidence:
+        (reckoned,) = results(bench("asap-experiment-1"), [("calculate", {"expression": asked})])
+        assert reckoned.ok
+        return Evidence.of([returned(NOTED), replace(reckoned, result_id="r2")])
+
+    assert wrong(f"That makes {result:,} in all.", calculated(expression)) == []
+    other = calculated(another).results[1].result["value"]
+    assert wrong(f"That makes {other:,.0f} in all.", calculated(another))
+
+
+def test_what_is_calculated_from_a_passage_is_what_the_passage_says() -> None:
+    reckoned = ToolReturned(
+        1, "r2", "c2", "calculate", True, {"expression": "1.58e-3 / 3"}, {"value": 5.267e-4, "unit": "s"}
+    )
+    of = Evidence.of([returned(NOTED, "search_knowledge"), reckoned])
+    assert wrong("By `ring-latency` a third of it is 527 µs.", of) == []
+    assert wrong("A third of the step is 527 µs.", of)
+
+
+def test_a_separator_in_a_call_is_ambiguous_and_refused() -> None:
+    (refused,) = results(bench("asap-experiment-1"), [("calculate", {"expression": "min(1,204) * 2"})])
+    assert not refused.ok and "1, 204" in (refused.error or "")
+
+
 def test_results_of_earlier_answers_count_and_are_not_cited() -> None:
     of = Evidence.of([], ["And now?"], [returned(RESULT)])
     assert wrong("The step takes 2.517 s.", of) == []
