@@ -192,6 +192,8 @@ def _numbers(sentence: Sentence, counted: Sequence[Number], match: Match, facts:
 
 def _missing(number: Number, sentence: Sentence, facts: Facts) -> str:
     said = f"`{number.text}` is in no tool result, and follows from no two of them in the same sentence or table"
+    if document := facts.document(number):
+        return f"`{number.text}` stands only in the text of `{document}`; name that where it is meant, or leave it out."
     near: Fact | None = facts.nearest(number, frozenset().union(*facts.owners(sentence.text)))
     if near is None or not 1 / _FAR <= near.value / number.value <= _FAR:
         return f"{said}; call a tool for it, show what it is worked out from, or leave it out."

@@ -1,6 +1,7 @@
-"""Conditions on what a measurement will say: `if it measures above 60 GB`, `should the profile show more than 5 %`.
+"""Whether a text calls a number measured or predicted, or sets a condition on what a measurement will say: `if it
+measures above 60 GB`, `should the profile show more than 5 %`.
 
-Who writes one claims no measurement, and chooses its round threshold.
+Who writes a condition claims no measurement, and chooses its round threshold.
 """
 
 from __future__ import annotations
@@ -10,6 +11,14 @@ import re
 from proposals.agents.grounding_bounds import bounding, is_round
 from proposals.agents.grounding_claims import Number, Sentence
 
+_SAYS_MEASURED = re.compile(r"\bmeasured\b|\brecorded\b", re.IGNORECASE)
+#: Whole words: neither *run* nor *memory-bound* nor the axis *model* says that something is predicted.
+_SAYS_PREDICTED = re.compile(
+    r"\b(?:predict|estimat|expect|forecast|project(?:ed|ion)|simulat|hypothe|would\b|priced|modell?(?:ed|ing)\b|model['’]s|"
+    r"(?:performance|cost|memory) model\b|un(?:measured|tested|tried|confirmed|proven)\b|"
+    r"(?:not|never)\s+(?:\w+\s+)?measured)|(?<![\w-])bounds?\b",
+    re.IGNORECASE,
+)
 #: What opens a condition; `should` does where it begins a clause.
 _IF = re.compile(
     r"\b(?:if|unless|in case|provided|assuming)\b|(?:^|[,;:(–—]|\b(?:and|but|or))\s*\bshould\b", re.IGNORECASE
@@ -34,6 +43,15 @@ _ENDS = re.compile(r",(?!\d)|[;:()]|[.!?]\s|\bthen\b|\s[–—]\s")
 _WOULD = re.compile(r"[^,;:.]*?\b(?:would|could|might)\b", re.IGNORECASE)
 _JOINS = re.compile(r"\b(?:and|but|which|that)\b", re.IGNORECASE)
 _OR_MORE = re.compile(r"\s*(?:or|and)\s+(?:more|less|above|below|over|under|higher|lower|longer|shorter|up)\b")
+
+
+def says_measured(text: str) -> bool:
+    return bool(_SAYS_MEASURED.search(text))
+
+
+def says_predicted(text: str) -> bool:
+    """Whether a text says of something that it is predicted, or that it was not measured."""
+    return bool(_SAYS_PREDICTED.search(text))
 
 
 def is_conditional(sentence: Sentence, number: Number) -> bool:

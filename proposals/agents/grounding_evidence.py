@@ -230,11 +230,11 @@ class _Walk:
             known.setdefault(id_, set()).add(result)
             if "outcome" in value:
                 evidence.outcomes[id_] = str(value["outcome"])
-            at = replace(at, within=frozenset((id_.lower(),)), owners=frozenset((f"record {id_}",)), term=())
+            at = replace(at, within=_named_by(value, id_), owners=frozenset((f"record {id_}",)), term=())
         if isinstance(key, str) and "source" in value and "category" not in value:
             known = evidence.records if value["source"] == "history" else evidence.passages
             known.setdefault(key, set()).add(result)
-            at = replace(at, within=frozenset((key.lower(),)))
+            at = replace(at, within=_named_by(value, key))
         return at
 
     def _configuration(self, value: Mapping[str, Any]) -> Mesh | None:
@@ -281,6 +281,19 @@ class _Walk:
                 at.owners, at.predicted, text, at.within if text else frozenset(),
             )
         )  # fmt: skip
+
+
+def _named_by(document: Mapping[str, Any], key: str) -> frozenset[str]:
+    """How a text may name a record or passage: by id, by its title, or by what its source is called."""
+    source = [part.strip() for part in re.split(r"[(),;]", str(document.get("source", "")))]
+    called = [str(document.get("title", "")), *(part for part in source if not _PLACE.match(part))]
+    return frozenset((key.lower(), *(name.lower() for name in called if len(name) > 12 and len(name.split()) > 1)))
+
+
+#: Where in a source something stands.
+_PLACE = re.compile(
+    r"(?:sections?|chapters?|exercises?|pages?|pp?\.|figures?|tables?|pull request|issue)\b", re.IGNORECASE
+)
 
 
 def mesh_name(mesh: Mesh) -> str:

@@ -214,6 +214,11 @@ def test_ways_to_say_what_is_true(text: str) -> None:
     assert wrong(Template(text).substitute(figures())) == []
 
 
+def test_what_only_a_proposal_has_is_not_said_of_the_run() -> None:
+    text = Template("Communication on the sequence axis of this run takes $seq ms.").substitute(figures())
+    assert "is of proposal 1" in wrong(text)[0]
+
+
 def test_the_users_own_words_may_be_repeated() -> None:
     text = "With a global batch of 768, seq=16 and 13.5 GB free, ask again."
     assert len(check(text, evidence())) >= 2
@@ -613,6 +618,34 @@ def test_numbers_of_a_passage_count_where_it_is_cited() -> None:
     assert wrong(f"As passage `int8-roofline` has it: {said}", of) == []
     assert wrong(said, of)  # whose words these are is not said
     assert wrong(f"As passage `int8-roofline` has it: {said.replace('120', '130')}", of)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Record `asap-1` has it that compute time fell by 28 %.",
+        "In the ASAP paper (arXiv 2511.03844) compute time fell by 28 %.",
+        "As *Sequence sharding traded for data parallelism on v5p-512* has it, compute time fell by 28 %.",
+        "The record `asap-1` says:\n\n- compute time fell by 28 %,\n- the chips had been busy for 99.73 %.",
+        "The record `asap-1` says:\n\n| what | change |\n|---|---|\n| compute time | 28 % less |",
+    ],
+)
+def test_a_record_is_quoted_however_it_is_named(text: str) -> None:
+    of = Evidence.of(results(bench("asap-experiment-1"), [("record", {"id": "asap-1"})]))
+    assert wrong(text, of) == []
+    assert wrong(text.replace("28 %", "33 %"), of)
+
+
+def test_what_only_a_record_says_is_sent_back_with_its_name() -> None:
+    of = Evidence.of(results(bench("asap-experiment-1"), [("record", {"id": "asap-1"})]))
+    for text in (
+        "Compute time falls by 28 %.",
+        "The record `asap-1` is a precedent.\n\nCompute time falls by 28 %.",
+        "The record `asap-1` says:\n\n- it is faster.\n\nHere compute time falls by 28 %.",
+    ):
+        assert wrong(text, of) == [
+            "`28 %` stands only in the text of `asap-1`; name that where it is meant, or leave it out."
+        ]
 
 
 def test_a_name_that_gives_a_time_is_no_measurement() -> None:
