@@ -14,7 +14,7 @@ from proposals.agents.grounding_claims import Number, Sentence
 _SAYS_MEASURED = re.compile(r"\bmeasured\b|\brecorded\b", re.IGNORECASE)
 #: Whole words: neither *run* nor *memory-bound* nor the axis *model* says that something is predicted.
 _SAYS_PREDICTED = re.compile(
-    r"\b(?:predict|estimat|expect|forecast|project(?:ed|ion)|simulat|hypothe|would\b|priced|modell?(?:ed|ing)\b|model['’]s|"
+    r"\b(?:predict|estimat|expect|forecast|project(?:ed|ion)|simulat|hypothe|would\b|priced|(?:comput|calculat|modell?)ed\b|modell?ing\b|model['’]s|"
     r"(?:performance|cost|memory) model\b|un(?:measured|tested|tried|confirmed|proven)\b|"
     r"(?:not|never)\s+(?:\w+\s+)?measured)|(?<![\w-])bounds?\b",
     re.IGNORECASE,
@@ -39,6 +39,8 @@ _HAS_BEEN = re.compile(
 )
 #: Where a condition ends.
 _ENDS = re.compile(r",(?!\d)|[;:()]|[.!?]\s|\bthen\b|\s[–—]\s")
+#: `if, after the change, it measures`
+_ASIDE = re.compile(r"^\s*,[^,;:.]*,")
 #: `a measured peak above 60 GB would …`
 _WOULD = re.compile(r"[^,;:.]*?\b(?:would|could|might)\b", re.IGNORECASE)
 _JOINS = re.compile(r"\b(?:and|but|which|that)\b", re.IGNORECASE)
@@ -60,25 +62,18 @@ def is_conditional(sentence: Sentence, number: Number) -> bool:
     after = text[at + len(number.text) :]
     end = _ENDS.search(after)
     within = after[: end.start()] if end else after
-    openers = [(match.end(), pattern) for pattern in (_IF, _ONCE) for match in pattern.finditer(text, 0, at)]
-    for start, pattern in openers:
-        # Asides may stand before what is measured, and nothing that ends the clause behind it.
-        clause = _clause(text[start:at])
-        if (
-            clause
-            and not (_HAS_BEEN.search(clause) or _HAS_BEEN.search(within))
-            and (pattern is _IF or _PRESENT.search(clause))
-        ):
-            return True
-    clause = _clause(text[:at]) if bounding(sentence, number) else ""
-    goes_on = _WOULD.match(after)
-    return bool(clause and goes_on and not _JOINS.search(clause + goes_on[0]))
-
-
-def _clause(before: str) -> str:
-    """The end of what stands before a number, where that speaks of measuring; else empty."""
-    last = max((match.end() for match in _ENDS.finditer(before)), default=0)
-    return before[last:] if _MEASURING.search(before[last:]) else ""
+    for pattern in (_IF, _ONCE):
+        for opener in pattern.finditer(text, 0, at):
+            clause = _ASIDE.sub("", text[opener.end() : at])
+            if _ENDS.search(clause) or not _MEASURING.search(clause):
+                continue
+            if _HAS_BEEN.search(clause) or _HAS_BEEN.search(within):
+                continue
+            if pattern is _IF or _PRESENT.search(clause):
+                return True
+    clause = text[max((match.end() for match in _ENDS.finditer(text, 0, at)), default=0) : at]
+    goes_on = _WOULD.match(after) if bounding(sentence, number) else None
+    return bool(goes_on and _MEASURING.search(clause) and not _JOINS.search(clause + goes_on[0]))
 
 
 def is_threshold(sentence: Sentence, number: Number) -> bool:

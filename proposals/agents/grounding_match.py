@@ -331,7 +331,8 @@ class Match:
         part = _part(_AGAINST, sentence.text, number.start)
         named = self._facts.owners(_column(sentence, number)) or self._facts.owners(part)
         said_otherwise = says_predicted(sentence.text) or _BECOMES.search(sentence.text[: number.start])
-        of_the_run = number.kind in ("time", "bytes") and not said_otherwise
+        others_named = any(CURRENT not in each for each in self._facts.owners(sentence.text))
+        of_the_run = number.kind in ("time", "bytes") and not (said_otherwise or others_named)
         if not named and same and self._nobody_named and of_the_run:
             numbered = [{o for o in fact.owners if o.startswith("proposal ")} for fact in same]
             if all(numbered) and not any(CURRENT in fact.owners for fact in same):

@@ -289,6 +289,7 @@ def test_a_condition_on_a_measurement_to_come_claims_none(text: str) -> None:
         "If the batch is halved, more than 60 GB are free.",
         "If you look at the profile, more than 60 GB are free.",
         "When the profile showed more than 60 GB, it was stopped.",
+        "If you take proposal 1, there is less of it; there the step is measured at $step s.",
         "The profile should show more than 45 %.",
         "The profile shows more than 60 GB and would not fit.",
         "If the measured $step s of proposal 1 hold, take it.",
@@ -325,6 +326,7 @@ SHAPED = {
         ("That makes 8 × 128 = 1,024 tokens.", "128", "136"),
         ("On this mesh every matmul works on 8 × 128 tiles.", "128", "136"),
         ("There are 32 × 32 = 1,024 chips.", "1,024", "1,048"),
+        ("A tile row has 8 × 4,096 = 32,768 values.", "4,096", "4,608"),
     ],
 )
 def test_sizes_of_formulas_and_arrays_are_no_mesh(text: str, size: str, another: str) -> None:
