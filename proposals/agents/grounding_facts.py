@@ -121,7 +121,7 @@ class Product:
     end: int
 
 
-_SIZE = r"(?:\d{1,3}(?:,\d{3})+|\d{1,7})"
+_SIZE = r"(?:\d{1,3}(?:,\d{3}){1,3}|\d{1,7})"
 _PRODUCT = re.compile(rf"(?<![\w.,]){_SIZE}(?:\s?[×x]\s?{_SIZE})+(?!\w|[.,]\d)")
 
 

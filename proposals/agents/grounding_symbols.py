@@ -18,6 +18,8 @@ _ASSIGNED = re.compile(
     r"(?<![\w.\-])(?<!\d\s)(?:dcn\.)?(?P<name>[A-Za-z]\w*)(?P<sign>\s?=\s?)(?P<size>\d{1,3}(?:,\d{3})+|\d+)"
     rf"(?!\w|\.\d)(?!\s?(?:{UNIT})s?\b)"
 )
+#: A size of more is larger than any machine, whatever it is.
+_MOST_DIGITS = 15
 #: Between two assignments of one mesh.
 _BETWEEN = re.compile(r"[\s·•,;×x/|&+(){}`]*(?:and|by)?[\s·•,;×x/|&+(){}`]*")
 _OPERATOR = r"[·×⋅∙*/÷+−^]"
@@ -61,7 +63,7 @@ def assigned(text: str) -> Iterator[Assigned]:
 
 
 def _whole(digits: str) -> int:
-    return int(digits.replace(",", ""))
+    return int(digits.replace(",", "")[:_MOST_DIGITS])
 
 
 def is_variable(one: Assigned, text: str, before: str, evidence: Evidence) -> bool:
