@@ -18,6 +18,7 @@ from typing import Literal
 from agent.events import ToolReturned
 from proposals.agents.grounding_bounds import bounding
 from proposals.agents.grounding_claims import Number, Sentence, numbers, sentences
+from proposals.agents.grounding_conditions import is_threshold
 from proposals.agents.grounding_evidence import Evidence
 from proposals.agents.grounding_facts import Fact
 from proposals.agents.grounding_match import Facts, Match, shown
@@ -175,6 +176,8 @@ def _numbers(sentence: Sentence, counted: Sequence[Number], match: Match, facts:
         results = tuple(dict.fromkeys(fact.result for fact in sources if fact.result))
         if makes := match.miscalculated(sentence, number):
             yield _Claim("number", number.text, f"The arithmetic shown makes {makes}, not `{number.text}`.", ())
+        elif not sources and is_threshold(sentence, number):
+            continue
         elif not sources and not _is_the_cap(number, sentence):
             yield _Claim("number", number.text, _missing(number, sentence, facts), ())
         elif owner := match.misplaced(sentence, number, sources):
@@ -189,6 +192,8 @@ def _numbers(sentence: Sentence, counted: Sequence[Number], match: Match, facts:
 
 def _missing(number: Number, sentence: Sentence, facts: Facts) -> str:
     said = f"`{number.text}` is in no tool result, and follows from no two of them in the same sentence or table"
+    if document := facts.document(number):
+        return f"`{number.text}` stands only in the text of `{document}`; name that where it is meant, or leave it out."
     near: Fact | None = facts.nearest(number, frozenset().union(*facts.owners(sentence.text)))
     if near is None or not 1 / _FAR <= near.value / number.value <= _FAR:
         return f"{said}; call a tool for it, show what it is worked out from, or leave it out."
@@ -197,7 +202,7 @@ def _missing(number: Number, sentence: Sentence, facts: Facts) -> str:
 
 
 #: How sure a sentence says that it is, right before or after the number.
-_SURE = r"(?:confiden|probab|likel|chance|certain|sure)\w*"
+_SURE = r"(?:confiden|probab|likel|chance|certain|sure|hypothes)\w*"
 
 
 def _is_the_cap(number: Number, sentence: Sentence) -> bool:

@@ -18,8 +18,8 @@ _BELOW = (
 )
 _NOT = r"\bnot"
 _BEFORE = {
-    sign: re.compile(rf"\b{words}\s+(?:(?:the|an?|about|some|around|one)\s+|[~≈*`]\s?)*$", re.IGNORECASE)
-    for sign, words in (("above", _ABOVE), ("below", _BELOW), ("not", _NOT))
+    sign: re.compile(rf"(?:\b{words}\s+|{mark}\s?)(?:(?:the|an?|about|some|around|one)\s+|[~≈*`]\s?)*$", re.IGNORECASE)
+    for sign, words, mark in (("above", _ABOVE, "[<≤]=?"), ("below", _BELOW, "[>≥]=?"), ("not", _NOT, "≠"))
 }
 #: A bound has few digits, and is near to what it bounds.
 _MOST_DIGITS, _NEAR = 2, 2.0
@@ -31,11 +31,15 @@ def bounding(sentence: Sentence, number: Number) -> str:
     return next((sign for sign, pattern in _BEFORE.items() if pattern.search(before)), "")
 
 
+def is_round(number: Number) -> bool:
+    digits = re.sub(r"[^\d]", "", re.split(r"[eE]", number.text)[0]).strip("0")
+    return len(digits) <= _MOST_DIGITS
+
+
 def bounds(sentence: Sentence, number: Number, shown: Iterable[Number]) -> bool:
     """Whether a number is a true bound, in round digits, of one that is shown."""
     sign = bounding(sentence, number)
-    digits = re.sub(r"[^\d]", "", re.split(r"[eE]", number.text)[0]).strip("0")
-    if not sign or len(digits) > _MOST_DIGITS or not number.value:
+    if not sign or not is_round(number) or not number.value:
         return False
     for other in shown:
         if other.kind != number.kind or not 1 / _NEAR <= other.value / number.value <= _NEAR:

@@ -124,7 +124,8 @@ class Number:
 class Sentence:
     """A sentence, list item, heading or table row.  start, end: its place in the markdown.
 
-    before: what stands before it in its block, then its heading, for what it takes up; header: of a table's columns.
+    before: what stands before it in its block, then its heading, for what it takes up; header: of a table's columns;
+    lead: the paragraph that introduces its list or table.
     """
 
     text: str
@@ -134,6 +135,7 @@ class Sentence:
     heading: str = ""
     header: tuple[str, ...] = ()
     block: int = 0
+    lead: str = ""
 
     @property
     def context(self) -> tuple[str, ...]:
@@ -228,25 +230,28 @@ _END = re.compile(
 def sentences(markdown: str) -> list[Sentence]:
     """The sentences of a markdown text, in order; each with its place, so that it can be taken out."""
     read: list[Sentence] = []
-    heading, before, row_before = "", "", ""
+    heading, before, row_before, lead = "", "", "", ""
     header: tuple[str, ...] = ()
     prose: list[tuple[int, str]] = []  # lines of the paragraph or list item that is being read
     block = at = 0
 
     def close() -> None:
-        nonlocal before
+        nonlocal before, lead
         if not prose:
             return
         start, text = prose[0][0], "".join(line for _, line in prose)
         prose.clear()
         marker = _LIST.match(text)
+        lead = lead if marker else ""
         offset, least = 0, marker.end() if marker else 0
         for end in [m.end() for m in _END.finditer(text) if m.end() > least] + [len(text)]:
             piece = text[offset:end]
             if said := " ".join(piece[least:].split() if offset < least else piece.split()):
-                read.append(Sentence(said, start + offset, start + end, before, heading, (), block))
+                read.append(Sentence(said, start + offset, start + end, before, heading, (), block, lead))
                 before = said
             offset = end
+        if not marker and text.rstrip().endswith(":"):
+            lead = " ".join(text.split())
 
     for line in markdown.splitlines(keepends=True):
         start, at = at, at + len(line)
@@ -259,12 +264,12 @@ def sentences(markdown: str) -> list[Sentence]:
             read.pop()  # the header claims nothing by itself
         elif _HEADING.match(line):
             close()
-            heading, before, header, block = text.lstrip("# "), "", (), block + 1
+            heading, before, lead, header, block = text.lstrip("# "), "", "", (), block + 1
             read.append(Sentence(heading, start, at, block=block))
         elif text.startswith("|") or header:
             close()
             row_before = text
-            read.append(Sentence(text, start, at, "", heading, header, block))
+            read.append(Sentence(text, start, at, "", heading, header, block, lead))
         else:
             if _LIST.match(line):
                 close()

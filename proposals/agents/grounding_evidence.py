@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import Any
 
 from agent.events import ToolReturned
 from perfmodel.config import ROLES
+from proposals.agents import expressions
 from proposals.agents.grounding_claims import Kind, Number, numbers, sentences
 from proposals.agents.grounding_facts import CURRENT, Fact, Mesh, axis_sizes, mesh_of, named, products
 from proposals.agents.grounding_shown import is_constant
@@ -62,20 +64,28 @@ class Evidence:
             found._tell(text)
         for item in reckoned:  # what is worked out is evidence where what it is worked out from is
             asked = item.arguments if isinstance(item.arguments, dict) else {}
-            if all(found._has(operand) for operand in numbers(str(asked.get("expression", "")))):
+            known = [found._behind(operand) for operand in _operands(str(asked.get("expression", "")))]
+            before = len(found.facts)
+            if all(of is not None for of in known):
                 _Walk(found, item, foreign).value(item.result, _At())
+            if names := [of for of in known if of]:  # what a document says is, worked with, still what it says
+                shared = frozenset.intersection(*names)
+                found.facts[before:] = [replace(f, within=shared) for f in found.facts[before:] if shared]
         return found
 
-    def _has(self, operand: Number) -> bool:
-        """Whether a number without its unit stands in the evidence, in the unit of its field or as it is printed."""
+    def _behind(self, operand: Number) -> frozenset[str] | None:
+        """What must be named to reckon with a number: nothing (empty) where it stands in the evidence, in the unit of
+        its field or as it is printed, else the text in which it does; None where it stands nowhere."""
         if is_constant(operand):
-            return True
-        return any(
-            abs(fact.value / factor - operand.value) <= operand.half * (1 + 1e-9) + 1e-12 * operand.value
+            return frozenset()
+        found = [
+            frozenset[str]() if fact.kind == "bare" and not fact.owners else fact.within
             for fact in self.facts
-            if fact.value and not fact.within
+            if fact.value
             for factor in (1.0, *_PRINTED.get(fact.kind, ()))
-        )
+            if abs(fact.value / factor - operand.value) <= operand.half * (1 + 1e-9) + 1e-12 * operand.value
+        ]
+        return min(found, key=len, default=None)
 
     def _tell(self, text: str) -> None:
         pairs = axis_sizes(text, self.axes)
@@ -91,6 +101,12 @@ class Evidence:
     def text(self) -> str:
         """All texts and the user's words, in lower case, to look names up in."""
         return "\n".join([*(text for _, text in self.texts), *self.words]).lower()
+
+    @cached_property
+    def chips(self) -> frozenset[int]:
+        """How many chips the meshes have, and the numbers of chips in the results."""
+        counted = (int(f.value) for f in self.facts if f.path.endswith("chips") and f.value == int(f.value))
+        return frozenset((*(math.prod(size for _, size in mesh) for mesh in self.meshes), *counted))
 
     def holding(self, name: str) -> set[str]:
         """Ids of the results that hold a name."""
@@ -214,11 +230,11 @@ class _Walk:
             known.setdefault(id_, set()).add(result)
             if "outcome" in value:
                 evidence.outcomes[id_] = str(value["outcome"])
-            at = replace(at, within=frozenset((id_.lower(),)), owners=frozenset((f"record {id_}",)), term=())
+            at = replace(at, within=_named_by(value, id_), owners=frozenset((f"record {id_}",)), term=())
         if isinstance(key, str) and "source" in value and "category" not in value:
             known = evidence.records if value["source"] == "history" else evidence.passages
             known.setdefault(key, set()).add(result)
-            at = replace(at, within=frozenset((key.lower(),)))
+            at = replace(at, within=_named_by(value, key))
         return at
 
     def _configuration(self, value: Mapping[str, Any]) -> Mesh | None:
@@ -267,6 +283,19 @@ class _Walk:
         )  # fmt: skip
 
 
+def _named_by(document: Mapping[str, Any], key: str) -> frozenset[str]:
+    """How a text may name a record or passage: by id, by its title, or by what its source is called."""
+    source = [part.strip() for part in re.split(r"[(),;]", str(document.get("source", "")))]
+    called = [str(document.get("title", "")), *(part for part in source if not _PLACE.match(part))]
+    return frozenset((key.lower(), *(name.lower() for name in called if len(name) > 12 and len(name.split()) > 1)))
+
+
+#: Where in a source something stands.
+_PLACE = re.compile(
+    r"(?:sections?|chapters?|exercises?|pages?|pp?\.|figures?|tables?|pull request|issue)\b", re.IGNORECASE
+)
+
+
 def mesh_name(mesh: Mesh) -> str:
     """The mesh as the owner of numbers."""
     return f"mesh {named(mesh)}"
@@ -292,6 +321,17 @@ def _names_in(value: Any, key: str) -> Iterator[str]:
             yield from _names_in(item, key)
 
 
+def _operands(expression: str) -> Iterator[Number]:
+    try:
+        written = expressions.operands(expression)
+    except (SyntaxError, ValueError, RecursionError):
+        written = [expression]
+    for each in written:
+        yield from numbers(each)
+
+
+#: A shape may have it as `[2,048]`, so that both readings count.
+_THOUSANDS = re.compile(r"(?<![\w.,\[(])\d{1,3}(?:,\d{3})+(?![\w,]|\.\d|[\])])")
 _TOKEN = re.compile(r"(?<![A-Za-z0-9.])\d+(?:\.\d+)?(?:x\d+)*(?P<scale>[bBmMkK])?(?![A-Za-z0-9]|\.\d)")
 _SCALES = {"b": 1e9, "m": 1e6, "k": 1e3}
 
@@ -301,7 +341,7 @@ def _numbers_in(text: str) -> Iterator[tuple[float, Kind]]:
     for sentence in sentences(text):
         for claim in numbers(sentence.text, sentence.header):
             yield claim.value, claim.kind
-    for match in _TOKEN.finditer(text):
+    for match in _TOKEN.finditer(_THOUSANDS.sub(lambda whole: whole[0].replace(",", ""), text)):
         for digits in match[0].rstrip("bBmMkK").split("x"):
             yield float(digits) * _SCALES.get((match["scale"] or "").lower(), 1.0), "bare"
 

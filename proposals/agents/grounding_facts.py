@@ -121,11 +121,17 @@ class Product:
     end: int
 
 
-_PRODUCT = re.compile(r"(?<![\w.,])\d{1,7}(?:\s?[×x]\s?\d{1,7})+(?![\w.])")
+_SIZE = r"(?:\d{1,3}(?:,\d{3}){1,3}|\d{1,7})"
+_PRODUCT = re.compile(rf"(?<![\w.,]){_SIZE}(?:\s?[×x]\s?{_SIZE})+(?!\w|[.,]\d)")
 
 
 def products(text: str) -> list[Product]:
     return [
-        Product(tuple(int(size) for size in re.findall(r"\d+", match[0])), match[0], match.start(), match.end())
+        Product(
+            tuple(int(size.replace(",", "")) for size in re.findall(r"[\d,]+", match[0])),
+            match[0],
+            match.start(),
+            match.end(),
+        )
         for match in _PRODUCT.finditer(text)
     ]

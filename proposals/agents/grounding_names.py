@@ -10,10 +10,11 @@ from difflib import get_close_matches
 
 from perfmodel.config import ROLE_SYNONYMS
 from perfmodel.config_file import TRAINING_KEYS
-from proposals.agents.grounding_claims import UNIT, Sentence
+from proposals.agents.grounding_claims import Sentence
 from proposals.agents.grounding_evidence import Evidence
 from proposals.agents.grounding_facts import Pair, axis_sizes, groups, named, products
 from proposals.agents.grounding_match import proposals_named
+from proposals.agents.grounding_symbols import assigned, is_length, is_of_a_mesh, is_variable
 
 #: Words of which the names of HLO ops are made.
 _OPCODES = (
@@ -29,9 +30,6 @@ _OP = re.compile(
     r"\.\d+(?:\.[A-Za-z]\w*)*)(?![\w/-])"
 )
 _QUOTED = re.compile(r"`([^`\n]{1,300})`")
-#: `mdl=8` in whatever notation of a mesh; other keys with whole numbers are training keys or flags, and what stands
-#: behind a number (`2 × 70e9 bytes = 140 GB`) or has a unit is arithmetic.
-_ASSIGNED = re.compile(rf"(?<![\w.\-])(?<!\d\s)(?:dcn\.)?([A-Za-z]\w*)\s?=\s?\d+(?![\w.])(?!\s?(?:{UNIT})s?\b)")
 #: `there is no proposal 3`, `proposal 3 does not exist`: what is right where none is in the results.
 _NONE_BEFORE = re.compile(r"\b(?:no|not an?|without an?|neither|nor)\b[^.;,]{0,24}$", re.IGNORECASE)
 _NONE_AFTER = re.compile(
@@ -83,7 +81,7 @@ def names(sentence: Sentence, evidence: Evidence) -> Iterator[Named]:
     text = sentence.text
     yield from _ops(text, evidence)
     yield from _meshes(text, evidence)
-    yield from _axes(text, evidence)
+    yield from _axes(sentence, evidence)
     yield from _products(text, evidence)
     yield from _proposals(text, evidence)
     yield from _documents(text, evidence)
@@ -136,7 +134,8 @@ def _meshes(text: str, evidence: Evidence) -> Iterator[Named]:
         near = [*near[:-1], [*near[-1], pair]] if joined else [*near, [pair]]
     for run in near:
         for group in groups(run):
-            yield _mesh(text, group, evidence)
+            if not (len(group) == 1 and is_length(group[0], evidence)):
+                yield _mesh(text, group, evidence)
 
 
 def _in_code(text: str, pair: Pair) -> bool:
@@ -172,15 +171,16 @@ def _by_role(axis: str, size: int, sizes: dict[str, int]) -> bool:
     return any(ROLE_SYNONYMS.get(other, other) == role and n == size for other, n in sizes.items())
 
 
-def _axes(text: str, evidence: Evidence) -> Iterator[Named]:
-    for pattern in (_ASSIGNED, _AXIS):
-        for match in pattern.finditer(text):
-            name = match[1]
-            if name in evidence.axes or name in _KEYS or re.search(rf"\b{re.escape(name.lower())}\b", evidence.text):
-                continue
-            known = ", ".join(sorted(axis for axis in evidence.sizes if "." not in axis)) or "none"
-            wrong = f"No tool result has an axis `{name}`; axes in the results: {known}."
-            yield Named("axis", name, match.start(), match.end(), wrong)
+def _axes(sentence: Sentence, evidence: Evidence) -> Iterator[Named]:
+    text = sentence.text
+    before = f"{sentence.heading} {sentence.before}"
+    said = [(one.name, one.start, one.end) for one in assigned(text) if not is_variable(one, text, before, evidence)]
+    for name, start, end in (*said, *((match[1], match.start(), match.end()) for match in _AXIS.finditer(text))):
+        if name in evidence.axes or name in _KEYS or re.search(rf"\b{re.escape(name.lower())}\b", evidence.text):
+            continue
+        known = ", ".join(sorted(axis for axis in evidence.sizes if "." not in axis)) or "none"
+        wrong = f"No tool result has an axis `{name}`; axes in the results: {known}."
+        yield Named("axis", name, start, end, wrong)
 
 
 def _products(text: str, evidence: Evidence) -> Iterator[Named]:
@@ -191,6 +191,8 @@ def _products(text: str, evidence: Evidence) -> Iterator[Named]:
         chips = math.prod(product.sizes)
         if tuple(sorted(product.sizes)) in known or f"[{listed}]" in evidence.text:
             yield Named("mesh", product.text, product.start, product.end)
+        elif not is_of_a_mesh(product, text, evidence):
+            continue  # whose sizes are numbers like others
         elif all(size > 1 for size in product.sizes) and any(math.prod(order) == chips for order in known if order):
             wrong = f"`{product.text}` is no mesh, topology or shape of any tool result."
             yield Named("mesh", product.text, product.start, product.end, wrong)

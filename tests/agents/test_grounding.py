@@ -214,6 +214,11 @@ def test_ways_to_say_what_is_true(text: str) -> None:
     assert wrong(Template(text).substitute(figures())) == []
 
 
+def test_what_only_a_proposal_has_is_not_said_of_the_run() -> None:
+    text = Template("Communication on the sequence axis of this run takes $seq ms.").substitute(figures())
+    assert "is of proposal 1" in wrong(text)[0]
+
+
 def test_the_users_own_words_may_be_repeated() -> None:
     text = "With a global batch of 768, seq=16 and 13.5 GB free, ask again."
     assert len(check(text, evidence())) >= 2
@@ -240,6 +245,114 @@ def test_what_is_only_predicted_is_not_called_measured() -> None:
     assert wrong(f"Proposal 1 may take up to {step} s, predicted.") == []
     assert "predicted, not measured" in wrong(f"Proposal 1 takes {step} s, as was measured: {step} s measured.")[0]
     assert wrong("The step takes 35.7 s, measured.") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "In this run proposal 1 was measured at $step s.",
+        "Proposal 1 was measured at $step s, unlike the others.",
+        "On the model axis proposal 1 was measured at $step s.",
+        "Proposal 1 is memory-bound and was measured at $step s.",
+    ],
+)
+def test_no_word_that_only_looks_like_predicted_makes_a_measurement_of_a_prediction(text: str) -> None:
+    said = Template(text).substitute(figures())
+    assert any("predicted, not measured" in message for message in wrong(said))
+    assert wrong(said.replace("measured", "expected").replace("Measured", "Expected")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "If the measured step of proposal 1 stays above $step s, leave it.",
+        "Once the trial of proposal 1 is measured at less than $step s, keep it.",
+        "A measured step of proposal 1 above $step s would turn me against it.",
+        "If it measures above 60 GB, go back to full remat.",
+        "Should the profile show more than 45 %, look at the input pipeline first.",
+        "I would go back if, after the change, a trace shows 60 GB or more.",
+        "Stop when the trial reports > 60 GB.",
+        "A measured peak above 60 GB would speak against it.",
+    ],
+)
+def test_a_condition_on_a_measurement_to_come_claims_none(text: str) -> None:
+    assert wrong(Template(text).substitute(figures())) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It measures above 60 GB.",
+        "As it measures above 60 GB, go back to full remat.",
+        "If it measures above 61.7 GB, go back to full remat.",  # nobody chooses such a threshold
+        "If it measures 60 GB, go back to full remat.",
+        "If the batch is halved, more than 60 GB are free.",
+        "If you look at the profile, more than 60 GB are free.",
+        "When the profile showed more than 60 GB, it was stopped.",
+        "If you take proposal 1, there is less of it; there the step is measured at $step s.",
+        "The profile should show more than 45 %.",
+        "The profile shows more than 60 GB and would not fit.",
+        "If the measured $step s of proposal 1 hold, take it.",
+        "If proposal 1 takes $step s as was measured, take it.",
+        "If proposal 1 was measured at $step s, take it.",
+    ],
+)
+def test_what_is_no_condition_on_a_measurement_to_come_is_a_claim(text: str) -> None:
+    assert len(wrong(Template(text).substitute(figures()))) == 1
+
+
+#: A run with sizes of its matmuls, and what is known of tiles.
+SHAPED = {
+    "what_runs": {"mesh": {"ici": {"data": 64, "model": 16}, "dcn": {}}, "step_time_s": 2.517},
+    "chips": 1024,
+    "training": {"global_batch": 512, "seq_len": 4096},
+    "model": {"d_model": 8192, "head_size": 128, "per_chip": 8, "layers": 32},
+    "layout": "bf16[8192,4096]{1,0:T(8,128)(2,1)}",
+    "note": "A layer saves 34 bytes per value.",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "another"),
+    [
+        ("The head size is d = 128.", "128", "136"),
+        ("With B = 8 and h = 8192, each all-reduce on the model axis moves 2·B·s·h bytes.", "8192", "9216"),
+        ("A layer saves 34·s·b·h bytes, with s = 4,096, b = 8 and h = 8,192.", "4,096", "4,608"),
+        ("A matmul of d_ff = 8192 columns is large enough.", "8192", "9216"),
+        ("Attention is quadratic in seq = 4096 here.", "4096", "5120"),
+        ("An array is padded to tiles of 8 × 128.", "128", "136"),
+        ("The MXU works on 8 × 128 registers of each chip.", "128", "136"),
+        ("A tensor of 8 × 128 fills one tile.", "128", "136"),
+        ("That makes 8 × 128 = 1,024 tokens.", "128", "136"),
+        ("On this mesh every matmul works on 8 × 128 tiles.", "128", "136"),
+        ("There are 32 × 32 = 1,024 chips.", "1,024", "1,048"),
+        ("A tile row has 8 × 4,096 = 32,768 values.", "4,096", "4,608"),
+    ],
+)
+def test_sizes_of_formulas_and_arrays_are_no_mesh(text: str, size: str, another: str) -> None:
+    of = Evidence.of([returned(SHAPED)])
+    assert wrong(text, of) == []
+    assert wrong(text.replace(size, another), of)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I would run it as 8 × 128.",
+        "The mesh 8 × 128 is better.",
+        "A mesh of 8 × 128 keeps the tiles full.",
+        "Tile the work over 8 × 128 chips.",
+        "On a torus of 8 × 128 = 1,024 chips it is faster.",
+        "Run x = 8, y = 128 instead.",
+        "I would take the mesh d=16.",
+        "Set mdl=8 there.",
+        "Set `m=8` as its axis.",
+        "Run data = 4096.",
+        "With dp × mdl chips on a mesh of mdl=8, dp=128 it is faster.",
+    ],
+)
+def test_a_mesh_that_no_result_has_is_caught_however_it_is_written(text: str) -> None:
+    assert {item.kind for item in check(text, Evidence.of([returned(SHAPED)]))} & {"mesh", "axis"}
 
 
 def returned(result: object, name: str = "proposals") -> ToolReturned:
@@ -395,6 +508,49 @@ def test_what_is_calculated_counts_where_its_operands_do() -> None:
     assert wrong("It would take 41.7 ms.", calculated("0.0158 * 2.64", 0.0417))
 
 
+NOTED = {
+    "note": "Each shard holds 32,768 tokens, and a call sends 4,194,304 B; 1,204 kernels.",
+    "rows": [{"name": "fusion bf16[8944,1024]", "key": "jit/fusion.3", "category": "fusion"}],
+    "passages": [{"id": "ring-latency", "title": "Latency", "text": "A hop takes 1.5 µs, and 1,050 of them 1.58 ms."}],
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "another", "result"),
+    [
+        ("32,768 * 2", "32,868 * 2", 65_536),
+        ("32768 * 2", "768 * 2", 65_536),
+        ("4194304 / 1204", "4194304 / 1304", 3_483.6),
+        ("4,194,304 / 1,204", "4,194,304 / 204", 3_483.6),
+        ("8944 * 1024 * 2", "8948 * 1024 * 2", 18_317_312),
+        ("max(32768, 1204) * 3", "max(32868, 1204) * 3", 98_304),
+    ],
+)
+def test_numbers_inside_texts_may_be_calculated_with(expression: str, another: str, result: float) -> None:
+    def calculated(asked: str) -> Evidence:
+        (reckoned,) = results(bench("asap-experiment-1"), [("calculate", {"expression": asked})])
+        assert reckoned.ok
+        return Evidence.of([returned(NOTED), replace(reckoned, result_id="r2")])
+
+    assert wrong(f"That makes {result:,} in all.", calculated(expression)) == []
+    other = calculated(another).results[1].result["value"]
+    assert wrong(f"That makes {other:,.0f} in all.", calculated(another))
+
+
+def test_what_is_calculated_from_a_passage_is_what_the_passage_says() -> None:
+    reckoned = ToolReturned(
+        1, "r2", "c2", "calculate", True, {"expression": "1.58e-3 / 3"}, {"value": 5.267e-4, "unit": "s"}
+    )
+    of = Evidence.of([returned(NOTED, "search_knowledge"), reckoned])
+    assert wrong("By `ring-latency` a third of it is 527 µs.", of) == []
+    assert wrong("A third of the step is 527 µs.", of)
+
+
+def test_a_separator_in_a_call_is_ambiguous_and_refused() -> None:
+    (refused,) = results(bench("asap-experiment-1"), [("calculate", {"expression": "min(1,204) * 2"})])
+    assert not refused.ok and "1, 204" in (refused.error or "")
+
+
 def test_results_of_earlier_answers_count_and_are_not_cited() -> None:
     of = Evidence.of([], ["And now?"], [returned(RESULT)])
     assert wrong("The step takes 2.517 s.", of) == []
@@ -464,6 +620,34 @@ def test_numbers_of_a_passage_count_where_it_is_cited() -> None:
     assert wrong(f"As passage `int8-roofline` has it: {said}", of) == []
     assert wrong(said, of)  # whose words these are is not said
     assert wrong(f"As passage `int8-roofline` has it: {said.replace('120', '130')}", of)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Record `asap-1` has it that compute time fell by 28 %.",
+        "In the ASAP paper (arXiv 2511.03844) compute time fell by 28 %.",
+        "As *Sequence sharding traded for data parallelism on v5p-512* has it, compute time fell by 28 %.",
+        "The record `asap-1` says:\n\n- compute time fell by 28 %,\n- the chips had been busy for 99.73 %.",
+        "The record `asap-1` says:\n\n| what | change |\n|---|---|\n| compute time | 28 % less |",
+    ],
+)
+def test_a_record_is_quoted_however_it_is_named(text: str) -> None:
+    of = Evidence.of(results(bench("asap-experiment-1"), [("record", {"id": "asap-1"})]))
+    assert wrong(text, of) == []
+    assert wrong(text.replace("28 %", "33 %"), of)
+
+
+def test_what_only_a_record_says_is_sent_back_with_its_name() -> None:
+    of = Evidence.of(results(bench("asap-experiment-1"), [("record", {"id": "asap-1"})]))
+    for text in (
+        "Compute time falls by 28 %.",
+        "The record `asap-1` is a precedent.\n\nCompute time falls by 28 %.",
+        "The record `asap-1` says:\n\n- it is faster.\n\nHere compute time falls by 28 %.",
+    ):
+        assert wrong(text, of) == [
+            "`28 %` stands only in the text of `asap-1`; name that where it is meant, or leave it out."
+        ]
 
 
 def test_a_name_that_gives_a_time_is_no_measurement() -> None:
