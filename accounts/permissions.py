@@ -14,9 +14,6 @@ from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase
-from rest_framework.permissions import SAFE_METHODS, BasePermission
-from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from accounts.models import Membership, Role, Team
 from accounts.services import current_membership, membership_of, memberships
@@ -91,21 +88,3 @@ def check(user: Any, item: Any, role: Role | str) -> Membership:
     if not membership.may(role):
         raise PermissionDenied(refusal(role))
     return membership
-
-
-class TeamRole(BasePermission):
-    """API: reads need a viewer, writes the view's `write_role` (engineer unless it says otherwise).
-
-    Objects of other teams are left out by `get_queryset`, so an outsider gets 404.
-    """
-
-    def has_permission(self, request: Request, view: APIView) -> bool:
-        return bool(request.user and request.user.is_authenticated)
-
-    def has_object_permission(self, request: Request, view: APIView, obj: Any) -> bool:
-        membership = membership_in(request.user, obj.team_id)
-        if membership is None:
-            raise Http404
-        role = Role.VIEWER if request.method in SAFE_METHODS else getattr(view, "write_role", Role.ENGINEER)
-        self.message = refusal(role)
-        return membership.may(role)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from django.db.models import Model, QuerySet
+from django.http import Http404
 from rest_framework import exceptions, serializers, status
 from rest_framework.pagination import LimitOffsetPagination
+from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
+from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
-from accounts.models import Team
-from accounts.permissions import TeamRole, membership_in, refusal, team_ids
+from accounts.models import Role, Team
+from accounts.permissions import membership_in, refusal, team_ids
 from accounts.services import current_membership
 from accounts.text import whole_number
 
@@ -68,6 +71,24 @@ class Detail(serializers.Serializer[Any]):
     """An error: one sentence that says what is wrong and what to do."""
 
     detail = serializers.CharField()
+
+
+class TeamRole(BasePermission):
+    """API: reads need a viewer, writes the view's `write_role` (engineer unless it says otherwise).
+
+    Objects of other teams are left out by `get_queryset`, so an outsider gets 404.
+    """
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return bool(request.user and request.user.is_authenticated)
+
+    def has_object_permission(self, request: Request, view: APIView, obj: Any) -> bool:
+        membership = membership_in(request.user, obj.team_id)
+        if membership is None:
+            raise Http404
+        role = Role.VIEWER if request.method in SAFE_METHODS else getattr(view, "write_role", Role.ENGINEER)
+        self.message = refusal(role)
+        return membership.may(role)
 
 
 class TeamObjects(GenericViewSet[M]):

@@ -160,7 +160,7 @@ class Question(Embedded):
     text = models.TextField()
 
     class Meta(Embedded.Meta):
-        indexes = Embedded.Meta.indexes[1:]  # no words, no index of them
+        indexes = Embedded.Meta.indexes[2:]  # no words, and of vectors all are compared (knowledge.vector_search)
 
     def __str__(self) -> str:
         return self.text

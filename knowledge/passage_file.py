@@ -251,7 +251,7 @@ def _mapping(
     name: str, lines: Sequence[str], first: int, *, required: Mapping[str, type], optional: Mapping[str, type]
 ) -> dict[str, Any]:
     try:
-        values = yaml.safe_load("\n".join(lines))
+        values = yaml.load("\n".join(lines), Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         line = first + (error.problem_mark.line if error.problem_mark else 0)
         raise PassageError(f"{name}:{line}: this is no YAML: {error.problem}.") from None

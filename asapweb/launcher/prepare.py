@@ -17,11 +17,15 @@ def main(steps: list[str]) -> int:
     answer: dict[str, str] = {}
     with redirect_stdout(sys.stderr):
         import django
-        from django.core.management import call_command, get_commands
+        from django.core.management import CommandError, call_command, get_commands
 
         django.setup()
         if "migrate" in steps:
-            call_command("migrate", interactive=False, verbosity=1)
+            try:
+                call_command("migrate", interactive=False, verbosity=1)
+            except CommandError as error:  # a sentence for whoever starts us
+                print(error)
+                return 1
         if "static" in steps:
             call_command("collectstatic", interactive=False, verbosity=0)
         if "samples" in steps and "load_samples" in get_commands():

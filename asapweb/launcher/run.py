@@ -245,6 +245,8 @@ def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool, ni
         # What a dead worker left undone is delivered again by the one that works for all.
         environment={
             "ASAP_WORKER_HEARTBEAT": str(heartbeat), "ASAP_SOLE_WORKER": "1" if sole and name == "worker" else "0",
+            # Of the code, and made with it; here they would load every page, which no task needs.
+            "CELERY_SKIP_CHECKS": "1",
             **LEAN,
         },
         dies_with_us="QUIT", ends_within_s=5.0, niceness=niceness,

@@ -15,7 +15,8 @@ POLL_S = 0.2
 
 
 class Supervisor:
-    """Starts pieces, waits until they are well, restarts those that end or hang, stops them last first.
+    """Starts pieces, waits until they are well, restarts those that end or hang; those started together end
+    together, the last first.
 
     say: prints one line for the user.
     """
@@ -24,6 +25,7 @@ class Supervisor:
         self.home = home
         self.say = say
         self.pieces: list[Piece] = []
+        self.together: list[Sequence[Piece]] = []
 
     def start(self, *pieces: Piece, patience_s: float = 90.0) -> None:
         """Start them together and wait for all; raises UserError with the reason of the first that does not come up.
@@ -32,6 +34,7 @@ class Supervisor:
         """
         began = deadline_from = time.monotonic()
         disturbed = False
+        self.together.append(pieces)
         for piece in pieces:
             self.pieces.append(piece)
             piece.start()
@@ -106,14 +109,16 @@ class Supervisor:
             piece.kill()
 
     def stop(self) -> None:
-        """Last first, each within its patience; then whatever still carries our mark."""
-        for piece in reversed(self.pieces):
-            piece.ask_to_end()
-            deadline = time.monotonic() + piece.ends_within_s
-            while piece.is_running and time.monotonic() < deadline:
-                time.sleep(0.02)
-            piece.kill()
-            piece.end_leftovers()
+        """Each within its patience; then whatever still carries our mark."""
+        for pieces in reversed(self.together):
+            for piece in pieces:
+                piece.ask_to_end()
+            asked = time.monotonic()
+            for piece in pieces:
+                while piece.is_running and time.monotonic() < asked + piece.ends_within_s:
+                    time.sleep(0.02)
+                piece.kill()
+                piece.end_leftovers()
         end_marked(self.home, patience_s=2.0)
 
     def kill(self) -> None:

@@ -6,6 +6,7 @@ old one stays, which nobody finds who asks with the new model; words find the ro
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from hashlib import sha256
@@ -15,6 +16,7 @@ from django.apps import apps
 from django.db import connection, models, transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
+from pgvector.django import HnswIndex
 from psycopg import sql
 
 from jobs import workers
@@ -134,24 +136,28 @@ def _embed(model: type[Embedded], embedder: Embedder, deadline: float) -> bool:
     return ever_failed > 0
 
 
+#: One statement for a batch.  Rows written without `stamp` get their hash now; those changed meanwhile keep waiting.
+_WRITE = """
+    update {table} as row set embedding = given.vector::halfvec, embedding_model = %s, embedding_dimension = %s,
+        embedded_hash = given.hash, content_hash = given.hash
+    from unnest(%s::bigint[], %s::text[], %s::text[], %s::text[]) as given (pk, known, hash, vector)
+    where row.id = given.pk and row.content_hash = given.known
+"""
+
+
 def _embed_batch(model: type[Embedded], embedder: Embedder, batch: list[Any]) -> None:
-    before = [row.content_hash for row in batch]
+    known = [row.content_hash for row in batch]
     vectors = embedder.embed([row.embedding_text() for row in batch])
-    with transaction.atomic():
-        for row, known, vector in zip(batch, before, vectors, strict=True):
-            # Rows written without `stamp` get their hash now; those changed meanwhile keep waiting.
-            model._default_manager.filter(pk=row.pk, content_hash=known).update(
-                embedding=vector,
-                embedding_model=embedder.name,
-                embedding_dimension=len(vector),
-                embedded_hash=row.stamp(),
-                content_hash=row.content_hash,
-            )
+    statement = sql.SQL(_WRITE).format(table=sql.Identifier(model._meta.db_table))
+    hashes, written = [row.stamp() for row in batch], [json.dumps(vector.tolist()) for vector in vectors]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [embedder.name, vectors.shape[1], [row.pk for row in batch], known, hashes, written])
 
 
 def ensure_index(model: type[Embedded], embedder: Embedder) -> None:
-    """The HNSW index of the embedder's vectors; made while there are none yet, so it takes no time."""
-    if embedder.dimension > LONGEST_INDEXED:
+    """The HNSW index of the embedder's vectors, of a model that has such; made while there are none yet, so it takes
+    no time."""
+    if embedder.dimension > LONGEST_INDEXED or not any(isinstance(one, HnswIndex) for one in model._meta.indexes):
         return
     condition = sql.SQL("embedding_model = {} and embedding_dimension = {}").format(
         sql.Literal(embedder.name), sql.Literal(embedder.dimension)

@@ -13,7 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import Role
-from accounts.permissions import TeamRole, get_for, team_ids
+from accounts.permissions import get_for, team_ids
+from accounts.rest import TeamRole
 from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, Paging, TeamObjects
 from experiments.api.views import of_experiment
 from experiments.services.text import clean, clean_json

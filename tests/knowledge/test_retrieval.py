@@ -294,12 +294,33 @@ def test_vectors_that_failed_wait_for_the_next_sweep(passages, use_endpoint) -> 
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_text_that_changes_while_its_vector_is_computed_gets_another(passages, use_endpoint) -> None:
+    from django.db import connection
+
+    def edited_meanwhile(texts: list[str], dimensions: int | None) -> object:
+        if len(texts) == len(TEXTS):
+            remat = Passage.objects.get(key="remat")
+            remat.text = "Everything is recomputed."
+            remat.save()
+            connection.close()
+        return counted(texts, dimensions)
+
+    with serving(edited_meanwhile) as server:
+        use_endpoint(server.url)
+        assert embed_some(Passage) == "some"
+        assert coverage(Passage) == (5, 6)
+        assert embed_some(Passage) == "none"
+        assert "Everything is recomputed." in server.requests[-1][0]
+    assert coverage(Passage) == (6, 6)
+
+
+@pytest.mark.django_db(transaction=True)
 def test_every_model_has_its_index_and_none_that_nobody_needs(passages, use_endpoint) -> None:
     from django.db import connection
 
-    def indexes() -> set[str]:
+    def indexes(table: str = "knowledge_passage") -> set[str]:
         with connection.cursor() as cursor:
-            cursor.execute("select indexname from pg_indexes where tablename = 'knowledge_passage'")
+            cursor.execute("select indexname from pg_indexes where tablename = %s", [table])
             return {name for (name,) in cursor.fetchall() if "_hnsw_" in name}
 
     from knowledge.embedding import current_embedder
@@ -315,6 +336,8 @@ def test_every_model_has_its_index_and_none_that_nobody_needs(passages, use_endp
         use_endpoint(server.url, dimensions=9)
         assert embed_some(Passage) == "none"
         assert indexes() == {built_in, index_name(Passage, current_embedder())}
+        ensure_index(Question, current_embedder())
+    assert indexes("knowledge_question") == set()  # a search compares all of them
 
 
 def test_the_planner_takes_the_index_of_the_model(passages) -> None:

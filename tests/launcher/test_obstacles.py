@@ -119,6 +119,21 @@ def test_a_database_of_another_version(folder: Path) -> None:
     assert (data / "PG_VERSION").read_text() == "15\n"
 
 
+def test_a_schema_too_old_to_upgrade(used_home: Path) -> None:
+    """And what the version of before leaves starts without any step."""
+    last = "'accounts', '0005_token_scope'"
+    _in_database(
+        used_home, f"delete from django_migrations where (app, name) = ({last})", "comment on database asap is ''"
+    )
+    sentence = refused(used_home)
+    assert "too old for this version" in sentence and "docs/operation.md" in sentence
+    assert processes_of(used_home) == []
+    _in_database(used_home, f"insert into django_migrations (app, name, applied) values ({last}, now())")
+    with running(used_home) as application:
+        assert "database schema" in application.text
+        assert eventually(application.is_ready)
+
+
 def test_a_folder_of_something_else_is_not_overwritten(folder: Path) -> None:
     (folder / "postgres").mkdir()
     (folder / "postgres" / "thesis.tex").write_text("years of work")
@@ -184,6 +199,16 @@ def test_root_in_a_folder_that_nobody_else_can_enter(folder: Path) -> None:
         data = Path(next(line for line in application.output if "its data is in" in line).rsplit(" ", 1)[1])
     assert folder.stat().st_mode & 0o777 == 0o700
     shutil.rmtree(data.parent)
+
+
+def _in_database(home: Path, *statements: str) -> None:
+    """Of a data folder on which nothing runs."""
+    cluster = postgres.place_cluster(home, home / "log")
+    process = cluster.start()
+    with cluster.connect(database="asap") as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+    cluster.stop(process)
 
 
 def _needs_reachable_python(user: str | None) -> None:

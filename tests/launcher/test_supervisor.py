@@ -81,3 +81,21 @@ def test_a_piece_that_is_killed_again_and_again_is_given_up(supervisor: Supervis
     broken = piece(tmp_path, "worker", "kill -9 $$", lambda: False)
     with pytest.raises(UserError, match="worker"):
         supervisor.start(broken, patience_s=1.0)
+
+
+def test_what_was_started_together_ends_together_and_before_what_it_stands_on(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+
+    def slow(name: str) -> Piece:
+        ready = tmp_path / f"{name} is ready"
+        trap = f"trap 'echo {name} was asked >> {said}; sleep 0.5; echo {name} ended >> {said}; exit' TERM"
+        return piece(tmp_path, name, f"{trap}; touch '{ready}'; while :; do sleep 0.05; done", ready.exists)
+
+    supervisor.start(slow("broker"))
+    supervisor.start(slow("web"), slow("worker"))
+    supervisor.stop()
+    lines = said.read_text().splitlines()
+    assert set(lines[:2]) == {"web was asked", "worker was asked"}
+    assert lines[4:] == ["broker was asked", "broker ended"]

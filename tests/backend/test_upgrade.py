@@ -1,0 +1,66 @@
+"""Databases of before, whose apps had many first migrations: the last of them is the oldest that is upgraded."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+from django.test.utils import CaptureQueriesContext
+
+from accounts.models import Team
+
+pytestmark = pytest.mark.django_db
+
+#: As each app's rows were: the first, and the last.
+LAST = {
+    "accounts": "0005_token_scope",
+    "campaigns": "0004_every_run_counts",
+    "diagnosis": "0004_diagnosis_newest",
+    "dialogue": "0002_message_by_thread",
+    "experiments": "0011_experiment_list_indexes",
+    "history": "0002_held_by_workers",
+    "knowledge": "0003_questions",
+    "launches": "0003_launch_of_configuration",
+    "proposals": "0011_compilation",
+}
+
+
+@pytest.fixture
+def recorder() -> MigrationRecorder:
+    """Of a database that the last version with many migrations has made."""
+    recorder = MigrationRecorder(connection)
+    recorder.migration_qs.filter(app__in=LAST).delete()
+    for app, last in LAST.items():
+        recorder.record_applied(app, "0001_initial")
+        recorder.record_applied(app, last)
+    recorder.record_applied("accounts", "0003_confinement")
+    recorder.record_applied("experiments", "0006_sharding_memory")
+    return recorder
+
+
+def test_a_database_of_the_last_version_before_needs_no_step(recorder: MigrationRecorder) -> None:
+    team = Team.objects.create(name="Kept")
+    with CaptureQueriesContext(connection) as asked:
+        call_command("migrate", verbosity=0)
+    assert not [query for query in asked if query["sql"].startswith(("CREATE", "DROP TABLE"))]
+    assert Team.objects.get() == team
+    assert ("accounts", "0002_tokens") in recorder.applied_migrations()
+    call_command("migrate", check_unapplied=True, verbosity=0)
+
+
+@pytest.mark.parametrize("app", LAST)
+def test_an_older_one_is_refused_with_the_way_out(recorder: MigrationRecorder, app: str) -> None:
+    recorder.record_unapplied(app, LAST[app])
+    before = recorder.applied_migrations()
+    with pytest.raises(CommandError, match=r"start it once with the version that docs/operation\.md names"):
+        call_command("migrate", verbosity=0)
+    assert recorder.applied_migrations().keys() == before.keys()
+
+
+def test_one_from_before_whole_apps_is_refused_too(recorder: MigrationRecorder) -> None:
+    """Where Django would call the history inconsistent."""
+    recorder.migration_qs.filter(app__in=["launches", "dialogue"]).delete()
+    recorder.record_unapplied("accounts", LAST["accounts"])
+    with pytest.raises(CommandError, match="too old"):
+        call_command("migrate", verbosity=0)
