@@ -24,6 +24,7 @@ from proposals.agents.capabilities.common import (
 )
 from proposals.agents.capabilities.communication import explain_flags
 from proposals.agents.capabilities.configured import Configured, meant, within
+from proposals.agents.capabilities.pricing import price
 from proposals.agents.grounding_match import proposals_named
 
 
@@ -42,14 +43,16 @@ def search(ctx: AnswerContext, given: Sizes) -> Answer:
     """The best of all legal candidates as the ranking has them, within what the conversation holds and with the sizes
     that are given."""
     data = yield from get(ctx, "search", top=8, **within(ctx, given.mesh))
-    if given.mesh:
-        yield from ctx.say(f"With {given.mesh}:")
     rows = [
         row for row in data["candidates"]
         if row.get("speedup_per_token") and not (given.mesh and row.get("is_what_runs"))
     ]  # fmt: skip
     if not rows:
-        raise ToolError("None of the legal candidates of the search has these sizes.")
+        yield from ctx.say("None of the candidates of the search has these sizes. Priced one by one:")
+        yield from price(ctx, Configured(mesh=given.mesh))
+        return
+    if given.mesh:
+        yield from ctx.say(f"With {given.mesh}:")
     names = [
         words.configuration(row)
         + (f" (proposal {row['stands_as_proposal']})" if row.get("stands_as_proposal") else "")
