@@ -6,8 +6,9 @@ wrong, offered or refused (files as `evaluation.quality.evaluate` has them).  `p
 MARKED` keeps of each its signs, its mark and a digest of question and answer in graded_answers.json, so that a mark is
 never taken for that of another answer, and fits; without arguments the fit is over what is kept.
 
-The least probability is set so that of all graded questions, read with whole runs left out of the fit, at most a
-share of `MOST_WRONG` is answered wrongly.
+The least probability is set on the questions by which the reading was not fitted (`evaluation.fit_capabilities`): a
+reading that has seen a question is nearer than it would be.  Of these, read with whole runs left out of the fit, at
+most a share of `MOST_WRONG` is answered wrongly.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from evaluation.fit_capabilities import RIGHT
 from evaluation.quality import evaluate
 from proposals.agents.reasoner import certainty
 
 KEPT = Path(__file__).with_name("graded_answers.json")
-MOST_WRONG = 0.04
+MOST_WRONG = 0.05
 #: What a mark is worth.
 WORTH = {"right": 1.0, "partly": 0.5, "wrong": 0.0, "offered": 0.0, "refused": 0.0}
 #: Of the weights of standardised signs, so that a few answers do not drive them far.
@@ -66,7 +68,7 @@ def kept(marked: Path) -> list[dict[str, Any]]:
         {
             "id": item["id"], "run": item["run"], "mark": item["mark"],
             "digest": sha256(f"{item['text']}\n{item['answer'].strip()}".encode()).hexdigest()[:16],
-            "answered": bool(item["answers"]), "signs": item["signs"],
+            "signs": item["signs"],
         }
         for item in map(json.loads, marked.read_text("utf-8").splitlines())
     ]  # fmt: skip
@@ -106,18 +108,22 @@ def least(chances: Array, marks: Array, most: int) -> float:
 
 def fit() -> dict[str, Any]:
     rows = json.loads(KEPT.read_text("utf-8"))
+    seen = json.loads(RIGHT.read_text("utf-8")).keys()
     some = [row for row in rows if row["signs"]]
     x, marks = np.array([row["signs"] for row in some]), np.array([row["mark"] for row in some])
     y, runs = np.array([WORTH[mark] for mark in marks]), np.array([row["run"] for row in some])
-    chances = left_out(x, y, runs)
-    sure = Counter(row["mark"] for row in rows if row["answered"] and not row["signs"])  # whatever the probability
-    at = least(chances, marks, int(MOST_WRONG * len(rows)) - sure["wrong"])
+    unseen = np.array([row["id"] not in seen for row in some])
+    chances, marks = left_out(x, y, runs)[unseen], marks[unseen]
+    new = [row for row in rows if row["id"] not in seen]
+    sure = Counter(row["mark"] for row in new if not row["signs"])  # whatever the probability
+    at = least(chances, marks, int(MOST_WRONG * len(new)) - sure["wrong"])
     given = Counter(marks[chances >= at].tolist()) + sure
     return {
         "weights": dict(zip(certainty.SIGNS, np.round(fitted(x, y), 3).tolist(), strict=True)),
         "least": at,
         "graded": {"questions": len(rows), **Counter(row["mark"] for row in rows)},
-        "runs_left_out": {"shown": int(sum(given.values())), **given},
+        "unseen": {"questions": len(new), **Counter(row["mark"] for row in new)},
+        "unseen_runs_left_out": {"judged_and_shown": int((chances >= at).sum()), **given},
     }
 
 

@@ -18,7 +18,6 @@ from proposals.agents.capabilities.explaining import EXPLAINED, left_over
 from proposals.agents.conversation import Ask, ConstraintStated, FactStated, Question, Said
 from proposals.agents.notation import Knows
 from proposals.agents.reasoner import certainty
-from proposals.agents.reasoner.form import SETTINGS
 from proposals.agents.reasoner.understand import OFFERED, Offer, Outside, Request, commanded, understand
 from proposals.agents.workbench import Workbench
 
@@ -108,8 +107,8 @@ def _likely(asked: Sequence[Request | Offer | Outside], said: Sequence[tuple[obj
         (name, value) for item in requests for name, value in item.values.items() if name not in ("text", "sentence")
     ]
     taken = " ".join(f"{name.replace('_', ' ')} {value}" for name, value in given)
-    named = frozenset(name for item in requests for name in item.read.names & SETTINGS & set(item.of.fields))
-    signs = certainty.signs(text, f"{written} {taken}", min(item.chance for item in requests), bool(named))
+    least = min(item.chance for item in requests)
+    signs = certainty.signs(text, [item.of for item in requests], f"{written} {taken}", least)
     return certainty.probability(signs) >= certainty.weights()[1]
 
 

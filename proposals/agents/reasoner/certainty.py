@@ -1,26 +1,35 @@
 """How likely an answer is to be right, by what is known before and after computing it.
 
-Three signs that need no understanding: how near the capability was, numbers of the message that the answer does not
-speak of, whether it names a configuration that is computed.  A logistic regression over graded answers
-(`evaluation.fit_certainty`) makes of them a probability; what is not likely enough is offered instead.
+Five signs that need no understanding: how near the capability was, numbers and words of the message that neither the
+capability nor the answer speaks of, whether something is computed from what is named (a what-if, a cost) rather than
+explained, whether it asks for a reason.  A logistic regression over graded answers (`evaluation.fit_certainty`) makes
+of them a probability; what is not likely enough is offered instead.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from math import exp, log, log1p
 from pathlib import Path
 
+from proposals.agents.capabilities import Capability
 from proposals.agents.reasoner import wanted
 
 WEIGHTS = Path(__file__).with_name("certainty.json")
-SIGNS = ("constant", "nearness", "numbers", "configures")
+SIGNS = ("constant", "nearness", "numbers", "words", "reason", "computes")
+#: Areas and capabilities that compute something from what is named.
+COMPUTED = frozenset(("pricing", "parallelism", "other_chips", "cost", "fits", "largest_batch"))
 _NUMBER = re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?)(?:\s?(k)\b)?", re.IGNORECASE)
 #: Figures that differ by less are the same, rounded.
 ROUNDED = 0.006
+_REASON = re.compile(
+    r"\b(?:why|how come|contradict\w*|wrong|can'?t|cannot|explain|reason|mean|means|really|prove|where does|"
+    r"where did|invent\w*|honest\w*|both)\b",
+    re.IGNORECASE,
+)
 _PLAIN = wanted.tokens(
     "the a an of to in on at for and or but is are was were be been it its this that these those i we you he they my "
     "our your me us do does did can could would should will may might what which how when where who not no so if then "
@@ -29,11 +38,20 @@ _PLAIN = wanted.tokens(
 )
 
 
-def signs(text: str, answer: str, chance: float, configures: bool) -> list[float]:
-    """text: the message.  chance: of the least likely capability that answered.  configures: whether the message names
-    a configuration that is computed."""
+def signs(text: str, answered: Collection[Capability], answer: str, chance: float) -> list[float]:
+    """text: the message.  answered: capabilities that answered.  chance: of the least likely of them."""
+    words = {word for word in content(text) if len(word) > 2 and not word[0].isdigit()}
+    spoken = wanted.tokens(answer) | wanted.words_of({item.key for item in answered})
+    lost = sum(wanted.rarity(word) for word in words - spoken)
     p = min(max(chance, 0.02), 0.98)
-    return [1.0, log(p / (1 - p)), log1p(len(uncovered(text, answer))), float(configures)]
+    return [
+        1.0,
+        log(p / (1 - p)),
+        log1p(len(uncovered(text, answer))),
+        log1p(lost),
+        float(bool(_REASON.search(text))),
+        float(any({item.area, item.key} & COMPUTED for item in answered)),
+    ]
 
 
 def content(text: str) -> frozenset[str]:

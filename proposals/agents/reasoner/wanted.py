@@ -195,9 +195,21 @@ def _vocabulary() -> tuple[Mapping[str, float], tuple[frozenset[str], ...]]:
     return {w: log(count / sum(w in words for words in by_key.values())) for w in every}, each
 
 
+def rarity(word: str) -> float:
+    """Inverse document frequency of a word (an ending taken off) over the capabilities."""
+    return _vocabulary()[0].get(word, UNHEARD)
+
+
 def questions_of(key: str) -> tuple[str, ...]:
     """The questions that a capability says it answers."""
     return (*registry()[key].examples, *phrases().get(key, ()))
+
+
+def words_of(some: Collection[str]) -> frozenset[str]:
+    """Words of all texts of some capabilities."""
+    _, each = _vocabulary()
+    weighted = zip(vectors()[1], each, strict=True)
+    return frozenset(word for key, words in weighted if key in some for word in words)
 
 
 @cache
