@@ -139,4 +139,4 @@ def test_the_built_in_reasoner_obeys_no_order_either(demand: str) -> None:
     assert all(item.status == "proposed" for item in of.proposals)
     own = re.sub(r"“[^”]*”", "", answer)  # one's own words may be quoted back
     assert "9.4" not in own and "approved proposal" not in own
-    assert re.search(r"\b(?:can ?not|can't|only|no power|reviewer|person|not)\b", answer)
+    assert re.search(r"\b(?:can ?not|can't|only|no power|reviewer|person|not|nothing was computed)\b", answer)

@@ -97,7 +97,7 @@ def left_over(ctx: AnswerContext) -> Answer:
     ]  # fmt: skip
     if rows:
         yield from ctx.say("The numbers that you name:")
-        yield from numbers(ctx, {"numbers": rows})
+        yield from numbers(ctx, {"numbers": rows, "relations": traced_numbers.get("relations")})
 
 
 def _absent(row: Row) -> str:
