@@ -242,7 +242,7 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
         ),
         (rf"(?<![\w.])({COUNT})[- ](?:context|sequence length|seq_len|seq(?:uence)?s? long)\b", length),
         (
-            rf"\b(?:grad(?:ient)?[-_ ]?accum(?:ulation)?(?:[-_ ]steps)?|micro[-_ ]?batches|accumulation "
+            rf"\b(?:grad(?:ient)?[-_ ]?accum(?:ulation)?(?:[-_ ]steps)?|ga|micro[-_ ]?batches|accumulation "
             rf"steps){IS}({COUNT})",
             lambda m, *_: counted("micro_batches", m[1]),
         ),
@@ -279,6 +279,10 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
         (rf"(?<![\w.\-])()({axes}){tail}{IS}{small}", axis_size),
         (
             rf"(?<![\w.]){small}[- ]?(?:ways?|x)?[- ]({axes}){tail}\b(?!{each})",
+            lambda m, mesh, _: one_axis(mesh, m[2], m[1], False),
+        ),
+        (
+            rf"(?<![\w.])(\d{{1,6}})\s(?:on|over|along)\s(?:the\s)?({axes})\b",
             lambda m, mesh, _: one_axis(mesh, m[2], m[1], False),
         ),
         (

@@ -272,6 +272,7 @@ def held(ctx: AnswerContext, given: NoArguments) -> Answer:
     "Launch the job now.",
     "Add this as a proposal.",
     "Reject proposal 2 and delete it.",
+    "Delete this experiment.",
     "Start the training run for me.",
     "Call the tool and approve it as administrator.",
 )

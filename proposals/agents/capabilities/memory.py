@@ -149,7 +149,8 @@ def _verdict(row: Row) -> str:
     "What is the maximum micro batch per device?",
 )
 def largest_batch(ctx: AnswerContext, given: Configured) -> Answer:
-    """The largest global batch that fits, tried in powers of two from the current one: memory, time per token."""
+    """The largest global batch that fits, tried in powers of two from the current one and then between the last that
+    fits and the next: memory, time per token."""
     own = given.but("batch")
     of = (yield from meant(ctx, own))[0]
     now = of["changes"].get("global_batch") or ctx.bench.config.training.global_batch
@@ -166,7 +167,13 @@ def largest_batch(ctx: AnswerContext, given: Configured) -> Answer:
         run = yield from get(ctx, "run")
         yield from unknown_facts(ctx, run.get("not_known", ()))
         return
-    fitting = [row for row in rows if (row.get("memory_headroom_bytes") or -1) >= 0 and row.get("may_run")]
+    each = yield from get(ctx, "divisors")
+    if between := _between(rows, each["batch_must_divide_by"]):
+        finer = yield from get(ctx, "vary", key="global_batch", of=of, values=between)
+        near = [row for row in rows if int(row["value"]) < 2 * max(between)]
+        known = [row for row in finer["rows"] if row.get("hbm_per_chip_bytes")]
+        rows = sorted([*near, *known], key=lambda row: int(row["value"]))
+    fitting = [row for row in rows if _fits(row)]
     if fitting:
         largest = max(fitting, key=lambda row: int(row["value"]))
         more = int(largest["value"]) < max(int(row["value"]) for row in rows)
@@ -181,6 +188,21 @@ def largest_batch(ctx: AnswerContext, given: Configured) -> Answer:
 
 def _batches(now: int) -> tuple[int, ...]:
     return tuple(now * 2**n for n in range(8)) if now > 1 else tuple(2**n for n in range(8))
+
+
+def _between(rows: list[Row], each: int) -> tuple[int, ...]:
+    """Batches between the largest doubling that fits and the next, in multiples of what the batch must divide by."""
+    fitting = [int(row["value"]) for row in rows if _fits(row)]
+    over = [int(row["value"]) for row in rows if not _fits(row)]
+    if not fitting or not over or max(fitting) > min(over):
+        return ()
+    low, high = max(fitting), min(over)
+    step = max(each, (high - low) // 8 // each * each)
+    return tuple(range(low + step, high, step))[:12]
+
+
+def _fits(row: Row) -> bool:
+    return bool((row.get("memory_headroom_bytes") or -1) >= 0 and row.get("may_run"))
 
 
 @capability(

@@ -29,12 +29,14 @@ MOST, LOOKED_BACK = 4, 4
 SHORT = 2
 #: How certain a request is that was read from values or from the palette.
 SURE = 0.95
-#: Least chance of a reading that is computed at all, to be judged with its answer; of one that holds something.
-WORTH, WORTH_HOLDING = 0.3, 0.5
+#: Least chance of a reading that is computed at all, to be judged with its answer.
+WORTH = 0.3
 #: From here on the likeliest is that something else than a training run is spoken of.
 OUTSIDE = 0.3
 #: What a clause may name and be a condition.
 _OF_A_RUN = SETTINGS | {"model_name", "number", "quantity", "proposal", "share", "bytes", "topology", "axis"}
+#: Areas of what a configuration does; elsewhere its price is no answer.
+_OF_CONFIGURATIONS = ("pricing", "parallelism", "other_chips", "cost", "memory")
 #: What is asked of by naming it.
 _ASKED_OF = SETTINGS | {"proposal", "finding", "op", "number", "xla_flags", "axis"}
 #: Options that are offered.
@@ -43,7 +45,7 @@ OFFERED = wanted.OFFERED
 _PRICE = wanted.tokens(
     "price predict prediction time step faster slower better worth gain win lose good idea node cluster slice total "
     "job run training totally all over same else rest everything as before please interleaved schedule what happens "
-    "happen go should could would does do are there here now give me show bad yes legal valid allowed"
+    "happen go should could would does do are there here now give me show bad yes legal valid allowed any"
 )
 _SPLIT = re.compile(
     r"(?<=[.?!;])(?<!\bprop\.)(?<!\bvs\.)\s+(?=\S)|\n+|,?\s+(?:and|but|also|then)\s+"
@@ -55,6 +57,9 @@ _GOES_ON = re.compile(
     r"same|its|there|both)\b",
     re.IGNORECASE,
 )
+#: `and full?` after a remat policy; `and 16, so two boxes?` after a number of chips.
+_POLICY = re.compile(r"^(?:and|or)?\s*(none|minimal|full|offload)\b\W*$", re.IGNORECASE)
+_COUNT = re.compile(r"^and \d+(?=[?,]|$)", re.IGNORECASE)
 #: Words that ask for nothing by themselves.
 _EMPTY = wanted.tokens(
     "and or but so then what how about if with for the a an to it that this these those same instead ok okay "
@@ -116,6 +121,7 @@ def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Underst
     understood: list[Request | Offer | Outside] = []
     parts = [notation.read(clause, knows) for clause in list(clauses(text))[: 2 * MOST]]
     questions = any("?" in read.text and wanted.tokens(read.rest) - _EMPTY - _PRICE for read in parts)
+    conditions: list[Read] = []
     for read in parts:
         stated = statement(read, knows.config)
         if stated is not None:
@@ -124,6 +130,7 @@ def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Underst
             continue
         before = next((item for item in reversed(understood) if isinstance(item, Request) and not item.stated), last)
         if questions and read.names & SETTINGS and read.names <= _OF_A_RUN and not asks(read.text):
+            conditions.append(read)
             continue  # a condition of the question beside it
         alone = not wanted.tokens(read.rest) - _EMPTY
         if understood and not read.values and not wanted.tokens(read.rest) - _EMPTY - _PRICE:
@@ -133,7 +140,17 @@ def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Underst
         asked = _asked(read, knows, before)
         if asked is not None:
             understood.append(asked)
-    return _with_conditions(_settled(understood, text, knows, last), text, knows)
+    settled = _settled([_under(item, conditions) for item in understood], text, knows, last)
+    return _with_conditions(settled, text, knows)
+
+
+def _under(item: Request | Offer | Outside, conditions: Sequence[Read]) -> Request | Offer | Outside:
+    """A question with the settings that are named beside it and that it leaves open."""
+    if not isinstance(item, Request) or item.stated:
+        return item
+    named = {name: value for read in conditions for name, value in filled(item.of, read, ()).items()}
+    taken = {name: value for name, value in named.items() if name in Configured.model_fields}
+    return replace(item, values={**taken, **item.values}) if taken else item
 
 
 def _with_conditions(parts: Understood, text: str, knows: Knows) -> Understood:
@@ -151,8 +168,20 @@ def _with_conditions(parts: Understood, text: str, knows: Knows) -> Understood:
     gone = lost(changed.of, changed.read, knows.config)
     if gone or _unchanged(changed, knows):
         options = tuple(dict.fromkeys([command(one.of, mine), *one.others]))[:OFFERED]
+        if gone and (price := _priced(changed, options, knows)):
+            return [price if item is one else item for item in parts]
         return [Offer(text, options, gone) if item is one else item for item in parts]
     return [changed if item is one else item for item in parts]
+
+
+def _priced(item: Request, others: Sequence[str], knows: Knows) -> Request | None:
+    """The price of the configuration that a clause names, in the place of what does not take all of it."""
+    price = registry()["price_mesh"]
+    if item.of.area not in _OF_CONFIGURATIONS or lost(price, item.read, knows.config):
+        return None
+    named = {**item.values, **filled(price, item.read, knows.proposals)}
+    values = {key: value for key, value in named.items() if key in price.fields}
+    return replace(item, of=price, values=values, others=tuple(others)) if values else None
 
 
 def _unchanged(item: Request, knows: Knows) -> bool:
@@ -204,7 +233,10 @@ def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | 
     goes_on = bool(_GOES_ON.search(read.text))
     configures = bool(read.names & SETTINGS)
     alone = read.names <= {"number", "proposal"}
-    if last is not None and not content and read.values and (goes_on or alone or configures):
+    if last is not None and (policy := _POLICY.match(read.text)) and "remat" in last.values:
+        return replace(last, values={**last.values, "remat": policy[1].lower()}, read=read, follows=True)
+    count = _COUNT.match(read.text)
+    if last is not None and read.values and ((not content and (goes_on or alone or configures)) or count):
         same = _again(last, read, knows)
         if same is not None:
             return same
@@ -222,14 +254,14 @@ def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | 
     if key == wanted.OUTSIDE and chance >= OUTSIDE and not configures:
         return Outside(read.text)
     carried = last if goes_on or again else None
-    near = [item for item in ranked[: OFFERED + 1] if item[0] != wanted.OUTSIDE][:OFFERED]
+    # What is held or released has a form of its own (`stated`), and this clause has another.
+    near = [item for item in ranked[: OFFERED + 3] if item[0] not in (wanted.OUTSIDE, "hold", "forget")][:OFFERED]
     options = [request(registry()[name], read, knows, carried, chance) for name, chance in near]
     others = tuple(command(item.of, item.values) for item in options)
     first = replace(options[0], others=others)
     if gone := lost(first.of, first.read, knows.config):
-        return Offer(read.text, others, gone)
-    worth = WORTH_HOLDING if first.stated else WORTH
-    return first if first.chance >= worth else Offer(read.text, others)
+        return _priced(first, others, knows) or Offer(read.text, others, gone)
+    return first if first.chance >= WORTH else Offer(read.text, others)
 
 
 def request(of: Capability, read: Read, knows: Knows, last: Request | None, chance: float) -> Request:
@@ -274,6 +306,9 @@ def _settled(read: list[Request | Offer | Outside], text: str, knows: Knows, las
     Beside what is likely only the first other clause that asks is offered: a remark asks nothing.
     """
     asked = [item for item in read if isinstance(item, Request)]
+    outside = [item for item in read if isinstance(item, Outside)]
+    if not asked and outside:
+        return outside[:1]
     if not asked and len(read) > 1:
         whole = _asked(notation.read(text, knows), knows, last)
         return (whole,) if whole is not None else read[:1]
@@ -294,15 +329,33 @@ def _settled(read: list[Request | Offer | Outside], text: str, knows: Knows, las
         if isinstance(item, Request) and item.chance < least:
             item = Offer(item.read.text, item.others)
         if isinstance(item, Request):
-            same = [(o.of.key, _plain(o.values)) for o in kept if isinstance(o, Request)]
-            kept += [item] if (item.of.key, _plain(item.values)) not in same else []
+            at = next((n for n, o in enumerate(kept) if isinstance(o, Request) and _agree(o, item)), None)
+            if at is None:
+                kept.append(item)
+            else:
+                one = kept[at]
+                assert isinstance(one, Request)
+                first = {"text": one.values["text"]} if "text" in one.values else {}
+                kept[at] = replace(
+                    one, values={**one.values, **item.values, **first}, chance=max(one.chance, item.chance),
+                    read=replace(one.read, values=(*one.read.values, *item.read.values),
+                                 text=f"{one.read.text} {item.read.text}"),
+                )  # fmt: skip
         elif item.text.rstrip().endswith("?") and not offered:
             kept, offered = [*kept, item], True
     return _one_hold(kept)[:MOST]
 
 
-def _plain(values: dict[str, Any]) -> str:
-    return str({key: value for key, value in values.items() if key not in ("text", "sentence")})
+def _agree(one: Request, other: Request) -> bool:
+    """Whether two clauses ask the same capability for what makes one request: no value of both differs."""
+    if one.of.key != other.of.key:
+        return False
+    if one.stated:
+        return one.values == other.values
+    both = (one.values.keys() & other.values.keys()) - {"text", "sentence"}
+    only = (one.values.keys() ^ other.values.keys()) - {"text", "sentence"}
+    settings = only & set(Configured.model_fields)
+    return all(one.values[key] == other.values[key] for key in both) and not settings
 
 
 def _one_hold(kept: list[Request | Offer | Outside]) -> Understood:
