@@ -227,7 +227,9 @@ def test_an_endpoint_that_is_down_leaves_words_and_says_so(people, passages, use
     use_endpoint("http://127.0.0.1:9/v1")
     client = people.client("viewer")
     page = text(client.get("/knowledge/?q=gradients"))
-    assert "letters cannot be reached" in page and "Data parallelism" in page
+    # On a busy machine the time for a query may be over before the connection is refused.
+    assert "letters cannot be reached" in page or "letters did not answer within" in page
+    assert "Data parallelism" in page
     assert client.get("/knowledge/passages/remat/").status_code == 200
     assert client.get("/knowledge/documents/").status_code == 200
 
