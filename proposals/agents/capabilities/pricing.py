@@ -146,7 +146,9 @@ def _parts(row: Row) -> Iterator[str]:
         old, new = before.get(key, 0.0), after.get(key, 0.0)
         if abs(new - old) >= 0.01 * sum(before.values()) > 0 or (key == "idle" and staged and new > 0):
             name = "idle, the pipeline bubble" if key == "idle" and staged else words.part_name(key)
-            yield f"{name}: {words.time(old)} now, {words.time(new)} predicted"
+            # A part that the breakdown of now does not have may be none or not measured: nothing is said of it.
+            was = f"{words.time(old)} now, " if key in before else ""
+            yield f"{name}: {was}{words.time(new)} predicted"
 
 
 @capability(

@@ -329,18 +329,8 @@ def _settled(read: list[Request | Offer | Outside], text: str, knows: Knows, las
         if isinstance(item, Request) and item.chance < least:
             item = Offer(item.read.text, item.others)
         if isinstance(item, Request):
-            at = next((n for n, o in enumerate(kept) if isinstance(o, Request) and _agree(o, item)), None)
-            if at is None:
-                kept.append(item)
-            else:
-                one = kept[at]
-                assert isinstance(one, Request)
-                first = {"text": one.values["text"]} if "text" in one.values else {}
-                kept[at] = replace(
-                    one, values={**one.values, **item.values, **first}, chance=max(one.chance, item.chance),
-                    read=replace(one.read, values=(*one.read.values, *item.read.values),
-                                 text=f"{one.read.text} {item.read.text}"),
-                )  # fmt: skip
+            one = next((each for each in kept if isinstance(each, Request) and _agree(each, item)), None)
+            kept = [*kept, item] if one is None else [_joined(one, item) if each is one else each for each in kept]
         elif item.text.rstrip().endswith("?") and not offered:
             kept, offered = [*kept, item], True
     return _one_hold(kept)[:MOST]
@@ -356,6 +346,14 @@ def _agree(one: Request, other: Request) -> bool:
     only = (one.values.keys() ^ other.values.keys()) - {"text", "sentence"}
     settings = only & set(Configured.model_fields)
     return all(one.values[key] == other.values[key] for key in both) and not settings
+
+
+def _joined(one: Request, other: Request) -> Request:
+    """Two clauses as one request, with the words of the first."""
+    values = {**other.values, **one.values}
+    text = f"{one.read.text} {other.read.text}"
+    read = replace(one.read, values=(*one.read.values, *other.read.values), text=text)
+    return replace(one, values=values, chance=max(one.chance, other.chance), read=read)
 
 
 def _one_hold(kept: list[Request | Offer | Outside]) -> Understood:
