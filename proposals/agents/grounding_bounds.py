@@ -21,13 +21,15 @@ _BEFORE = {
     sign: re.compile(rf"(?:\b{words}\s+|{mark}\s?)(?:(?:the|an?|about|some|around|one)\s+|[~≈*`]\s?)*$", re.IGNORECASE)
     for sign, words, mark in (("above", _ABOVE, "[<≤]=?"), ("below", _BELOW, "[>≥]=?"), ("not", _NOT, "≠"))
 }
+#: The longest wording of a bound, in characters: a sentence may be as long as an answer.
+_MOST_BEFORE = 80
 #: A bound has few digits, and is near to what it bounds.
 _MOST_DIGITS, _NEAR = 2, 2.0
 
 
 def bounding(sentence: Sentence, number: Number) -> str:
     """How the words before a number make a bound of it (above, below, not); empty where they do not."""
-    before = sentence.text[: number.start]
+    before = sentence.text[max(0, number.start - _MOST_BEFORE) : number.start]
     return next((sign for sign, pattern in _BEFORE.items() if pattern.search(before)), "")
 
 

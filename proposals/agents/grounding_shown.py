@@ -194,10 +194,10 @@ def _stated(tokens: Sequence[Token]) -> Iterator[Equation]:
 
 def _in_brackets(tokens: Sequence[Token]) -> Iterator[Equation]:
     """`80 % (12.7 / 15.8 ms)`."""
-    for at in range(len(tokens) - 3):
+    last_sign = max((at for at, token in enumerate(tokens) if token in ("=", "≈")), default=-1)
+    for at in range(last_sign + 1, len(tokens) - 3):
         result = tokens[at]
-        stated = any(token in ("=", "≈") for token in tokens[at:])
-        if isinstance(result, Number) and tokens[at + 1] == "(" and not stated:
+        if isinstance(result, Number) and tokens[at + 1] == "(":
             tree, end = _expression(tokens, at + 2)
             end = _words(tokens, end)
             if tree is not None and not isinstance(tree, Number) and end < len(tokens) and tokens[end] == ")":

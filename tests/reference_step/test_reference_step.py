@@ -49,8 +49,8 @@ def case(
 
 def run(cases: dict[str, dict[str, Any]]) -> dict[str, Any]:
     environment = {
-        **os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-        "PYTHONPATH": str(ROOT),
+        **os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8",
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "tests.reference_step.program"], input=json.dumps(cases), capture_output=True, text=True,
