@@ -1,6 +1,5 @@
 """Every capability over every sample: it answers without error, begins with what it answers, and each number it
-prints is
-one of a tool result of that very answer, rounded.
+prints is one of a tool result of that very answer, rounded.
 """
 
 from __future__ import annotations
@@ -8,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -56,6 +56,12 @@ def said_of(of: Workbench, key: str, values: dict[str, Any]) -> tuple[str, list[
     item = registry()[key]
     events = list(answer(AnswerContext(of), item, arguments(item, values)))
     return "".join(e.text for e in events if isinstance(e, TextDelta)), events
+
+
+@cache
+def bench_of_configuration() -> Workbench:
+    config, _ = parse_config(CONFIG)
+    return Workbench.of_values(without_profile(config), config)
 
 
 def numbers(value: Any) -> Iterator[float]:
@@ -108,8 +114,7 @@ def test_it_answers_on_every_sample_with_numbers_of_its_own_tools(run: str, key:
 
 @pytest.mark.parametrize("key", registry())
 def test_it_answers_over_a_configuration_alone(key: str) -> None:
-    config, _ = parse_config(CONFIG)
-    of = Workbench.of_values(without_profile(config), config)
+    of = bench_of_configuration()
     for values in [{}, FILLED[key]] if key in FILLED else [{}]:
         text, _ = said_of(of, key, values)
         assert text.startswith(f"**{registry()[key].title}:**") and " measured now" not in text
