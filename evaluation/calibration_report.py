@@ -202,9 +202,9 @@ def report(figures: Mapping[str, Any]) -> str:
         "([performance-model.md](performance-model.md#from-a-profile)). Spearman: rank correlation over the "
         "landscape. Regret: time of the first choice over the best, less one. Error: mean absolute error of the log "
         "gain over the baseline. Coverage: share of gains in the 80 % interval. Means over scenarios. Half of each "
-        f"kind, by hash, was held out ({len(halves['kept apart'])} scenarios); {len(halves['open'])} were open for "
-        "tuning. The held-out half was looked at once during development, when an early version was worse there than "
-        "the model alone; further open scenarios and a common link efficiency were added.",
+        f"kind, by hash, was held out (*kept apart*, {len(halves['kept apart'])} scenarios); {len(halves['open'])} "
+        "were open for tuning. The held-out half was looked at once during development, when an early version was "
+        "worse there than the model alone; further open scenarios and a common link efficiency were added.",
         "",
         "## Summary",
         "",

@@ -29,12 +29,12 @@ def section(figures: dict[str, Any]) -> list[str]:
         "Starts are drawn among those that took at least 10 % longer; batch, micro-batch and recomputation are "
         "pinned, and no sequence axis may be added, since none was run.",
         "",
-        "Cases are split by hash into an open and a held-out half. *Same*: the answer's mesh, up to which batch axis "
-        "carries what (in brackets: exactly). *Lost*: time per token of the start over the answer, less one, mean; "
-        "*left*: the same for the first proposal and the best of three. Negative: faster than the answer, which need "
-        "not be optimal in a simulated world or with another micro-batch. *As good*: first proposal at most 2 % "
-        "slower than the answer. *Slower*: first proposal slower than the start. *Predicted*: predicted time of the "
-        "first proposal over that of the answer, less one.",
+        "Cases are split by hash into an open and a held-out half (*kept apart*). *Same*: the answer's mesh, up to "
+        "which batch axis carries what (in brackets: exactly). *Lost*: time per token of the start over the answer, "
+        "less one, mean; *left*: the same for the first proposal and the best of three. Negative: faster than the "
+        "answer, which need not be optimal in a simulated world or with another micro-batch. *As good*: first "
+        "proposal at most 2 % slower than the answer. *Slower*: first proposal slower than the start. *Predicted*: "
+        "predicted time of the first proposal over that of the answer, less one.",
         "",
     ]
     for half, rows in figures["halves"].items():
