@@ -214,9 +214,9 @@ def why(one: Evaluation, held: HeldOut, at: int) -> str:
     row = one.rows[int(held.index[at])]
     smooth, stall = float(held.smooth_s[at]), float(held.stall_s[at])
     if stall > 0 and abs(np.log((smooth + stall) / row.step_time_s)) < 0.35 < abs(held.log_error[at]):
-        return f"stalled, as {100 * held.stall_chance[at]:.0f} % of such runs are taken to"
+        return f"stalled (predicted probability {100 * held.stall_chance[at]:.0f} %)"
     if stall > 0 and abs(np.log(smooth / row.step_time_s)) < 0.35 < abs(held.log_error[at]):
-        return f"did not stall, as {100 * (1 - held.stall_chance[at]):.0f} % of such runs are taken not to"
+        return f"did not stall (predicted probability {100 * (1 - held.stall_chance[at]):.0f} %)"
     same = [r.step_time_s for r in one.rows if r.configuration == row.configuration and r.id != row.id]
     if same and abs(np.log(row.step_time_s / np.median(same))) > 0.15:
         ratio = row.step_time_s / float(np.median(same))

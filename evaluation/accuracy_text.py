@@ -12,6 +12,7 @@ import numpy as np
 
 from evaluation.accuracy import SOURCES
 from evaluation.accuracy_plots import bars, scatter
+from evaluation.wrapped import wrapped
 from perfmodel.accuracy import ACCURACY_FILE
 from perfmodel.distance import DESCRIBED, DISTANCES
 
@@ -29,7 +30,7 @@ def write(numbers: Mapping[str, Any]) -> None:
         (plots / f"{kind}.svg").write_text(scatter(points, f"Step time, workload left out, {word}"), encoding="utf-8")
     nearest = {part: next(iter(rows.values())) for part, rows in numbers["parts"].items()}
     (plots / "parts.svg").write_text(bars(nearest, "Median error beside the naive model's"), encoding="utf-8")
-    (DOCS / "accuracy.md").write_text(text(numbers), encoding="utf-8")
+    (DOCS / "accuracy.md").write_text(wrapped(text(numbers)), encoding="utf-8")
 
 
 def _rounded(value: Any) -> Any:
@@ -65,11 +66,11 @@ def text(numbers: Mapping[str, Any]) -> str:
             "# Accuracy of predicted step times",
             "",
             f"Written by `make fit` on {numbers['date']} from {numbers['rows']:,} measured runs "
-            f"({numbers['configurations']:,} configurations of {numbers['workloads']} workloads). Every error is of a "
-            "run the fit had not seen: |estimate / measured − 1|; bias is the median of estimate / measured − 1. The "
-            "naive model is one share of peak per chip, precision and dense or mixture: the median of the runs it may "
-            "see. Memory: [accuracy-memory.md](accuracy-memory.md), against the TPU compiler "
-            "[accuracy-compiled.md](accuracy-compiled.md). Calibration by a profile: "
+            f"({numbers['configurations']:,} configurations of {numbers['workloads']} workloads). Every error is "
+            "|estimate / measured − 1| of a run held out of the fit; bias is the median of estimate / measured − 1. "
+            "The naive model is a constant MFU per chip, precision and dense or mixture: the median of the runs it "
+            "may see. Memory: [accuracy-memory.md](accuracy-memory.md), against the TPU compiler "
+            "[accuracy-compiled.md](accuracy-compiled.md). Calibration with a profile: "
             "[accuracy-calibration.md](accuracy-calibration.md). Proposals: "
             "[accuracy-proposals.md](accuracy-proposals.md), [accuracy-confidence.md](accuracy-confidence.md). "
             "Diagnosis: [accuracy-diagnosis.md](accuracy-diagnosis.md).",
@@ -97,10 +98,10 @@ def _distances(numbers: Mapping[str, Any]) -> list[str]:
     lines = [
         "## By distance from the measured runs",
         "",
-        "Each prediction says how far its configuration is from the measured runs, and quotes the error and the 80 % "
-        "interval of held-out runs at that distance, of the same framework where there are enough. Runs are left out "
-        "by single rows, configurations, workloads, models, architectures, chips and frameworks; what a held-out run "
-        "counts for is its actual distance from the runs left in.",
+        "Each prediction states its distance from the measured runs, with the error and 80 % interval of held-out "
+        "runs at that distance, of the same framework if there are enough. Single rows, configurations, workloads, "
+        "models, architectures, chips and frameworks are held out in turn; a held-out run counts at its actual "
+        "distance from the remaining runs.",
         "",
         f"| distance | | {_ERROR_HEAD}",
         "|---|---|--:|--:|--:|--:|--:|--:|",
@@ -131,9 +132,9 @@ def _ranking(numbers: Mapping[str, Any]) -> list[str]:
     lines = [
         "## Ranking the configurations of a workload",
         "",
-        "Whole workloads left out of the fit. *Regret*: how much longer than the fastest measured the configuration "
-        "predicted fastest takes; *of three*: the best of the first three; *trials*: runs in the predicted order until "
-        "one is within 2 % of the fastest. In brackets: the naive model.",
+        "Whole workloads are held out of the fit. *Regret*: time of the configuration predicted fastest over the "
+        "fastest measured, less one; *of three*: the best of the first three; *trials*: runs in predicted order "
+        "until one is within 2 % of the fastest. In brackets: the naive model.",
         "",
         "| source | workloads | Spearman | regret, median | mean | of three, median | mean | trials |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
@@ -154,7 +155,7 @@ def _chips(numbers: Mapping[str, Any]) -> list[str]:
     lines = [
         "## By chip",
         "",
-        f"| chip | left out | {_ERROR_HEAD}",
+        f"| chip | held out | {_ERROR_HEAD}",
         "|---|---|--:|--:|--:|--:|--:|--:|",
     ]
     for chip, rows in numbers["chips"].items():
@@ -166,7 +167,7 @@ def _others(numbers: Mapping[str, Any]) -> list[str]:
     lines = ["## Recipes: unseen architectures, later releases", ""]
     for kind, row in numbers["architecture"].items():
         lines.append(
-            f"- {KIND_WORDS[kind]} recipes with every model of the architecture left out: "
+            f"- {KIND_WORDS[kind]} recipes with every model of the architecture held out: "
             f"median {percent(row['median'])}, mean {percent(row['mean'])} "
             f"(naive {percent(row['naive_median'])}), {row['rows']} rows."
         )
@@ -176,7 +177,7 @@ def _others(numbers: Mapping[str, Any]) -> list[str]:
             f"{percent(row['median'])}, bias {percent(row['bias'])} (naive {percent(row['naive_median'])}), "
             f"{row['rows']} rows."
         )
-    lines += ["", "## Noise floor", "", "What repeated configurations differ by (largest over smallest, less one):", ""]
+    lines += ["", "## Noise floor", "", "Spread of repeated configurations (largest over smallest, less one):", ""]
     lines += [
         f"- {source}: median {percent(row['median'])}, 90 % below {percent(row['ninety'])} "
         f"({row['configurations']} configurations)"
@@ -191,10 +192,10 @@ def _ablation(numbers: Mapping[str, Any]) -> list[str]:
         return []
     parts = list(rows[0]["parts"])
     lines = [
-        "## What each term is worth",
+        "## Ablation of terms",
         "",
-        "The fit without the term, on workloads left out: median error, and Spearman over the configurations of a "
-        "workload where there is one.",
+        "Median error on held-out workloads without the term, and Spearman within a workload where there are several "
+        "configurations.",
         "",
         "| without | " + " | ".join(parts) + " |",
         "|---|" + "--:|" * len(parts),

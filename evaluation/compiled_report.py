@@ -16,6 +16,7 @@ import numpy as np
 
 from evaluation import compiled
 from evaluation.campaigns import compiled_programs
+from evaluation.wrapped import wrapped
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_config
 from proposals.compiling import predicted
@@ -69,7 +70,7 @@ def compared() -> list[Compared]:
 
 
 def write() -> None:
-    PAGE.write_text("\n".join(lines(compared())) + "\n", encoding="utf-8")
+    PAGE.write_text(wrapped("\n".join(lines(compared())) + "\n"), encoding="utf-8")
 
 
 def lines(items: Sequence[Compared]) -> Iterator[str]:
@@ -84,20 +85,19 @@ def lines(items: Sequence[Compared]) -> Iterator[str]:
         f"Written by `python -m evaluation.compiled_report` from {len(items)} configurations of {len(workloads)} "
         f"workloads, compiled at quick effort between {days[0]} and {days[-1]} with {'; '.join(versions)} "
         "(`evaluation/data/compiled`; `python -m evaluation.compiled` and `python -m "
-        "evaluation.campaigns.compiled_programs` go on where they stopped). "
-        f"{len(others)} more ended otherwise ({_counts(others)}). The step is the [reference step](reference-step.md). "
-        "Nothing is fitted to these. The terms of the memory model that are XLA's were read in the compiler's programs "
-        f"with the first {SEEN} in view (performance-model.md, *Memory*); *compiled afterwards* are two models on "
-        "slices that none of the first has. (The last choice was that groups of 64 chips and more have no windows. "
-        "Before it, the median error of the 155 compiled after the other terms had been chosen was 5.1 %.) "
-        "Configurations are drawn, of the landscapes those that the model puts at most 20 % above the memory. Memory "
-        "is the peak that "
-        "the compiler plans; quick effort overstates it (docs/compile-check.md). "
-        "Of a program that does not fit it gives a lower bound, the same for three remat policies of one mesh, so "
-        "that these count only as to whether they fit."
+        f"evaluation.campaigns.compiled_programs` resume where they stopped). {len(others)} more ended otherwise "
+        f"({_counts(others)}). The step is the [reference step](compile-check.md#the-reference-step). Nothing is "
+        "fitted to these results. The XLA terms of the memory model were derived from the compiler's programs with "
+        f"the first {SEEN} in view ([performance-model.md](performance-model.md#memory)); *compiled afterwards* are "
+        "two models on slices that none of the first has. (The last choice was that groups of 64 chips and more have "
+        "no windows. Before it, the median error of the 155 compiled after the other terms had been chosen was 5.1 "
+        "%.) Configurations are drawn at random; of landscapes, those that the model puts at most 20 % above the "
+        "memory. Memory is the planned peak, which quick effort overstates ([compile-check.md](compile-check.md)). "
+        "For a program that does not fit, the compiler gives only a lower bound (the same for three remat policies "
+        "of one mesh), so these count only for whether they fit."
     )
     yield ""
-    yield "## Memory of a chip"
+    yield "## Memory per chip"
     yield ""
     yield "Error is |log(predicted / compiled)|, bias the median of that logarithm."
     yield ""
@@ -107,7 +107,7 @@ def lines(items: Sequence[Compared]) -> Iterator[str]:
         yield _row(title, chosen)
     yield ""
     agree = sum(item.says_fits == (item.row["outcome"] == "fits") for item in items)
-    yield f"Whether it fits, predicted as compiled: {agree} of {len(items)}."
+    yield f"Fit predicted correctly: {agree} of {len(items)}."
     yield ""
     yield from _confusion(items)
     yield ""
@@ -166,14 +166,14 @@ def _confusion(items: Sequence[Compared]) -> Iterator[str]:
 
 
 def _traffic(items: Sequence[Compared]) -> Iterator[str]:
-    yield "## Bytes sent per mesh axes"
+    yield "## Bytes sent per mesh axis"
     yield ""
     yield (
-        "Groups of axes that carry at least 5 % of a step's compiled bytes, of programs that fit. The compiler reduces "
+        "Groups of axes with at least 5 % of a step's compiled bytes, for programs that fit. The compiler reduces "
         "small gradients with all-reduces and shifts windows of einsums; the model counts gathers and scatters."
     )
     yield ""
-    yield "| roles | n | median of predicted / compiled | half within |"
+    yield "| roles | n | median of predicted / compiled | middle half |"
     yield "|---|--:|--:|--:|"
     found: dict[str, list[float]] = {}
     for item in items:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.accuracy_plots import reliability
+from evaluation.wrapped import wrapped
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _TITLES = {"known": "Model known", "unknown": "Model, batch and length hidden"}
@@ -26,7 +27,7 @@ def write(numbers: Mapping[str, Any]) -> None:
     series = {_TITLES[name]: numbers[name]["reliability"] for name in _TITLES}
     plot = reliability(series, "Confidence of proposals, out of fold")
     (DOCS / "accuracy" / "confidence.svg").write_text(plot, encoding="utf-8")
-    (DOCS / "accuracy-confidence.md").write_text(text(numbers), encoding="utf-8")
+    (DOCS / "accuracy-confidence.md").write_text(wrapped(text(numbers)), encoding="utf-8")
 
 
 def text(numbers: Mapping[str, Any]) -> str:
@@ -36,71 +37,72 @@ def text(numbers: Mapping[str, Any]) -> str:
         [
             "# Calibration of confidence",
             "",
-            f"Written by `make fit` on {numbers['date']}. {total:,} pairs of measured runs that share model, chips, "
-            "batch and sequence length and differ in mesh, micro-batches, weight sharding, recomputation or stages: "
+            f"Written by `make fit` on {numbers['date']} from {total:,} pairs of measured runs with the same model, "
+            "chips, batch and sequence length that differ in mesh, micro-batches, weight sharding, recomputation or "
+            "stages: "
             + "; ".join(f"{_SOURCES[name]} {count:,}" for name, count in numbers["pairs"].items())
-            + ". Sources and licences of the sweeps: `evaluation/data/sweeps/README.md`. How good the performance "
-            "model's step times are: [accuracy.md](accuracy.md).",
+            + ". Sources and licences of the sweeps: `evaluation/data/sweeps/README.md`. Accuracy of step times: "
+            "[accuracy.md](accuracy.md).",
             "",
             "![Reliability](accuracy/confidence.svg)",
             "",
             "## How a pair is predicted",
             "",
-            "One run of the pair stands for the profile: its measured step time, in the parts that the model gives it, "
-            "goes through the calibration (`perfmodel.calibration`) that prices proposals, and the other run is priced "
-            "from there. Each pair counts once, from the run predicted slower to the one predicted faster: the "
-            "direction in which it would be proposed. Efficiencies had no part of the rows they predict. Of runs that "
-            "were repeated, the median counts; of a large sweep, a sample of pairs drawn by hash, five for each of its "
-            "n − 1 comparisons. A profile "
-            "that shows where the time really goes predicts better than this; by how much, no published pair can tell, "
-            "so the confidence is on the careful side.",
+            "One run of the pair is the baseline: its measured step time, split as the model predicts, goes through "
+            "the calibration that prices proposals (`perfmodel.calibration`), and the other run is priced from it. "
+            "Each pair counts once, from the run predicted slower to the one predicted faster, the direction of a "
+            "proposal. Efficiencies are fitted without the rows they predict. Repeated runs count with their median; "
+            "a large sweep with a sample of pairs drawn by hash, five for each of its n − 1 comparisons. A profile "
+            "with the actual breakdown predicts better, so the confidence is conservative; no published pair shows "
+            "by how much.",
             "",
             "Pairs of one sweep share a program and a cluster: a group of n runs counts as n − 1 comparisons, and a "
-            "family (one model of one source) of m comparisons as √m. Families are left out whole.",
+            "family (one model of one source) of m comparisons as √m. Whole families are held out.",
             "",
             "## What is fitted",
             "",
-            "The measured log gain lies around the predicted one as Student's t with "
-            f"{fit['freedom']:.0f} degrees of freedom and the scale √(σ² + floor²); σ is the model's own spread. The "
-            f"floor is {_percent(fit['floor'])}: at it 80 % of the measured gains lie within the 80 % interval. Where "
-            f"model, batch and length are hidden it is {_percent(fit['floor_assumed'])}. Confidence is the probability "
-            "of a gain above zero, times the probability that the candidate runs.",
+            f"The measured log gain is distributed around the predicted one as Student's t with {fit['freedom']:.0f} "
+            "degrees of freedom and the scale √(σ² + floor²), where σ is the model's own spread. The floor is "
+            f"{_percent(fit['floor'])}, at which 80 % of the measured gains are within the 80 % interval. With model, "
+            f"batch and length hidden it is {_percent(fit['floor_assumed'])}. Confidence is the probability of a gain "
+            "above zero, times the probability that the candidate runs.",
             "",
-            f"A team's own measured proposals move the fit (`confidence.updated`): the shipped one weighs as "
-            f"{fit['families']} of them, as many as it has families.",
+            "A team's own measured proposals update the fit (`confidence.updated`); the shipped fit weighs as much "
+            f"as {fit['families']} of them, its number of families.",
             "",
-            "Effects that the history measured on other runs have no part in it: drawn to them, the confidence was no "
-            "better on families left out ([history-transfer.md](history-transfer.md#in-the-confidence)). Only a "
-            "measurement of the same change of the same run counts.",
+            "Effects measured on other runs in the history are not used: they did not improve the confidence on "
+            "held-out families ([history-transfer.md](history-transfer.md#in-the-confidence)). Only a measurement of "
+            "the same change of the same run counts.",
             "",
-            "A second number is learnt of memory, where no peak was measured: programs need more or less than the "
-            f"model computes by a factor whose logarithm has the spread {fit['memory_spread']:.2f}, from who ran and "
-            "who did not in the sources that list failures (nanotron's sweeps and OptiCo; a source of n runs counts as "
-            "√n). nanotron's do not tell crashes from running out of memory: of its runs with three quarters of the "
-            f"memory left {_percent(numbers['crashes'])} failed, and as many are taken to fail at any filling. That a "
-            "program ran at its own computed memory says that it is none of the hungriest (`Confidence.fits`).",
+            "Where no peak was measured, memory has a fitted spread: programs need a factor more or less than "
+            f"computed, whose logarithm has the standard deviation {fit['memory_spread']:.2f}, from which runs of the "
+            "sources that list failures ran (nanotron's sweeps and OptiCo; a source of n runs counts as √n). "
+            "nanotron's sweeps do not distinguish crashes from running out of memory: of the runs with three "
+            f"quarters of the memory free {_percent(numbers['crashes'])} failed, and this share is assumed at any "
+            "usage. A run at its own computed memory is evidence that the program needs little more than computed "
+            "(`Confidence.fits`).",
             "",
-            "| computed, of the memory a chip has | sweeps: ran | OptiCo: ran | published: ran | probability |",
+            "| computed memory, of the chip's | sweeps: ran | OptiCo: ran | published: ran | probability |",
             "|---|--:|--:|--:|--:|",
             *_fills(numbers["fills"]),
             "",
-            "## Does it hold?",
+            "## Held-out evaluation",
             "",
-            "Every row is of pairs whose family had no part in the fit. *Right*: share measured faster. *Constant*: "
-            "one share for all, that of the other families. *Raw*: a normal distribution with σ alone, nothing "
-            "learnt. *In range*: measured gains within the 80 % interval, and within that of σ alone.",
+            "All pairs are of families held out of the fit. *Right*: share measured faster. *Constant*: one share "
+            "for all, that of the other families. *Raw*: a normal distribution with σ alone, nothing fitted. *In "
+            "range*: measured gains within the 80 % interval, and within that of σ alone.",
             "",
             *_scores(known, unknown),
             "",
-            "*Picks*: after every run, the run of its group with the largest predicted gain, as the first proposal "
-            f"would be: stated {_percent(known['picks']['stated'])}, right {_percent(known['picks']['right'])}. "
-            f"Of their measured gains {_percent(known['picks']['covered'])} lie within the 80 % interval, of all pairs "
+            "*Picks*: for every run, the run of its group with the largest predicted gain, as in a first proposal: "
+            f"stated {_percent(known['picks']['stated'])}, right {_percent(known['picks']['right'])}. Of their "
+            f"measured gains {_percent(known['picks']['covered'])} are within the 80 % interval, of all pairs "
             f"{_percent(known['all']['covered'])}.",
             "",
-            f"The Brier score of one share for all is {known['all']['brier_constant']:.3f}, of the confidence "
+            f"The Brier score of a constant share is {known['all']['brier_constant']:.3f}, of the confidence "
             f"{known['all']['brier']:.3f}; the log losses are {known['all']['log_loss_constant']:.3f} and "
-            f"{known['all']['log_loss']:.3f}. Even odds score 0.25 and 0.69. Where the direction is right about as "
-            "often whatever the size of the predicted gain, a confidence cannot be much better than one share.",
+            f"{known['all']['log_loss']:.3f}. Even odds score 0.25 and 0.69. Where the direction is about equally "
+            "often right for any predicted gain, a confidence cannot be much better than a constant share.",
             "",
             "## Reliability",
             "",
@@ -113,11 +115,11 @@ def text(numbers: Mapping[str, Any]) -> str:
                 for row in numbers[name]["reliability"]
             ),
             "",
-            "## Where it errs",
+            "## Known limitations",
             "",
-            "By source, of pairs whose model is known: mean gain predicted and measured, and what a floor of its own "
-            "would be. A source whose floor is far above the shipped one has gains outside the range more often than "
-            "stated; one whose floor is far below is understated.",
+            "By source, for pairs with a known model: mean gain predicted and measured, and the floor fitted to the "
+            "source alone. If that is far above the shipped floor, gains are outside the interval more often than "
+            "stated; if far below, the confidence is understated.",
             "",
             "| pairs | n | gain predicted | measured | in range | own floor |",
             "|---|--:|--:|--:|--:|--:|",

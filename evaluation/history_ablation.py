@@ -104,7 +104,7 @@ def lines(every: Sequence[Group] | None = None) -> list[str]:
     """The table."""
     found = [start for group in every or groups() for start in starts(group)]
     rows = [
-        "| | first: gain | of three: gain | first left | failed |",
+        "| | first: gain | of three: gain | first: regret | failed |",
         "|---|--:|--:|--:|--:|",
     ]
     for name in VARIANTS:
@@ -114,4 +114,8 @@ def lines(every: Sequence[Group] | None = None) -> list[str]:
             f"{100 * float(np.nanmean(one.left)):.1f} % | {100 * float(np.mean(one.crashed)):.1f} % |"
         )
     cited = 100 * float(np.mean([start.cited for start in found]))
-    return [*rows, "", f"{len(found):,} starts; {cited:.0f} % of the first proposals have a precedent above the bound."]
+    return [
+        *rows,
+        "",
+        f"{len(found):,} starts; {cited:.0f} % of the first proposals have a precedent above the threshold.",
+    ]

@@ -18,6 +18,7 @@ import numpy as np
 from evaluation import fit_memory, memory_rows
 from evaluation.fit_memory import Z80, folds, left_out_fits, spread_of, unseen_source
 from evaluation.memory_rows import Floats, Mask, Rows, peak, peak_rows, published_rows, sweep_rows, unrunnable_rows
+from evaluation.wrapped import wrapped
 from perfmodel import memory
 from perfmodel.memory_profiles import constants, design_profiles, load_memory_profiles
 from perfmodel.workload import REMAT
@@ -44,7 +45,7 @@ ABLATIONS = (
 
 
 def write() -> None:
-    PAGE.write_text("\n".join(lines()) + "\n", encoding="utf-8")
+    PAGE.write_text(wrapped("\n".join(lines()) + "\n"), encoding="utf-8")
 
 
 def lines() -> Iterator[str]:
@@ -70,21 +71,20 @@ def _head() -> Iterator[str]:
     yield "# Accuracy of predicted memory"
     yield ""
     yield (
-        "Written by `python -m evaluation.memory_report`. "
-        f"Measured peaks: {np.isfinite(rows.measured_bytes).sum()} runs of nanotron on 8–512 H100 in "
-        f"{len(set(rows.workloads))} workloads (two models), {len(simumax)} of Megatron-LM on eight B200, "
-        f"{len(optico)} of OptiCo's on eight A100; {int((~rows.ran).sum())} runs of the first failed. "
-        "Error is |log(predicted / measured)|, bias the median of that logarithm. "
-        "Every error is of runs that the fit has not seen: what the terms are was read in the programs' sources "
-        "(`perfmodel/memory_profiles.toml` names them) and chosen with these sweeps in view; their sizes are "
-        "fitted on the nanotron sweep alone. The naive baseline is 16 bytes per parameter, the optimizer's over its "
-        "replicas, and 34 bytes per token, width and layer of activations."
+        f"Written by `python -m evaluation.memory_report`. Measured peaks: {np.isfinite(rows.measured_bytes).sum()} "
+        f"runs of nanotron on 8–512 H100 in {len(set(rows.workloads))} workloads (two models), {len(simumax)} of "
+        f"Megatron-LM on eight B200, {len(optico)} of OptiCo's on eight A100; {int((~rows.ran).sum())} nanotron runs "
+        "failed. Error is |log(predicted / measured)|, bias the median of that logarithm. Every error is of runs "
+        "held out of the fit: the terms come from the programs' sources (`perfmodel/memory_profiles.toml` names "
+        "them) and were chosen with these sweeps in view; their sizes are fitted on the nanotron sweep alone. The "
+        "naive baseline is 16 bytes per parameter, the optimizer's over its replicas, and 34 bytes per token, width "
+        "and layer of activations."
     )
     yield ""
     yield (
-        "What a source prints differs, and so does what is compared: nanotron the memory its allocator reserved on "
-        "rank 0, which holds the first stage, in GiB; SimuMax the peak allocated; OptiCo what the device says of the "
-        "fullest GPU. The page of an experiment shows the fullest stage with the CUDA context."
+        "Sources report different quantities, and each is compared with its counterpart: nanotron the memory its "
+        "allocator reserved on rank 0, which holds the first stage, in GiB; SimuMax the peak allocated; OptiCo the "
+        "device's figure for the fullest GPU. The experiment page shows the fullest stage with the CUDA context."
     )
     yield ""
 
@@ -92,7 +92,7 @@ def _head() -> Iterator[str]:
 def _peaks() -> Iterator[str]:
     yield "## Peaks"
     yield ""
-    yield from _header("source, what is left out", "n", "median", "mean", "bias", "in 80 % interval", "naive median")
+    yield from _header("source, held out", "n", "median", "mean", "bias", "in 80 % interval", "naive median")
     rows = peak_rows("ultrascale")
     naive = np.abs(np.log(memory_rows.naive_bytes(rows) / rows.measured_bytes))
     for by, title in (
@@ -114,11 +114,12 @@ def _peaks() -> Iterator[str]:
     yield ""
     ratios = _equal_shards()
     yield (
-        "The 80 % interval is 1.28 spreads wide, the spread taken from the errors of the other folds, or of the other "
-        f"sources. The noise floor: {len(ratios)} sets of nanotron runs at ZeRO 0 share model, tensor axis, stages and "
-        "micro-batch and differ in replicas alone, so that every GPU holds the same; the largest of a set measured "
-        f"{_percents(float(np.median(ratios)) - 1)[0]} above the smallest at the median, and up to {max(ratios):.1f}×. "
-        "SimuMax's own simulator reaches 0.46 % on its rows, with kernels profiled on the machine."
+        "The 80 % interval is ±1.28 standard deviations of the errors of the other folds, or of the other sources. "
+        f"Noise floor: {len(ratios)} sets of nanotron runs at ZeRO 0 share model, tensor axis, stages and micro-batch "
+        "and differ only in replicas, so every GPU holds the same; the largest of a set measured "
+        f"{_percents(float(np.median(ratios)) - 1)[0]} above the smallest at the median, and up to "
+        f"{max(ratios):.1f}×. SimuMax's own simulator reaches 0.46 % on its rows, with kernels profiled on the "
+        "machine."
     )
     yield ""
 
@@ -138,7 +139,7 @@ def _equal_shards() -> list[float]:
 def _by_kind() -> Iterator[str]:
     rows, error = peak_rows("ultrascale"), errors("workloads")
     mesh = rows.work.mesh
-    yield "## nanotron, whole workloads left out"
+    yield "## nanotron, whole workloads held out"
     yield ""
     yield from _header("runs", "n", "median", "mean", "bias", "within 10 %")
     groups: list[tuple[str, Mask]] = [(str(name), rows.workloads == name) for name in sorted(set(rows.workloads))]
@@ -169,7 +170,7 @@ def _failures() -> Iterator[str]:
     failed = ~rows.ran
     yield "## Runs that failed"
     yield ""
-    yield from _header("workload", "failed", "recognised", "of them by schedule", "ran", "refused although they ran")
+    yield from _header("workload", "failed", "recognised", "of these by schedule", "ran", "ran, but predicted not to")
     for name in (*sorted(set(rows.workloads)), "all"):
         mask = (rows.workloads == name) | (name == "all")
         caught, wrong = (refused | never)[mask & failed], (refused | never)[mask & rows.ran]
@@ -182,13 +183,13 @@ def _failures() -> Iterator[str]:
     other = failed & ~never & ~low
     naive = memory_rows.naive_bytes(rows) > rows.work.chip.hbm_capacity_bytes
     yield (
-        f"The source does not tell a crash from a lack of memory. Of {failed.sum()} failures, {(failed & never).sum()} "
-        "are pipelines that the program cannot run whatever the memory (fewer micro-batches than stages less one, or "
-        f"stages without a block). {low.sum()} more need less than half of what can be filled: they failed of "
-        f"something else; {(low & slow).sum()} of these are ZeRO 0 with a pipeline and replicas, which runs 10–40 × "
-        f"slower than ZeRO 1 there and most likely ran out of time. Of the {other.sum()} left, "
-        f"{_share(refused[other])} are recognised by memory alone. The naive figure recognises "
-        f"{_share(naive[failed])} of all failures and refuses {_share(naive[rows.ran])} of the runs that ran."
+        f"The source does not distinguish crashes from lack of memory. Of {failed.sum()} failures, "
+        f"{(failed & never).sum()} are pipelines that the program cannot run at any memory size (fewer micro-batches "
+        f"than stages less one, or stages without a block). {low.sum()} more need less than half of the usable "
+        f"memory, so they failed for another reason; {(low & slow).sum()} of these are ZeRO 0 with a pipeline and "
+        "replicas, which runs 10–40 × slower than ZeRO 1 there and probably exceeded the time limit. Of the "
+        f"{other.sum()} left, {_share(refused[other])} are recognised by memory alone. The naive baseline recognises "
+        f"{_share(naive[failed])} of all failures and rejects {_share(naive[rows.ran])} of the runs that ran."
     )
     yield ""
     fits = {kind: memory.per_chip(published_rows(kind).work).fits for kind in ("tpu", "gpu")}
@@ -198,7 +199,7 @@ def _failures() -> Iterator[str]:
         f"Published recipes, all of which ran: {sum(int(f.sum()) for f in fits.values())} of "
         f"{sum(len(f) for f in fits.values())} are predicted to fit. OptiCo: {int((~good & ~optico.ran).sum())} of "
         f"{int((~optico.ran).sum())} runs out of memory recognised, {int((~good & optico.ran).sum())} of "
-        f"{int(optico.ran.sum())} that ran refused."
+        f"{int(optico.ran.sum())} that ran rejected."
     )
     yield ""
 
@@ -208,8 +209,8 @@ def _probability() -> Iterator[str]:
     yield "## Probability of fitting"
     yield ""
     yield (
-        "`memory.probability_fits` says how likely a run is not to run out of memory. By what is needed of what can be "
-        "filled, workloads left out, without the pipelines that cannot run and the failures far below:"
+        "`memory.probability_fits` is the probability that a run does not run out of memory. By needed over usable "
+        "memory, workloads held out, without pipelines that cannot run and failures far below capacity:"
     )
     yield ""
     yield from _header("needed", "runs", "ran", "stated")
@@ -228,9 +229,9 @@ def _worst() -> Iterator[str]:
     fitted = fit_memory.whole_fit().profiles
     own = fitted["nanotron"]
     changes: tuple[tuple[str, dict[str, Any] | None], ...] = (
-        ("as if nothing were held for reduce-scatters: the host did not run ahead", {"held_tensors": 0.0}),
-        ("as if the host ran ahead without waiting for the pipeline", {"held_share": 1.0, "fragmentation": 0.0}),
-        ("as if it recomputed its layers", None),
+        ("no outputs held for reduce-scatters: the host did not run ahead", {"held_tensors": 0.0}),
+        ("the host ran ahead without waiting for the pipeline", {"held_share": 1.0, "fragmentation": 0.0}),
+        ("layers recomputed", None),
     )
     near: dict[str, Floats] = {}
     for title, change in changes:
@@ -243,11 +244,11 @@ def _worst() -> Iterator[str]:
         near[title] = np.abs(np.log(predicted / rows.measured_bytes))
     yield "## Worst rows"
     yield ""
-    yield "| run | workload | measured GB | predicted GB | what would explain it |"
+    yield "| run | workload | measured GB | predicted GB | possible explanation |"
     yield "|---|---|--:|--:|---|"
     for i in np.argsort(-np.abs(error))[:WORST]:
         title = min(near, key=lambda name: float(near[name][i]))
-        reason = title if near[title][i] <= EXPLAINED else "nothing tried"
+        reason = title if near[title][i] <= EXPLAINED else "none found"
         measured = rows.measured_bytes[i] / 1e9
         yield _row(
             rows.labels[i], str(rows.workloads[i]), f"{measured:.1f}", f"{measured * np.exp(error[i]):.1f}", reason
@@ -257,16 +258,16 @@ def _worst() -> Iterator[str]:
     best = np.min(np.stack(list(near.values())), axis=0)
     yield (
         f"{far.sum()} of {len(error)} rows err by more than a quarter; {int((best[far] <= EXPLAINED).sum())} of them "
-        "have one of these explanations. Equal shards of two scales differ in the same way, so the configuration does "
-        "not say which it will be."
+        "have one of these explanations. Equal shards at two scales differ in the same way, so the configuration "
+        "does not determine which applies."
     )
     yield ""
 
 
 def _terms() -> Iterator[str]:
-    yield "## What each term brings"
+    yield "## Ablation of terms"
     yield ""
-    yield "Whole models left out, the other constants fitted again:"
+    yield "Whole models held out, the other constants refitted:"
     yield ""
     yield from _header("nanotron without", "median", "mean", "bias")
     fitted = fit_memory.whole_fit().profiles["nanotron"]
@@ -298,9 +299,9 @@ def _terms() -> Iterator[str]:
 
 def _limits() -> Iterator[str]:
     profiles = load_memory_profiles()
-    yield "## Spreads, and known limitations"
+    yield "## Spreads and known limitations"
     yield ""
-    yield from _header("profile", "another mesh", "another workload", "another program", "who ran out of memory")
+    yield from _header("profile", "another mesh", "another workload", "another program", "out-of-memory outcomes")
     for name, profile in profiles.items():
         seen = (profile.spread_mesh, profile.spread_workload) if profile.measured else (np.nan, np.nan)
         cells = ["–" if np.isnan(value) else f"{value:.3f}" for value in seen]
@@ -309,12 +310,13 @@ def _limits() -> Iterator[str]:
     crash = fit_memory.whole_fit().crash["nanotron"]
     long = np.exp(unseen_source("simumax")[peak_rows("simumax").work.training.seq_len > 100_000]) - 1.0
     yield (
-        f"Spreads are standard deviations of log(measured / predicted). Likeliest share of nanotron runs that fail of "
-        f"something else than memory, pipelines that cannot run left aside: {_percents(crash.other)[0]}. No peaks of "
-        "MaxText, Megatron-Bridge, FSDP or Megatron-DeepSpeed were published with these sources: their spread is that "
-        "of sources predicted before anything was fitted on them, where nanotron's rows decide. SimuMax's runs of "
-        f"131,072 tokens are predicted {_percents(min(long))[0]} to {_percents(max(long))[0]} too high, about what "
-        "their logits take. That its MLP keeps activation and product was chosen by its rows of 4,096 tokens."
+        "Spreads are standard deviations of log(measured / predicted). The maximum-likelihood share of nanotron runs "
+        f"that fail for other reasons than memory, without pipelines that cannot run, is {_percents(crash.other)[0]}. "
+        "No peaks of MaxText, Megatron-Bridge, FSDP or Megatron-DeepSpeed were published with these sources: their "
+        "spread is that of sources predicted before anything was fitted on them, dominated by nanotron's rows. "
+        f"SimuMax's runs of 131,072 tokens are predicted {_percents(min(long))[0]} to {_percents(max(long))[0]} too "
+        "high, about the size of their logits. That its MLP keeps activation and product was chosen on its rows of "
+        "4,096 tokens."
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 _HALVES = {
-    "open": "looked at while the Proposer was written",
-    "kept apart": "seen in this table only; nothing was changed for it",
+    "open": "used during development of the Proposer",
+    "kept apart": "held out; nothing was changed for it",
 }
 
 
@@ -15,27 +15,26 @@ def section(figures: dict[str, Any]) -> list[str]:
     lines = [
         "## Cases with a known answer",
         "",
-        "Written by `python -m evaluation.proposing.evaluate`. These worlds are simpler than a cluster: they say what "
-        "proposals make of a profile that shows every op, and the sweeps above what they come to.",
+        "Written by `python -m evaluation.proposing.evaluate`. These simulated worlds are simpler than a cluster: "
+        "they test proposals from a profile that shows every op, while the sweeps above measure actual outcomes.",
         "",
-        "*Recipes*: a published run's mesh is the answer (the fastest, where several were published). The start is "
-        "drawn by a hash from the legal meshes that fit, lie at most two doublings away and take by the performance "
-        "model 10 to 60 % longer. Its profile is written op by op in a world of its own, whose efficiencies are drawn "
-        "per case and which shares only the sizes of the wires with the performance model "
-        "(`evaluation/proposing/published_cases.py`); durations are off by ±10 % and one op in twenty is missing. "
-        "Every legal mesh and every further change may be proposed; *meshes alone*: with batch, micro-batches, "
-        "recomputation, weight sharding and flags held fast.",
+        "*Recipes*: the answer is a published run's mesh (the fastest, if several were published). The start is "
+        "drawn by hash from the legal meshes that fit, are at most two doublings away and take 10 to 60 % longer by "
+        "the performance model. Its profile is generated op by op in its own world, with efficiencies drawn per "
+        "case, sharing only link sizes with the performance model (`evaluation/proposing/published_cases.py`); "
+        "durations vary by ±10 % and one op in twenty is missing. Every legal mesh and every further change may be "
+        "proposed; *meshes alone*: batch, micro-batches, recomputation, weight sharding and flags are pinned.",
         "",
-        "*Sweeps*: of one workload many meshes were run (OptiCo, Figure 5), and the "
-        "answer is the fastest measured. Starts are drawn among those that took at least 10 % longer; batch, "
-        "micro-batch and recomputation are held fast, and no sequence axis may be added, since nobody ran one.",
+        "*Sweeps*: many meshes of one workload were run (OptiCo, Figure 5), and the answer is the fastest measured. "
+        "Starts are drawn among those that took at least 10 % longer; batch, micro-batch and recomputation are "
+        "pinned, and no sequence axis may be added, since none was run.",
         "",
-        "A hash splits the cases in two halves: one open while the Proposer was written, one kept apart. *Same*: "
-        "the answer's mesh, up to which batch axis carries what (in brackets: exactly). *Lost*: how much longer the "
-        "start takes than the answer, per token, on the mean; *left*: the same of the first proposal, and of the best "
-        "of three. Negative: faster than the answer, which nobody says is the best in a drawn world, nor with another "
-        "micro-batch. *As good*: first proposal at most 2 % slower than the answer. *Slower*: first proposal slower "
-        "than the start. *Predicted*: the first proposal's predicted time over that predicted of the answer.",
+        "Cases are split by hash into an open and a held-out half (*kept apart*). *Same*: the answer's mesh, up to "
+        "which batch axis carries what (in brackets: exactly). *Lost*: time per token of the start over the answer, "
+        "less one, mean; *left*: the same for the first proposal and the best of three. Negative: faster than the "
+        "answer, which need not be optimal in a simulated world or with another micro-batch. *As good*: first "
+        "proposal at most 2 % slower than the answer. *Slower*: first proposal slower than the start. *Predicted*: "
+        "predicted time of the first proposal over that of the answer, less one.",
         "",
     ]
     for half, rows in figures["halves"].items():
@@ -57,12 +56,12 @@ def section(figures: dict[str, Any]) -> list[str]:
         sweep = rows["sweeps"]
         lines += [
             "",
-            f"Measured, of the {sweep['cases']} sweeps: {sweep['measured']} first proposals were run by their authors; "
-            f"{_share(sweep['measured_faster'])} of these were measured faster than the start, "
-            f"{_share(sweep['measured_near'])} within 2 % of the fastest; on the mean "
-            f"{_percent(sweep['measured_left'])} beyond the fastest, where their starts took "
-            f"{_percent(sweep['measured_lost'])}. {sweep['failed']} ran out of memory there; the others were not run. "
-            f"Stated confidence of first proposals that move: {_share(sweep['stated'])}.",
+            f"Measured, of the {sweep['cases']} sweeps: {sweep['measured']} first proposals were run by their "
+            f"authors; {_share(sweep['measured_faster'])} of these were measured faster than the start, "
+            f"{_share(sweep['measured_near'])} within 2 % of the fastest; on average "
+            f"{_percent(sweep['measured_left'])} over the fastest, with starts at {_percent(sweep['measured_lost'])}. "
+            f"{sweep['failed']} ran out of memory; the others were not run. Stated confidence of first proposals that "
+            f"move the mesh: {_share(sweep['stated'])}.",
             "",
         ]
     return [*lines, *_generated(figures["generated"]), "", *_ablation(figures["ablation"]), ""]
@@ -72,9 +71,9 @@ def _generated(rows: list[dict[str, Any]]) -> list[str]:
     return [
         "## Confidence in generated worlds",
         "",
-        "Proposals that move the mesh in the cases from recipes: how many made the step faster in the case's world, "
-        "and how often its gain lay in the 80 % interval. Nothing was fitted on them; they say how the confidence "
-        "holds where the profile shows every op, in worlds simpler than a cluster.",
+        "Proposals that move the mesh in the recipe cases: how many were faster in the case's world, and how often "
+        "the gain was in the 80 % interval. Nothing was fitted on them; they show how the confidence holds with "
+        "profiles that show every op, in worlds simpler than a cluster.",
         "",
         "| stated | proposals | mean stated | faster | in range |",
         "|---|--:|--:|--:|--:|",
@@ -90,11 +89,11 @@ def _ablation(figures: dict[str, Any]) -> list[str]:
     lines = [
         "## Without history, without roofline",
         "",
-        "*History off*: no precedents. *Roofline off*: the performance model prices nothing; every legal mesh is "
-        "expected to gain nothing, give or take 15 %, and rules, costs and precedents alone rank. The precedents of a "
-        "case leave out every record of its model on its chip; experiment 1 of the paper is itself a precedent. "
-        "The paper's experiments: as reconstructed, as printed, and four times with durations off by ±10 % and ops "
-        "missing; the expert's mesh on top (in three). Cases: both halves together.",
+        "*History off*: no precedents. *Roofline off*: no performance model; every legal mesh is expected to gain "
+        "nothing, ±15 %, and rules, costs and precedents alone rank. Precedents of a case exclude all records of its "
+        "model on its chip; experiment 1 of the paper is itself a precedent. The paper's experiments: as "
+        "reconstructed, as printed, and four times with durations off by ±10 % and ops missing; the expert's mesh on "
+        "top (in three). Cases: both halves together.",
         "",
         "| | experiment 1 | experiment 2 | experiment 3 | recipes: on top | in three | left | sweeps: on top "
         "| in three | measured left | out of memory |",

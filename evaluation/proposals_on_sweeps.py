@@ -55,7 +55,7 @@ def numbers() -> dict[str, Any]:
         },
         "proposals, not simplified": [learner.outcomes(name, NOTHING) for name in names],
         "proposals": [learner.outcomes(name, left_out[name]) for name in names],
-        "proposals, peak memory not told": [without_peak.outcomes(name, left_out[name]) for name in names],
+        "proposals, peak memory unknown": [without_peak.outcomes(name, left_out[name]) for name in names],
     }
     parts = {source: [g.source == source for g in every] for source in dict.fromkeys(g.source for g in every)}
     parts["all"] = [True] * len(every)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluation.trace_oracle import of_nsight, of_traces
+from evaluation.wrapped import wrapped
 from evaluation.xprof_oracle import of_exports, of_xplanes
 from experiments.ingest import read_profile
 from experiments.step_profile import StepProfile
@@ -180,7 +181,7 @@ def write(docs: Path, listed: Sequence[Source]) -> None:
     head, rest = text.split(BEGIN)
     tail = rest.split(END)[1]
     lines = [line for source in listed for line in table(source)]
-    docs.write_text(head + BEGIN + "\n" + "\n".join(lines) + END + tail)
+    docs.write_text(head + BEGIN + "\n" + wrapped("\n".join(lines)) + END + tail)
 
 
 def main() -> int:

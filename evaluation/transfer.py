@@ -24,6 +24,7 @@ from evaluation.confidence_pairs import Predicted, predict_pairs
 from evaluation.history_ablation import changed, same_work
 from evaluation.measured_pairs import MeasuredRun, measured_pairs
 from evaluation.time_table import table_without_model
+from evaluation.wrapped import wrapped
 from history import seeds
 from history.case import Case, cases_of, hardware_kind
 from history.labels import BOUND, REPEAT
@@ -157,8 +158,8 @@ def rows(found: Sequence[Asked], elsewhere: bool = False) -> list[str]:
     measured, alone = np.array([(one.measured, one.alone) for one in found]).T
     weight = np.array([one.predicted.weight for one in found])
     lines = [
-        "| likeness | pairs | as the record went | as expected | in range | error | of the model alone | of expecting "
-        "nothing |",
+        "| similarity | pairs | as the record went | as expected | in range | error | error of the model alone | "
+        "error of expecting no change |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     bands = [*pairwise(BINS), (BOUND, 1.01)]
@@ -207,8 +208,8 @@ def briers(found: Sequence[Asked]) -> dict[str, list[float]]:
 
     return {
         "the model alone": score(2.0),
-        f"drawn to what repeats it (likeness from {REPEAT:g})": score(REPEAT),
-        f"drawn to all that is shown (from {BOUND:g})": score(BOUND),
+        f"drawn to the same change (similarity from {REPEAT:g})": score(REPEAT),
+        f"drawn to all records shown (from {BOUND:g})": score(BOUND),
     }
 
 
@@ -234,33 +235,32 @@ def page() -> str:
     lines = [
         "# Does a measured effect carry over?",
         "",
-        f"Written by `python -m evaluation.transfer` on {datetime.now(UTC):%Y-%m-%d}. {len(found):,} measured pairs "
-        "(docs/accuracy-confidence.md; those four times apart and more, programs that stall, left out), each in a "
-        "direction drawn by hash, so that half of them get slower, and looked up in the shipped records without any "
-        "of the same model on the same chip.",
+        f"Written by `python -m evaluation.transfer` on {datetime.now(UTC):%Y-%m-%d} from {len(found):,} measured "
+        "pairs ([accuracy-confidence.md](accuracy-confidence.md); without pairs four times apart or more, whose "
+        "programs stall), each in a direction drawn by hash, so that half of them get slower, and compared with the "
+        "shipped records except those of the same model on the same chip.",
         "",
-        "*As the record went*, *as expected*: of pairs that differ by 2 % or more, the share that went the way the "
-        "record most alike did, and the way it lets expect. *In range*: measured within the 80 % interval. *Error*: "
-        "median difference of measured and expected, in logarithms of the speed-up; beside it that of the model's "
+        "*As the record went*, *as expected*: of pairs that differ by 2 % or more, the share that went the same way "
+        "as the most similar record, and as the effect expected from it. *In range*: measured within the 80 % "
+        "interval. *Error*: median difference of measured and expected log speed-up, beside that of the model's "
         "prediction without any record, and that of expecting no change. Pair and records are priced by efficiencies "
-        "whose fit has seen no run of the pair's model. Pairs are weighed as in docs/accuracy-confidence.md.",
+        "fitted without the pair's model. Pairs are weighted as in [accuracy-confidence.md](accuracy-confidence.md).",
         "",
         *rows(found),
         "",
-        f"{len(known):,} of {len(found):,} pairs have a record above the bound, {BOUND:g}.",
+        f"{len(known):,} of {len(found):,} pairs have a record above the threshold, {BOUND:g}.",
         "",
         "## From another program",
         "",
-        "The same without all records of the pair's own source, so that program, cluster and chip are others. It is "
-        "the hardest case, and the usual one for a run that is uploaded.",
+        "The same without records of the pair's own source, so with another program, cluster and chip: the hardest "
+        "case, and the usual one for an uploaded run.",
         "",
         *rows(found, elsewhere=True),
         "",
         "## In the confidence",
         "",
-        "Brier scores of the confidence that the predicted gain is one, by halves of the families drawn by hash. "
-        "*Drawn*: the predicted gain and its spread moved towards what the records let expect, as far as the model is "
-        "unsure.",
+        "Brier scores of the confidence in a gain, by two halves of the families drawn by hash. *Drawn*: predicted "
+        "gain and spread moved towards the effects of the records, in proportion to the model's uncertainty.",
         "",
         "| | one half | the other | both |",
         "|---|--:|--:|--:|",
@@ -268,17 +268,17 @@ def page() -> str:
         "",
         "## What can be a precedent",
         "",
-        "Of the shipped records. What changed the kernel, the model, the precision or the release as well can be read "
-        "and searched, and is no precedent of a proposal; what cannot be priced, as it does not name its model, mesh "
-        "or tokens, is one for the same model alone.",
+        "Of the shipped records. Records that also changed the kernel, the model, the precision or the release can "
+        "be read and searched but are no precedents; records that cannot be priced, since they do not name their "
+        "model, mesh or tokens, are precedents for the same model only.",
         "",
         *usable(),
         "",
         "## Proposals with and without history",
         "",
-        "Starts in the measured sweeps (docs/accuracy-proposals.md), the records of the same model on the same chip "
-        "left out: mean measured log gain of the first proposal and of the best of three; time per "
-        "token after the first over the fastest measured; first proposals that failed.",
+        "Starts in the measured sweeps ([accuracy-proposals.md](accuracy-proposals.md)), without records of the same "
+        "model on the same chip: mean measured log gain of the first proposal and of the best of three; regret of "
+        "the first; share of first proposals that failed.",
         "",
         *history_ablation.lines(),
         "",
@@ -287,7 +287,7 @@ def page() -> str:
 
 
 def main() -> None:
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(wrapped(page()), encoding="utf-8")
 
 
 if __name__ == "__main__":

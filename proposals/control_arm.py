@@ -8,7 +8,7 @@ cluster is one quantity).  With two to five repeats neither a bootstrap over run
 the interval covers far less than it says) nor a rank test (three against three never gets below p = 0.1) can do this;
 the bootstrap serves where there is data for it, the median of the steps of one run, in blocks because neighbouring
 steps are alike.  The variance is never taken below what the steps alone give.  How often the interval holds is in
-docs/loop.md, from `tests/launches/test_control_arm.py`.
+docs/launches.md, from `tests/launches/test_control_arm.py`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "trial",
         help="run the reference step of a configuration on this machine",
-        description="Runs the reference step (docs/reference-step.md) as configured on the devices at hand, times its "
+        description="Runs the reference step (docs/compile-check.md) as configured on the devices at hand, times its "
         "steps after warm-up and records a profile.",
     )
     parser.add_argument("config", metavar="CONFIG", help="configuration file, JSON or YAML")

@@ -17,6 +17,7 @@ from evaluation.campaigns.baselines import BUDGET, at_random, by_optuna, quiet, 
 from evaluation.campaigns.ours import Run, run, without_model
 from evaluation.campaigns.plots import ahead_plot, trajectories_plot
 from evaluation.campaigns.recorded import AS_GOOD, SEEDS, Recorded, landscapes, trajectory
+from evaluation.wrapped import wrapped
 
 DOCS = Path(__file__).parents[2] / "docs"
 DOCUMENT, PLOTS = DOCS / "accuracy-campaigns.md", DOCS / "accuracy"
@@ -160,12 +161,10 @@ def convergence(found: Sequence[Recorded], own: Sequence[Sequence[Run]]) -> str:
             left.append(float(landscape.regret[start]) if at == 0 else float(curve[at - 1]))
             missed += left[-1] > AS_GOOD - 1.0
     return (
-        f"A campaign stops where no candidate is expected to improve on the best by {percent(LEAST_GAIN)} and "
-        f"{PATIENCE} trials in a row have not; of sixteen such rules, looked at on these landscapes, a simple one that "
-        "leaves little. It stops "
-        f"after {np.median(stops):g} trials on the median ({np.mean(stops):.1f} on the mean); "
-        f"{percent(float(np.mean(left)))} are left on the mean, and {missed} of {len(left)} campaigns stop more than "
-        "2 % short of the fastest."
+        f"A campaign stops when no candidate is expected to improve on the best by {percent(LEAST_GAIN)} and "
+        f"{PATIENCE} trials in a row have not; the rule was chosen among sixteen on these landscapes. It stops after "
+        f"{np.median(stops):g} trials at the median ({np.mean(stops):.1f} on average) with a mean regret of "
+        f"{percent(float(np.mean(left)))}; {missed} of {len(left)} campaigns stop more than 2 % short of the fastest."
     )
 
 
@@ -247,8 +246,8 @@ def report() -> str:
         heading = f"### {title} ({len(rows)} {'workload' if len(rows) == 1 else 'workloads'})"
         sections += [heading, *_block(table(results, (OURS, *BASELINES), rows))]
     sections += ["## Ahead, level, behind", _STANDING, *_block(standings(results))]
-    sections += ["## Where it is slow, or TPE quicker", _HARDEST, *_block(hardest(found, results))]
-    sections += ["## What each part is worth", _ABLATION, *_block(table(results, (OURS, *ABLATIONS), everything))]
+    sections += ["## Known limitations", _HARDEST, *_block(hardest(found, results))]
+    sections += ["## Ablation", _ABLATION, *_block(table(results, (OURS, *ABLATIONS), everything))]
     sections += [*on_cpus(), *on_compiled()]
     sections += ["## With a profile", _PROFILE, *_block(profile_table()), "## When it stops", convergence(found, own)]
     return "\n\n".join(sections) + "\n"
@@ -260,72 +259,69 @@ def _block(lines: Sequence[str]) -> list[str]:
 
 _HEAD = """# Accuracy of tuning campaigns
 
-Written by `make accuracy` on {date} (`python -m evaluation.campaigns.evaluate`). What the model errs by that a
-campaign corrects: [accuracy.md](accuracy.md).
+Written by `make accuracy` on {date} (`python -m evaluation.campaigns.evaluate`). Errors of the model that a campaign
+corrects: [accuracy.md](accuracy.md).
 
 {workloads} recorded landscapes with at least five layouts that ran, {sizes} layouts each: OptiCo's Figure 5 and the
 workloads of the measured sweeps; a layout that failed is a failed trial. Each is played {seeds} times: a seed draws
-the layout that runs before the campaign among those that are more than 2 % slower than the fastest, every method is
-told its step time, and then has {budget} trials. *Trials*: until the best so far is within 2 % of the fastest, failed
-ones counted ({budget} + 1 where never). *Regret*: time per token of the best so far over the fastest, mean over seeds
-and workloads. *Failed*: share of failed trials up to the best.
+the baseline among the layouts that are more than 2 % slower than the fastest; every method is given its step time and
+{budget} trials. *Trials*: until the best so far is within 2 % of the fastest, failures included ({budget} + 1 if
+never). *Regret*: time per token of the best so far over the fastest, less one, mean over seeds and workloads.
+*Failed*: share of failed trials up to the best.
 
-**What was seen.** The efficiencies with which a campaign prices a landscape are fitted without its workload and the
-others of its fold (an eighth of all), and so is how the model's error divides. None is fitted on OptiCo's. Not out of
-fold: the memory model's constants for nanotron and the choice of its terms; neighbouring workloads of
-Megatron-DeepSpeed on few GPUs are near to each other in any fold. The rule by which trials are chosen (expected
-improvement) was taken as it is; the share of the memory model's error in common and the weight of a stall are
-judgements, stated in the code, that were not searched; when a campaign stops was looked at here.
+**Held-out data.** Efficiencies and the division of the model's error are fitted without the workload and the others of
+its fold (an eighth of all); none is fitted on OptiCo's. Not out of fold: the memory model's constants for nanotron and
+the choice of its terms; neighbouring workloads of Megatron-DeepSpeed on few GPUs, which are similar in any fold.
+Expected improvement was not tuned; the common share of the memory model's error and the weight of a stall are
+judgements stated in the code; the stopping rule was chosen on these landscapes.
 
 **Baselines.** *Random*, and two samplers of Optuna 5, multivariate TPE and Gaussian process, with four random trials
-first instead of ten (half of the budget). They choose among the layouts that the rules of legality allow, as the
-campaign does, never try one twice (what they ask for is the nearest untried layout), and are told a failed trial as
-twice as slow as the slowest.
+first instead of ten (half of the budget). They choose among the legal layouts, as the campaign does, never repeat one
+(a request is mapped to the nearest untried layout), and see a failed trial as twice as slow as the slowest.
 
 ![Regret of the best so far by trial](accuracy/campaigns-trajectories.svg)
 
 ![Share of workloads on which the campaign is ahead or level, by trial](accuracy/campaigns-ahead.svg)"""
 _STANDING = (
-    "Share of workloads by regret on the mean over the seeds. *Level*: no more and no less than the best baseline, "
-    "which late in a campaign means that both have found the fastest."
+    "Share of workloads by mean regret over the seeds. *Level*: equal to the best baseline; late in a campaign this "
+    "means that both have found the fastest."
 )
-_HARDEST = "Workloads that take more than three trials on the median, or more than TPE on the mean. Trials: means."
+_HARDEST = "Workloads with a median of more than three trials, or a mean above that of TPE. Trials: means."
 _ABLATION = (
-    "As OptiCo's Table 2. *Without pool*: only the last trial is known, so what was tried is tried again. *Without "
-    "learning*: trials are remembered, but say nothing of the model's error. *Without failure analysis*: a failure "
-    "says nothing of other candidates. *Without model*: a Gaussian process over the settings that knows no step time "
-    "and no memory. The sweeps publish no cause of a failure, which leaves failure analysis little to do here: memory "
-    "is judged by the model and by what the others' failures say of it."
+    "As in OptiCo's Table 2. *Without pool*: only the last trial is known, so layouts are repeated. *Without "
+    "learning*: trials are remembered but do not correct the model's error. *Without failure analysis*: a failure "
+    "says nothing about other candidates. *Without model*: a Gaussian process over the settings without predicted "
+    "step time and memory. The sweeps publish no causes of failures, so failure analysis has little to work with: "
+    "memory is judged by the model and corrected by other failures."
 )
 _CPU = (
     "{layouts} configurations of the reference step, a decoder of 1.6 M parameters on eight forced CPU devices of a "
-    "machine with two cores, run once by `python -m evaluation.campaigns.cpu_runs` and kept in "
-    "evaluation/data/campaigns/cpu_runs.json; twelve timed steps each in four rounds of different order, beside other "
-    "work, of which the fastest counts. It is the hardest case: the performance model is that of another chip and, "
-    "in units of the run before it, has a correlation of {correlation} with the measured log step times, so that "
-    "only what "
-    "the trials themselves teach can help. The second fastest is {second} behind the fastest, which is less than the "
-    "steps of one configuration scatter; so nearly no method ends within 2 % in {budget} trials."
+    "machine with two cores, run once by `python -m evaluation.campaigns.cpu_runs` "
+    "(evaluation/data/campaigns/cpu_runs.json); twelve timed steps each in four rounds of different order on a busy "
+    "machine, of which the fastest counts. It is the hardest case: the performance model describes another chip and, "
+    "relative to the baseline, has a correlation of {correlation} with the measured log step times, so that only the "
+    "trials themselves can help. The second fastest is {second} behind the fastest, less than the scatter of the "
+    "steps of one configuration; so hardly any method ends within 2 % in {budget} trials."
 )
 _COMPILED = (
     "{programs} programs of {landscapes} dense models on TPU slices, compiled for their topology by `python -m "
-    "evaluation.campaigns.compiled_programs` (libtpu, quick effort) and kept in evaluation/data/compiled/programs."
-    "jsonl; {failed} of them do not fit and are failed trials. A program's price is what the compiler estimates of its "
-    "instructions, as often as they run, and its collectives at link bandwidth, none of them overlapped. That is no "
-    "chip's step time: the reference step's attention is not fused, and quick effort overlaps nothing. It is the "
-    "compiler's ranking of its own programs, made without the performance model but for the bandwidth of links. "
-    "Meshes, remat policies, weight shardings and micro-batches were drawn from all legal ones that the memory model "
-    "puts at most 20 % above the chip's memory. A campaign prices in units of what runs before it. *Correlation*: of "
+    "evaluation.campaigns.compiled_programs` (libtpu, quick effort; evaluation/data/compiled/programs.jsonl); "
+    "{failed} of them do not fit and are failed trials. A program's price is the compiler's estimate of its "
+    "instructions, times their executions, plus its collectives at link bandwidth without overlap. This is not a "
+    "chip's step time (the reference step's attention is not fused, and quick effort overlaps nothing) but the "
+    "compiler's ranking of its own programs, independent of the performance model except for link bandwidth. Meshes, "
+    "remat policies, weight shardings and micro-batches were drawn from all legal ones that the memory model puts at "
+    "most 20 % above the chip's memory. A campaign's prices are relative to its baseline. *Correlation*: of "
     "predicted and compiled log time."
 )
 _PROFILE = (
-    "On the simulated worlds of [accuracy-calibration.md](accuracy-calibration.md) (recorded sweeps have no profiles): "
-    "eight trials from a baseline that is more than 2 % slower than the fastest of all legal meshes."
+    "On the simulated worlds of [accuracy-calibration.md](accuracy-calibration.md), since recorded sweeps have no "
+    "profiles: eight trials from a baseline more than 2 % slower than the fastest of all legal meshes."
 )
 
 
 def main() -> None:
-    DOCUMENT.write_text(report(), encoding="utf-8")
+    DOCUMENT.write_text(wrapped(report()), encoding="utf-8")
 
 
 if __name__ == "__main__":

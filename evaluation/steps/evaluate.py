@@ -24,6 +24,7 @@ from evaluation.steps.generated import made
 from evaluation.steps.scenario import Ledger, Scenario, config
 from evaluation.steps.scenarios import SCENARIOS
 from evaluation.steps.variants import perturbed
+from evaluation.wrapped import wrapped
 from experiments.ingest import read_profile
 from experiments.samples.samples import FOLDER
 from experiments.step_profile import StepProfile
@@ -269,19 +270,18 @@ def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
         "",
         "## Laws",
         "",
-        "Every finding passes through `diagnosis/analyzer/rules/laws.py` with the ops it rests on. A claim that breaks "
-        "a law is not shown. `tests/diagnosis/test_laws.py` states the same laws for arbitrary profiles, from the "
-        "outside.",
+        "`diagnosis/analyzer/rules/laws.py` checks every finding with its ops; a claim that breaks a law is not "
+        "shown. `tests/diagnosis/test_laws.py` checks the same laws independently on arbitrary profiles.",
         "",
         "| law | says |",
         "|---|---|",
         *(f"| {law.name} | {law.says} |" for law in laws.LAWS),
         "",
-        f"Claims and what the laws struck, over {len(SCENARIOS)} labelled steps and 200 drawn ones (generated), "
-        f"and over {len(names)} recorded or reconstructed profiles ({', '.join(names)}), each with its configuration "
-        "where it has one:",
+        f"Claims, and those rejected by the laws, on {len(SCENARIOS)} labelled steps and 200 drawn ones (generated), "
+        f"and on {len(names)} recorded or reconstructed profiles ({', '.join(names)}), each with its configuration if "
+        "it has one:",
         "",
-        "| rule | generated: claims | struck | recorded: claims | struck | by |",
+        "| rule | generated: claims | rejected | recorded: claims | rejected | by |",
         "|---|--:|--:|--:|--:|---|",
     ]
     for rule in sorted({*generated.claims, *recorded.claims}):
@@ -294,7 +294,7 @@ def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
     for title, of in (("generated", generated), ("recorded", recorded)):
         total, struck = of.claims.total(), of.struck.total()
         lines.append("")
-        lines.append(f"Of {total} claims on {title} profiles the laws struck {struck} ({_percent(struck / total)}).")
+        lines.append(f"Of {total} claims on {title} profiles the laws rejected {struck} ({_percent(struck / total)}).")
     return lines
 
 
@@ -303,18 +303,17 @@ def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: l
     lines = [
         "# Accuracy of the diagnosis",
         "",
-        "Written by `python -m evaluation.steps.evaluate`; what [accuracy.md](accuracy.md) is for predictions, this is "
-        "for diagnoses.",
+        "Written by `python -m evaluation.steps.evaluate`. Predictions: [accuracy.md](accuracy.md).",
         "",
         "Steps are generated op by op from FLOPs, bytes, links (`perfmodel`) and stated efficiencies; the generator "
-        "keeps a ledger of what each second was spent on and imports nothing of the Analyzer. The true bottleneck "
-        "follows from the ledger by the contract's thresholds (input, host or idle time from 10 %, exposed collectives "
-        "from 30 % of the step; else the larger of compute and HBM). A rule is *wanted* where its cause takes 10 % of "
-        "the step or more and *found* if it fires at all; it *claims* where it says that 10 % or more could be saved, "
-        "*falsely* where its cause takes less than 5 %. Durations are off by ±10 % and one op in twenty is missing "
-        "(with it goes, now and then, the whole of a cause), save in the first of the three seeds of a labelled step.",
+        "keeps a ledger of every second and imports nothing of the Analyzer. The true bottleneck follows from the "
+        "ledger by the documented thresholds (input, host or idle time from 10 %, exposed collectives from 30 % of "
+        "the step; else the larger of compute and HBM). A rule is *wanted* if its cause takes 10 % of the step or "
+        "more and *found* if it fires at all; it *claims* if it says that 10 % or more could be saved, *falsely* if "
+        "its cause takes less than 5 %. Durations vary by ±10 % and one op in twenty is missing (occasionally the "
+        "whole of a cause), except in the first of the three seeds of a labelled step.",
         "",
-        "These are generated steps. Real programs surprise more often: no stated confidence exceeds 97 %.",
+        "These are generated steps. Real programs are less predictable, so no stated confidence exceeds 97 %.",
         "",
         "| set | verdicts | bottleneck right | rules: precision | recall |",
         "|---|--:|--:|--:|--:|",
@@ -322,7 +321,7 @@ def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: l
     titles = {
         "labelled": f"{len(SCENARIOS)} labelled steps, 3 seeds",
         "drawn": f"{len(DRAWN)} steps drawn at random",
-        "paper": f"the paper's experiments, printed and rebuilt, {len(SEEDS)} seeds",
+        "paper": f"the paper's experiments, printed and reconstructed, {len(SEEDS)} seeds",
     }
     for name, score in sets.items():
         rules = any(tally.wanted for tally in score.rules.values())
@@ -336,7 +335,7 @@ def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: l
         "",
         "## Confidence",
         "",
-        "Of the drawn steps; its two curves were fitted on seeds 1000–2199 and are reported on others.",
+        "On the drawn steps; its two curves were fitted on seeds 1000–2199 and are evaluated on others.",
         "",
         "| stated | verdicts | mean stated | right |",
         "|---|--:|--:|--:|",
@@ -355,8 +354,8 @@ def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: l
         lines.append(f"| `{rule}` | {wanted} | {given} | {recall} | {claimed} | {false} | {precision} |")
     lines += [
         "",
-        "Rules about the placement of axes (`axis_on_slow_links`, `open_rings`), those that sum others up, and those "
-        "for transfers and custom calls have a case each in `tests/diagnosis`, no cause in the ledger.",
+        "Rules about the placement of axes (`axis_on_slow_links`, `open_rings`), aggregate rules, and rules for "
+        "transfers and custom calls have no cause in the ledger; each has a case in `tests/diagnosis`.",
         *_laws(generated, recorded, names),
         "",
     ]
@@ -366,7 +365,7 @@ def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: l
 def main() -> None:
     sets = {"labelled": labelled(), "drawn": at_random(), "paper": papers()}
     JSON_FILE.write_text(json.dumps(as_json(sets), indent=1) + "\n")
-    REPORT.write_text(report(sets, struck_on_generated(), *struck_on_real()))
+    REPORT.write_text(wrapped(report(sets, struck_on_generated(), *struck_on_real())))
     for name, score in sets.items():
         print(f"{name}: {score.verdicts.total()} verdicts, {score.accuracy:.1%} right", end="")
         print(f", rules: precision {score.precision:.1%}, recall {score.recall:.1%}" if name != "paper" else "")
