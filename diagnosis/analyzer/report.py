@@ -128,7 +128,7 @@ def health(facts: Facts, known_only: bool = False) -> list[str]:
 
 def _kpi(facts: Facts, key: str, unit: str = "share") -> Value:
     origin = "computed" if key in COMPUTED else "measured"
-    return Value(_KPI_WORDS.get(key, key.replace("_", " ")), facts.kpis.get(key), unit, origin, field=f"kpi-{key}")
+    return Value(_KPI_WORDS.get(key, key.removesuffix("_s").replace("_", " ")), facts.kpis.get(key), unit, origin, field=f"kpi-{key}")
 
 
 def _reason(facts: Facts, key: str, otherwise: str) -> str:

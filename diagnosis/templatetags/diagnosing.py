@@ -98,7 +98,7 @@ def _node_line(node: Mapping[str, Any], level: int, whole: float) -> SafeString:
     name = node["name"]
     merged = node["merged"]
     shown = format_html("<code>{}</code>", name.replace(ANY_NUMBER, "*") if merged > 1 else name) if name else "no path"
-    many = format_html(' <small class="faint">{} of them</small>', formatting.number(merged)) if merged > 1 else ""
+    many = format_html(' <small class="faint">{} grouped</small>', formatting.number(merged)) if merged > 1 else ""
     return format_html(
         '<div class="nodeline"><span class="nodename lv-{}">{}{}</span><svg class="bar bar--s" aria-hidden="true">'
         '{}</svg><span class="n">{}</span><span class="n"><b>{}</b></span>{}<span></span></div>',
