@@ -93,8 +93,10 @@ class TimelineSumsView(APIView):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("t0", OpenApiTypes.FLOAT, description="Start in seconds; default: the start of a typical step."),
-            OpenApiParameter("t1", OpenApiTypes.FLOAT, description="End in seconds; default: the end of a typical step."),
+            OpenApiParameter(
+                "t0", OpenApiTypes.FLOAT, description="Start in seconds; default: that of a typical step."
+            ),
+            OpenApiParameter("t1", OpenApiTypes.FLOAT, description="End in seconds; default: that of a typical step."),
             OpenApiParameter("step", OpenApiTypes.INT, description="A step instead of a range."),
         ],
         responses={200: SumsSerializer, 404: Detail},

@@ -51,7 +51,7 @@ def state(
         after = "" if fit.basis == "step" else " of chip time"
         if significant is False:
             said.append(
-                say("{} {}{} instead of {}: the difference is within the variation of step times.", noun, two, after, one)
+                say("{} {}{} instead of {}: the difference is within step-time variation.", noun, two, after, one)
             )
         elif now == was:
             said.append(say("{} {}{}, unchanged.", noun, two, after))

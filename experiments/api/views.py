@@ -138,7 +138,7 @@ class ExperimentViewSet(
     )
     @action(detail=False, methods=["post"], url_path="step-time", url_name="step-time")
     def step_time(self, request: Request) -> Response:
-        """Start a run without a profile from its measured step time: three proposals, calibrated to that measurement."""
+        """Start a run from its measured step time, without a profile: three proposals, calibrated to that time."""
         team = team_for(request, Role.ENGINEER)
         given = StepTimeSerializer(data=request.data)
         given.is_valid(raise_exception=True)

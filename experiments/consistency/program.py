@@ -140,7 +140,7 @@ def precision(products: Sequence[Matmul], on_cpu: bool) -> Fact | str:
         return "the matmuls use several precisions"
     part = most / sum(flops.values())
     first = example[name]
-    what = f"{formatting.share(part, 2)} of the matmul FLOPs have {first.dtype} operands, such as {short(first.op.name)}."
+    what = f"{formatting.share(part, 2)} of the matmul FLOPs have {first.dtype} operands, e.g. {short(first.op.name)}."
     return Fact(name, name, (what,))
 
 
