@@ -93,8 +93,10 @@ class TimelineSumsView(APIView):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("t0", OpenApiTypes.FLOAT, description="Start, s; of the usual step unless given."),
-            OpenApiParameter("t1", OpenApiTypes.FLOAT, description="End, s; of the usual step unless given."),
+            OpenApiParameter(
+                "t0", OpenApiTypes.FLOAT, description="Start in seconds; default: that of a typical step."
+            ),
+            OpenApiParameter("t1", OpenApiTypes.FLOAT, description="End in seconds; default: that of a typical step."),
             OpenApiParameter("step", OpenApiTypes.INT, description="A step instead of a range."),
         ],
         responses={200: SumsSerializer, 404: Detail},
@@ -137,7 +139,7 @@ class TimelineTileView(APIView):
         parameters=[
             OpenApiParameter("lane", OpenApiTypes.STR, enum=["ops", "async", "host"], default="ops"),
             OpenApiParameter("block", OpenApiTypes.INT, description="Tracks in blocks of 128, from 0."),
-            OpenApiParameter("q", OpenApiTypes.STR, description="Only events whose names hold these words."),
+            OpenApiParameter("q", OpenApiTypes.STR, description="Only events whose names contain these words."),
             OpenApiParameter("op", OpenApiTypes.STR, description="Only events of the op with this key."),
         ],
         responses={(200, "application/octet-stream"): OpenApiTypes.BINARY, 404: Detail},

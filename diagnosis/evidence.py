@@ -112,7 +112,7 @@ def _saving(record: DiagnosisRecord, rest: str) -> Panel | None:
     in_seconds = finding.saving_s is not None
     keys = [key for item in finding.evidence for key in item.ops]
     return Panel(
-        f"upper bound saved by: {finding.title}", finding.saving_s if in_seconds else finding.saving_share,
+        f"upper bound on the saving: {finding.title}", finding.saving_s if in_seconds else finding.saving_share,
         "s" if in_seconds else "share", "computed",
         "Amdahl bound: the step without this time, all else unchanged.\nBounds of findings overlap and do "
         "not add up.",

@@ -11,6 +11,7 @@ from diagnosis.report import Diagnosis, Finding
 from experiments import bars, formatting
 from experiments.models import Experiment
 from experiments.services import against_profile
+from experiments.templatetags import quantities
 
 TOP_OPS = 20
 _ORIGINS = {"measured": "measured", "computed": "computed", "predicted": "predicted"}
@@ -80,7 +81,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _number(value: Any, unit: str) -> str:
-    return "–" if value is None else str(formatting.quantity(float(value), unit)).replace(formatting.NBSP, " ")
+    return quantities.quantity(value, unit).replace(formatting.NBSP, " ")
 
 
 def _kpis(diagnosis: Diagnosis) -> list[str]:
@@ -145,7 +146,7 @@ def _ops(record: DiagnosisRecord, profiled: bool) -> list[str]:
     rows = [
         (
             _code(op.name), _text(op.category), _code(op.mesh_axis), _number(op.time_s, "s"),
-            _number(op.time_share, "share"), _text(op.bound_by), _number(op.roofline_efficiency, "share"),
+            _number(op.time_share, "share"), _text(op.bound_by), _number(op.roofline_efficiency, "efficiency"),
             _code(op.source),
         )
         for op in ops

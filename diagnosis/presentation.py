@@ -17,24 +17,24 @@ from experiments import bars, formatting, glossary
 #: key, label, unit, what it is a share of.
 _TILES = (
     ("step_time_s", "Step time", "s", "mean over steps and cores"),
-    ("duty_cycle", "Duty cycle", "share", "a core is busy"),
+    ("duty_cycle", "Duty cycle", "share", "with any op running"),
     ("communication", "Communication", "share", "in collectives"),
-    ("idle", "Idle", "share", "no op running"),
+    ("idle", "Idle", "share", "with no op running"),
     ("input", "Input", "share", "waiting for input"),
     ("flops_utilization", "FLOPs utilisation", "share", "of peak FLOP/s"),
     ("hbm_utilization", "HBM bandwidth", "share", "of the peak bandwidth"),
-    ("memory_peak_share", "Memory peak", "share", "of device memory"),
+    ("memory_peak_share", "Peak memory", "share", "of device memory"),
     ("mfu", "MFU", "share", "model FLOPs over peak FLOP/s"),
     ("goodput", "Goodput", "share", "not lost to idle, input or host"),
 )
 #: Figures beside the main ones, folded away.
 _MORE_TILES = (
-    ("communication_exposed", "Communication, exposed", "share", "no other op running"),
-    ("communication_overlapped", "Communication, in flight", "share", "beside other ops"),
-    ("communication_ops", "Communication, by ops", "share", "summed over the collectives"),
+    ("communication_exposed", "Communication, exposed", "share", "with no other op running"),
+    ("communication_overlapped", "Overlapped communication", "share", "with other ops running"),
+    ("communication_ops", "Communication by ops", "share", "summed over collective ops"),
     ("host", "Host", "share", "waiting for the host"),
-    ("stragglers", "Stragglers", "share", "own work of the slowest recorded core above the median"),
-    ("step_time_spread", "Step time spread", "share", "standard deviation over the mean"),
+    ("stragglers", "Stragglers", "share", "busy time of the slowest recorded core above the median"),
+    ("step_time_spread", "Step-time variation", "share", "standard deviation over the mean"),
 )
 _STEP_SHARES = {
     "duty_cycle", "communication", "input", "idle", "communication_exposed", "communication_overlapped",

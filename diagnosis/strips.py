@@ -22,6 +22,7 @@ PARTS = {
     "device_to_device": ("Device to device", "ici-2"),
     "input": ("Input", "host"),
     "output": ("Output", "host"),
+    "host_transfer": ("Host transfers", "host"),
     "host": ("Host", "host"),
     "launch": ("Launch", "host"),
     "compile": ("Compile", "host"),

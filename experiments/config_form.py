@@ -262,7 +262,7 @@ def product_check(data: Mapping[str, Any]) -> dict[str, Any] | None:
         chips *= dim
     shape = "×".join(str(dim) for dim in topology)
     if product == chips:
-        laid = f"Laid row-major on {shape}, minor axis last."
+        laid = f"Laid out row-major on {shape}, minor axis last."
         return {"text": f"{text} of {chips:,} chips", "ok": True, "hint": laid}
     if product < chips and chips % product == 0:
         hint = f"Multiply one axis by {chips // product:,}."

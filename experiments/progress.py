@@ -19,7 +19,7 @@ _STEPS = (
     (RunStatus.INGESTING, "Ingesting", "the profile is converted in a sandbox and read"),
     (RunStatus.CONFIGURING, "Configuration", "chips, mesh and model, confirmed by you"),
     (RunStatus.DIAGNOSING, "Diagnosing", "KPIs, ops, collectives per axis"),
-    (RunStatus.PROPOSING, "Proposing", "legal meshes, priced and ranked"),
+    (RunStatus.PROPOSING, "Proposing", "legal meshes, predicted and ranked"),
     (RunStatus.CHECKING, "Checking", "legality and memory"),
     (RunStatus.READY, "Ready", ""),
 )

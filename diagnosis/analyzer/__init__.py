@@ -96,10 +96,12 @@ def _above_links(facts: Facts) -> tuple[str, ...]:
         return ()
     worst = max(collectives, key=lambda op: (op.collective.above_links or 0.0) if op.collective else 0.0)
     rate = format_value(worst.collective.above_links or 0.0, "bytes_per_s") if worst.collective else ""
-    count = f"{len(collectives)} collectives report" if len(collectives) > 1 else "One collective reports"
+    several = len(collectives) > 1
+    count = f"{len(collectives)} collectives report" if several else "One collective reports"
     return (
         f"{count} more bytes than the links can carry in the recorded time ({worst.op.name}: {rate}): part of the "
-        "transfer overlapped other ops, or the shapes are not what is transferred. No bandwidth is computed for it.",
+        "transfer overlapped other ops, or the shapes are not what is transferred. No bandwidth is computed for "
+        f"{'them' if several else 'it'}.",
     )
 
 

@@ -175,7 +175,7 @@ def _statement(facts: Facts, basis: Basis, largest: str, rows: list[Evidence]) -
     if ratio >= WORTH_SAYING:
         formula = "measured ÷ predicted step time"
         return say(
-            "{} The measured step time of {} is {} the predicted {}; attributing the difference takes a profile.",
+            "{} The measured step time of {} is {} the predicted {}; a profile is needed to attribute the difference.",
             text,
             measured,
             evidence(formula, ratio, "speedup", "predicted", formula, SOURCE),
@@ -208,8 +208,8 @@ def _above_prediction(facts: Facts, basis: Basis) -> list[Finding]:
             ),
             action=(
                 "Record a profile to attribute it. Without one, check the data loader, checkpointing within the "
-                "timed steps, a slow host or network link, and that model, batch and framework are those "
-                "configured."
+                "timed steps, a slow host or network link, and whether model, batch and framework match "
+                "the configuration."
             ),
             impact="At most the unexplained time; part of it may be prediction error.",
             evidence=(measured, predicted, row),

@@ -128,12 +128,14 @@ def health(facts: Facts, known_only: bool = False) -> list[str]:
 
 def _kpi(facts: Facts, key: str, unit: str = "share") -> Value:
     origin = "computed" if key in COMPUTED else "measured"
-    return Value(_KPI_WORDS.get(key, key.replace("_", " ")), facts.kpis.get(key), unit, origin, field=f"kpi-{key}")
+    words = _KPI_WORDS.get(key, key.removesuffix("_s").replace("_", " "))
+    return Value(words, facts.kpis.get(key), unit, origin, field=f"kpi-{key}")
 
 
 def _reason(facts: Facts, key: str, otherwise: str) -> str:
     """Why a KPI is missing, to stand within a sentence."""
-    return facts.not_measured.get(key, otherwise).removesuffix(".")
+    reason = facts.not_measured.get(key, otherwise).removesuffix(".")
+    return reason[:1].lower() + reason[1:] if reason.split(" ")[0].istitle() else reason
 
 
 def _hypothesis(facts: Facts) -> str:

@@ -51,7 +51,7 @@ def state(
         after = "" if fit.basis == "step" else " of chip time"
         if significant is False:
             said.append(
-                say("{} {}{}, before {}: the difference is within the variation of step times.", noun, two, after, one)
+                say("{} {}{} instead of {}: the difference is within step-time variation.", noun, two, after, one)
             )
         elif now == was:
             said.append(say("{} {}{}, unchanged.", noun, two, after))
@@ -63,7 +63,7 @@ def state(
                 formula="longer ÷ shorter",
             )
             word = "faster" if was > now else "slower"
-            said.append(say("{} {}{}, before {}: {} {}.", noun, two, after, one, faster, word))
+            said.append(say("{} {}{} instead of {}: {} {}.", noun, two, after, one, faster, word))
         said += _moved(terms, was, per, unit, number)
     elif fit.basis == "share":
         said.append("Times are not comparable; the following are shares of each run's own step.")
@@ -86,16 +86,16 @@ def state(
             said.append(say("{} {}: {} {}{}.", verb, _short(best), amount, per, where))
     if ops:
         least = number("op time matched in the other run", min(matched), "share", formula="least of both runs")
-        said.append(say("Ops accounting for {} of the time are matched in the other run.", least))
+        said.append(say("Ops that take {} of the time have a match in the other run.", least))
     a, b = (side.diagnosis.bottleneck.primary for side in sides)
-    said.append(f"Both are limited by {a}." if a == b else f"The bottleneck moved from {a} to {b}.")
+    said.append(f"Both runs are bound by {a}." if a == b else f"The bottleneck moved from {a} to {b}.")
     return tuple(said)
 
 
 def _short(op: OpChange) -> str:
     """The last two parts of a framework path, and what kind of collective it is."""
     name = "/".join(op.label.rsplit("/", 2)[-2:])
-    return f"the {op.collective} of {name}" if op.collective else name
+    return f"the {op.collective} of {name}" if op.collective and not name.startswith(op.collective) else name
 
 
 def _moved(

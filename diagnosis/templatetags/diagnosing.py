@@ -79,7 +79,7 @@ def _node_link(node: Mapping[str, Any], ops_url: str) -> SafeString:
     )  # fmt: skip
 
 
-def _phase_share(share: float) -> str:
+def _share(share: float) -> str:
     if not share:
         return "–"
     return str(formatting.share(share)) if share >= 1e-4 else f"< {formatting.share(1e-4)}"
@@ -93,17 +93,17 @@ def _node_line(node: Mapping[str, Any], level: int, whole: float) -> SafeString:
     )  # fmt: skip
     phases = format_html_join(
         "", '<span class="n phase"><span class="sr">{} </span>{}</span>',
-        ((words, _phase_share(node["phases"].get(key) or 0.0)) for key, words in _PHASES),
+        ((words, _share(node["phases"].get(key) or 0.0)) for key, words in _PHASES),
     )  # fmt: skip
     name = node["name"]
     merged = node["merged"]
     shown = format_html("<code>{}</code>", name.replace(ANY_NUMBER, "*") if merged > 1 else name) if name else "no path"
-    many = format_html(' <small class="faint">{} of them</small>', formatting.number(merged)) if merged > 1 else ""
+    many = format_html(' <small class="faint">{} grouped</small>', formatting.number(merged)) if merged > 1 else ""
     return format_html(
         '<div class="nodeline"><span class="nodename lv-{}">{}{}</span><svg class="bar bar--s" aria-hidden="true">'
         '{}</svg><span class="n">{}</span><span class="n"><b>{}</b></span>{}<span></span></div>',
         min(level, 8), shown, many, rects,
-        "–" if node["time_s"] is None else formatting.seconds(node["time_s"]), formatting.share(node["share"]), phases,
+        "–" if node["time_s"] is None else formatting.seconds(node["time_s"]), _share(node["share"]), phases,
     )  # fmt: skip
 
 

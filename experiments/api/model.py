@@ -93,7 +93,7 @@ class SearchView(APIView):
         if count > MAX_CANDIDATES:
             raise Invalid(
                 f"{len(axes)} axes over {config.hardware.chips_per_slice:,} chips make {count:,} meshes, more than the "
-                f"{MAX_CANDIDATES:,} that a request may price: name fewer axes in mesh.ici, or run asap search."
+                f"{MAX_CANDIDATES:,} that a request may evaluate: name fewer axes in mesh.ici, or run asap search."
             )
         try:
             result = search(config, given.validated_data["top"])

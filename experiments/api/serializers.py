@@ -98,11 +98,11 @@ class UploadSerializer(serializers.Serializer[Any]):
     files = serializers.ListField(child=serializers.FileField(allow_empty_file=True), max_length=512)
     config = serializers.CharField(required=False, help_text="JSON or YAML text; or a file of that name.")
     name = serializers.CharField(required=False, max_length=200)
-    team = serializers.IntegerField(required=False, help_text="One of your teams; your first one unless given.")
+    team = serializers.IntegerField(required=False, help_text="One of your teams; default: your first team.")
     accept = serializers.ListField(
         child=serializers.CharField(),
         required=False,
-        help_text="Fields of the configuration to keep even where the profile contradicts them.",
+        help_text="Fields of the configuration to keep even if the profile contradicts them.",
     )
 
 
@@ -111,7 +111,7 @@ class StepTimeSerializer(serializers.Serializer[Any]):
 
     config = serializers.JSONField(help_text="The experiment configuration, as in docs/configuration.md.")
     name = serializers.CharField(required=False, allow_blank=True, max_length=200)
-    team = serializers.IntegerField(required=False, help_text="One of your teams; your first one unless given.")
+    team = serializers.IntegerField(required=False, help_text="One of your teams; default: your first team.")
 
 
 class ConfigurationSerializer(serializers.Serializer[Any]):
@@ -149,7 +149,7 @@ class PredictRequest(serializers.Serializer[Any]):
     config = serializers.JSONField(help_text="An experiment configuration, or a list of them.")
     mesh = serializers.CharField(required=False, help_text="Replaces mesh.ici, e.g. data=8,seq=16,model=2")
     baseline = serializers.JSONField(
-        required=False, help_text="A configuration with measured.step_time_s; prices are calibrated from it."
+        required=False, help_text="A configuration with measured.step_time_s; predictions are calibrated to it."
     )
 
 

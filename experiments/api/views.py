@@ -138,7 +138,7 @@ class ExperimentViewSet(
     )
     @action(detail=False, methods=["post"], url_path="step-time", url_name="step-time")
     def step_time(self, request: Request) -> Response:
-        """Start a run without a profile from its measured step time: three proposals, calibrated from that number."""
+        """Start a run from its measured step time, without a profile: three proposals, calibrated to that time."""
         team = team_for(request, Role.ENGINEER)
         given = StepTimeSerializer(data=request.data)
         given.is_valid(raise_exception=True)
@@ -161,16 +161,16 @@ class ExperimentViewSet(
     @extend_schema(
         methods=["GET"],
         responses=ConfigurationSerializer,
-        description="The configuration; where none is saved yet, what the profile shows of it.",
+        description="The configuration; if none is saved yet, the fields found in the profile.",
         tags=["experiments"],
     )
     @extend_schema(
         methods=["PUT"],
         request=OpenApiTypes.OBJECT,
         responses={200: ConfigurationSerializer, 400: ConfigErrors, 409: Contradicted},
-        description="Check and save the configuration, and start or restart the analysis with it. Where its profile "
-        "contradicts it, nothing is saved and the answer is 409 with `contradictions`: correct the fields, or name "
-        "them in `accept` beside the configuration's own keys to keep them; kept fields are listed as caveats of "
+        description="Check and save the configuration, and start or restart the analysis with it. If its profile "
+        "contradicts it, nothing is saved and the response is 409 with `contradictions`: correct the fields, or name "
+        "them in `accept` next to the configuration's own keys to keep them; kept fields are listed as caveats of "
         "the diagnosis.",
         tags=["experiments"],
     )

@@ -39,7 +39,7 @@ def devices(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
         count = recorded.value["devices"]
         if count <= most:
             return None
-        fact, said = recorded, f"the profile alone holds {count:,} devices"
+        fact, said = recorded, f"the profile alone contains {count:,} devices"
     else:
         return None
     wanted = count // chip.devices_per_chip if count % chip.devices_per_chip == 0 else count

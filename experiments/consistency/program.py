@@ -111,7 +111,7 @@ def remat(profile: StepProfile, products: Sequence[Matmul]) -> Fact | str:
             return "no matmul can be attributed to both passes"
         what = f"{len(backward):,} ops belong to the backward pass by name, none of them to recompute."
         return Fact("none", "none", (what,))
-    basis = [f"{formatting.share(share)} of the time is forward ops that run again in the backward pass, by name."]
+    basis = [f"{formatting.share(share)} of the time is forward ops recomputed in the backward pass, by op name."]
     ahead = sum(op.time_share for op in profile.ops if pass_of(op.op_name) == FORWARD)
     part = flops[RECOMPUTE] / flops[FORWARD] if flops[FORWARD] else 0.0
     if part:
@@ -126,7 +126,7 @@ def remat(profile: StepProfile, products: Sequence[Matmul]) -> Fact | str:
 def precision(products: Sequence[Matmul], on_cpu: bool) -> Fact | str:
     """Precision of the matmuls' operands, or why that is unavailable."""
     if on_cpu:
-        return "on a CPU, XLA uses different precisions from the chip"
+        return "on a CPU, XLA uses other precisions than on the chip"
     flops: Counter[str] = Counter()
     example: dict[str, Matmul] = {}
     for m in products:
@@ -140,7 +140,7 @@ def precision(products: Sequence[Matmul], on_cpu: bool) -> Fact | str:
         return "the matmuls use several precisions"
     part = most / sum(flops.values())
     first = example[name]
-    what = f"{formatting.share(part, 2)} of the matmul FLOPs have {first.dtype} operands, {short(first.op.name)} first."
+    what = f"{formatting.share(part, 2)} of the matmul FLOPs have {first.dtype} operands, e.g. {short(first.op.name)}."
     return Fact(name, name, (what,))
 
 
@@ -151,12 +151,12 @@ def flops_per_step(profile: StepProfile, products: Sequence[Matmul]) -> Fact | s
     steps = len(profile.steps)
     cores = profile.device.measured_cores
     if not steps or not cores or profile.step_time_s is None:
-        return "no step markers, so nothing can be given per step"
+        return "no step markers, so there are no per-step values"
     total = sum(op.flops or 0.0 for op in profile.ops) / steps / cores
-    basis = [f"Sum over all ops, over {steps:,} steps and {cores:,} cores."]
+    basis = [f"Sum over all ops ÷ ({steps:,} steps × {cores:,} cores)."]
     uncounted = sum(m.op.flops is None or m.op.flops <= 0 for m in products)
     if uncounted:
-        basis.append(f"At least that: {uncounted:,} matmuls report none.")
+        basis.append(f"A lower bound: {uncounted:,} matmuls report no FLOPs.")
     return Fact(total, f"{'at least ' if uncounted else ''}{total / 1e12:.3g} TFLOP", tuple(basis))
 
 
@@ -177,5 +177,5 @@ def matmul_params(products: Sequence[Matmul], tokens: int | None) -> Fact | str:
     return Fact(
         params,
         f"{params / 1e9:.3g} × 10⁹ weights",
-        (f"FLOPs of {len(forward):,} forward matmuls, / 2 / {tokens:,} tokens.",),
+        (f"FLOPs per step of {len(forward):,} forward matmuls ÷ (2 × {tokens:,} tokens).",),
     )

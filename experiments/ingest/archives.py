@@ -236,7 +236,7 @@ class _Unpacker:
         sessions = sorted({item.session for item in files if item.kind == "xplane"})
         if len(sessions) > 1:
             raise IngestError(
-                f"{archive_name} holds {len(sessions)} profiling sessions: "
+                f"{archive_name} contains {len(sessions)} profiling sessions: "
                 f"{_some(session or '(no folder)' for session in sessions)}.",
                 "Upload one session at a time: pack only one folder below plugins/profile.",
                 archive_name,
@@ -271,8 +271,8 @@ def gunzip_chunks(chunks: Iterable[bytes], name: str) -> Iterator[bytes]:
         pending = b"" if inflater.eof and not pending.strip(b"\0") else pending
     if not inflater.eof:
         raise IngestError(
-            f"{name} is cut off: the compressed data ends before its end mark.",
-            "Copy it again from where it was made.",
+            f"{name} is truncated: the compressed data ends before its end marker.",
+            "Copy it again from the original.",
             name,
             kind="truncated",
         )
@@ -332,7 +332,7 @@ def _refused(archive_name: str, why: str) -> IngestError:
 def _broken(name: str, kind: str, error: Exception) -> IngestError:
     return IngestError(
         f"{name} is a corrupt {kind} file.",
-        "Copy it again from where it was made, or pack it again.",
+        "Copy it again from the original, or pack it again.",
         name,
         kind="truncated",
         detail=repr(error),

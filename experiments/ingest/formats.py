@@ -66,13 +66,13 @@ def holds_trace(path: Path) -> bool:
 def why_not(name: str, kind: str) -> tuple[str, str]:
     """(what a file of this kind is, what to do) where it is none of KINDS."""
     if name.lower().endswith((".nsys-rep", ".qdrep")):
-        return f"{name} is a report of Nsight Systems, which only its own programs can read.", EXPORT_NSIGHT
+        return f"{name} is an Nsight Systems report, which only Nsight tools can read.", EXPORT_NSIGHT
     match kind:
         case "empty":
             return f"{name} is empty (0 bytes).", "Check that the profiler finished writing, and copy it again."
         case "trace":
             return (
-                f"{name} is the JSON of XProf's trace viewer, which holds no op statistics.",
+                f"{name} is the JSON of XProf's trace viewer, which contains no op statistics.",
                 "Upload the *.xplane.pb file next to it.",
             )
         case "text":

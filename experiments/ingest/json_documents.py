@@ -57,7 +57,7 @@ def load(path: Path, name: str) -> Any:
 
     def constant(text: str) -> float:
         raise IngestError(
-            f"{name} holds {text}, which is not a JSON number.", "Leave out what was not measured, or write null.", name
+            f"{name} contains {text}, not a JSON number.", "Leave out what was not measured, or write null.", name
         )
 
     try:

@@ -119,7 +119,7 @@ def _parts(files: Sequence[tuple[Path, str]]) -> tuple[list[Piece], list[Note]]:
     if not unused:
         return parts, []
     names = ", ".join(unused[:3]) + (f" and {len(unused) - 3} more" if len(unused) > 3 else "")
-    said = "holds neither KPIs nor ops and is" if len(unused) == 1 else "hold neither KPIs nor ops and are"
+    said = "contains neither KPIs nor ops and is" if len(unused) == 1 else "contain neither KPIs nor ops and are"
     return parts, [Note("info", f"{names} {said} not used.")]
 
 

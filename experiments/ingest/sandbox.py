@@ -271,4 +271,4 @@ def _failure(code: int, limits: Limits, subject: str, stage: str, peak_bytes: in
 
 
 def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")

@@ -128,18 +128,18 @@ def outline(data: memoryview, max_planes: int = 20_000) -> Outline:
     hosts: list[str] = []
     for number, kind, start, stop in fields(data, 0, len(data)):
         if XSPACE_FIELDS.get(number, kind) != kind:
-            raise WireError(f"field {number} is no field of a profile", start)
+            raise WireError(f"field {number} is not a field of a profile", start)
         if number == 4:
             hosts.append(_text(data, start, stop))
         if number != 1:
             continue
         planes += 1
         if planes > max_planes:
-            raise TooManyPlanes(f"it holds more than {max_planes:,} planes", start)
+            raise TooManyPlanes(f"it contains more than {max_planes:,} planes", start)
         try:
             for inner, inner_kind, first, last in fields(data, start, stop):
                 if XPLANE_FIELDS.get(inner, inner_kind) != inner_kind:
-                    raise WireError(f"it holds a field {inner} that no plane has", first)
+                    raise WireError(f"it contains field {inner}, which no plane has", first)
                 if inner == 2:
                     named.append(_text(data, first, last))
                 lines += inner == 3

@@ -42,7 +42,7 @@ def record(spec: RecordSpec, folder: Path, *, timeout_s: float = 1800.0) -> Reco
     seen = _run(spec, folder, timeout_s)
     profiles = tuple(sorted(folder.glob("plugins/profile/*/*.xplane.pb")))
     if not profiles:
-        raise RecordError("The profiler wrote no file; see whether another program is being profiled on this machine.")
+        raise RecordError("The profiler wrote no file; check whether another program is profiling on this machine.")
     for trace in folder.glob("plugins/profile/*/*.trace.json.gz"):
         trace.unlink()  # a second copy of the same events, for the trace viewer only
     config = folder / CONFIG_NAME

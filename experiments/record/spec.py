@@ -69,7 +69,7 @@ class RecordSpec:
             ("--heads", self.heads, self.kv_heads, "--kv-heads"),
         ):
             if value % shards:
-                raise RecordError(f"{option}: {value} does not divide by {shards}, the size of {what}; change either.")
+                raise RecordError(f"{option}: {value} is not divisible by {shards}, the size of {what}; change either.")
 
 
 def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:

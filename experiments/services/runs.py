@@ -113,7 +113,7 @@ def retry(run: Run, user: User | None) -> Run:
         if run.status != RunStatus.FAILED:
             raise RunError("Only a failed analysis can be retried; this one has not failed.")
         if Run.objects.filter(experiment_id=run.experiment_id, pk__gt=run.pk).exists():
-            raise RunError("A newer analysis of this experiment has already been started; look at that one.")
+            raise RunError("A newer analysis of this experiment has already been started; open that one.")
         status = RunStatus.DIAGNOSING if run.profile.data and run.experiment.config else RunStatus.UPLOADED
         return start(run.experiment, run.profile, user=user, status=status, retry_of=run.pk)
 

@@ -306,7 +306,7 @@ def _only_when_idle(run: Run) -> None:
     if RunStatus(run.status).is_working:
         raise runs.RunError("The profile is being analysed; wait until it is done, then change its files.")
     if Run.objects.filter(experiment_id=run.experiment_id, pk__gt=run.pk).exists():
-        raise runs.RunError("A newer analysis of this experiment has already been started; look at that one.")
+        raise runs.RunError("A newer analysis of this experiment has already been started; open that one.")
 
 
 def _again(run: Run, user: User | None) -> Run:

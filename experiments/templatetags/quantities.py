@@ -46,6 +46,20 @@ def against_prediction(value: float) -> str:
     return f"{percent(size, 1 if size < 0.1 else 0)} {'more' if value > 0 else 'less'} than predicted"
 
 
+#: Shares below and efficiencies above these are shown as bounds: digits beyond them would be false precision.
+SMALLEST_SHARE, LARGEST_EFFICIENCY = 1e-5, 10.0
+
+
+def table_share(value: float) -> str:
+    return f"< {formatting.share(SMALLEST_SHARE)}" if 0 < value < SMALLEST_SHARE else str(formatting.share(value))
+
+
+def efficiency(value: float) -> str:
+    """Of the roofline: `81.8 %`; `> 1,000 %` where bytes or FLOPs were counted at an op that did not move them."""
+    known = value <= LARGEST_EFFICIENCY
+    return str(formatting.share(value)) if known else f"> {formatting.share(LARGEST_EFFICIENCY)}"
+
+
 #: Units of pages alone, beside those of `formatting.quantity`.
 _MORE_UNITS: dict[str, Callable[[float], object]] = {
     "s_per_token": formatting.seconds,
@@ -59,6 +73,8 @@ _MORE_UNITS: dict[str, Callable[[float], object]] = {
     "whole_percent": lambda value: percent(value, 0),
     "width": lambda value: f"{min(max(value, 0.0), 1.0) * 100:.1f}%",
     "against_prediction": against_prediction,
+    "table_share": table_share,
+    "efficiency": efficiency,
 }
 
 

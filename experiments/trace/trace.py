@@ -25,7 +25,7 @@ class Trace:
         self.path = Path(path)
         self._bytes: NDArray[np.uint8] = np.memmap(self.path, np.uint8, "r")
         if len(self._bytes) < 16 or bytes(self._bytes[:8]) != MAGIC:
-            raise TraceError("This file is no event store.")
+            raise TraceError("This file is not an event store.")
         try:
             at = int(self._bytes[8:16].view("<u8")[0])
             header: dict[str, Any] = json.loads(bytes(self._bytes[at:]))

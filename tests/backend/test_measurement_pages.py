@@ -39,7 +39,7 @@ def test_pages_for_everyone_who_knocks(people, approved):
 def test_the_pages_take_a_run_from_upload_to_result(people, approved):
     client = people.client("engineer")
     form = client.get(f"/proposals/{approved.pk}/upload/").content.decode()
-    assert "The run of" in form and "data: 16" in form
+    assert "This run measures" in form and "data: 16" in form
     body = {"config_way": "file", "config_text": json.dumps(config_of(approved)), "files": [upload("after.xplane.pb")]}
     answer = client.post(f"/proposals/{approved.pk}/upload/", body)
     experiment = Measurement.objects.get(proposal=approved).experiment

@@ -217,7 +217,7 @@ def test_the_measured_loop_closes_on_step_times_alone(people):
     assert people.client("outsider").get(place).status_code == 404
     assert people.client("engineer").put(place).status_code == 405
     page = people.client("engineer").get(place).content.decode()
-    assert "The run of" in page and 'name="step_time_s" value=""' in page
+    assert "This run measures" in page and 'name="step_time_s" value=""' in page
     data = copy.deepcopy(measured(2.0))
     data["mesh"] = chosen.data["mesh"]
     data["training"] |= chosen.data["changes"]

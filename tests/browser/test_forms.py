@@ -242,7 +242,7 @@ def test_ops_are_sorted_filtered_and_opened(server: str, ready: Any, as_engineer
     expect(table.locator("tbody tr").first).to_contain_text("all-reduce.41")
     table.get_by_role("link", name="Op", exact=True).click()
     expect(table.locator("th[aria-sort]")).to_have_attribute("aria-sort", "ascending")
-    page.get_by_label("Filter ops by name or path").fill("onerror")
+    page.get_by_label("Filter ops by name, path or source line").fill("onerror")
     expect(table.locator("tbody tr")).to_have_count(1)
     table.get_by_role("link", name=HOSTILE).click()
     drawer = page.get_by_role("dialog", name="Op")

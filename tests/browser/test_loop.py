@@ -52,7 +52,7 @@ def test_approve_upload_measure_and_find_it_in_the_history(
     expect(card).to_contain_text("Awaiting measurement")
     assert violations(page) == []
     card.get_by_role("link", name="Upload its profile").click()
-    expect(page.locator("main")).to_contain_text("The run of proposal 1 of Loop baseline")
+    expect(page.locator("main")).to_contain_text("This run measures proposal 1 of Loop baseline")
     expect(page.locator("#config_text")).to_have_value(re.compile(r"data: 8\n"))
     assert violations(page) == []
     file = tmp_path / "after.xplane.pb"

@@ -26,7 +26,7 @@ PAGES = {
     "/experiments/{pk}/evidence/step-3-0/": "Step 7 on TPU:3",
     "/compare/": "Compare two profiles",
     "/experiments/{pk}/evidence/bottleneck-2/": "on the model axis",
-    "/experiments/{pk}/configuration/": "The same as a file",
+    "/experiments/{pk}/configuration/": "Configuration as JSON",
     "/experiments/{pk}/delete/": "cannot be undone",
     "/experiments/{pk}/proposals/": "Halve tensor parallelism",
     "/experiments/{pk}/proposals/rejected/": "KV heads",

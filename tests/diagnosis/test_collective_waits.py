@@ -25,7 +25,7 @@ def _done(hidden: float, **more: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("hidden", "said", "unsaid"),
-    [(0.0, "each is awaited where it starts", "start early"), (0.9, "start early", "where it starts")],
+    [(0.0, "each is awaited as soon as it starts", "start early"), (0.9, "start early", "where it starts")],
 )
 def test_what_is_said_of_a_wait_follows_from_how_much_is_hidden(hidden: float, said: str, unsaid: str) -> None:
     found = find(diagnose(profile(matmul("fusion.1", 0.8), _done(hidden)), config({"data": 16})),

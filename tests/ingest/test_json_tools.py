@@ -116,7 +116,7 @@ def test_memory_as_compiled_where_nothing_was_measured(tmp_path: Path) -> None:
 
 def test_unknown_exports_beside_known_ones_are_named(tmp_path: Path) -> None:
     profile = read(tmp_path, hlo_stats=HLO, megascale_stats={"slices": []})
-    assert any("megascale_stats.json holds neither KPIs nor ops" in note.message for note in profile.notes)
+    assert any("megascale_stats.json contains neither KPIs nor ops" in note.message for note in profile.notes)
     path = tmp_path / "pod_viewer.json"
     path.write_text(json.dumps(POD))
     assert inspect_file(path).tools == ("pod_viewer",)

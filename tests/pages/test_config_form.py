@@ -62,7 +62,7 @@ def test_what_is_no_number_is_left_for_the_check_to_name() -> None:
 @pytest.mark.parametrize(
     ("sizes", "ok", "hint"),
     [
-        ({"data": 4, "model": 4}, True, "Laid row-major on 4×4, minor axis last."),
+        ({"data": 4, "model": 4}, True, "Laid out row-major on 4×4, minor axis last."),
         ({"data": 4, "model": 2}, False, "Multiply one axis by 2."),
         ({"data": 8, "model": 4}, False, "Divide one axis by 2."),
         ({"data": 3, "model": 4}, False, "Choose sizes whose product is 16, the number of chips in 4×4."),

@@ -15,7 +15,7 @@ def notes(**kpis: float) -> dict[str, str]:
 
 def test_communication_in_flight_is_not_called_hidden_work() -> None:
     note = notes(communication_overlapped=0.5)["communication_overlapped"].replace("\u00a0", " ")
-    assert note == "1.00 s of the step beside other ops"
+    assert note == "1.00 s of the step with other ops running"
 
 
 def test_goodput_does_not_call_communication_productive() -> None:

@@ -63,7 +63,8 @@ def advise(facts: Facts, causes: Iterable[str], verb: str = "overlap") -> Advice
         return Advice(text=f"The documented XLA flags that {verb} {what} are already set.")
     if any(flag.partition("=")[0] in shown for flag_set in sets for flag in flag_set.flags):
         text = (
-            f"Asynchronous collectives are on already, as the ops show; set the other XLA flags that {verb} {what} on"
+            "Asynchronous collectives are already enabled, as the ops show; set the other XLA flags that "
+            f"{verb} {what} on"
         )
         return Advice(flags, sources, f"{text} {facts.chip.name} ({sources}).")
     return Advice(flags, sources, f"Set the XLA flags that {verb} {what} on {facts.chip.name} ({sources}).")

@@ -166,7 +166,7 @@ def attention_dominates(facts: Facts) -> Iterator[Claim]:
         text += (
             ", so most of this time is inherent to the sequence length."
             if share < 2 * flops.attention_scores / flops.total
-            else ", far below their share of time: the kernel is slow, not the sequence long."
+            else ", far below their share of the time: the kernel is slow, and the sequence length is not the cause."
         )
     fused = total_share(op for op in core if _FUSED_ATTENTION.search(op.op.name) or _FUSED_ATTENTION.search(op.path))
     already = fused >= 0.5 * share

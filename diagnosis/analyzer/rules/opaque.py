@@ -88,7 +88,7 @@ def stalled_collectives(facts: Facts) -> Iterator[Claim]:
             "1 − Σ exposed ÷ Σ time from start to done", "intervals of the trace", keys(ops),
         )  # fmt: skip
         text += (
-            say(" Other ops hide {} of the time they are in flight: each is awaited where it starts.", row)
+            say(" Other ops hide {} of the time they are in flight: each is awaited as soon as it starts.", row)
             if hidden < HARDLY_HIDDEN
             else say(" They start early and other ops hide {} of the time they are in flight, but not the rest.", row)
         )

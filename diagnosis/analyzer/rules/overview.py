@@ -51,7 +51,7 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
         if role == "model":
             action = (
                 f"Reduce the {name} axis in favour of a batch axis: tensor-parallel collectives run in every layer, "
-                "forward and backward, gradient reductions once per step. " + action
+                "forward and backward; gradient reductions run once per step. " + action
             )
     yield claim(
         facts, "collectives_of_unknown_axis", "Collectives on an unknown mesh axis", text + ".", action, share,

@@ -120,7 +120,7 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
         if least is not None and facts.step_time_s and not full:
             # However early the copies start, the step takes as long as the link needs for their bytes.
             saved = min(share, max(0.0, 1.0 - (least.value or 0.0) / facts.step_time_s))
-            most = say("Only fewer bytes save more: the link needs {} for these.", least) if saved < share else ""
+            most = say("Saving more requires fewer bytes: the link needs {} for these.", least) if saved < share else ""
     flags = advise(facts, ("host_offload",))
     action = (
         "The host link is saturated: offload fewer bytes (keep more in HBM where there is headroom, or recompute)."

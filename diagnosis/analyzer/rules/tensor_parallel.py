@@ -50,8 +50,8 @@ def tensor_parallel(facts: Facts) -> Iterator[Claim]:
     limit = _useful_width(facts)
     if limit is not None and size > (limit.value or 0.0):
         text += say(
-            " Tensor parallelism this wide is bound by link bandwidth: on this chip, the links keep up to "
-            "about {} chips per axis.",
+            " Tensor parallelism this wide is bound by link bandwidth: on this chip, the links "
+            "support at most about {} chips per axis.",
             limit,
         )
     smaller = evidence("half of it", size / 2, "count", "computed", "size ÷ 2", "configuration")
@@ -91,7 +91,7 @@ def _useful_width(facts: Facts) -> Evidence | None:
     if width is None or width < 1:
         return None
     return evidence(
-        "largest tensor axis the links keep up with",
+        "largest tensor axis that the links support",
         width,
         "",
         "computed",

@@ -32,7 +32,7 @@ _KEYS = (
     "profile_memory",
 )
 _VALUE_BYTES = 16 << 20
-EXPORT_AGAIN = "Export the trace again with prof.export_chrome_trace, and copy it whole."
+EXPORT_AGAIN = "Export the trace again with prof.export_chrome_trace, and copy the whole file."
 
 
 class _Cleaned:

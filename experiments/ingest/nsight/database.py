@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments.ingest.errors import IngestError, megabytes
 
-EXPORT_AGAIN = "Export the report again with nsys export --type sqlite, and copy the file whole."
+EXPORT_AGAIN = "Export the report again with nsys export --type sqlite, and copy the whole file."
 _LONGEST_VALUE = 10_000_000
 _ROWS_AT_ONCE = 20_000
 
