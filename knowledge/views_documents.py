@@ -102,7 +102,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     if shown.team_id is None:
         raise PermissionDenied("Shipped passages cannot be deleted; only documents of your team can.")
     if not service.may_delete(request.user, shown):
-        raise PermissionDenied("Only whoever added a document, or an administrator of the team, can delete it.")
+        raise PermissionDenied("Only the document's uploader or an administrator of the team can delete it.")
     if request.method == "POST":
         before = service.delete(shown)
         again = f" Its version {before.version} is the current one again." if before else ""
