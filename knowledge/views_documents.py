@@ -88,7 +88,7 @@ def original(request: HttpRequest, pk: int) -> HttpResponseBase:
     shown = _found(request, pk)
     path = service.original(shown)
     if shown.team_id is None or not shown.path or not path.is_file():
-        raise Http404("There is no file behind this document.")
+        raise Http404("This document has no file.")
     content_type, ending = _TYPES.get(shown.kind, _TEXT)
     name = shown.name if shown.name.lower().endswith(ending) else f"{shown.name}{ending}"
     return FileResponse(path.open("rb"), as_attachment=True, filename=name, content_type=content_type)

@@ -65,7 +65,7 @@ def test_filters_and_search_keep_each_other_and_the_address(
     expect(page.locator(".tl")).to_have_count(6)
     page.get_by_label("Search events").fill("123.45")
     page.wait_for_url("**q=123.45**")
-    expect(page.get_by_role("heading", name="Answer sent back for its content")).to_be_visible()
+    expect(page.get_by_role("heading", name="Answer rejected for its content")).to_be_visible()
     assert f"thread={long.thread}" in page.url and "kind=model" in page.url
     export = page.get_by_role("link", name="JSON Lines").get_attribute("href") or ""
     assert all(part in export for part in (f"thread={long.thread}", "kind=model", "q=123.45"))

@@ -215,7 +215,7 @@ def test_a_scanned_pdf_asks_for_text_recognition(tmp_path) -> None:
 
 def test_pages_without_text_are_named(tmp_path) -> None:
     found = read(stored(tmp_path, pdf([FIRST, [], SECOND])), "paper.pdf", "pdf")
-    assert found.note == "Page 2 holds no text, only pictures at most."
+    assert found.note == "Page 2 contains no text."
 
 
 LOOP = written([b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Count 9 /Kids [2 0 R] >>"])
