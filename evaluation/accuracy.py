@@ -214,9 +214,9 @@ def why(one: Evaluation, held: HeldOut, at: int) -> str:
     row = one.rows[int(held.index[at])]
     smooth, stall = float(held.smooth_s[at]), float(held.stall_s[at])
     if stall > 0 and abs(np.log((smooth + stall) / row.step_time_s)) < 0.35 < abs(held.log_error[at]):
-        return f"stalled, as {100 * held.stall_chance[at]:.0f} % of such runs are taken to"
+        return f"stalled (predicted for {100 * held.stall_chance[at]:.0f} % of such runs)"
     if stall > 0 and abs(np.log(smooth / row.step_time_s)) < 0.35 < abs(held.log_error[at]):
-        return f"did not stall, as {100 * (1 - held.stall_chance[at]):.0f} % of such runs are taken not to"
+        return f"did not stall (predicted for {100 * (1 - held.stall_chance[at]):.0f} % of such runs)"
     same = [r.step_time_s for r in one.rows if r.configuration == row.configuration and r.id != row.id]
     if same and abs(np.log(row.step_time_s / np.median(same))) > 0.15:
         ratio = row.step_time_s / float(np.median(same))
@@ -229,8 +229,8 @@ def why(one: Evaluation, held: HeldOut, at: int) -> str:
     if len(near) >= scores.FEWEST:
         median = float(np.median(held.log_error[near]))
         if abs(median) > 0.5 * abs(held.log_error[at]) and np.sign(median) == np.sign(held.log_error[at]):
-            return "all meshes of this workload err the same way"
-        return "its workload's other meshes are predicted better"
+            return "all meshes of this workload have errors of the same sign"
+        return "other meshes of this workload have smaller errors"
     return "no other run of this workload"
 
 
