@@ -209,7 +209,7 @@ def test_a_pdf_that_only_forbids_printing_is_read_and_one_with_a_password_is_not
 
 
 def test_a_scanned_pdf_asks_for_text_recognition(tmp_path) -> None:
-    with pytest.raises(DocumentError, match="scanned images. Run text recognition"):
+    with pytest.raises(DocumentError, match=r"scanned images\. Run text recognition"):
         read(stored(tmp_path, pdf([[], []])), "scan.pdf", "pdf")
 
 
