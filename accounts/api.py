@@ -33,9 +33,9 @@ class MeSerializer(serializers.Serializer[Any]):
 
 
 class TokenSerializer(serializers.ModelSerializer[AuthToken]):
-    """A token as it is listed: by its first characters, never the token."""
+    """A token in a list, identified by its first characters; the token itself is never returned."""
 
-    key = serializers.CharField(source="token_key", help_text="First characters of the token; it is revoked by them.")
+    key = serializers.CharField(source="token_key", help_text="First characters of the token, used to revoke it.")
 
     class Meta:
         model = AuthToken
@@ -60,7 +60,7 @@ class MeView(APIView):
 class TokensView(APIView):
     @extend_schema(operation_id="tokens_list", responses=TokenSerializer(many=True), tags=["accounts"])
     def get(self, request: Request) -> Response:
-        """My tokens, newest first."""
+        """Your tokens, newest first."""
         shown = tokens.visible(request.user).order_by("-created")
         return Response(TokenSerializer(shown, many=True).data)
 
@@ -71,7 +71,7 @@ class TokensView(APIView):
         tags=["accounts"],
     )
     def post(self, request: Request) -> Response:
-        """A new token with the rights of this session; it is shown this once.  A token makes no tokens."""
+        """Create a token with the permissions of this session; it is shown only once.  Tokens cannot create tokens."""
         if isinstance(request.auth, AuthToken):  # it would outlive the one that asks, once that is revoked
             raise PermissionDenied("Tokens cannot create tokens; sign in and create one under Settings.")
         try:
@@ -85,7 +85,7 @@ class TokensView(APIView):
 class TokenView(APIView):
     @extend_schema(operation_id="tokens_revoke", responses={204: None}, tags=["accounts"])
     def delete(self, request: Request, key: str) -> Response:
-        """Revoke one of my tokens by its first characters."""
+        """Revoke one of your tokens, identified by its first characters."""
         deleted, _ = tokens.visible(request.user).filter(token_key=key).delete()
         if not deleted:
             raise Http404

@@ -52,7 +52,7 @@ def invite(team: Team, username: str, role: str) -> str:
     """The token of a new invitation for the user of this name, valid for a week; earlier ones end."""
     user = User.objects.get(username=account_name(username))
     if Membership.objects.filter(user=user, team=team).exists():
-        raise MemberError(f"{user} is in this team already; change the role in the list.")
+        raise MemberError(f"{user} is already in this team; change the role in the list.")
     token, token_hash = new_token()
     Invitation.objects.update_or_create(
         user=user,
@@ -87,8 +87,8 @@ def accept(invitation: Invitation, user: User) -> Membership:
         raise MemberError(f"This invitation is for {invitation.user}, and you are signed in as {user}.")
     if user.confined_to is not None:
         raise MemberError(
-            "You signed in by a link of your team's administrator, which opens that team only. To join another one, "
-            "sign in with your password, or by a link of the operator (manage.py sign_in_link)."
+            "You signed in with a link from your team's administrator, which is limited to that team. To join another "
+            "team, sign in with your password or with a link from the operator (manage.py sign_in_link)."
         )
     deleted, _ = Invitation.objects.filter(pk=invitation.pk, token_hash=invitation.token_hash).delete()
     if not deleted:
@@ -125,8 +125,8 @@ def link_for(membership: Membership) -> str:
     """
     if Membership.objects.filter(user=membership.user).exclude(team=membership.team).exists():
         raise MemberError(
-            f"{membership.user} is in other teams too and signs in without your help: with a password, or by a link "
-            "of the operator (manage.py sign_in_link)."
+            f"{membership.user} belongs to other teams too and signs in with a password or with a link from the "
+            "operator (manage.py sign_in_link)."
         )
     return create_sign_in_link(membership.user, LINK_VALID_FOR, membership)
 
@@ -142,4 +142,4 @@ def _keep_an_administrator(membership: Membership) -> None:
     Team.objects.select_for_update(no_key=True).get(pk=membership.team_id)
     administrators = Membership.objects.filter(team=membership.team_id, role=Role.ADMINISTRATOR)
     if list(administrators.values_list("pk", flat=True)) == [membership.pk]:
-        raise MemberError("This is the team's only administrator; make another member one first.")
+        raise MemberError("This is the team's only administrator; make another member an administrator first.")

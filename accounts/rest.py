@@ -68,7 +68,7 @@ class NoSpace(exceptions.APIException):
 
 
 class Detail(serializers.Serializer[Any]):
-    """An error: one sentence that says what is wrong and what to do."""
+    """An error: one sentence stating what is wrong and what to do."""
 
     detail = serializers.CharField()
 

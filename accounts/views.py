@@ -154,7 +154,7 @@ def change_member(request: HttpRequest, pk: int) -> HttpResponse:
             messages.success(request, f"{changed.user} is no longer in the team.")
         else:
             members.change_role(changed, request.POST.get("role", ""))
-            messages.success(request, f"{changed.user} is {Role(request.POST['role']).label.lower()} now.")
+            messages.success(request, f"{changed.user} now has the role {Role(request.POST['role']).label.lower()}.")
     except members.MemberError as error:
         messages.error(request, str(error))
     return redirect("settings")
@@ -184,7 +184,7 @@ def withdraw_invitation(request: HttpRequest, pk: int) -> HttpResponse:
     """End an invitation that nobody has accepted yet."""
     withdrawn = members.withdraw(request.membership.team, pk)  # type: ignore[attr-defined]
     if withdrawn is not None:
-        messages.success(request, f"The invitation of {withdrawn.user} is withdrawn; its link no longer works.")
+        messages.success(request, f"The invitation of {withdrawn.user} was withdrawn; its link no longer works.")
     else:
         messages.error(request, "This invitation was accepted or withdrawn before.")
     return redirect("settings")
@@ -238,5 +238,5 @@ def create_token(request: HttpRequest) -> HttpResponse:
 def revoke_token(request: HttpRequest, key: str) -> HttpResponse:
     deleted, _ = tokens.visible(request.user).filter(token_key=key).delete()
     if deleted:
-        messages.success(request, "The token is revoked.")
+        messages.success(request, "The token was revoked.")
     return redirect("settings")

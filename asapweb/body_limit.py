@@ -166,7 +166,7 @@ class Body:
             self.known = await limit.is_known(self.scope)
             if not self.known:
                 most = f"{ANYBODY_BYTES / 1e6:.0f} MB"
-                sentence = f"Sign in, or send a valid API token, before you send more than {most}."
+                sentence = f"Sign in or send a valid API token to send more than {most}."
                 raise Refused(Refusal(401, sentence, ((b"www-authenticate", b"Token"),)))
         if not self.known and limit.of_strangers() > STRANGERS_BYTES:
             sentence = "The server is receiving too many requests; try again in a minute."

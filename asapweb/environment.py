@@ -36,7 +36,7 @@ def whole_number(name: str) -> int | None:
     if not given:
         return None
     if not given.isdecimal() or int(given) == 0:
-        raise ImproperlyConfigured(f"{name} must be a whole number above 0, not {given!r}")
+        raise ImproperlyConfigured(f"{name} must be a whole number of at least 1, not {given!r}")
     return int(given)
 
 
@@ -69,9 +69,7 @@ def database_settings(home: Path) -> dict[str, Any]:
     try:
         database: dict[str, Any] = dict(dj_database_url.parse(url, conn_health_checks=True))
     except (dj_database_url.ParseError, dj_database_url.UnknownSchemeError, ValueError):
-        raise ImproperlyConfigured(
-            "DATABASE_URL cannot be read: write postgresql://user:password@host:5432/name"
-        ) from None
+        raise ImproperlyConfigured("DATABASE_URL is invalid: use postgresql://user:password@host:5432/name") from None
     if database["ENGINE"] != "django.db.backends.postgresql":
         raise ImproperlyConfigured("DATABASE_URL must name a PostgreSQL database: postgresql://user:password@host/name")
     options = database.setdefault("OPTIONS", {})
@@ -107,7 +105,7 @@ def secret_key(home: Path) -> str:
         if kept:
             return kept
         _write_once(path, secrets.token_urlsafe(64))
-    raise ImproperlyConfigured(f"{path} is empty: delete it, and a new key is made (everyone signs in again)")
+    raise ImproperlyConfigured(f"{path} is empty: delete it to create a new key (everyone must sign in again)")
 
 
 def _write_once(path: Path, text: str) -> None:

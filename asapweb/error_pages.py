@@ -68,7 +68,10 @@ def server_error(request: HttpRequest) -> HttpResponse:
     error = sys.exc_info()[1]
     if isinstance(error, OperationalError | InterfaceError) and not space.is_full(error):
         response = refuse(
-            request, 503, "Busy", "The server is overloaded or its database does not answer: try again in some seconds."
+            request,
+            503,
+            "Busy",
+            "The server is overloaded or its database does not answer: try again in a few seconds.",
         )
         response["Retry-After"] = "10"
         return response

@@ -76,7 +76,7 @@ def _disk() -> str:
     if _filled is None or now - _filled[0] > FILLED_KEPT_S:
         _filled = now, space.largest(home)
     holds = f"; the data folder holds {_filled[1]}" if _filled[1] else ""
-    return f"{free / 1e6:,.0f} MB free, below {keep / 1e6:,.0f} MB no uploads or analyses are accepted{holds}"
+    return f"{free / 1e6:,.0f} MB free; below {keep / 1e6:,.0f} MB, uploads and analyses are refused{holds}"
 
 
 def _database() -> str:

@@ -20,15 +20,14 @@ from mcp.server.stdio import stdio_server
 
 INSTRUCTIONS = (
     "ASAP Web diagnoses profiles of LLM training steps and proposes sharding configurations. Begin with "
-    "`list_experiments`; most tools take the number of an experiment. Quantities are in SI units. What is tagged "
-    "predicted comes from a performance model, with its 80 % interval. Proposals are approved by people, on the web "
-    "pages."
+    "`list_experiments`; most tools take an experiment number. Quantities are in SI units. Values marked predicted "
+    "come from a performance model and carry an 80 % interval. Only people approve proposals, in the web interface."
 )
 #: Longer results are cut, and say so.
 MOST_CHARACTERS = 40_000
 TIMEOUT_S = 60.0
 
-_EXPERIMENT = {"experiment": {"type": "integer", "minimum": 1, "description": "Number of the experiment."}}
+_EXPERIMENT = {"experiment": {"type": "integer", "minimum": 1, "description": "Experiment number."}}
 _QUERY = {"query": {"type": "string", "maxLength": 400, "description": "Keywords or a question."}}
 
 
@@ -47,24 +46,24 @@ READERS = (
     ),
     types.Tool(
         name="read_diagnosis",
-        description="The diagnosis of an experiment's newest run: KPIs, bottleneck, findings with evidence.",
+        description="The diagnosis of an experiment's latest run: KPIs, bottleneck, findings with evidence.",
         input_schema=_schema(_EXPERIMENT, ("experiment",)),
     ),
     types.Tool(
         name="read_proposals",
         description=(
-            "The newest plan of an experiment: its proposals, predictions with 80 % intervals, reasons and decisions."
+            "The latest plan of an experiment: proposals, predictions with 80 % intervals, reasons and reviews."
         ),
         input_schema=_schema(_EXPERIMENT, ("experiment",)),
     ),
     types.Tool(
         name="search_knowledge",
-        description="Passages on sharding and performance, with source and conditions, by words and meaning.",
+        description="Search passages on sharding and performance, with source and conditions, by keyword and meaning.",
         input_schema=_schema(_QUERY, ("query",)),
     ),
     types.Tool(
         name="search_history",
-        description="Past optimisations, failures included, with what changed and the measured effect.",
+        description="Search past optimisations, failures included: what changed and the measured effect.",
         input_schema=_schema(_QUERY, ("query",)),
     ),
 )
@@ -105,7 +104,7 @@ def _sentence(response: httpx.Response) -> str:
     try:
         body = response.json()
     except ValueError:
-        return f"The server answered {response.status_code}."
+        return f"The server responded with status {response.status_code}."
     detail = body.get("detail") if isinstance(body, dict) else None
     return str(detail or json.dumps(body, ensure_ascii=False))[:600]
 
@@ -117,7 +116,7 @@ def make_server(url: str, token: str = "") -> Server[Any]:
         given = context.request.headers.get("authorization", "") if context.request is not None else ""
         own = given.partition(" ")[2].strip() or token
         if not own:
-            raise Refused("No token: send `Authorization: Bearer …` with a token from Settings → Tokens.")
+            raise Refused("No token: send `Authorization: Bearer …` with a token from Settings → API tokens.")
         return Api(url, own)
 
     async def list_tools(
@@ -173,7 +172,7 @@ async def _newest(api: Api, path: str, given: Mapping[str, Any], what: str) -> A
     listed = await api.get(path, experiment=given.get("experiment"))
     rows = listed["results"] if isinstance(listed, dict) else listed
     if not rows:
-        raise Refused(f"Experiment {given.get('experiment')} has no {what} yet, or is not of your teams.")
+        raise Refused(f"Experiment {given.get('experiment')} has no {what} yet, or belongs to another team.")
     return await api.get(f"{path}{max(row['id'] for row in rows)}/")
 
 
@@ -184,7 +183,7 @@ def _text(result: Any) -> str:
     )
     if len(text) <= MOST_CHARACTERS:
         return text
-    return f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} characters left out; ask for less."
+    return f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} characters omitted; narrow the request."
 
 
 async def serve_stdio(server: Server[Any]) -> None:

@@ -26,8 +26,8 @@ from proposals.agents import endpoint
 AGENTS = (
     ("coordinator", "Coordinator", "answers in dialogues"),
     ("analyzer", "Analyzer", "writes the report"),
-    ("proposer", "Proposer", "argues proposals"),
-    ("tuner", "Tuner", "asks for trials of campaigns that use it"),
+    ("proposer", "Proposer", "writes the rationale of proposals"),
+    ("tuner", "Tuner", "suggests trials in campaigns that use it"),
 )
 #: Of a test of the connection: one request after another, each within its own limit.
 CHECK_LIMIT_S = 45.0
@@ -76,7 +76,7 @@ def shown() -> Shown:
         limits=(
             ("Turns", f"{limits.turns:,}"),
             ("Tool calls", f"{limits.tool_calls:,}"),
-            ("Tokens, in and out", f"{limits.tokens:,}"),
+            ("Input and output tokens", f"{limits.tokens:,}"),
             ("Tokens per response", f"{limits.answer_tokens:,}"),
             ("Time", f"{limits.time_s:,.0f}\u00a0s"),
             ("Cost", money),

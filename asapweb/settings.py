@@ -181,7 +181,7 @@ KNOX_TOKEN_MODEL = "knox.AuthToken"  # ours refer to it
 REST_KNOX = {"TOKEN_TTL": timedelta(days=90), "AUTO_REFRESH": False, "TOKEN_LIMIT_PER_USER": 50}
 SPECTACULAR_SETTINGS = {
     "TITLE": "ASAP Web",
-    "DESCRIPTION": "Diagnosis of XProf profiles and ranked sharding proposals.",
+    "DESCRIPTION": "Diagnosis of LLM training profiles and ranked sharding proposals.",
     "VERSION": "0.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,

@@ -45,8 +45,8 @@ class Reserve:
             filled = largest(self.folder)
             return (
                 f"Only {free / 1e6:,.0f} MB are free on the disk of {self.folder}"
-                f"{f' ({filled})' if filled else ''}: uploads and analyses are refused until there is room"
-                f"{', the reserve is given up' if given_up else ''}."
+                f"{f' ({filled})' if filled else ''}: uploads and analyses are refused until space is "
+                f"freed{'; the reserve has been released' if given_up else ''}."
             )
         if was_short and not self.short:
             return f"{free / 1e6:,.0f} MB are free on the disk of {self.folder}: uploads are accepted again."

@@ -13,7 +13,7 @@ from pathlib import Path
 
 #: Kept free for PostgreSQL, the queue and logs, in bytes; ASAP_KEEP_FREE_MB changes it.
 DEFAULT_KEEP_FREE_BYTES = 300 * 10**6
-MAKE_ROOM = "delete experiments that are not needed, or let the operator make room; then try again"
+MAKE_ROOM = "delete unneeded experiments or ask the operator to free space, then try again"
 POSTGRES_DISK_FULL = "53100"
 #: Parts of the data folder named as what fills the disk.
 NAMED = 3

@@ -229,8 +229,8 @@ def why(one: Evaluation, held: HeldOut, at: int) -> str:
     if len(near) >= scores.FEWEST:
         median = float(np.median(held.log_error[near]))
         if abs(median) > 0.5 * abs(held.log_error[at]) and np.sign(median) == np.sign(held.log_error[at]):
-            return "all meshes of this workload err the same way"
-        return "its workload's other meshes are predicted better"
+            return "all meshes of this workload have errors of the same sign"
+        return "other meshes of this workload have smaller errors"
     return "no other run of this workload"
 
 

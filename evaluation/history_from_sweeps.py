@@ -32,14 +32,14 @@ FILE = FOLDER / "sweeps.json"
 #: Share of a GPU's memory from which on a run is said to be nearly full.
 NEARLY_FULL = 0.8
 #: How the caveat begins that says where a bottleneck comes from.
-DERIVED = "The bottleneck is derived: the performance model, scaled to the measured step, says"
+DERIVED = "The bottleneck is derived from the performance model, scaled to the measured step time:"
 _PARTS = {
     "hbm": "HBM traffic",
-    "idle": "the pipeline bubble",
-    "kernel_launches": "waits for kernel launches",
+    "idle": "pipeline bubble",
+    "kernel_launches": "kernel launches",
     "dcn": "communication between hosts",
-    "other": "what no term names",
-    **{f"ici:{axis}": f"communication of the {axis} axis" for axis in ("data", "fsdp", "context", "model", "pipeline")},
+    "other": "unattributed time",
+    **{f"ici:{axis}": f"communication on the {axis} axis" for axis in ("data", "fsdp", "context", "model", "pipeline")},
 }
 _AXES = ("pipeline", "data", "fsdp", "context", "model")
 
@@ -80,7 +80,7 @@ SOURCES = {
         "llama",
         (
             "One run each; Llama3-70B cut to 12 layers.",
-            "The number of micro-batches stays, so fewer replicas mean a smaller batch; effects are per token.",
+            "The number of micro-batches is fixed, so fewer replicas mean a smaller batch; effects are per token.",
         ),
     ),
     "llm-foundry": Source(
@@ -120,8 +120,8 @@ def with_bottleneck(record: Record, run: SweepRun) -> Record:
     found = diagnose(without_profile(config), config)
     shares = sorted(found.breakdown_share.items(), key=lambda item: -item[1])[:2]
     shares = [(name, share) for name, share in shares if share >= 0.05]
-    parts = " and ".join(f"{_PARTS.get(name, name)} {10 * round(10 * share)} %" for name, share in shares)
-    caveat = f"{DERIVED} {parts} of the step before the change, about."
+    parts = " and ".join(f"{_PARTS.get(name, name)} about {10 * round(10 * share)} %" for name, share in shares)
+    caveat = f"{DERIVED} {parts} of the step before the change."
     return replace(record, bottleneck=found.bottleneck.primary, caveats=(*record.caveats, caveat))
 
 
@@ -249,7 +249,7 @@ def _caveats(one: Comparison) -> Iterator[str]:
     before, after = one.before, one.after
     source = SOURCES[before.run.source]
     if one.log_gain is None:
-        yield "The source does not tell crashes from running out of memory."
+        yield "The source does not distinguish crashes from out-of-memory failures."
     if before.run.source == "ultrascale":
         yield from _of_nanotron(one)
     changed = _changes(before, after)
@@ -258,11 +258,12 @@ def _caveats(one: Comparison) -> Iterator[str]:
     if len(others) + bool(mesh) > 1:
         names = [*(["mesh"] if mesh else []), *others]
         text = ", ".join(names[:-1]) + f" and {names[-1]}"
-        yield f"{text[0].upper()}{text[1:]} changed together: the effect is not one setting's alone."
+        yield f"{text[0].upper()}{text[1:]} changed together: the effect is not due to one setting."
     if one.repeats:
-        yield f"The same step with other settings of this workload, {_many(one.repeats)}."
+        yield f"The same change with other settings of this workload, measured {_many(one.repeats)}."
     if one.siblings:
-        yield f"The same change in other workloads of this width (other depth or batch), {_many(one.siblings)}."
+        many = _many(one.siblings)
+        yield f"The same change in other workloads of this width (other depth or batch), measured {many}."
     yield from source.caveats
     shape = before.run.config.model
     assert shape is not None
@@ -278,14 +279,14 @@ def _of_nanotron(one: Comparison) -> Iterator[str]:
     staged = [side for side in sides if side.size("pipeline") > 1]
     if any(side.size("data") > 1 and side.run.config.training.weight_sharding == "none" for side in staged):
         yield (
-            "Without ZeRO this program reduces gradients for every micro-batch where stages and replicas meet: up to "
-            "10–40 × slower, an effect of the program and not of the mesh."
+            "Without ZeRO, this program reduces gradients for every micro-batch if pipeline stages and replicas are "
+            "combined: up to 10–40× slower, an effect of the program, not of the mesh."
         )
     if staged:
         count, low, high = scatter()
         yield (
-            f"With a pipeline this program scatters: of {count} pairs of runs that differ in ZeRO 0 or 1 only, four in "
-            f"five lie between {low:.2f}× and {high:.1f}×."
+            f"With a pipeline, step times of this program vary widely: for {count} pairs of runs that differ only in "
+            f"ZeRO 0 or 1, 80 % of the ratios lie between {low:.2f}× and {high:.1f}×."
         )
     full = [side for side in sides if (side.run.peak_bytes or 0.0) >= NEARLY_FULL * get_chip("h100").hbm_bytes]
     if full:

@@ -116,7 +116,7 @@ def map_row(row: Mapping[str, Any]) -> PublishedRun:
     assert not warnings, warnings
     if fits_so_far(parameters_only(config)) is False:
         raise UnmappedError(
-            "weights, gradients and optimizer alone exceed the chip on the mesh published, so another ran"
+            "weights, gradients and optimizer state alone exceed the chip's memory on the published mesh"
         )
     step_time_s, derived_from = _step_time(row, shape, config)
     return PublishedRun(

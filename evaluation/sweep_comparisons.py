@@ -182,25 +182,25 @@ def _single(ran: Sequence[Setting], failed: Sequence[Setting]) -> Iterator[Compa
         for b in failed:
             if kind := step_of(a, b):
                 what = _what(kind, a, b)
-                why = f"A {what} that failed, from the fastest run that has one"
+                why = f"A {what} that failed, from the fastest run with such a failure"
                 broken.setdefault(what, Comparison(_workload(a.run), why, a, b))
     for what in sorted({*steps, *broken}, key=lambda what: (not what.startswith("mesh"), what)):
         costs = [(step, effect) for step, effect in steps[what] if effect <= -LEAST]
         gains = [(step, effect) for step, effect in steps[what] if effect >= LEAST]
         if gains:
-            yield replace(max(gains, key=lambda item: item[1])[0], why=f"The {what} that brought most")
+            yield replace(max(gains, key=lambda item: item[1])[0], why=f"The {what} with the largest gain")
         if costs:
-            yield replace(min(costs, key=lambda item: item[1])[0], why=f"The {what} that cost most")
+            yield replace(min(costs, key=lambda item: item[1])[0], why=f"The {what} with the largest loss")
         if what in broken:
             yield broken[what]
 
 
 def _what(kind: str, a: Setting, b: Setting) -> str:
-    """`mesh step from model to data`; of other settings their name."""
+    """`mesh change from model to data`; of other settings their name."""
     if kind != "mesh":
-        return f"{kind} step"
+        return f"{kind} change"
     less, more = (next(axis for axis in AXES if b.size(axis) / a.size(axis) == ratio) for ratio in (0.5, 2.0))
-    return f"mesh step from {less} to {more}"
+    return f"mesh change from {less} to {more}"
 
 
 def _steps(ran: Sequence[Setting]) -> list[tuple[Comparison, float]]:

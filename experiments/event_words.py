@@ -25,7 +25,7 @@ _ICONS = {
 }  # fmt: skip
 _FAULTS = {
     "rate_limit": "too many requests", "server": "the endpoint failed", "truncated": "the answer was cut off",
-    "connect": "no connection", "dns": "unknown host", "timeout": "timed out", "malformed": "not understood",
+    "connect": "no connection", "dns": "unknown host", "timeout": "timed out", "malformed": "malformed response",
     "context": "too long for the model", "unsupported": "a parameter the endpoint does not support",
 }  # fmt: skip
 _REASONS = {
@@ -113,7 +113,7 @@ def _who(event: Event, experiment: Experiment) -> str:
     if event.user is not None:
         return event.user.get_full_name() or event.user.get_username()
     if event.actor == "user":
-        return "The installation" if experiment.sample else "A former user"
+        return "ASAP Web" if experiment.sample else "A former user"
     return ACTORS.get(event.actor, event.actor)
 
 
@@ -130,7 +130,7 @@ def _words(event: Event, data: Mapping[str, Any], who: str) -> Words:
         return f"{who} {'changed the files' if data.get('excluded') else 'uploaded'}", _files(data), "user"
     if kind == "config":
         problems = data.get("errors") or {}
-        text = f"{len(problems)} to correct: {' '.join(str(p) for p in problems.values())}" if problems else ""
+        text = f"{counted(len(problems), 'error')}: {' '.join(str(p) for p in problems.values())}" if problems else ""
         return f"{who} saved the configuration", text, "user"
     if kind == "review":
         what = f"proposal {data.get('rank', '')}: {data.get('title', '')}"
@@ -155,7 +155,7 @@ def _words(event: Event, data: Mapping[str, Any], who: str) -> Words:
     if kind == "retention":
         size = formatting.quantity(data.get("bytes") or 0, "bytes")
         title = f"{data.get('events', 0):,} payloads removed, {size}"
-        kept = f"The team keeps them for {data.get('days')} days. Decisions, measurements and answers are kept."
+        kept = f"Retention period: {data.get('days')} days. Decisions, measurements and answers are kept."
         return title, kept, ""
     if kind == "error":
         return "Error", str(data.get("reason") or data.get("message") or ""), "err"
@@ -172,7 +172,7 @@ def _quoted(text: Any) -> str:
 
 def _files(data: Mapping[str, Any]) -> str:
     if data.get("excluded"):
-        return f"continues without {data['excluded']}"
+        return f"Continues without {data['excluded']}."
     files = data.get("files") or []
     size = sum(file.get("size_bytes") or 0 for file in files)
     names = ", ".join(str(file.get("name", "")) for file in files[:3])
@@ -200,7 +200,7 @@ def _measurement(data: Mapping[str, Any], who: str) -> tuple[str, str]:
     if data.get("dismissed"):
         return f"{who} marked this as not a run of {data.get('title', 'the proposal')}", ""
     if data.get("unlinked"):
-        return f"{who} removed a link to its run", ""
+        return f"{who} unlinked its run", ""
     if data.get("linked"):
         return f"{who} linked the run of {what}", str(data.get("name", ""))
     if data.get("outcome") == "failed":
@@ -231,10 +231,10 @@ Step = tuple[str, str, str, str]
 
 def _request(data: Mapping[str, Any]) -> Step:
     count, tools = data.get("messages") or 0, data.get("tools") or 0
-    parts = [f"{count} {'message' if count == 1 else 'messages'}{' more' if data.get('since') else ''}"]
+    parts = [f"{count} {'more ' if data.get('since') else ''}{'message' if count == 1 else 'messages'}"]
     parts.append("no tools offered" if data.get("must_answer") and tools else f"{tools} tools offered")
     if data.get("schema"):
-        parts.append(f"answer as {data['schema']}")
+        parts.append(f"structured output {data['schema']}")
     last = data.get("last") or {}
     said = f" Last: {last['role']}, {_quoted(last['text'])}." if last.get("text") else ""
     return "", f"Asked {data.get('model') or 'the model'}", f"{', '.join(parts).capitalize()}.{said}", ""
@@ -261,15 +261,15 @@ def _result(data: Mapping[str, Any]) -> Step:
     name = str(data.get("name") or "tool")
     if data.get("ok") is False:
         return name, "refused", str(data.get("error") or ""), "err"
-    more = f" Shortened in {data['truncated']} places." if data.get("truncated") else ""
+    more = f" Truncated in {counted(data['truncated'], 'place')}." if data.get("truncated") else ""
     return name, "returned", f"{data.get('result') or ''}{more}", ""
 
 
 def _complaint(data: Mapping[str, Any]) -> Step:
-    what = "form" if data.get("about") == "form" else "content"
+    what = "format" if data.get("about") == "form" else "content"
     count, complaints = data.get("count") or 0, data.get("complaints") or []
     more = f" And {count - len(complaints)} more." if complaints and count > len(complaints) else ""
-    return "", f"Answer sent back for its {what}", " ".join(str(each) for each in complaints) + more, "err"
+    return "", f"Answer rejected for its {what}", " ".join(str(each) for each in complaints) + more, "err"
 
 
 def _retry(data: Mapping[str, Any]) -> Step:
@@ -285,7 +285,7 @@ def _stopped(data: Mapping[str, Any]) -> Step:
 
 
 def _final(data: Mapping[str, Any]) -> Step:
-    source = "The model's answer is kept" if data.get("source") == "model" else "The built-in reasoner's answer is kept"
+    source = "Final answer by the model" if data.get("source") == "model" else "Final answer by the built-in reasoner"
     return "", source, _quoted(data.get("answer")), "ok"
 
 

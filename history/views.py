@@ -73,7 +73,7 @@ def _chips(filters: Filters) -> Iterator[tuple[str, str]]:
             yield facets.label(name, value), filters.toggled(name, value).query()
     if "size" in filters.chosen:
         low, high = filters.chips_min or 1, filters.chips_max
-        words = f"{low:,} to {high:,} chips" if high else f"{low:,} chips and more"
+        words = f"{low:,}–{high:,} chips" if high else f"{low:,} chips or more"
         yield words, filters.without("size").query()
 
 

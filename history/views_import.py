@@ -72,7 +72,7 @@ def file(request: HttpRequest, pk: int) -> HttpResponse:
         "address": reverse("history-file", args=[pk]),
         "complaints": [
             ("Errors", "failed", report.get("errors"), report.get("errors_left_out")),
-            ("Worth a look", "review", report.get("warnings"), report.get("warnings_left_out")),
+            ("Warnings", "review", report.get("warnings"), report.get("warnings_left_out")),
         ],
         "more_preview": max(0, report.get("good", 0) - len(report.get("preview", ()))),
     }

@@ -17,13 +17,15 @@ def complaint(connection: psycopg.Connection[Any]) -> str:
     ).fetchone()
     needs = f"ASAP Web needs the PostgreSQL extension pgvector {'.'.join(map(str, LEAST))} or newer"
     if row is None:
-        return f"{needs}, and this server has none: install it beside the server (docs/operation.md) and start again."
+        return f"{needs}, which this server lacks: install it on the server (docs/operation.md) and start again."
     available, installed = row
     name = connection.info.dbname
     if installed is not None and _version(installed) < LEAST <= _version(available):
-        return f"{needs}, the database {name} has {installed}: let its owner run ALTER EXTENSION vector UPDATE there."
+        return (
+            f"{needs}, but the database {name} has {installed}: its owner must run ALTER EXTENSION vector UPDATE there."
+        )
     if _version(installed or available) < LEAST:
-        return f"{needs}, this server has {available}: install a newer one beside it (docs/operation.md)."
+        return f"{needs}, but this server has {available}: install a newer version (docs/operation.md)."
     if installed is None:
         try:
             connection.execute("create extension if not exists vector")

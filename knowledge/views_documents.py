@@ -88,7 +88,7 @@ def original(request: HttpRequest, pk: int) -> HttpResponseBase:
     shown = _found(request, pk)
     path = service.original(shown)
     if shown.team_id is None or not shown.path or not path.is_file():
-        raise Http404("There is no file behind this document.")
+        raise Http404("This document has no file.")
     content_type, ending = _TYPES.get(shown.kind, _TEXT)
     name = shown.name if shown.name.lower().endswith(ending) else f"{shown.name}{ending}"
     return FileResponse(path.open("rb"), as_attachment=True, filename=name, content_type=content_type)
@@ -102,7 +102,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     if shown.team_id is None:
         raise PermissionDenied("Shipped passages cannot be deleted; only documents of your team can.")
     if not service.may_delete(request.user, shown):
-        raise PermissionDenied("Only whoever added a document, or an administrator of the team, can delete it.")
+        raise PermissionDenied("Only the document's uploader or an administrator of the team can delete it.")
     if request.method == "POST":
         before = service.delete(shown)
         again = f" Its version {before.version} is the current one again." if before else ""

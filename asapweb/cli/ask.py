@@ -24,8 +24,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="append",
         default=[],
         metavar="PROFILE",
-        help="as `asap diagnose` takes them, once per file; without one, answers are based on the configuration's "
-        "measured step time, or on the performance model alone",
+        help="in a format of `asap diagnose`; repeat for several files. Without a profile, answers are based on the "
+        "configuration's measured step time, or on the performance model alone",
     )
 
 

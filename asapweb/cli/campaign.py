@@ -33,20 +33,24 @@ MOST_BYTES = 100_000_000
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("campaign", help="tune a configuration trial by trial")
-    parser.add_argument("config", metavar="CONFIG", help="configuration file, JSON or YAML: the current one")
-    parser.add_argument("--trials", default="12", metavar="N", help="trials at most, beside the first (default 12)")
+    parser.add_argument("config", metavar="CONFIG", help="current configuration, JSON or YAML")
     parser.add_argument(
-        "--backend", choices=("modelled", "compiled", "local", "cluster"), default="modelled",
-        help="modelled: predicted times, nothing runs (default); compiled: predicted times, memory of the compiler "
-        "(`asap compile`); local: `asap trial` on the devices of this machine; "
-        "cluster: only in the application, to which the cluster reports",
-    )  # fmt: skip
-    parser.add_argument("--landscape", metavar="FILE", help="recorded runs, JSON: trials are read from it")
-    parser.add_argument(
-        "--use-language-model", action="store_true", help="ask the configured language model for trials (spends tokens)"
+        "--trials", default="12", metavar="N", help="maximum number of trials after the first (default 12)"
     )
     parser.add_argument(
-        "--most-tokens", default="500000", metavar="N", help="tokens of the language model at most (default 500000)"
+        "--backend", choices=("modelled", "compiled", "local", "cluster"), default="modelled",
+        help="modelled: predicted times, nothing runs (default); compiled: predicted times, memory from the compiler "
+        "(`asap compile`); local: `asap trial` on the devices of this machine; "
+        "cluster: only in the web application",
+    )  # fmt: skip
+    parser.add_argument("--landscape", metavar="FILE", help="JSON file of recorded runs; trials are looked up there")
+    parser.add_argument(
+        "--use-language-model",
+        action="store_true",
+        help="let the configured language model suggest trials (uses tokens)",
+    )
+    parser.add_argument(
+        "--most-tokens", default="500000", metavar="N", help="language-model token budget (default 500000)"
     )
 
 
@@ -54,8 +58,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Best, trials and why it ended.  Raises ConfigError or UserError."""
     if args.backend == "cluster":
         raise UserError(
-            "--backend cluster needs the application, to which the cluster reports: start the campaign on the "
-            "experiment's page, tab Campaigns, or by POST /api/campaigns/"
+            "--backend cluster works only in the web application: start the campaign on the Campaigns tab of the "
+            "experiment, or with POST /api/campaigns/"
         )
     config, warnings = read_config(Path(args.config))
     trials = _whole(args.trials, "--trials")
@@ -168,7 +172,9 @@ def _row(c: Candidates, trial: Trial) -> dict[str, Any]:
 def _landscape(config: ExperimentConfig, path: Path) -> Landscape:
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise ConfigError("--landscape", f"{path.name} has more than {MOST_BYTES // 1_000_000} MB; leave runs out")
+            raise ConfigError(
+                "--landscape", f"{path.name} is larger than {MOST_BYTES // 1_000_000} MB; remove some runs"
+            )
         rows = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError("--landscape", f"cannot read {path.name[:80]!r}: it must be a JSON file in UTF-8") from error
@@ -177,7 +183,7 @@ def _landscape(config: ExperimentConfig, path: Path) -> Landscape:
 
 def _whole(text: str, name: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) == 0:
-        raise UserError(f"{name} must be a whole number from 1 on, not {text[:40]!r}")
+        raise UserError(f"{name} must be a whole number of at least 1, not {text[:40]!r}")
     return int(text)
 
 

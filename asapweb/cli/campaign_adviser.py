@@ -33,7 +33,7 @@ class Adviser:
         """The next trial and why: the model's, or the built-in one.  left: trials of the budget."""
         choice, provider = step.choices[0], endpoint.provider(tuner.AGENT)
         if provider is None or self.most_tokens - self.tokens < tuner.LEAST_TOKENS:
-            return choice, tuner.instead(choice, f"The limit of {self.most_tokens:,} tokens is spent.")
+            return choice, tuner.instead(choice, f"The limit of {self.most_tokens:,} tokens is reached.")
         question = Question(
             look(c, pool), step.analysis, Register(self.config, c, self.by_key, self.constraints),
             range(len(pool)), 1, {"trials": left}, self.modelled,

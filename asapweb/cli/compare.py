@@ -21,10 +21,10 @@ _FILES = (
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("compare", help="compare two profiles: what got faster or slower, and why")
-    parser.add_argument("profiles", nargs="+", metavar="PROFILE", help=f"the first session: {_FILES}")
-    parser.add_argument("--config", help="its configuration, JSON or YAML")
-    parser.add_argument("--with", dest="other", nargs="+", required=True, metavar="PROFILE", help="the second session")
-    parser.add_argument("--config-b", help="its configuration (default: the same as --config)")
+    parser.add_argument("profiles", nargs="+", metavar="PROFILE", help=f"the first profile: {_FILES}")
+    parser.add_argument("--config", help="configuration of the first run, JSON or YAML")
+    parser.add_argument("--with", dest="other", nargs="+", required=True, metavar="PROFILE", help="the second profile")
+    parser.add_argument("--config-b", help="configuration of the second run (default: that of --config)")
     parser.add_argument(
         "--top", type=_positive, default=20, metavar="N", help="ops to list by change, largest first (default 20)"
     )

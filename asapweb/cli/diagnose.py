@@ -22,7 +22,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch "
         "traces (one per rank) or Nsight Systems .sqlite exports",
     )
-    parser.add_argument("--config", help="the run's configuration, JSON or YAML: names the mesh axes, allows MFU")
+    parser.add_argument("--config", help="the run's configuration, JSON or YAML: gives mesh-axis names and MFU")
     parser.add_argument(
         "--top", type=_positive, default=20, metavar="N", help="ops to list, largest first (default 20)"
     )

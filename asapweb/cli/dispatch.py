@@ -24,7 +24,7 @@ COMMANDS = {
     "propose": "propose three ranked sharding configurations",
     "ask": "ask about a configuration or a profile",
     "campaign": "tune a configuration trial by trial, each chosen by expected improvement",
-    "compile": "compile the training step for the real topology: does it fit, and what does it communicate",
+    "compile": "compile the training step for the real topology: does it fit, and which collectives does it run",
     "failure": "find the cause in the log of a failed run",
     "mcp": "serve runs, capabilities, history and knowledge to other agents (Model Context Protocol)",
     "replay": "replay recorded answers step by step, or rerun them with the current code",

@@ -15,8 +15,10 @@ from proposals.failures import CAUSES, read_failure
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("failure", help="find the cause in the log of a failed run")
-    parser.add_argument("logs", nargs="+", metavar="LOG", help="text of one or all ranks; several files of one run")
-    parser.add_argument("--config", help="the run's configuration, JSON or YAML: names the responsible parameters")
+    parser.add_argument(
+        "logs", nargs="+", metavar="LOG", help="log of one or all ranks; may be several files of one run"
+    )
+    parser.add_argument("--config", help="the run's configuration, JSON or YAML: identifies the responsible parameters")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

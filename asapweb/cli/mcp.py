@@ -14,13 +14,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "mcp",
         help="serve runs, capabilities, history and knowledge to other agents (Model Context Protocol)",
         description=(
-            "Speaks the Model Context Protocol over standard input and output, with the rights of the token in "
-            "ASAP_TOKEN (Settings → Tokens). With --listen it serves streamable HTTP at /mcp instead, and each "
-            "request brings its own token as `Authorization: Bearer …`. Approving is not among the tools."
+            "Serves the Model Context Protocol over standard input and output, with the permissions of the token in "
+            "ASAP_TOKEN (Settings → API tokens). With --listen it serves streamable HTTP at /mcp instead, and each "
+            "request carries its own token as `Authorization: Bearer …`. No tool approves proposals."
         ),
     )
     parser.add_argument(
-        "--url", default="http://127.0.0.1:8000", help="of the running application (default %(default)s)"
+        "--url", default="http://127.0.0.1:8000", help="address of the running application (default %(default)s)"
     )
     parser.add_argument("--listen", metavar="HOST:PORT", help="serve streamable HTTP on this address")
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
     if args.listen is None:
         token = os.environ.get("ASAP_TOKEN", "")
         if not token:
-            raise UserError("Set ASAP_TOKEN to a token from Settings → Tokens.")
+            raise UserError("Set ASAP_TOKEN to a token from Settings → API tokens.")
         asyncio.run(serve_stdio(make_server(args.url, token)))
         return
     import uvicorn

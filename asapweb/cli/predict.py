@@ -15,12 +15,12 @@ from perfmodel.from_baseline import Baseline, answer, baseline_of
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("predict", help="predict step time, memory and legality of a configuration")
     parser.add_argument("configs", nargs="+", metavar="CONFIG", help="configuration file, JSON or YAML")
-    parser.add_argument("--mesh", help="another mesh for it, e.g. data=8,seq=16,model=2 (across slices: dcn.data=2)")
+    parser.add_argument("--mesh", help="replaces its mesh, e.g. data=8,seq=16,model=2 (across slices: dcn.data=2)")
     parser.add_argument(
         "--from",
         dest="baseline",
         metavar="BASELINE",
-        help="a configuration with `measured: {step_time_s: …}`; prices are calibrated from it",
+        help="a configuration with `measured: {step_time_s: …}`, to calibrate the predictions",
     )
 
 

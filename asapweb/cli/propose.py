@@ -36,21 +36,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     asked.add_argument("--keep-remat", action="store_true", help="keep rematerialisation")
     asked.add_argument("--keep-weight-sharding", action="store_true", help="keep the weight sharding")
     asked.add_argument("--keep-micro-batches", action="store_true", help="keep the number of micro-batches")
-    asked.add_argument("--no-flags", action="store_true", help="change no XLA flags")
+    asked.add_argument("--no-flags", action="store_true", help="do not change XLA flags")
     asked.add_argument("--keep-axis", action="append", default=[], metavar="AXIS", help="keep the size of the axis")
     asked.add_argument("--fix", action="append", default=[], metavar="AXIS=SIZE", help="pin the axis to this size")
     asked.add_argument("--at-most", action="append", default=[], metavar="AXIS=SIZE", help="upper bound of the axis")
     asked.add_argument("--at-least", action="append", default=[], metavar="AXIS=SIZE", help="lower bound of the axis")
     asked.add_argument("--max-chips", type=int, metavar="N", help="use at most this many chips")
     asked.add_argument(
-        "--memory-margin", type=float, default=0.0, metavar="SHARE", help="share of memory to keep free: 0.1"
+        "--memory-margin", type=float, default=0.0, metavar="SHARE", help="share of memory to keep free, e.g. 0.1"
     )
     asked.add_argument(
-        "--exclude", action="append", default=[], metavar="MESH", help="exclude this mesh: data=8,model=2"
+        "--exclude", action="append", default=[], metavar="MESH", help="exclude this mesh, e.g. data=8,model=2"
     )
-    own = parser.add_argument_group("a custom configuration, checked and priced instead of three proposals")
-    own.add_argument("--mesh", metavar="MESH", help="data=8,seq=16,model=2; across slices dcn.data=2")
-    own.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a training key: remat=minimal")
+    own = parser.add_argument_group("a custom configuration, evaluated instead of proposing three")
+    own.add_argument("--mesh", metavar="MESH", help="its mesh, e.g. data=8,seq=16,model=2 (across slices: dcn.data=2)")
+    own.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a training setting, e.g. remat=minimal"
+    )
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _SIZES = {
     "vocab": "vocabulary",
     "batch": "sequences per step",
     "seq_len": "tokens per sequence",
-    "steps": "steps to record, after two to warm up",
+    "steps": "steps to record, after two warm-up steps",
 }
 
 
@@ -27,14 +27,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "record",
         help="record a profile of a small sharded training step on this machine",
-        description="Trains a small transformer under a mesh, records it with jax.profiler and writes a log directory "
+        description="Trains a small transformer on a mesh, records it with jax.profiler and writes a log directory "
         "with config.json, ready to upload.",
     )
     parser.add_argument("--out", type=Path, required=True, help="new folder for the profile and its config.json")
     parser.add_argument("--mesh", default="data=8", help="axes and sizes, major to minor (default data=8)")
     parser.add_argument(
         "--platform", choices=PLATFORMS, default="cpu",
-        help="cpu splits this machine into as many devices as the mesh needs; tpu and gpu use the devices present",
+        help="cpu emulates as many devices as the mesh needs; tpu and gpu use the devices present",
     )  # fmt: skip
     defaults = {field.name: field.default for field in fields(RecordSpec)}
     for name, purpose in _SIZES.items():

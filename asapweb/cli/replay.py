@@ -20,19 +20,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "replay", help="replay recorded answers step by step, or rerun them with the current code"
     )
-    parser.add_argument("events", metavar="EVENTS.jsonl", help="the Sharding Memory of an experiment, as exported")
+    parser.add_argument("events", metavar="EVENTS.jsonl", help="Sharding Memory of an experiment, as exported")
     parser.add_argument(
-        "--profile", nargs="+", metavar="PROFILE", help="the run's profile: each answer is rerun and compared"
+        "--profile", nargs="+", metavar="PROFILE", help="the run's profile, to rerun each answer and compare"
     )
     parser.add_argument("--config", help="the run's configuration, JSON or YAML; needed with --profile")
-    parser.add_argument("--answer", type=int, metavar="N", help="only the answer of this number")
+    parser.add_argument("--answer", type=int, metavar="N", help="only the answer with this number")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The answers with their steps; with a profile, whether each is the same.  Raises UserError, ConfigError,
     IngestError."""
     if bool(args.profile) != bool(args.config):
-        raise UserError("Give both --profile and --config to answer again, or neither to read the steps.")
+        raise UserError("Give both --profile and --config to rerun the answers, or neither to read the recorded steps.")
     try:
         text = Path(args.events).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -11,7 +11,7 @@ from asapweb.user_error import UserError
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("run", help="start the web application with its database, broker and worker")
     parser.add_argument("--host", help="address to listen on (default ASAP_HOST or 127.0.0.1)")
-    parser.add_argument("--port", help="port (default PORT, or the first free one from 8000 on)")
+    parser.add_argument("--port", help="port (default PORT, or the first free port from 8000)")
     parser.add_argument("--workers", help="worker processes (default ASAP_WORKERS or 2)")
 
 
@@ -37,5 +37,5 @@ def _web_workers() -> int:
 
 def _whole(name: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise UserError(f"{name} must be a whole number from 1 on, not {text!r}.")
+        raise UserError(f"{name} must be a whole number of at least 1, not {text!r}.")
     return int(text)

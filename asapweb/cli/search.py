@@ -18,7 +18,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("config", metavar="CONFIG", help="configuration file, JSON or YAML")
     parser.add_argument("--top", default="10", metavar="N", help="how many candidates to list (default 10)")
     parser.add_argument(
-        "--axes", metavar="A,B,…", help="mesh axes to use, major to minor (default: the file's and more)"
+        "--axes", metavar="A,B,…", help="mesh axes to use, major to minor (default: those of the file and more)"
     )
     parser.add_argument("--remat", metavar="R,…", help="remat policies to try (default: the file's)")
     parser.add_argument("--batch", metavar="N,…", help="global batches to try, in sequences (default: the file's)")
@@ -52,5 +52,5 @@ def _remats(text: str | None) -> tuple[str, ...] | None:
 
 def _whole(option: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) == 0:
-        raise UserError(f"{option} must be a whole number from 1 on, not {text[:40]!r}")
+        raise UserError(f"{option} must be a whole number of at least 1, not {text[:40]!r}")
     return int(text)

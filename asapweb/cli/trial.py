@@ -19,17 +19,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "trial",
         help="run the reference step of a configuration on this machine",
-        description="Runs the reference step (docs/compile-check.md) as configured on the devices at hand, times its "
-        "steps after warm-up and records a profile.",
+        description="Runs the reference step (docs/compile-check.md) as configured on the available devices, times "
+        "its steps after warm-up and records a profile.",
     )
     parser.add_argument("config", metavar="CONFIG", help="configuration file, JSON or YAML")
     parser.add_argument("--steps", type=int, default=20, help="steps to time (default 20)")
-    parser.add_argument("--warm-up", type=int, default=2, help="steps before them, timed too (default 2)")
+    parser.add_argument("--warm-up", type=int, default=2, help="warm-up steps before them, also timed (default 2)")
     parser.add_argument(
         "--platform", choices=("cpu", "gpu", "tpu"), default="cpu",
-        help="cpu (default) makes as many CPU devices as the mesh needs; gpu and tpu use the devices present",
+        help="cpu (default) emulates as many devices as the mesh needs; gpu and tpu use the devices present",
     )  # fmt: skip
-    parser.add_argument("--fit", action="store_true", help="scale it down to what is here, and say how")
+    parser.add_argument("--fit", action="store_true", help="scale it down to the available devices and report how")
     parser.add_argument("--profile", type=Path, metavar="FOLDER", help="record a profile into this new folder")
     parser.add_argument(
         "--upload", action="store_true",
@@ -59,7 +59,7 @@ def _upload(folder: Path) -> str:
 
     address, token = os.environ.get("ASAP_URL", "").rstrip("/"), os.environ.get("ASAP_TOKEN", "")
     if not address or not token:
-        raise UserError("--upload needs ASAP_URL, the address of ASAP Web, and ASAP_TOKEN, an API token of it.")
+        raise UserError("--upload needs ASAP_URL, the address of ASAP Web, and ASAP_TOKEN, an API token.")
     files = [("files", (path.name, path.read_bytes())) for path in sorted(folder.glob("plugins/profile/*/*.xplane.pb"))]
     config = (folder / "config.json").read_text()
     try:
@@ -71,7 +71,7 @@ def _upload(folder: Path) -> str:
         raise UserError(f"{address} cannot be reached ({error}); the profile is in {folder}.") from error
     if answer.status_code != 201:
         said = answer.json().get("detail", "") if "json" in answer.headers.get("content-type", "") else ""
-        raise UserError(f"{address} did not take the profile ({answer.status_code}): {said}")
+        raise UserError(f"{address} rejected the profile ({answer.status_code}): {said}")
     return f"{address}/experiments/{answer.json()['id']}/"
 
 
@@ -79,7 +79,7 @@ def as_text(result: dict[str, Any]) -> str:
     """What ran, its median step time, and what is smaller than configured."""
     lines = [f"Reference step on {result['devices']}"]
     if result["scaled"]:
-        lines += ["Scaled to fit; its step time says nothing about the configured one:"]
+        lines += ["Scaled to fit; its step time does not predict that of the full configuration:"]
         lines += [f"  {line}" for line in result["scaled"]]
     lines += [f"  {note}" for note in result["notes"]]
     if result["failure"]:

@@ -38,9 +38,9 @@ from perfmodel.strict_text import parse_text
 #: Text longer than this is no config.json.
 MAX_PASTED = 200_000
 _FACTS = {
-    "model": "the model",
-    "training.global_batch": "the global batch",
-    "training.seq_len": "the sequence length",
+    "model": "model",
+    "training.global_batch": "global batch",
+    "training.seq_len": "sequence length",
 }
 
 
@@ -84,8 +84,9 @@ def _meshes(state: State) -> tuple[State, Meshes | None, str]:
         return state, None, "The meshes can be listed once hardware and model are valid."
     lacking = missing_facts(config)
     if lacking:
-        named = " and ".join(_FACTS[name] for name in lacking)
-        return state, None, f"All meshes can be priced once {named} {'are' if len(lacking) > 1 else 'is'} set."
+        *others, last = (_FACTS[name] for name in lacking)
+        named = f"{', '.join(others)} and {last}" if others else last
+        return state, None, f"To price all meshes, set the {named}."
     axes = len(config.mesh.ici)
     count = spaces.ways(config.hardware.chips_per_slice, axes)
     if count > spaces.LIMIT:
@@ -279,7 +280,7 @@ def _pasted(text: str) -> dict[str, Any] | str:
     if not text.strip():
         return "Paste the text of a config.json first."
     if len(text) > MAX_PASTED:
-        return f"That is {len(text):,} characters; a config.json has a few thousand."
+        return f"The text has {len(text):,} characters; a config.json has a few thousand."
     try:
         shape = read_model(parse_text(text))
     except ConfigError as error:
@@ -287,7 +288,7 @@ def _pasted(text: str) -> dict[str, Any] | str:
     except Complaints as refused:
         return f"{refused.errors[0]}."
     if shape is None:
-        return "That contains no model: a config.json has num_hidden_layers, hidden_size and more."
+        return "The text contains no model: a config.json has num_hidden_layers, hidden_size and more."
     return model_to_json(shape)
 
 

@@ -73,7 +73,7 @@ def open_home(path: Path) -> Home:
             raise _too_full(home, FIRST_START_BYTES) from None
         reason = (error.strerror or str(error)).lower()
         raise UserError(
-            f"The data folder {path} cannot be written ({reason}): set ASAP_HOME to a folder that you can write."
+            f"The data folder {path} cannot be written ({reason}): set ASAP_HOME to a writable folder."
         ) from None
     for log in home.logs.glob("*.log"):
         if log.stat().st_size > LARGEST_LOG_BYTES:

@@ -63,9 +63,9 @@ class Cluster:
             version = stamp.read_text().strip()
             if version != MAJOR:
                 raise UserError(
-                    f"The database in {self.data} is of PostgreSQL {version or 'an unknown version'}, here runs "
-                    f"{MAJOR}: dump it with the ASAP Web that wrote it, or set ASAP_HOME to another folder "
-                    "(docs/operation.md)."
+                    f"The database in {self.data} was created by PostgreSQL {version or 'of an unknown version'}, but "
+                    f"this version runs {MAJOR}: dump it with the version of ASAP Web that created it, or set "
+                    "ASAP_HOME to another folder (docs/operation.md)."
                 )
             self._make_private(self.sockets)
             return False
@@ -188,7 +188,7 @@ class Cluster:
             owner = pwd.getpwnam(self.user).pw_uid
             os.chown(folder, owner, pwd.getpwnam(self.user).pw_gid)
         if folder.stat().st_uid != owner:
-            raise UserError(f"{folder} belongs to another user: remove it, or set ASAP_HOME to a folder of your own.")
+            raise UserError(f"{folder} belongs to another user: remove it, or set ASAP_HOME to a folder you own.")
         folder.chmod(0o700)
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -246,8 +246,8 @@ def _make_shared(folder: Path) -> None:
             each.chmod(0o755)
     except OSError as error:
         raise UserError(
-            f"PostgreSQL runs as {UNPRIVILEGED_USER}, who can enter neither ASAP_HOME nor {folder} ({error.strerror}): "
-            "set ASAP_HOME to a folder that every user can enter, for example /srv/asap."
+            f"PostgreSQL runs as {UNPRIVILEGED_USER}, who can access neither ASAP_HOME nor {folder} "
+            f"({error.strerror}): set ASAP_HOME to a folder that every user can access, for example /srv/asap."
         ) from None
 
 

@@ -170,7 +170,7 @@ def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
     if not os.environ.get("DATABASE_URL"):
         cluster = place_cluster(home.path, home.log("postgresql"))
         if cluster.data.parent != home.path:
-            _say(f"  PostgreSQL runs as {cluster.user}, who cannot enter {home.path}: its data is in {cluster.data}")
+            _say(f"  PostgreSQL runs as {cluster.user}, who cannot access {home.path}: its data is in {cluster.data}")
         cluster.initialise()
         pieces.append(
             Piece(
@@ -358,7 +358,7 @@ def _wait_for_broker(url: str, patience_s: float = PATIENCE_S) -> None:
                 place = urlsplit(url)
                 where = f"{place.scheme}://{place.hostname or ''}{f':{place.port}' if place.port else ''}"
                 raise UserError(
-                    f"The broker of CELERY_BROKER_URL ({where}) does not answer ({error}): start it, or correct it."
+                    f"The broker of CELERY_BROKER_URL ({where}) does not answer ({error}): start it or correct the URL."
                 ) from None
             time.sleep(0.5)
 

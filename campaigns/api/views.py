@@ -26,12 +26,12 @@ from proposals.api.views import EXPERIMENT_PARAM
 
 
 class CampaignSerializer(serializers.ModelSerializer[Campaign]):
-    """A campaign.  analysis: the newest bottleneck analysis, with the parameters by expected improvement, and what came
-    of asking the language model.  tokens, cost_usd: what that took so far."""
+    """A campaign.  analysis: the latest bottleneck analysis, with the parameters ranked by expected improvement and the
+    outcome of the language model's request.  tokens, cost_usd: language-model usage so far."""
 
     config = serializers.DictField(read_only=True)
     constraints = serializers.DictField(read_only=True)
-    held_back = serializers.DictField(read_only=True, help_text="Candidates left out, by the rule they broke first.")
+    held_back = serializers.DictField(read_only=True, help_text="Candidates rejected, by the first rule violated.")
     analysis = serializers.SerializerMethodField()
     created_by = serializers.CharField(source="created_by.username", default=None, read_only=True, allow_null=True)
 
@@ -54,9 +54,9 @@ class CampaignSerializer(serializers.ModelSerializer[Campaign]):
 
 
 class TrialSerializer(serializers.ModelSerializer[Trial]):
-    """A trial.  Number 0 is what runs before the campaign.  Seconds, bytes, shares; null where not measured.
+    """A trial.  Number 0 is the configuration before the campaign.  Seconds, bytes, shares; null if not measured.
 
-    launch: of its newest run on the team's cluster.
+    launch: id of its latest run on the team's cluster.
     """
 
     mesh = serializers.DictField(read_only=True)
@@ -82,35 +82,40 @@ class BeginSerializer(serializers.Serializer[Any]):
     backend = serializers.ChoiceField(
         choices=Campaign.Backend.choices,
         default=Campaign.Backend.MODELLED,
-        help_text="modelled: predicted step time and memory, nothing runs.  compiled: predicted step time, compiled "
-        "memory.  cluster: where the team's launches run.",
+        help_text="modelled: predicted step time and memory; nothing runs.  compiled: predicted step time, memory from "
+        "the compiler.  cluster: trials run on the team's launch backend.",
     )
     most_trials = serializers.IntegerField(min_value=1, max_value=services.MOST_TRIALS, default=20)
     parallel = serializers.IntegerField(min_value=1, max_value=services.MOST_PARALLEL, default=1)
-    to_budget = serializers.BooleanField(default=False, help_text="Go on where it has converged.")
+    to_budget = serializers.BooleanField(default=False, help_text="Continue to the trial budget after convergence.")
     most_s = serializers.FloatField(required=False, allow_null=True, default=None)
     most_dollars = serializers.FloatField(required=False, allow_null=True, default=None)
     dollars_per_chip_hour = serializers.FloatField(required=False, allow_null=True, default=None)
     expert_step_time_s = serializers.FloatField(required=False, allow_null=True, default=None)
-    constraints = serializers.DictField(required=False, default=dict, help_text="As for proposals again.")
+    constraints = serializers.DictField(required=False, default=dict, help_text="As in a plan request.")
     use_language_model = serializers.BooleanField(
-        default=False, help_text="Ask the configured language model for trials; it spends tokens."
+        default=False, help_text="Let the configured language model suggest trials; uses tokens."
     )
     most_tokens = serializers.IntegerField(
-        min_value=1, max_value=services.MOST_CAP, default=MOST_TOKENS, help_text="Of the language model, in and out."
+        min_value=1,
+        max_value=services.MOST_CAP,
+        default=MOST_TOKENS,
+        help_text="Language-model budget, input and output tokens.",
     )
     tool = serializers.ChoiceField(
-        choices=tuple(TOOLS.items()), default=services.Asked.tool, help_text="Training program of trials there."
+        choices=tuple(TOOLS.items()),
+        default=services.Asked.tool,
+        help_text="Training program for trials on the cluster.",
     )
     steps = serializers.IntegerField(
         min_value=services.LEAST_STEPS, max_value=MOST_STEPS, default=services.Asked.steps,
-        help_text="Of a trial on the team's cluster.",
+        help_text="Steps per trial on the team's cluster.",
     )  # fmt: skip
     landscape = serializers.JSONField(
         required=False,
         default=None,
-        help_text="Of a recorded landscape: runs, each with mesh, changes (training keys), step_time_s or "
-        "step_times_s, peak_memory_bytes, and the log of what failed.",
+        help_text="A recorded landscape: a list of runs, each with mesh, changes (training keys), step_time_s or "
+        "step_times_s, peak_memory_bytes and, for failed runs, the log.",
     )
 
 
@@ -147,7 +152,7 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
         tags=["campaigns"],
     )
     def create(self, request: Request) -> Response:
-        """Begin a campaign; this needs an engineer.  Ask until `status` is no longer running."""
+        """Start a campaign; requires an engineer.  Poll until `status` is no longer running."""
         given = BeginSerializer(data=request.data)
         given.is_valid(raise_exception=True)
         values = dict(given.validated_data)
@@ -165,7 +170,7 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
     )
     @action(detail=True, methods=["post"])
     def change(self, request: Request, pk: str) -> Response:
-        """Pause, resume or cancel; 409 where it is none that can be."""
+        """Pause, resume or cancel a campaign; 409 if its status does not allow it."""
         made = self.get_object()
         given = ChangeSerializer(data=request.data)
         given.is_valid(raise_exception=True)
@@ -179,7 +184,7 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
     @extend_schema(responses=TrialSerializer(many=True), tags=["campaigns"])
     @action(detail=True)
     def trials(self, request: Request, pk: str) -> Response:
-        """The pool, in the order in which trials were planned."""
+        """The campaign's trials, in the order planned."""
         trials: Any = self.get_object().trials.order_by("number")
         page: Any = self.paginate_queryset(trials)
         return self.get_paginated_response(TrialSerializer(page, many=True).data)
@@ -189,7 +194,7 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
     )
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, pk: str) -> Response:
-        """Try a failed trial again; a campaign that has ended goes on with it."""
+        """Retry a failed trial; a campaign that has ended resumes."""
         made = self.get_object()
         given = RetrySerializer(data=request.data)
         given.is_valid(raise_exception=True)

@@ -29,18 +29,18 @@ class ThreadTitle(serializers.Serializer[Any]):
 
 
 class MessageSerializer(serializers.ModelSerializer[Message]):
-    """A question, or an answer, which grows while `status` is queued or answering.
+    """A question, or an answer; an answer grows while `status` is queued or answering.
 
-    steps: tool calls, with the events that hold their input (`event`) and result (`returned`).  effects: what the
-    answer understood (`constraint`, `fact`), offers (`mesh`) or asks back (`question`).  supports: per sentence the
-    results that back it, as in `steps`.  provider: `built-in`, or the model.
+    steps: tool calls, with the ids of the events of their input (`event`) and result (`returned`).  effects: what the
+    answer inferred (`constraint`, `fact`), offers (`mesh`) or needs clarified (`question`).  supports: for each
+    sentence, the results that support it, as in `steps`.  provider: `built-in` or the model.
     """
 
     author = serializers.CharField(source="author.username", default=None, read_only=True, allow_null=True)
     steps = serializers.ListField(child=serializers.DictField(), read_only=True)
     effects = serializers.ListField(child=serializers.DictField(), read_only=True)
     supports = serializers.ListField(child=serializers.DictField(), read_only=True)
-    stream = serializers.SerializerMethodField(help_text="Server-sent events of an answer while it is written.")
+    stream = serializers.SerializerMethodField(help_text="Address of the answer's server-sent event stream.")
 
     class Meta:
         model = Message
@@ -59,9 +59,9 @@ class NewMessage(serializers.Serializer[Any]):
 
 
 class HeldSerializer(serializers.ModelSerializer[Held]):
-    """A constraint (`fixed.model`, `keep_batch`) or a fact (`training.remat`) that the thread holds.
+    """An active constraint (`fixed.model`, `keep_batch`) or fact (`training.remat`) of a thread.
 
-    value: of a constraint as in a plan request (`{"model": 4}`), of a fact as in a configuration.
+    value: for a constraint as in a plan request (`{"model": 4}`), for a fact as in a configuration.
     """
 
     value = serializers.JSONField(read_only=True)
@@ -73,4 +73,4 @@ class HeldSerializer(serializers.ModelSerializer[Held]):
 
 
 class OfferRequest(serializers.Serializer[Any]):
-    effect = serializers.IntegerField(min_value=0, help_text="Index of the mesh among the answer's effects.")
+    effect = serializers.IntegerField(min_value=0, help_text="Index of the mesh in the answer's `effects`.")

@@ -32,8 +32,8 @@ from experiments.models import Experiment
 from proposals.api.views import ProposalContractSerializer, ProposalSerializer
 from proposals.api.views_loop import PlanRequestSerializer
 
-EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Only those of this experiment.")
-THREAD = OpenApiParameter("thread", OpenApiTypes.INT, description="Only those of this thread.")
+EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Restrict to this experiment.")
+THREAD = OpenApiParameter("thread", OpenApiTypes.INT, description="Restrict to this thread.")
 
 
 def _given(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def _given(kind: type[serializers.Serializer[Any]], request: Request) -> dict[st
     list=extend_schema(parameters=[EXPERIMENT], tags=["dialogue"]), retrieve=extend_schema(tags=["dialogue"])
 )
 class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Thread]):
-    """Conversations about an experiment's proposals, the one last written in first."""
+    """Conversations about an experiment's proposals, most recently updated first."""
 
     queryset = Thread.objects.select_related("created_by", "experiment")
     serializer_class = ThreadSerializer
@@ -62,7 +62,7 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
         tags=["dialogue"],
     )  # fmt: skip
     def create(self, request: Request) -> Response:
-        """Open a thread; this needs an engineer.  One that you opened and have not used yet is given again."""
+        """Open a thread; requires an engineer.  Returns your unused thread if you have one."""
         values = _given(NewThread, request)
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
         try:
@@ -75,7 +75,7 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
         request=ThreadTitle, responses={200: ThreadSerializer, 400: ConfigErrors, 403: Detail}, tags=["dialogue"]
     )
     def partial_update(self, request: Request, pk: str) -> Response:
-        """Rename a thread; this needs an engineer."""
+        """Rename a thread; requires an engineer."""
         thread = self.get_object()
         values = _given(ThreadTitle, request)
         try:
@@ -86,7 +86,7 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
 
     @extend_schema(responses={204: None, 403: Detail}, tags=["dialogue"])
     def destroy(self, request: Request, pk: str) -> Response:
-        """Delete a thread for everybody: who opened it, or an administrator.  Its events stay."""
+        """Delete a thread for everyone; requires its creator or an administrator.  Its events are kept."""
         thread = self.get_object()
         if not asking.may_delete(thread, check(request.user, thread, Role.VIEWER)):
             raise exceptions.PermissionDenied(asking.NOT_YOURS)
@@ -94,15 +94,15 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     @extend_schema(
-        methods=["GET"], responses=MessageSerializer(many=True), description="The whole thread, oldest first.",
+        methods=["GET"], responses=MessageSerializer(many=True), description="The thread's messages, oldest first.",
         tags=["dialogue"],
     )  # fmt: skip
     @extend_schema(
         methods=["POST"], request=NewMessage,
         responses={202: MessageSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
-        description="Ask; this needs an engineer.  Returns the answer, still to be written: read it again under "
-        "/api/answers/{id}/ until `status` is done, stopped or failed, or follow its `stream`.  409 while another "
-        "answer is being written.",
+        description="Ask a question; requires an engineer.  Returns the queued answer: poll /api/answers/{id}/ until "
+        "`status` is done, stopped or failed, or follow its `stream`.  409 while another answer is being "
+        "written.",
         tags=["dialogue"],
     )  # fmt: skip
     @action(detail=True, methods=["get", "post"], pagination_class=None)
@@ -120,7 +120,7 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     @extend_schema(request=None, responses={202: PlanRequestSerializer, 403: Detail, 409: Detail}, tags=["dialogue"])
     @action(detail=True, methods=["post"], pagination_class=None)
     def propose(self, request: Request, pk: str) -> Response:
-        """Propose again within what the thread holds; follow it under /api/plan-requests/{id}/."""
+        """Request new proposals under the thread's constraints and facts; poll /api/plan-requests/{id}/."""
         try:
             made = acting.propose_again(self.get_object(), request.user)
         except DialogueError as error:
@@ -139,7 +139,7 @@ class _OfThreads(TeamObjects[Any]):
 
 @extend_schema_view(retrieve=extend_schema(tags=["dialogue"]))
 class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
-    """Answers of the agents, as far as they are written."""
+    """The agents' answers, including unfinished ones."""
 
     queryset = Message.objects.filter(role=Message.Role.ASSISTANT).select_related(
         "thread__experiment", "author", "question"
@@ -149,7 +149,7 @@ class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
     @extend_schema(request=None, responses={200: MessageSerializer, 403: Detail}, tags=["dialogue"])
     @action(detail=True, methods=["post"], pagination_class=None)
     def stop(self, request: Request, pk: str) -> Response:
-        """End an answer that is being written; one that has ended stays as it is."""
+        """Stop an answer that is being written; a finished answer is unchanged."""
         answer = self.get_object()
         asking.stop(answer)
         answer.refresh_from_db()
@@ -158,7 +158,7 @@ class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
     @extend_schema(request=None, responses={202: MessageSerializer, 403: Detail, 409: Detail}, tags=["dialogue"])
     @action(detail=True, methods=["post"], pagination_class=None)
     def retry(self, request: Request, pk: str) -> Response:
-        """Ask the question of a thread's last answer again; that answer stays."""
+        """Answer the thread's last question again; the previous answer is kept."""
         try:
             made = asking.retry(self.get_object(), request.user)
         except DialogueError as error:
@@ -172,7 +172,7 @@ class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
     )
     @action(detail=True, methods=["post"], url_path="proposals", pagination_class=None)
     def add(self, request: Request, pk: str) -> Response:
-        """Add a mesh that the answer offers to the newest plan, after the same checks as any proposal."""
+        """Add a mesh offered in the answer to the newest plan, after the same checks as any proposal."""
         answer = self.get_object()
         values = _given(OfferRequest, request)
         try:
@@ -187,13 +187,13 @@ class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
     list=extend_schema(parameters=[THREAD], tags=["dialogue"]), retrieve=extend_schema(tags=["dialogue"])
 )
 class HeldViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, _OfThreads):
-    """What threads hold fast now."""
+    """The active constraints and facts of threads."""
 
     queryset = Held.objects.filter(removed_at=None).select_related("thread").order_by("pk")
     serializer_class = HeldSerializer
 
     @extend_schema(responses={204: None, 403: Detail}, tags=["dialogue"])
     def destroy(self, request: Request, pk: str) -> Response:
-        """Take it back; this needs an engineer."""
+        """Remove a constraint or fact; requires an engineer."""
         holding.release(self.get_object(), request.user)
         return Response(status=status.HTTP_204_NO_CONTENT)

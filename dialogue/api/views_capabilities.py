@@ -26,7 +26,7 @@ from proposals.services import stored
 
 
 class CapabilitySerializer(serializers.Serializer[Any]):
-    """Something that can be computed for an experiment.  schema: JSON schema of its arguments."""
+    """A computation available for an experiment.  schema: JSON schema of its arguments."""
 
     key = serializers.CharField()
     title = serializers.CharField()
@@ -38,11 +38,11 @@ class CapabilitySerializer(serializers.Serializer[Any]):
 
 class ComputeSerializer(serializers.Serializer[Any]):
     experiment = serializers.IntegerField(min_value=1)
-    arguments = serializers.DictField(default=dict, help_text="As the capability's schema says.")
+    arguments = serializers.DictField(default=dict, help_text="As defined by the capability's schema.")
 
 
 class ComputedSerializer(serializers.Serializer[Any]):
-    """answers: what it answers.  text: Markdown.  results: what its tools returned, in order."""
+    """answers: the question answered.  text: Markdown.  results: tool results, in order."""
 
     answers = serializers.CharField()
     text = serializers.CharField()
@@ -63,7 +63,7 @@ class CapabilitiesView(APIView):
 
     @extend_schema(responses=CapabilitySerializer(many=True), tags=["dialogue"], operation_id="capabilities_list")
     def get(self, request: Request) -> Response:
-        """All that can be computed: the palette of the dialogue."""
+        """All capabilities, as in the dialogue's palette."""
         return Response([_described(item) for item in registry().values()])
 
 
@@ -81,7 +81,7 @@ class CapabilityView(APIView):
         tags=["dialogue"],
     )
     def post(self, request: Request, key: str) -> Response:
-        """Compute it for an experiment that you may read.  Nothing is stored, held or decided by it."""
+        """Run the capability on an experiment that you can read.  Stores and changes nothing."""
         of = _of(key)
         given = ComputeSerializer(data=request.data)
         given.is_valid(raise_exception=True)

@@ -16,11 +16,11 @@ class Contradicted(Detail):
     contradictions = serializers.ListField(
         child=serializers.JSONField(),
         help_text="What the profile contradicts: field, configured, profile, sentence, evidence, and values to use. "
-        "Correct the fields, or name them in `accept` to keep them.",
+        "Correct the fields, or list them in `accept` to keep them.",
     )
 
 
 class ConfigErrors(Detail):
     errors = serializers.DictField(
-        child=serializers.CharField(), required=False, help_text="Sentence by dotted field, where fields are at fault."
+        child=serializers.CharField(), required=False, help_text="Messages by dotted field name, if fields are invalid."
     )

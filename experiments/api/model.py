@@ -47,7 +47,7 @@ class PredictView(APIView):
         tags=["performance model"],
     )
     def post(self, request: Request) -> Response:
-        """What `asap predict` prints: step time, breakdown, memory, MFU, violations; a list for a list."""
+        """The output of `asap predict --json`: step time, breakdown, memory, MFU, violations; a list returns a list."""
         given = PredictRequest(data=request.data)
         given.is_valid(raise_exception=True)
         data, mesh = given.validated_data["config"], given.validated_data.get("mesh")
@@ -84,7 +84,7 @@ class SearchView(APIView):
         tags=["performance model"],
     )
     def post(self, request: Request) -> Response:
-        """What `asap search` prints: the fastest legal candidates, and the rejected ones with the rule they broke."""
+        """The output of `asap search --json`: the fastest legal candidates, and rejected ones with their rule."""
         given = SearchRequest(data=request.data)
         given.is_valid(raise_exception=True)
         config = read_config(given.validated_data["config"])

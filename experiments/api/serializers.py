@@ -8,7 +8,7 @@ from experiments.models import Event, Experiment, Profile, ProfileFile, Run
 
 
 class ExperimentSerializer(serializers.ModelSerializer[Experiment]):
-    """An experiment as it is listed.  Shares 0–1, times in seconds; null where not known or not measured."""
+    """An experiment in a list.  Shares 0–1, times in seconds; null if unknown or not measured."""
 
     created_by = serializers.CharField(source="created_by.username", default=None, read_only=True, allow_null=True)
 
@@ -37,7 +37,7 @@ class ExperimentSerializer(serializers.ModelSerializer[Experiment]):
 
 
 class RunSerializer(serializers.ModelSerializer[Run]):
-    """The Coordinator's work on one profile.  reason: the sentence of a failure."""
+    """One analysis of a profile by the Coordinator.  reason: why it failed."""
 
     class Meta:
         model = Run
@@ -63,7 +63,7 @@ class ProfileFileSerializer(serializers.ModelSerializer[ProfileFile]):
 
 
 class ProfileSerializer(serializers.ModelSerializer[Profile]):
-    """One profiling session.  summary: device, step and op counts, KPIs and notes, once it was read."""
+    """One profiling session.  summary: device, step and op counts, KPIs and notes, once it has been read."""
 
     files = ProfileFileSerializer(many=True, read_only=True)
 
@@ -96,9 +96,9 @@ class UploadSerializer(serializers.Serializer[Any]):
     """multipart/form-data.  `files` may be repeated, one per host."""
 
     files = serializers.ListField(child=serializers.FileField(allow_empty_file=True), max_length=512)
-    config = serializers.CharField(required=False, help_text="JSON or YAML text; or a file of that name.")
+    config = serializers.CharField(required=False, help_text="JSON or YAML text, or a file in this field.")
     name = serializers.CharField(required=False, max_length=200)
-    team = serializers.IntegerField(required=False, help_text="One of your teams; default: your first team.")
+    team = serializers.IntegerField(required=False, help_text="One of your teams; default: your first.")
     accept = serializers.ListField(
         child=serializers.CharField(),
         required=False,
@@ -111,16 +111,16 @@ class StepTimeSerializer(serializers.Serializer[Any]):
 
     config = serializers.JSONField(help_text="The experiment configuration, as in docs/configuration.md.")
     name = serializers.CharField(required=False, allow_blank=True, max_length=200)
-    team = serializers.IntegerField(required=False, help_text="One of your teams; default: your first team.")
+    team = serializers.IntegerField(required=False, help_text="One of your teams; default: your first.")
 
 
 class ConfigurationSerializer(serializers.Serializer[Any]):
     config = serializers.JSONField(help_text="The experiment configuration, as in docs/configuration.md.")
-    saved = serializers.BooleanField(help_text="False: nothing is saved yet; prefilled from the profile.")
+    saved = serializers.BooleanField(help_text="False: not saved yet, prefilled from the profile.")
     warnings = serializers.ListField(child=serializers.CharField())
     contradictions = serializers.ListField(
         child=serializers.JSONField(),
-        help_text="Fields that the profile contradicts; saved ones were kept by the user.",
+        help_text="Fields that the profile contradicts; if saved, the user kept them.",
     )
 
 
@@ -149,7 +149,7 @@ class PredictRequest(serializers.Serializer[Any]):
     config = serializers.JSONField(help_text="An experiment configuration, or a list of them.")
     mesh = serializers.CharField(required=False, help_text="Replaces mesh.ici, e.g. data=8,seq=16,model=2")
     baseline = serializers.JSONField(
-        required=False, help_text="A configuration with measured.step_time_s; predictions are calibrated to it."
+        required=False, help_text="A configuration with measured.step_time_s, to calibrate the predictions."
     )
 
 

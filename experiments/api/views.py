@@ -45,23 +45,23 @@ from experiments.services.text import clean
 EXACT = ("state", "chip", "model_name", "bottleneck", "origin")
 ORDERINGS = ("created_at", "updated_at", "name", "step_time_s", "best_speedup")
 
-_EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Only those of this experiment.")
+_EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Restrict to this experiment.")
 
 
 @extend_schema_view(
     list=extend_schema(
         parameters=[
-            OpenApiParameter("q", OpenApiTypes.STR, description="In the name, model or chip; case-insensitive."),
-            *(OpenApiParameter(name, OpenApiTypes.STR, description="Exactly this value.") for name in EXACT),
-            OpenApiParameter("team", OpenApiTypes.INT, description="Only this one of your teams."),
+            OpenApiParameter("q", OpenApiTypes.STR, description="Search in name, model and chip; case-insensitive."),
+            *(OpenApiParameter(name, OpenApiTypes.STR, description="Exact match.") for name in EXACT),
+            OpenApiParameter("team", OpenApiTypes.INT, description="Restrict to this team."),
             OpenApiParameter("ordering", OpenApiTypes.STR, enum=[*ORDERINGS, *(f"-{name}" for name in ORDERINGS)]),
         ],
         tags=["experiments"],
     ),
     retrieve=extend_schema(responses=ExperimentDetailSerializer, tags=["experiments"]),
     destroy=extend_schema(
-        description="Deletes the experiment with its files, diagnosis and proposals. Where a proposal was decided on, "
-        "this needs an administrator.",
+        description="Delete the experiment with its files, diagnosis and proposals. Requires an administrator if a "
+        "proposal has been approved or rejected.",
         tags=["experiments"],
     ),
 )
@@ -103,10 +103,10 @@ class ExperimentViewSet(
         tags=["experiments"],
     )
     def create(self, request: Request) -> Response:
-        """Upload a profile, with its configuration if there is one, and start the analysis.
+        """Upload a profile, optionally with its configuration, and start the analysis.
 
-        Where the profile, once read, contradicts the configuration, the run waits (`configuring`) for a decision: PUT
-        the configuration corrected, or with `accept`.  Fields named in `accept` here are kept without asking.
+        If the profile contradicts the configuration, the run stops at `configuring`: PUT the corrected configuration,
+        or the same one with `accept`.  Fields listed in `accept` of the upload are kept without asking.
         """
         team = team_for(request, Role.ENGINEER)
         config_file = request.FILES.get("config")
@@ -138,7 +138,7 @@ class ExperimentViewSet(
     )
     @action(detail=False, methods=["post"], url_path="step-time", url_name="step-time")
     def step_time(self, request: Request) -> Response:
-        """Start a run from its measured step time, without a profile: three proposals, calibrated to that time."""
+        """Start a run from a measured step time, without a profile: three proposals calibrated to that number."""
         team = team_for(request, Role.ENGINEER)
         given = StepTimeSerializer(data=request.data)
         given.is_valid(raise_exception=True)
@@ -161,17 +161,17 @@ class ExperimentViewSet(
     @extend_schema(
         methods=["GET"],
         responses=ConfigurationSerializer,
-        description="The configuration; if none is saved yet, the fields found in the profile.",
+        description="The configuration; if none is saved yet, prefilled from the profile.",
         tags=["experiments"],
     )
     @extend_schema(
         methods=["PUT"],
         request=OpenApiTypes.OBJECT,
         responses={200: ConfigurationSerializer, 400: ConfigErrors, 409: Contradicted},
-        description="Check and save the configuration, and start or restart the analysis with it. If its profile "
-        "contradicts it, nothing is saved and the response is 409 with `contradictions`: correct the fields, or name "
-        "them in `accept` next to the configuration's own keys to keep them; kept fields are listed as caveats of "
-        "the diagnosis.",
+        description="Validate and save the configuration, and start or restart the analysis with it. If the profile "
+        "contradicts it, nothing is saved and the response is 409 with `contradictions`: correct the fields, or list "
+        "them in `accept`, beside the configuration's own keys, to keep them; kept fields become caveats of the "
+        "diagnosis.",
         tags=["experiments"],
     )
     @action(detail=True, methods=["get", "put"], url_path="configuration")
@@ -207,14 +207,14 @@ class ExperimentViewSet(
     @extend_schema(
         parameters=[
             OpenApiParameter("after", OpenApiTypes.INT, description="Only events with a larger id."),
-            OpenApiParameter("limit", OpenApiTypes.INT, description="At most this many; default 1000."),
+            OpenApiParameter("limit", OpenApiTypes.INT, description="Number of events; default and maximum 1000."),
         ],
         responses=EventSerializer(many=True),
         tags=["events"],
     )
     @action(detail=True, methods=["get"], url_path="events", pagination_class=None)
     def events(self, request: Request, pk: str) -> Response:
-        """The experiment's events, oldest first: the trace of everything that happened to it."""
+        """The experiment's events, oldest first: its complete trace."""
         experiment = self.get_object()
         after, limit = number_param(request, "after") or 0, number_param(request, "limit") or 1000
         later = events.after(experiment, after)[: min(limit, 1000)]
@@ -281,7 +281,7 @@ class ProfileViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjec
 
     @extend_schema(
         responses={(200, "application/json"): OpenApiTypes.OBJECT, 404: Detail},
-        description="Everything that was read from the profile: steps, KPIs, cores, every op.",
+        description="Everything read from the profile: steps, KPIs, cores, every op.",
         tags=["profiles"],
     )
     @action(detail=True, methods=["get"], url_path="data")
@@ -311,7 +311,7 @@ class RunViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[R
     @extend_schema(request=None, responses={201: RunSerializer, 409: Detail}, tags=["runs"])
     @action(detail=True, methods=["post"], url_path="retry")
     def retry(self, request: Request, pk: str) -> Response:
-        """Try a failed run again, as a new run from the stage that failed."""
+        """Retry a failed run, as a new run that starts at the failed stage."""
         run = self.get_object()
         try:
             again = runs.retry(run, request.user)

@@ -12,8 +12,8 @@ from history.services.store import to_record
 
 
 class RecordListedSerializer(serializers.ModelSerializer[HistoryRecord]):
-    """A record as it is listed.  team: null for a shipped one; key: its id within its source; speedup: time per token
-    before / after, above 1 is faster, null where the run failed or no number was published."""
+    """A record in a list.  team: null for shipped records; key: id within the source; speedup: time per token before /
+    after, above 1 is faster, null if the run failed or no number was published."""
 
     class Meta:
         model = HistoryRecord
@@ -26,7 +26,7 @@ class RecordListedSerializer(serializers.ModelSerializer[HistoryRecord]):
 
 
 class WhySerializer(serializers.Serializer[Any]):
-    """Why a record answers a query: its rank among those nearest in meaning, and among those with its words."""
+    """Why a record matches a query: its rank in semantic search and in keyword search."""
 
     score = serializers.FloatField()
     meaning_rank = serializers.IntegerField(source="vector.rank", default=None, allow_null=True)
@@ -41,7 +41,7 @@ class ListedSerializer(serializers.Serializer[Any]):
 
 
 class FacetValueSerializer(serializers.Serializer[Any]):
-    """count: null beside a chosen value under a query in words."""
+    """count: null if another value of the facet is chosen and the request has a text query."""
 
     value = serializers.CharField()
     label = serializers.CharField()
@@ -56,8 +56,8 @@ class FacetSerializer(serializers.Serializer[Any]):
 
 
 class PageSerializer(serializers.Serializer[Any]):
-    """count: records that match; available: all that the caller sees.  bounded: a query in words has more matches;
-    these are the best.  next, previous: addresses of the neighbouring pages."""
+    """count: matching records; available: all records visible to the caller.  bounded: a text query has more matches,
+    of which these are the best.  next, previous: addresses of the adjacent pages."""
 
     count = serializers.IntegerField(source="total")
     available = serializers.IntegerField()
@@ -87,10 +87,10 @@ class PageSerializer(serializers.Serializer[Any]):
 
 
 class RecordSerializer(RecordListedSerializer):
-    """A record with both sides.  record: the object that an export holds and an import takes."""
+    """A record with its before and after.  record: the object as exported and imported."""
 
     record = serializers.SerializerMethodField()
-    version = serializers.IntegerField(help_text="Of a shipped record; grows when a release changes it.")
+    version = serializers.IntegerField(help_text="Version of a shipped record; incremented when a release changes it.")
 
     class Meta(RecordListedSerializer.Meta):
         fields = (*RecordListedSerializer.Meta.fields, "version", "record")
@@ -102,7 +102,7 @@ class RecordSerializer(RecordListedSerializer):
 
 
 class ExpectedSerializer(serializers.Serializer[Any]):
-    """The record's effect as expected in the other case: speed-up per token, and the 80 % interval."""
+    """The record's expected effect in the other case: speed-up per token with its 80 % interval."""
 
     speedup = serializers.FloatField()
     low80 = serializers.FloatField()
@@ -111,8 +111,8 @@ class ExpectedSerializer(serializers.Serializer[Any]):
 
 class AlikeSerializer(serializers.Serializer[Any]):
     record = RecordListedSerializer()
-    score = serializers.FloatField(help_text="Likeness, 0-1: how much of an effect carries over.")
-    reason = serializers.CharField(help_text="What is alike and what is not, in one line.")
+    score = serializers.FloatField(help_text="Similarity, 0–1: how much of the effect carries over.")
+    reason = serializers.CharField(help_text="Similarities and differences, in one line.")
     expected = ExpectedSerializer(allow_null=True)
 
 
@@ -123,7 +123,7 @@ class ComplaintSerializer(serializers.Serializer[Any]):
 
 
 class ReportSerializer(serializers.Serializer[Any]):
-    """What is in a file.  new: good rows that are not there yet; added: records that the import stored."""
+    """Contents of a file.  good: valid rows; new: valid rows not stored yet; added: records stored by the import."""
 
     rows = serializers.IntegerField()
     good = serializers.IntegerField()
@@ -139,7 +139,7 @@ class ReportSerializer(serializers.Serializer[Any]):
 
 
 class ImportSerializer(serializers.ModelSerializer[RecordImport]):
-    """A file of records.  state `checked` waits to be confirmed; reason: the sentence of a failure."""
+    """A file of records.  state `checked`: awaiting confirmation; reason: why it failed."""
 
     report = serializers.SerializerMethodField()
 
@@ -159,8 +159,8 @@ class ImportRequest(serializers.Serializer[Any]):
     """multipart/form-data."""
 
     file = serializers.FileField(allow_empty_file=True)
-    type = serializers.ChoiceField(choices=FORMATS, required=False, help_text="By the file's name unless given.")
-    dry_run = serializers.BooleanField(default=False, help_text="Only check; confirm the import to store what is good.")
-    team = serializers.IntegerField(
-        required=False, min_value=1, help_text="One of your teams; your first unless given."
+    type = serializers.ChoiceField(choices=FORMATS, required=False, help_text="Default: from the file name.")
+    dry_run = serializers.BooleanField(
+        default=False, help_text="Check only; confirm the import to store the valid rows."
     )
+    team = serializers.IntegerField(required=False, min_value=1, help_text="One of your teams; default: your first.")

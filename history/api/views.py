@@ -32,10 +32,12 @@ from history.services.formats import FORMATS
 from history.services.search import page, visible
 from history.services.similar import similar
 
-_TEAM = OpenApiParameter("team", OpenApiTypes.INT, description="Only this one of your teams, and the shipped records.")
+_TEAM = OpenApiParameter("team", OpenApiTypes.INT, description="Restrict to this team and the shipped records.")
 _NARROWING = [
-    OpenApiParameter("q", OpenApiTypes.STR, description="Words and meaning: communication-bound llama on v5e"),
-    *(OpenApiParameter(name, OpenApiTypes.STR, many=True, description="One of these values.") for name in CHOICES),
+    OpenApiParameter(
+        "q", OpenApiTypes.STR, description="Keyword and semantic query, e.g. communication-bound llama on v5e"
+    ),
+    *(OpenApiParameter(name, OpenApiTypes.STR, many=True, description="Any of these values.") for name in CHOICES),
     OpenApiParameter("chips_min", OpenApiTypes.INT),
     OpenApiParameter("chips_max", OpenApiTypes.INT),
     OpenApiParameter("sort", OpenApiTypes.STR, enum=SORTS),
@@ -44,7 +46,7 @@ _NARROWING = [
 
 
 class RecordViewSet(GenericViewSet[HistoryRecord]):
-    """The shipped records and those of the caller's teams; what belongs to another team is 404."""
+    """The shipped records and those of the caller's teams; a record of another team returns 404."""
 
     queryset = HistoryRecord.objects.none()
     serializer_class = RecordSerializer
@@ -59,27 +61,27 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
         operation_id="history_records_list",
         parameters=[
             *_NARROWING,
-            OpenApiParameter("size", OpenApiTypes.INT, description=f"Of a page, 25 unless given, {MAX_SIZE} at most."),
-            OpenApiParameter("after", OpenApiTypes.STR, description="As in `next`."),
-            OpenApiParameter("before", OpenApiTypes.STR, description="As in `previous`."),
+            OpenApiParameter("size", OpenApiTypes.INT, description=f"Page size; default 25, at most {MAX_SIZE}."),
+            OpenApiParameter("after", OpenApiTypes.STR, description="Cursor, as in `next`."),
+            OpenApiParameter("before", OpenApiTypes.STR, description="Cursor, as in `previous`."),
         ],
         responses={200: forced_singular_serializer(PageSerializer), 400: Detail},
         tags=["history"],
     )  # fmt: skip
     def list(self, request: Request) -> Response:
-        """The optimization database: facets, words and meaning in one, sorted, in pages."""
+        """Search the optimization database by facets, keywords and meaning; sorted and paginated."""
         found = page(_teams(request), _filters(request))
         return Response(PageSerializer(found, context=self.get_serializer_context()).data)
 
     @extend_schema(operation_id="history_records_retrieve", responses=RecordSerializer, tags=["history"])
     def retrieve(self, request: Request, pk: str) -> Response:
-        """One record with both sides."""
+        """One record with its before and after."""
         return Response(RecordSerializer(self.get_object()).data)
 
     @extend_schema(
         operation_id="history_records_destroy",
         responses={204: None, 403: Detail},
-        description="Deletes a record of the team; this needs an administrator. A shipped record cannot be deleted.",
+        description="Delete a record of the team; requires an administrator. Shipped records cannot be deleted.",
         tags=["history"],
     )
     def destroy(self, request: Request, pk: str) -> Response:
@@ -91,13 +93,16 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
 
     @extend_schema(
         operation_id="history_records_similar",
-        parameters=[OpenApiParameter("k", OpenApiTypes.INT, description="So many, 5 unless given, 50 at most."), _TEAM],
+        parameters=[
+            OpenApiParameter("k", OpenApiTypes.INT, description="Number of results; default 5, at most 50."),
+            _TEAM,
+        ],
         responses=AlikeSerializer(many=True),
         tags=["history"],
     )
     @action(detail=True, methods=["get"])
     def similar(self, request: Request, pk: str) -> Response:
-        """The records most like this one, each with the reason; none that is not alike enough."""
+        """The records most similar to this one, each with the reason; empty if none is similar enough."""
         record = self.get_object()
         k = number_param(request, "k")
         found = similar(_teams(request), record, k=5 if k is None else max(1, min(k, 50)))
@@ -105,7 +110,7 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
 
     @extend_schema(
         operation_id="history_records_export",
-        parameters=[OpenApiParameter("type", OpenApiTypes.STR, enum=FORMATS, description="json at first"), *_NARROWING],
+        parameters=[OpenApiParameter("type", OpenApiTypes.STR, enum=FORMATS, description="default json"), *_NARROWING],
         responses={
             (200, "application/json"): {"type": "array", "items": {"type": "object"}},
             (200, "application/jsonl"): OpenApiTypes.STR,
@@ -116,7 +121,7 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
     )  # fmt: skip
     @action(detail=False, methods=["get"])
     def export(self, request: Request) -> HttpResponseBase:
-        """The records that match, as a file that can be imported."""
+        """Export the matching records as a file that can be imported."""
         kind = request.query_params.get("type") or "json"
         if kind not in FORMATS:
             raise Invalid(f"type must be one of {', '.join(FORMATS)}.")
@@ -128,7 +133,7 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
     retrieve=extend_schema(operation_id="history_imports_retrieve", tags=["history"]),
 )
 class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[RecordImport]):
-    """Files of records that were given to the caller's teams."""
+    """Record files imported by the caller's teams."""
 
     queryset = RecordImport.objects.order_by("-pk")
     serializer_class = ImportSerializer
@@ -144,9 +149,9 @@ class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
         tags=["history"],
     )
     def create(self, request: Request) -> Response:
-        """Check a file of records and import its good rows; with `dry_run` only check it.
+        """Validate a file of records and import its valid rows; with `dry_run`, validate only.
 
-        202 where the file is large: a worker reads it, and its address tells how far it is.
+        202 for a large file: a worker reads it; poll the returned import for its state.
         """
         given = ImportRequest(data=request.data)
         given.is_valid(raise_exception=True)
@@ -170,7 +175,7 @@ class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     )
     @action(detail=True, methods=["post"])
     def confirm(self, request: Request, pk: str) -> Response:
-        """Import the good rows of a file that was checked."""
+        """Import the valid rows of a checked file."""
         made = self.get_object()
         try:
             imports.confirm(made)

@@ -70,14 +70,14 @@ def size_of(chips: int | None) -> str:
 
 FACETS: Mapping[str, Kind] = {
     "bottleneck": Kind("Bottleneck", "bottleneck", tuple(filter(None, BOTTLENECKS))),
-    "hardware": Kind("Kind of hardware", "hardware"),
+    "hardware": Kind("Hardware type", "hardware"),
     "chip": Kind("Hardware", "chip"),
     "size": Kind("Chips", "chips", tuple(size_name(*size) for size in SIZES)),
     "family": Kind("Model family", "model_family"),
     "model": Kind("Model", "model_name"),
     "change": Kind("Change", "changes", CHANGES),
     "outcome": Kind("Outcome", "outcome", OUTCOMES),
-    "provenance": Kind("Where from", "provenance", PROVENANCES),
+    "provenance": Kind("Origin", "provenance", PROVENANCES),
 }
 _LABELS = {
     "tpu": "TPU", "gpu": "GPU", "xla_flags": "XLA flags", "measured": "measured here", "memory": "HBM bandwidth",
@@ -188,7 +188,7 @@ def label(facet: str, value: str) -> str:
     """A facet's value for people."""
     if facet == "size":
         low, _, high = value.partition("-")
-        return f"{int(low):,} to {int(high):,}" if high else f"{int(low):,} and more"
+        return f"{int(low):,}–{int(high):,}" if high else f"{int(low):,} or more"
     if facet in ("chip", "model", "family"):
         return value
     return _LABELS.get(value, value.replace("_", " "))

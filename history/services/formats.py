@@ -124,7 +124,9 @@ def _read_csv(text: io.TextIOWrapper) -> Iterator[Row]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield _bad(number, f"cannot be read as CSV ({error}); nothing after it was read, so correct it first")
+            yield _bad(
+                number, f"cannot be read as CSV ({error}); the rest of the file was not read, so correct this first"
+            )
             return
         if not any(cell.strip() for cell in line):
             continue
@@ -132,9 +134,7 @@ def _read_csv(text: io.TextIOWrapper) -> Iterator[Row]:
             header = [cell.strip() for cell in line]
             _check_header(header)
         elif len(line) > len(header) and any(cell.strip() for cell in line[len(header) :]):
-            yield _bad(
-                number, f"has {len(line)} cells under {len(header)} columns; put cells that hold commas in quotes"
-            )
+            yield _bad(number, f"has {len(line)} cells under {len(header)} columns; quote cells that contain commas")
         else:
             yield _from_cells(number, dict(zip(header, line, strict=False)))
 
@@ -200,7 +200,7 @@ def _value(column: str, path: list[str], cell: str) -> Any:
             return _json(cell, list, "names such as mesh; remat")
         return [item.strip() for item in re.split(r"[;,]", cell) if item.strip()]
     if column == "caveats":
-        return _json(cell, list, "a JSON list of texts") if cell.lstrip().startswith("[") else [unguarded(cell)]
+        return _json(cell, list, "a JSON list of strings") if cell.lstrip().startswith("[") else [unguarded(cell)]
     if column in ("before", "after", "shape"):
         return _json(cell, dict, "a JSON object")
     return unguarded(cell)
@@ -217,7 +217,7 @@ def _number(cell: str, kind: type) -> Any:
             return int(float(text))
     except (ValueError, OverflowError):
         pass
-    what = "a whole number" if kind is int else "a number with a point, without thousands separators"
+    what = "a whole number" if kind is int else "a number with a decimal point and no thousands separators"
     raise ValueError(f"is {cell[:40]!r}; write {what}")
 
 
@@ -288,11 +288,11 @@ def _read_json(text: io.TextIOWrapper) -> Iterator[Row]:
             held = held.lstrip()
             if held.startswith("]"):
                 if held[1:].strip() or text.read(_CHUNK).strip():
-                    yield _bad(number + 1, "there is more after the end of the list; it was not read")
+                    yield _bad(number + 1, "there is text after the end of the list; it was not read")
                 return
             if number and held:
                 if not held.startswith(","):
-                    yield _bad(number + 1, "there is no comma before this record; nothing from here on was read")
+                    yield _bad(number + 1, "there is no comma before this record; the rest of the file was not read")
                     return
                 if not held[1:].lstrip():
                     break
@@ -302,8 +302,8 @@ def _read_json(text: io.TextIOWrapper) -> Iterator[Row]:
             except (ValueError, RecursionError) as error:
                 if chunk and len(item) < LONGEST_RECORD and not isinstance(error, RecursionError):
                     break  # the rest of it may follow
-                why = _where(error) if held else "the list does not end"
-                yield _bad(number + 1, f"is not JSON ({why}); nothing from here on was read, so correct it first")
+                why = _where(error) if held else "the list is not closed"
+                yield _bad(number + 1, f"is not JSON ({why}); the rest of the file was not read, so correct this first")
                 return
             number += 1
             held = item[end:]
@@ -313,7 +313,7 @@ def _read_json(text: io.TextIOWrapper) -> Iterator[Row]:
 def _where(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos + 1}"
-    return "too deep" if isinstance(error, RecursionError) else "a number too long"
+    return "too deep" if isinstance(error, RecursionError) else "a number with too many digits"
 
 
 def _bad(number: int, message: str) -> Row:

@@ -112,7 +112,7 @@ def receive(team: Team, user: User, file: File[bytes], *, kind: str = "", straig
     path, size = _write(file)
     if not size:
         storage.remove([path])
-        raise ImportRefused(f"{name} is empty; export some records to see what a file holds.")
+        raise ImportRefused(f"{name} is empty; export some records to see the format.")
     made = RecordImport.objects.create(
         team=team, created_by=user, name=name, format=kind, path=path, size_bytes=size, straight=straight
     )
@@ -157,14 +157,14 @@ def work(pk: int) -> None:
     except FileError as error:
         _fail(made, str(error))
     except FileNotFoundError:
-        _fail(made, "The file is no longer there; upload it again.")
+        _fail(made, "The file no longer exists; upload it again.")
 
 
 def forget_old() -> None:
     """Remove files that were checked and that nobody imported."""
     old = timezone.now() - KEPT_FOR
     for forgotten in RecordImport.objects.filter(state=State.CHECKED, created_at__lt=old):
-        _fail(forgotten, "It was checked and not imported within a day; upload it again.")
+        _fail(forgotten, "It was not imported within a day of the check; upload it again.")
 
 
 def _go_on(made: RecordImport) -> None:

@@ -176,7 +176,7 @@ def _problems(record: Record) -> Iterator[tuple[str, str]]:
         if value not in CHANGES:
             yield "changes", f"has {shown(value)}{suggestion(value, CHANGES)}; use {', '.join(CHANGES)}"
     if len(set(record.changes)) < len(record.changes):
-        yield "changes", "names one of them twice; name each once"
+        yield "changes", "contains duplicates; list each once"
     yield from _outcome_problems(record)
     for column in ("chips", "slices"):
         number = getattr(record, column)
@@ -190,7 +190,7 @@ def _problems(record: Record) -> Iterator[tuple[str, str]]:
     if record.parameters is not None and not (isfinite(record.parameters) and 0 < record.parameters < 1e16):
         yield "parameters", f"is {shown(record.parameters)}; give the number of parameters, e.g. 8.03e9"
     if record.url and not re.match(r"https?://[^\s]+\Z", record.url):
-        yield "url", "must begin with http:// or https:// and hold no spaces"
+        yield "url", "must begin with http:// or https:// and contain no spaces"
     yield from _shape_problems(record.shape)
     for name in ("before", "after"):
         yield from _side_problems(name, getattr(record, name))
@@ -210,7 +210,7 @@ def _text_problems(record: Record) -> Iterator[tuple[str, str]]:
         if any(_UNSTORABLE.search(item) for item in items):
             yield column, "contains an invalid character (NUL or a lone surrogate); remove it"
     if not record.id.strip():
-        yield "id", "is blank; give a name that stays the same, e.g. sweep-7-3"
+        yield "id", "is blank; give a stable name, e.g. sweep-7-3"
     if not record.title.strip():
         yield "title", "is blank; say in a few words what was changed"
 
@@ -228,7 +228,7 @@ def _outcome_problems(record: Record) -> Iterator[tuple[str, str]]:
     if speedup is None:
         return
     if not (isfinite(speedup) and 1e-4 < speedup < 1e4):
-        yield "speedup", f"is {shown(speedup)}; give time per token before / after, above 1 where it got faster"
+        yield "speedup", f"is {shown(speedup)}; give time per token before / after, above 1 if it got faster"
     elif record.outcome in OUTCOMES and outcome_of(speedup) != record.outcome:
         yield (
             "outcome",
@@ -241,7 +241,10 @@ def _outcome_problems(record: Record) -> Iterator[tuple[str, str]]:
 
 def _shape_problems(shape: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if not _storable(shape):
-        yield "shape", "is too large or holds what JSON cannot; give layers, d_model, d_ff, heads and vocab"
+        yield (
+            "shape",
+            "is too large or contains values that JSON cannot represent; give layers, d_model, d_ff, heads and vocab",
+        )
         return
     try:
         read_model(shape)
@@ -260,12 +263,12 @@ def _side_problems(name: str, side: Side) -> Iterator[tuple[str, str]]:
             if not _AXIS.fullmatch(axis):
                 yield (
                     f"{name}.mesh.{part}",
-                    f"has the axis {shown(axis)}; a name is a letter, then letters, digits, _ -",
+                    f"has the axis {shown(axis)}; a name starts with a letter and contains letters, digits, _ and -",
                 )
             elif not 1 <= size <= LARGEST:
                 yield f"{name}.mesh.{part}.{axis}", f"is {shown(size)}; an axis has a size of at least 1"
             elif axis not in ROLES and side.axis_roles.get(axis) not in ROLES:
-                yield f"{name}.axis_roles", f"does not say what {axis!r} does; give one of {', '.join(ROLES)}"
+                yield f"{name}.axis_roles", f"gives no role for the axis {axis!r}; use one of {', '.join(ROLES)}"
     for key, value in side.kpis.items():
         if isinstance(value, float) and not isfinite(value):
             yield f"{name}.kpis.{key}"[:80], "is not a finite number; omit it if it was not measured"
@@ -274,7 +277,10 @@ def _side_problems(name: str, side: Side) -> Iterator[tuple[str, str]]:
             yield f"{name}.kpis.{key}", f"is {value:g}, but is a share from 0 to 1; {what}"
     for key, mapping in (("training", side.training), ("kpis", side.kpis), ("axis_roles", side.axis_roles)):
         if not _storable(mapping):
-            yield f"{name}.{key}", "is too large or holds what JSON cannot; keep numbers, short texts and lists"
+            yield (
+                f"{name}.{key}",
+                "is too large or contains values that JSON cannot represent; keep numbers, short texts and lists",
+            )
     if _UNSTORABLE.search(side.label):
         yield f"{name}.label", "contains an invalid character (NUL or a lone surrogate); remove it"
 

@@ -10,8 +10,8 @@ from knowledge.retrieval import MODES
 
 
 class PassageSerializer(serializers.ModelSerializer[Passage]):
-    """A statement that can be cited by its key.  team: null for a shipped one; place: where in the document; hardware:
-    empty or `any` for all; retired_at: when a newer version of the document dropped it."""
+    """A statement that can be cited by its key.  team: null for shipped passages; place: location in the document;
+    hardware: empty or `any` for all; retired_at: when a newer version of the document dropped it."""
 
     document_title = serializers.CharField(source="document.title")
 
@@ -31,10 +31,10 @@ class PlaceSerializer(serializers.Serializer[Any]):
 
 
 class FoundWhySerializer(serializers.Serializer[Any]):
-    """Why a passage was found.  vector: its place by meaning, score the cosine similarity, of a passage with questions
-    the mean of its text's and its nearest question's; text: its place by words, score the sum of the matched stems'
-    weights; null where it is not in that list.  score: of the fusion of both, 0 to 1, or of the only list.  excerpt:
-    its text around the words; matched: these words."""
+    """Why a passage was found.  vector: rank and cosine similarity in semantic search (for a passage with questions,
+    the mean of its text's and its closest question's); text: rank and score in keyword search (the sum of the matched
+    stems' weights); null if it is not in that list.  score: of both lists fused, 0 to 1, or of the only
+    list.  excerpt: text around the matched words; matched: those words."""
 
     score = serializers.FloatField()
     vector = PlaceSerializer(allow_null=True)
@@ -52,8 +52,7 @@ class FoundSerializer(serializers.Serializer[Any]):
 
 
 class AnswerSerializer(serializers.Serializer[Any]):
-    """mode: which lists were asked.  embedder: whose vectors were compared, empty where none were; notes: sentences on
-    what could not be done."""
+    """mode: lists searched.  embedder: embedding model used, empty if none; notes: what could not be done."""
 
     mode = serializers.ChoiceField(choices=MODES)
     embedder = serializers.CharField()
@@ -62,9 +61,9 @@ class AnswerSerializer(serializers.Serializer[Any]):
 
 
 class DocumentSerializer(serializers.ModelSerializer[Document]):
-    """A document that the team added.  state `reading` until a worker has cut it into passages; error: the sentence of
-    a failure, or what of it could not be read.  replaced: a newer version of the title is found instead.  embedded: how
-    many of its passages have their vector."""
+    """A document added by the team.  state `reading`: a worker is splitting it into passages; error: why it failed, or
+    which parts could not be read.  replaced: a newer version with the same title is searched instead.  embedded: number
+    of its passages that have an embedding."""
 
     passages = serializers.IntegerField(source="living")
     embedded = serializers.IntegerField()
@@ -85,8 +84,8 @@ class DocumentSerializer(serializers.ModelSerializer[Document]):
 
 
 class DocumentReceivedSerializer(DocumentSerializer):
-    """outcome: `added`; `known`: this content is here already; `again`: an unreadable file is tried again; `restored`:
-    an older version, now the current one again."""
+    """outcome: `added`; `known`: the content exists already; `again`: retrying a file that could not be read before;
+    `restored`: an older version, now current again."""
 
     outcome = serializers.ChoiceField(choices=("added", "known", "again", "restored"))
 
@@ -101,8 +100,6 @@ class DocumentRequest(serializers.Serializer[Any]):
     file = serializers.FileField(allow_empty_file=True, max_length=1000)
     title = serializers.CharField(
         required=False, allow_blank=True, max_length=300,
-        help_text="The file's name unless given; a document of the same title becomes its new version.",
+        help_text="Default: the file name. Reusing a title adds a new version of that document.",
     )  # fmt: skip
-    team = serializers.IntegerField(
-        required=False, min_value=1, help_text="One of your teams; your first unless given."
-    )
+    team = serializers.IntegerField(required=False, min_value=1, help_text="One of your teams; default: your first.")

@@ -34,40 +34,44 @@ from knowledge.services import documents, search
 
 MOST = 50
 _TEAM = OpenApiParameter(
-    "team", OpenApiTypes.INT, description="Whose documents count beside the shipped passages; your first team's."
+    "team",
+    OpenApiTypes.INT,
+    description="Team whose documents are included with the shipped passages; default: your first.",
 )
 _NARROWING = [
     OpenApiParameter(
-        "hardware", OpenApiTypes.STR, description="`tpu`, `gpu` or a chip; generally valid passages are included."
+        "hardware", OpenApiTypes.STR, description="`tpu`, `gpu` or a chip; hardware-independent passages are included."
     ),
-    OpenApiParameter("bottleneck", OpenApiTypes.STR, enum=BOTTLENECKS, description="Bottleneck it addresses."),
-    OpenApiParameter("document", OpenApiTypes.INT, description="Only of this document."),
+    OpenApiParameter(
+        "bottleneck", OpenApiTypes.STR, enum=BOTTLENECKS, description="Only passages that address this bottleneck."
+    ),
+    OpenApiParameter("document", OpenApiTypes.INT, description="Only passages of this document."),
     _TEAM,
 ]
 
 
 class KnowledgeSearchView(APIView):
-    """Search by words and by meaning."""
+    """Keyword and semantic search."""
 
     permission_classes = [IsAuthenticated]
 
     @extend_schema(
         operation_id="knowledge_search",
         parameters=[
-            OpenApiParameter("q", OpenApiTypes.STR, required=True, description="A question in words."),
-            OpenApiParameter("k", OpenApiTypes.INT, description=f"So many, 5 unless given, {MOST} at most."),
-            OpenApiParameter("offset", OpenApiTypes.INT, description="Left out at the top, 200 at most."),
-            OpenApiParameter("mode", OpenApiTypes.STR, enum=MODES, description="fused unless given"),
+            OpenApiParameter("q", OpenApiTypes.STR, required=True, description="Query or question."),
+            OpenApiParameter("k", OpenApiTypes.INT, description=f"Number of results; default 5, at most {MOST}."),
+            OpenApiParameter("offset", OpenApiTypes.INT, description="Number of results to skip, at most 200."),
+            OpenApiParameter("mode", OpenApiTypes.STR, enum=MODES, description="default fused"),
             *_NARROWING,
         ],
         responses={200: AnswerSerializer, 400: Detail, 404: Detail},
         tags=["knowledge"],
     )
     def get(self, request: Request) -> Response:
-        """The passages that answer a question best, each with why: rank and score in each list, and the fused score."""
+        """The passages that best answer a query, each with its rank and score per list and its fused score."""
         query = request.query_params.get("q", "").strip()
         if not query:
-            raise Invalid("q is missing: ask something in words.")
+            raise Invalid("q is missing: give a query or question.")
         mode = request.query_params.get("mode") or "fused"
         if mode not in MODES:
             raise Invalid(f"mode must be one of {', '.join(MODES)}.")
@@ -83,7 +87,7 @@ class KnowledgeSearchView(APIView):
 
 
 class PassageViewSet(GenericViewSet[Passage]):
-    """Shipped passages and those of the caller's documents; what belongs to another team is 404."""
+    """Shipped passages and those of the team's documents; a passage of another team returns 404."""
 
     queryset = Passage.objects.none()
     serializer_class = PassageSerializer
@@ -99,7 +103,7 @@ class PassageViewSet(GenericViewSet[Passage]):
         tags=["knowledge"],
     )
     def list(self, request: Request) -> Response:
-        """Passages in the order of their documents."""
+        """All passages, in document order."""
         try:
             rows = search.visible(_team(request), **_narrowed(request))
         except ValueError as error:
@@ -114,7 +118,7 @@ class PassageViewSet(GenericViewSet[Passage]):
         tags=["knowledge"],
     )
     def retrieve(self, request: Request, key: str) -> Response:
-        """The passage that a citation names, also one that is retired."""
+        """The passage with this citation key, including retired passages."""
         passage = search.passage(team_ids(request.user), key)
         if passage is None:
             raise Http404
@@ -126,7 +130,7 @@ class PassageViewSet(GenericViewSet[Passage]):
     retrieve=extend_schema(operation_id="knowledge_documents_retrieve", tags=["knowledge"]),
 )
 class DocumentViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Document]):
-    """Documents that the caller's teams added."""
+    """Documents added by the caller's teams."""
 
     queryset = Document.objects.none()
     serializer_class = DocumentSerializer
@@ -147,9 +151,9 @@ class DocumentViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
         tags=["knowledge"],
     )  # fmt: skip
     def create(self, request: Request) -> Response:
-        """Add a PDF, a Markdown or a text file; a worker cuts it into passages (202), its address tells how far it is.
+        """Add a PDF, Markdown or text file.  202: a worker splits it into passages; poll the document for its state.
 
-        The same content twice is one document: 200, and the document that is there.
+        Adding the same content again returns 200 and the existing document.
         """
         given = DocumentRequest(data=request.data)
         given.is_valid(raise_exception=True)
@@ -168,13 +172,13 @@ class DocumentViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
     @extend_schema(
         operation_id="knowledge_documents_destroy",
         responses={204: None, 403: Detail},
-        description="Whoever added a document, and administrators of the team, delete it with its passages.",
+        description="Delete a document and its passages; requires its uploader or an administrator of the team.",
         tags=["knowledge"],
     )
     def destroy(self, request: Request, pk: str) -> Response:
         document = self.get_object()
         if not documents.may_delete(request.user, document):
-            raise PermissionDenied("Only whoever added a document, or an administrator of the team, can delete it.")
+            raise PermissionDenied("Only the document's uploader or an administrator of the team can delete it.")
         documents.delete(document)
         return Response(status=status.HTTP_204_NO_CONTENT)
 

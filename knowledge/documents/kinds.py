@@ -34,7 +34,7 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 def kind_of(name: str, content: bytes, limits: Limits = LIMITS) -> Kind:
     """The kind of a file with this content.  Raises DocumentError for what is none of them, or too large."""
     if not content.strip():
-        raise DocumentError(f"{name} is empty; add a file with text in it.")
+        raise DocumentError(f"{name} is empty; add a file with text.")
     if b"%PDF-" in content[:_PDF_HEADER_WITHIN]:
         if len(content) > limits.file_bytes:
             raise too_large(name, limits.file_bytes)
@@ -43,13 +43,13 @@ def kind_of(name: str, content: bytes, limits: Limits = LIMITS) -> Kind:
         if content.startswith(head):
             raise DocumentError(f"{name} is {what}.")
     if name.lower().endswith(".pdf"):
-        raise DocumentError(f"{name} is named like a PDF but does not begin like one; export it again.")
+        raise DocumentError(f"{name} has the extension .pdf but is not a PDF; export it again.")
     if _WEB.match(content[:4096]):
         raise DocumentError(f"{name} is a web page; print it to PDF, or save its text as Markdown.")
     if len(content) > limits.text_bytes:
         raise too_large(name, limits.text_bytes)
     if control := _CONTROL.search(content):
-        raise DocumentError(f"{name} is not {ACCEPTED}: byte {control.start() + 1:,} is no character of a text.")
+        raise DocumentError(f"{name} is not {ACCEPTED}: byte {control.start() + 1:,} is not a text character.")
     try:
         content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -60,7 +60,8 @@ def read(path: Path, name: str, limits: Limits) -> tuple[list[Piece], int, str]:
         raise DocumentError(f"No page of {name} could be read: it is damaged, or unpacks to more than is allowed.")
     if not any(any(lines) for lines in texts):
         raise DocumentError(
-            f"{name} holds no text, its pages are probably scanned images; run text recognition (OCR) and add it again."
+            f"{name} contains no text; its pages are probably scanned images. Run text recognition (OCR) on it and "
+            "add it again."
         )
     pieces = pack(_blocks(_without_running_heads(texts), _starts(reader)), pages_place, limits)
     return pieces, pages, _note(broken, empty)
@@ -76,7 +77,7 @@ def _open(path: Path, name: str, limits: Limits) -> tuple[PdfReader, int]:
     except DocumentError:
         raise
     except (DependencyError, NotImplementedError):
-        raise DocumentError(f"{name} is encrypted in a way that cannot be read; export it without.") from None
+        raise DocumentError(f"{name} uses unsupported encryption; export it without encryption.") from None
     except MemoryError:
         raise
     except (PyPdfError, RecursionError, ValueError, KeyError, TypeError, AttributeError, IndexError, OSError):
@@ -209,7 +210,7 @@ def _note(broken: Sequence[int], empty: Sequence[int]) -> str:
     if broken:
         parts.append(f"{_named(broken)} could not be read.")
     if empty:
-        parts.append(f"{_named(empty)} {'holds' if len(empty) == 1 else 'hold'} no text, only pictures at most.")
+        parts.append(f"{_named(empty)} {'contains' if len(empty) == 1 else 'contain'} no text.")
     return " ".join(parts)
 
 

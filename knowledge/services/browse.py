@@ -82,7 +82,7 @@ class Filters:
 
 #: Facets in the order of the page.
 FACETS: Mapping[str, str] = {
-    "topic": "Topic", "hardware": "Hardware", "bottleneck": "Helps against", "source": "Source",
+    "topic": "Topic", "hardware": "Hardware", "bottleneck": "Addresses", "source": "Source",
 }  # fmt: skip
 
 

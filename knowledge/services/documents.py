@@ -58,7 +58,7 @@ class Received:
             "added": f"“{title}” was added and is being read.",
             "known": f"This file already exists as “{title}”; nothing was added.",
             "again": f"“{title}” could not be read before; retrying.",
-            "restored": f"This file is an earlier version of “{title}”; it is the current one again.",
+            "restored": f"This file is an earlier version of “{title}”; it is now current again.",
         }[self.outcome]
 
 

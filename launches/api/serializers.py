@@ -11,7 +11,7 @@ from launches.services import choices
 
 
 class ArmRunSerializer(serializers.ModelSerializer[ArmRun]):
-    """One repeat of one arm.  Seconds and bytes; null where it was not reported."""
+    """One repeat of one arm.  Seconds and bytes; null if not reported."""
 
     median_step_s = serializers.FloatField(read_only=True, allow_null=True, help_text="After warm-up.")
     peak_memory_bytes = serializers.IntegerField(read_only=True, allow_null=True)
@@ -27,9 +27,9 @@ class ArmRunSerializer(serializers.ModelSerializer[ArmRun]):
 
 
 class LaunchSerializer(serializers.ModelSerializer[Launch]):
-    """A wave of both arms of a proposal, or, with no proposal, a trial of a campaign.
+    """Runs of both arms of a proposal, or, with no proposal, of a campaign's trial.
 
-    verdict: null until all of its runs have ended, and of a trial.
+    verdict: null until all runs have ended; always null for a trial.
     """
 
     runs = ArmRunSerializer(many=True, read_only=True)
@@ -53,7 +53,7 @@ class LaunchRequest(serializers.Serializer[Any]):
 
 
 class FileRequest(serializers.Serializer[Any]):
-    """A file that is about to be sent in pieces."""
+    """A file to be uploaded in chunks."""
 
     kind = serializers.ChoiceField(choices=ReportFile.Kind.choices)
     name = serializers.CharField(max_length=500)
@@ -62,7 +62,7 @@ class FileRequest(serializers.Serializer[Any]):
 
 
 class FileSerializer(serializers.ModelSerializer[ReportFile]):
-    """How far a file is: send the bytes from received_bytes on."""
+    """Upload progress of a file: continue from byte received_bytes."""
 
     class Meta:
         model = ReportFile
@@ -71,18 +71,22 @@ class FileSerializer(serializers.ModelSerializer[ReportFile]):
 
 
 class ReportRequest(serializers.Serializer[Any]):
-    """What one rank reports; another rank reports its own.  The run is read once all `ranks` have."""
+    """The report of one rank.  The run is evaluated once all `ranks` have reported."""
 
     rank = serializers.IntegerField(min_value=0, default=0)
     ranks = serializers.IntegerField(min_value=1, default=1)
     step_times_s = serializers.ListField(child=serializers.FloatField(), default=list, help_text="Warm-up included.")
-    warm_up = serializers.IntegerField(allow_null=True, required=False, help_text="Steps that do not count.")
-    peak_memory_bytes = serializers.IntegerField(allow_null=True, required=False, help_text="Of one device.")
-    failure = serializers.CharField(allow_null=True, required=False, help_text="Why it did not finish.")
+    warm_up = serializers.IntegerField(allow_null=True, required=False, help_text="Number of warm-up steps to exclude.")
+    peak_memory_bytes = serializers.IntegerField(
+        allow_null=True, required=False, help_text="Peak memory of one device."
+    )
+    failure = serializers.CharField(allow_null=True, required=False, help_text="Why the run did not finish.")
     host = serializers.CharField(required=False, allow_blank=True)
-    files = serializers.ListField(child=serializers.CharField(), default=list, help_text="SHA-256 of what was sent.")
+    files = serializers.ListField(
+        child=serializers.CharField(), default=list, help_text="SHA-256 of each uploaded file."
+    )
 
 
 class ReportAnswer(serializers.Serializer[Any]):
-    status = serializers.CharField(help_text="Of the run.")
+    status = serializers.CharField(help_text="Status of the run.")
     missing_ranks = serializers.IntegerField(help_text="Ranks that have not reported yet.")

@@ -21,7 +21,7 @@ from proposals.models import Proposal
 
 @extend_schema_view(list=extend_schema(tags=["launches"]), retrieve=extend_schema(tags=["launches"]))
 class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Launch]):
-    """Waves of runs of approved proposals, and trials of campaigns on the cluster, newest first."""
+    """Launches of approved proposals, and of campaign trials on the cluster, newest first."""
 
     queryset = Launch.objects.select_related("created_by").prefetch_related("runs").order_by("-pk")
     serializer_class = LaunchSerializer
@@ -32,9 +32,9 @@ class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
         tags=["launches"],
     )
     def create(self, request: Request) -> Response:
-        """Run an approved proposal and its baseline by the team's backend; this needs an engineer.
+        """Run an approved proposal and its baseline on the team's backend; requires an engineer.
 
-        409 with the reason where the proposal is not approved, has its result, or is being run already.
+        409 with the reason if the proposal is not approved, already has a result, or is already running.
         """
         given = LaunchRequest(data=request.data)
         given.is_valid(raise_exception=True)
@@ -50,7 +50,7 @@ class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     @extend_schema(request=None, responses={200: LaunchSerializer, 403: Detail, 409: Detail}, tags=["launches"])
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
-        """Cancel whatever of it has not ended; what was reported stays."""
+        """Cancel the runs that have not ended; reports received so far are kept."""
         made = self.get_object()
         try:
             launching.cancel(made, request.user)
@@ -61,7 +61,7 @@ class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY}, tags=["launches"])
     @action(detail=True, url_path="bundle/(?P<arm>proposal|control|trial)", pagination_class=None)
     def bundle(self, request: Request, pk: str, arm: str) -> HttpResponse:
-        """What an arm is run with, as a zip: configuration, script, flags, and how it reports."""
+        """The bundle that runs an arm, as a zip: configuration, script, flags and the reporter."""
         made = self.get_object()
         try:
             packed = bundles.archive(bundles.of_arm(made, arm))

@@ -37,7 +37,7 @@ class _Report(APIView):
     def run(self, request: Request, pk: int, arm: str, repeat: int) -> ArmRun:
         scope = scope_of(request.auth)
         if scope is not None and scope != f"launch:{pk}":
-            raise PermissionDenied("This token reports to another launch.")
+            raise PermissionDenied("This token belongs to another launch.")
         launch = get_for(request.user, Launch.objects.all(), Role.ENGINEER, pk=pk)
         return reporting.run_of(launch, arm, repeat)
 
@@ -57,7 +57,7 @@ class FilesView(_Report):
         responses={200: FileSerializer, 400: ConfigErrors, 403: Detail, 409: Detail, 507: Detail}, tags=["launches"],
     )  # fmt: skip
     def post(self, request: Request, pk: int, arm: str, repeat: int) -> Response:
-        """Announce a log or a profile by its SHA-256; the answer says how much of it is here already."""
+        """Announce a log or profile by its SHA-256; the response says how many bytes have been received."""
         run = self.run(request, pk, arm, repeat)
         given = FileRequest(data=request.data)
         given.is_valid(raise_exception=True)
@@ -69,7 +69,7 @@ class FileView(_Report):
 
     @extend_schema(operation_id="report_file_state", responses={200: FileSerializer, 403: Detail}, tags=["launches"])
     def get(self, request: Request, pk: int, arm: str, repeat: int, sha256: str) -> Response:
-        """How far a file is."""
+        """Upload progress of a file."""
         file = self.run(request, pk, arm, repeat).files.filter(sha256=sha256).first()
         if file is None:
             raise Http404
@@ -80,17 +80,17 @@ class FileView(_Report):
         responses={200: FileSerializer, 400: Detail, 403: Detail, 409: FileSerializer, 507: Detail}, tags=["launches"],
     )  # fmt: skip
     def patch(self, request: Request, pk: int, arm: str, repeat: int, sha256: str) -> Response:
-        """The next piece of a file, at most 8 MB, from the byte that the header `Upload-Offset` names.
+        """Upload the next chunk of a file, at most 8 MB, starting at the byte given by the header `Upload-Offset`.
 
-        409 with `received_bytes` where it goes on elsewhere.
+        409 with `received_bytes` if the offset does not match.
         """
         run = self.run(request, pk, arm, repeat)
         offset = whole_number(request.headers.get("Upload-Offset", ""))
         if offset is None:
-            raise Invalid("The header Upload-Offset must be the number of the first byte.")
+            raise Invalid("The header Upload-Offset must be the offset of the first byte.")
         data: Any = request.data
         if not isinstance(data, dict) or "stream" not in data:
-            raise Invalid("Send the piece as application/octet-stream.")
+            raise Invalid("Send the chunk as application/octet-stream.")
         return Response(FileSerializer(reporting.append(run, sha256, offset, data["stream"])).data)
 
 
@@ -100,7 +100,7 @@ class ReportView(_Report):
         responses={200: ReportAnswer, 400: Detail, 403: Detail, 409: Detail}, tags=["launches"],
     )  # fmt: skip
     def put(self, request: Request, pk: int, arm: str, repeat: int) -> Response:
-        """What one rank reports of its run, once its files are here.  The same again changes nothing."""
+        """Submit the report of one rank after uploading its files.  Idempotent."""
         run = self.run(request, pk, arm, repeat)
         given = reporting.RankReport.read(dict(request.data))
         made = reporting.report(run, given)

@@ -20,7 +20,7 @@ from proposals.services import compiling
 
 
 class AxisSerializer(serializers.Serializer[Any]):
-    """Bytes that a chip sends per step over a group of mesh axes."""
+    """Bytes sent per chip and step over a group of mesh axes."""
 
     axes = serializers.ListField(child=serializers.CharField())
     kinds = serializers.ListField(child=serializers.CharField())
@@ -34,7 +34,7 @@ class CollectiveSerializer(serializers.Serializer[Any]):
     participants = serializers.IntegerField()
     payload_bytes = serializers.FloatField()
     times = serializers.IntegerField(help_text="Per step.")
-    sent_bytes = serializers.FloatField(help_text="By a chip per step.")
+    sent_bytes = serializers.FloatField(help_text="Per chip and step.")
     source = serializers.CharField(help_text="Framework path of the op.")
 
 
@@ -45,9 +45,9 @@ class CheckSerializer(serializers.Serializer[Any]):
     argument_bytes = serializers.FloatField(allow_null=True)
     needed_bytes = serializers.FloatField(allow_null=True)
     capacity_bytes = serializers.FloatField(allow_null=True)
-    predicted_bytes = serializers.FloatField(allow_null=True, help_text="By the performance model.")
+    predicted_bytes = serializers.FloatField(allow_null=True, help_text="Predicted by the performance model.")
     axes = AxisSerializer(many=True)
-    collectives = CollectiveSerializer(many=True, help_text="The largest.")
+    collectives = CollectiveSerializer(many=True, help_text="The largest collectives.")
     effort = serializers.CharField()
     compile_s = serializers.FloatField(allow_null=True)
     versions = serializers.DictField(child=serializers.CharField())
@@ -55,7 +55,7 @@ class CheckSerializer(serializers.Serializer[Any]):
 
 
 class CompilationSerializer(serializers.Serializer[Any]):
-    """proposal: null for the plan's baseline.  check: null until it is done."""
+    """proposal: null for the plan's baseline.  check: null until done."""
 
     id = serializers.IntegerField()
     plan = serializers.IntegerField()
@@ -102,9 +102,9 @@ class PlanCompilationsView(APIView):
         request=None, responses={202: CompilationSerializer(many=True), 403: Detail, 409: Detail}, tags=["proposals"]
     )
     def post(self, request: Request, pk: int) -> Response:
-        """Compile baseline and proposals; a worker does it.  Ask until no `status` is queued or working.
+        """Compile the baseline and the proposals in a worker.  Poll until no `status` is queued or working.
 
-        409 with the reason where the compiler is not installed, or the configuration says too little.
+        409 with the reason if the compiler is not installed or the configuration is incomplete.
         """
         plan = self._plan(request, pk, Role.ENGINEER)
         try:
@@ -115,6 +115,6 @@ class PlanCompilationsView(APIView):
 
     @extend_schema(responses={204: None, 403: Detail}, tags=["proposals"])
     def delete(self, request: Request, pk: int) -> Response:
-        """Cancel what is waiting or being compiled."""
+        """Cancel queued and running compilations."""
         compiling.cancel(self._plan(request, pk, Role.ENGINEER), request.user)
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -22,7 +22,7 @@ from proposals.launch import KINDS
 from proposals.models import Decision, PlanRecord, Proposal, Review
 from proposals.services import launching, own_mesh, plans, reviews
 
-EXPERIMENT_PARAM = OpenApiParameter("experiment", OpenApiTypes.INT, description="Only those of this experiment.")
+EXPERIMENT_PARAM = OpenApiParameter("experiment", OpenApiTypes.INT, description="Restrict to this experiment.")
 
 
 class ReviewSerializer(serializers.ModelSerializer[Review]):
@@ -43,7 +43,7 @@ class ReviewRequest(serializers.Serializer[Any]):
 
 
 class ProposalSerializer(serializers.ModelSerializer[Proposal]):
-    """A proposal as it is listed, with the decision on it.  Times in seconds, confidence 0–1."""
+    """A proposal in a list, with its review.  Times in seconds, confidence 0–1."""
 
     review = serializers.SerializerMethodField()
 
@@ -72,7 +72,7 @@ class ProposalSerializer(serializers.ModelSerializer[Proposal]):
 
 
 class ProposalContractSerializer(ProposalSerializer):
-    """One proposal of `asap propose`, with the ids it is stored under and the decision on it."""
+    """A proposal as in `asap propose --json`, with its ids and its review."""
 
     mesh = serializers.DictField(help_text='{"ici": {axis: size}, "dcn": {axis: size}}')
     changes = serializers.DictField()
@@ -98,10 +98,10 @@ class PlanSerializer(serializers.ModelSerializer[PlanRecord]):
     constraints = serializers.DictField(read_only=True)
     created_by = serializers.CharField(
         source="created_by.username", default=None, read_only=True, allow_null=True,
-        help_text="Who asked for it; null where the Coordinator made it.",
+        help_text="Who requested it; null if made by the Coordinator.",
     )  # fmt: skip
     author = serializers.SerializerMethodField(
-        help_text="The language model that chose and argued the proposals; empty: the built-in reasoner."
+        help_text="The language model that chose the proposals and wrote their rationale; empty: the built-in reasoner."
     )
 
     def get_author(self, plan: PlanRecord) -> str:
@@ -114,7 +114,7 @@ class PlanSerializer(serializers.ModelSerializer[PlanRecord]):
 
 
 class PlanContractSerializer(PlanSerializer):
-    """The object of `asap propose`."""
+    """A plan as in `asap propose --json`."""
 
     diagnosis = serializers.DictField(allow_null=True)
     proposals = serializers.ListField(child=serializers.DictField())
@@ -133,7 +133,7 @@ class OwnMeshRequest(serializers.Serializer[Any]):
 
 
 class OwnMeshSerializer(serializers.Serializer[Any]):
-    """A proposal of kind `own`, not stored.  violations: the rules and constraints that it breaks."""
+    """A custom proposal (kind `own`), not stored.  violations: the rules and constraints it violates."""
 
     title = serializers.CharField()
     mesh = serializers.DictField()
@@ -155,7 +155,7 @@ class LaunchFileSerializer(serializers.Serializer[Any]):
 class ProposalLaunchFilesSerializer(serializers.Serializer[Any]):
     proposal = serializers.IntegerField()
     rank = serializers.IntegerField()
-    approved = serializers.BooleanField(help_text="Whether a reviewer has decided that it should run.")
+    approved = serializers.BooleanField(help_text="Whether a reviewer has approved it.")
     files = LaunchFileSerializer(many=True)
 
 
@@ -185,10 +185,10 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
     @extend_schema(responses={200: ProposalLaunchFilesSerializer, 409: Detail}, tags=["proposals"])
     @action(detail=True, pagination_class=None)
     def launch(self, request: Request, pk: str) -> Response:
-        """What would launch this proposal with MaxText, plain JAX, AXLearn, Megatron-LM, and as our configuration.
+        """Launch files for MaxText, plain JAX, AXLearn and Megatron-LM, and as an ASAP Web configuration.
 
-        A tool that cannot express the proposal has `produced` false, no text, and the reason among its notes.
-        The files use the configuration that the proposal was priced with.  409 where that is no longer valid.
+        For a tool that cannot express the proposal, `produced` is false, `text` empty, and `notes` gives the reason.
+        The files use the configuration the proposal was predicted for.  409 if that is no longer valid.
         """
         proposal = self.get_object()
         try:
@@ -202,7 +202,7 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
 
 @extend_schema_view(list=extend_schema(parameters=[EXPERIMENT_PARAM], tags=["proposals"]))
 class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
-    """All that `asap propose` prints: diagnosis, the three proposals, the rejected candidates."""
+    """Plans as in `asap propose --json`: diagnosis, the three proposals, the rejected candidates."""
 
     queryset = PlanRecord.objects.select_related("run__experiment", "run__profile", "created_by").order_by("-pk")
     serializer_class = PlanSerializer
@@ -224,7 +224,7 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     )
     @action(detail=True, methods=["post"], pagination_class=None, write_role=Role.VIEWER)
     def evaluate(self, request: Request, pk: str) -> Response:
-        """Check and price a mesh of one's own, or an edited proposal, on this plan's run.  Stores nothing."""
+        """Validate and predict a custom mesh or an edited proposal for this plan's run.  Stores nothing."""
         plan, values = self._own(request)
         try:
             evaluated = own_mesh.evaluate(plan, values["mesh"], values["changes"])
@@ -239,7 +239,7 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     )
     @action(detail=True, methods=["post"], url_path="proposals", pagination_class=None)
     def add(self, request: Request, pk: str) -> Response:
-        """Add a mesh of one's own to the plan as a proposal, after the same checks; this needs an engineer."""
+        """Add a custom mesh to the plan as a proposal, after the same checks; requires an engineer."""
         plan, values = self._own(request)
         try:
             made = own_mesh.add(plan, request.user, values["mesh"], values["changes"])
@@ -267,7 +267,7 @@ class ReviewsView(ListAPIView[Review]):
 
     @extend_schema(parameters=[EXPERIMENT_PARAM], operation_id="reviews_list", tags=["reviews"])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The decisions taken in my teams, newest first."""
+        """The reviews of your teams, newest first."""
         return super().get(request, *args, **kwargs)
 
     @extend_schema(
@@ -277,7 +277,7 @@ class ReviewsView(ListAPIView[Review]):
         tags=["reviews"],
     )
     def post(self, request: Request) -> Response:
-        """Approve or reject a proposal, once; this needs a reviewer.  409 where somebody was first, and who."""
+        """Approve or reject a proposal; requires a reviewer.  409, naming the reviewer, if already reviewed."""
         given = ReviewRequest(data=request.data)
         given.is_valid(raise_exception=True)
         values = given.validated_data
@@ -307,11 +307,11 @@ class HistoryView(ListAPIView[Proposal]):
     @extend_schema(
         operation_id="history_list",
         parameters=[
-            OpenApiParameter("q", OpenApiTypes.STR, description="In title, experiment or comment."),
-            *(OpenApiParameter(name, OpenApiTypes.STR, description="Exactly this value.") for name in reviews.FACETS),
+            OpenApiParameter("q", OpenApiTypes.STR, description="Search in title, experiment and comment."),
+            *(OpenApiParameter(name, OpenApiTypes.STR, description="Exact match.") for name in reviews.FACETS),
         ],
         tags=["reviews"],
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Approved proposals of my teams, newest decision first."""
+        """Approved proposals of your teams, most recently approved first."""
         return super().get(request, *args, **kwargs)

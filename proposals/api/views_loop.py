@@ -37,21 +37,25 @@ class FailureSerializer(serializers.Serializer[Any]):
     line_number = serializers.IntegerField(allow_null=True)
     file = serializers.CharField()
     rank = serializers.IntegerField(allow_null=True)
-    lines = serializers.IntegerField(help_text="Lines read in all.")
-    values = serializers.DictField(help_text="What the lines state: bytes, sizes, seconds, exit code.")
-    parameters = serializers.ListField(child=serializers.CharField(), help_text="Paths in the configuration.")
+    lines = serializers.IntegerField(help_text="Number of lines read.")
+    values = serializers.DictField(help_text="Values found in the log: bytes, sizes, seconds, exit code.")
+    parameters = serializers.ListField(
+        child=serializers.CharField(), help_text="Configuration keys of the responsible parameters."
+    )
     check = serializers.ListField(child=serializers.CharField())
-    forbidden = serializers.DictField(allow_null=True, help_text="What must not be tried again, with constraints.")
-    last = serializers.ListField(child=serializers.CharField(), help_text="The last lines, where nothing is known.")
+    forbidden = serializers.DictField(
+        allow_null=True, help_text="What must not be retried, with the constraints that exclude it."
+    )
+    last = serializers.ListField(
+        child=serializers.CharField(), help_text="The last lines of the log, if no cause was found."
+    )
 
 
 class MeasurementSerializer(serializers.ModelSerializer[Measurement]):
-    """A result: the prediction as it was approved, and what its run measured.  Seconds; speed-ups per token."""
+    """A result: the prediction at approval and the measurement of its run.  Seconds; speed-ups per token."""
 
     predicted_speedup = serializers.FloatField(read_only=True, allow_null=True)
-    error = serializers.FloatField(
-        read_only=True, allow_null=True, help_text="Measured over predicted speed-up, less one."
-    )
+    error = serializers.FloatField(read_only=True, allow_null=True, help_text="Measured ÷ predicted speed-up − 1.")
     created_by = serializers.CharField(source="created_by.username", default=None, read_only=True, allow_null=True)
     caveats = serializers.ListField(child=serializers.CharField(), read_only=True)
     analysis = serializers.SerializerMethodField()
@@ -72,24 +76,26 @@ class MeasurementSerializer(serializers.ModelSerializer[Measurement]):
 
 
 class MeasurementRequest(serializers.Serializer[Any]):
-    """Either the experiment that is the proposal's run, or the failure that it ended in, its log, or both."""
+    """Either the experiment that ran the proposal, or its failure, its log, or both."""
 
     proposal = serializers.IntegerField(min_value=1)
     experiment = serializers.IntegerField(min_value=1, required=False)
     failure = serializers.ChoiceField(choices=[(name, name) for name in FAILURES], required=False)
     comment = serializers.CharField(required=False, allow_blank=True, default="", max_length=measuring.MAX_COMMENT)
-    log = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False, help_text="Its log, as text.")
-    log_file = serializers.FileField(required=False, allow_empty_file=True, help_text="The same as an upload.")
+    log = serializers.CharField(
+        required=False, allow_blank=True, trim_whitespace=False, help_text="The run's log, as text."
+    )
+    log_file = serializers.FileField(required=False, allow_empty_file=True, help_text="The run's log, as a file.")
 
 
 class SummarySerializer(serializers.Serializer[Any]):
-    results = serializers.IntegerField(help_text="Measured and failed.")
+    results = serializers.IntegerField(help_text="Measured and failed runs.")
     measured = serializers.IntegerField()
     waiting = serializers.IntegerField(help_text="Approved proposals without a result.")
-    median_error = serializers.FloatField(allow_null=True, help_text="Of |measured over predicted speed-up, less one|.")
+    median_error = serializers.FloatField(allow_null=True, help_text="Median of |measured ÷ predicted speed-up − 1|.")
     inside = serializers.IntegerField(help_text="Results within the predicted 80 % interval.")
     ranged = serializers.IntegerField(help_text="Results whose prediction had an 80 % interval.")
-    brier = serializers.FloatField(allow_null=True, help_text="Of the stated confidence; 0 is perfect.")
+    brier = serializers.FloatField(allow_null=True, help_text="Brier score of the stated confidence; 0 is perfect.")
 
 
 _STATUS = OpenApiParameter("status", OpenApiTypes.STR, enum=Measurement.Status.values)
@@ -102,7 +108,7 @@ _STATUS = OpenApiParameter("status", OpenApiTypes.STR, enum=Measurement.Status.v
 class MeasurementViewSet(
     mixins.ListModelMixin, mixins.RetrieveModelMixin, mixins.DestroyModelMixin, TeamObjects[Measurement]
 ):
-    """What became of approved proposals, newest first."""
+    """Measured outcomes of approved proposals, newest first."""
 
     queryset = Measurement.objects.select_related("created_by").order_by("-pk")
     serializer_class = MeasurementSerializer
@@ -118,18 +124,18 @@ class MeasurementViewSet(
         tags=["measurements"],
     )
     def create(self, request: Request) -> Response:
-        """Count an experiment as the run of an approved proposal, or keep that it failed; this needs an engineer.
+        """Link an experiment as the run of an approved proposal, or report that it failed; requires an engineer.
 
-        The cause is taken from the log where no `failure` is given; `analysis` says what was found in it.
+        Without `failure`, the cause is determined from the log; `analysis` holds what was found.
 
-        Where the experiment's analysis is not ready yet, `status` is `linked`, and it is measured by itself.  409 with
-        the reason where the two do not compare or the proposal has its result.
+        `status` is `linked` until the experiment's analysis is ready; the measurement then follows automatically.
+        409 with the reason if the runs are not comparable or the proposal already has a result.
         """
         given = MeasurementRequest(data=request.data)
         given.is_valid(raise_exception=True)
         values = given.validated_data
         if ("experiment" in values) == bool({"failure", "log", "log_file"} & set(values)):
-            raise Invalid("Give either experiment, the run of the proposal, or failure or log, why there is none.")
+            raise Invalid("Give either experiment (the run of the proposal), or failure or log (why it failed).")
         proposals = Proposal.objects.select_related("experiment", "plan__run__profile")
         proposal = get_for(request.user, proposals, Role.ENGINEER, pk=values["proposal"])
         try:
@@ -148,7 +154,7 @@ class MeasurementViewSet(
 
     @extend_schema(responses={204: None, 403: Detail, 409: Detail}, tags=["measurements"])
     def destroy(self, request: Request, pk: str) -> Response:
-        """Take back a link that has no result yet."""
+        """Remove a link that has no result yet."""
         made = self.get_object()
         try:
             measuring.unlink(made.proposal, request.user)
@@ -159,7 +165,7 @@ class MeasurementViewSet(
     @extend_schema(responses=SummarySerializer, tags=["measurements"])
     @action(detail=False, pagination_class=None)
     def summary(self, request: Request) -> Response:
-        """How predictions did, over all results of my teams."""
+        """Prediction accuracy over all results of your teams."""
         teams = team_ids(request.user)
         done = measured.results(measuring.results(teams))
         value = {
@@ -186,8 +192,8 @@ class AskSerializer(serializers.Serializer[Any]):
         required=False,
         default=dict,
         help_text="keep_batch, keep_remat, keep_weight_sharding, keep_micro_batches, no_flags: true; keep_axes: names "
-        "or roles; fixed, at_least, at_most: size by name or role; at_most_chips; memory_margin: share; excluded: "
-        "meshes.",
+        "or roles; fixed, at_least, at_most: size by name or role; at_most_chips: number; memory_margin: share to keep "
+        "free; excluded: meshes.",
     )
 
 
@@ -195,7 +201,7 @@ class AskSerializer(serializers.Serializer[Any]):
     list=extend_schema(parameters=[EXPERIMENT_PARAM], tags=["proposals"]), retrieve=extend_schema(tags=["proposals"])
 )
 class PlanRequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[PlanRequest]):
-    """Plans that were asked for again, within constraints, newest first."""
+    """Requests for new plans under constraints, newest first."""
 
     queryset = PlanRequest.objects.select_related("run", "created_by").order_by("-pk")
     serializer_class = PlanRequestSerializer
@@ -209,9 +215,9 @@ class PlanRequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamO
         tags=["proposals"],
     )
     def create(self, request: Request) -> Response:
-        """Propose again for the experiment's newest run; a worker does it.  Ask until `status` is done or failed.
+        """Request new proposals for the experiment's latest run.  Poll until `status` is done or failed.
 
-        409 with the reason where the run is not ready, a constraint makes no sense, or a request is open.
+        409 with the reason if the run is not ready, a constraint is invalid, or another request is open.
         """
         given = AskSerializer(data=request.data)
         given.is_valid(raise_exception=True)

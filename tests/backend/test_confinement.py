@@ -84,7 +84,7 @@ def test_who_signed_in_by_a_link_of_one_team_accepts_no_other(people):
     holder = signed_in(address(add(people.client("outsider"), "ana"), "sign-in"))
     asked = address(add(people.client("administrator"), "ana"), "join")
     answer = holder.post(asked)
-    assert answer.status_code == 403 and "opens that team only" in answer.content.decode()
+    assert answer.status_code == 403 and "is limited to that team" in answer.content.decode()
     assert Membership.objects.filter(user__username="ana").count() == 1
 
 

@@ -211,7 +211,7 @@ def test_what_is_missing_is_said_and_the_rest_answered(lacks, says, people: Peop
     data["training"].pop(lacks, None)
     html = page(people.client("viewer"), address(data))
     assert says in html and "not predicted" in html
-    assert "All meshes can be priced once" in html
+    assert "To price all meshes, set" in html
     if lacks != "model":  # weights and optimizer need neither batch nor length
         known = predict(parse_config(data)[0]).hbm_per_chip_bytes
         assert str(formatting.quantity(known["params"], "bytes")) in html

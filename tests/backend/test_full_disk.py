@@ -34,7 +34,7 @@ def file(name="host0.xplane.pb", content=b"\x0a\x00"):
 def test_an_upload_is_refused_with_a_sentence_as_page_and_as_json(people, full, data_folder):
     address = "/experiments/new/"
     page = people.client("engineer").post(address, {"files": [file()]})
-    assert page.status_code == 507 and "make room" in page.content.decode()
+    assert page.status_code == 507 and "free space" in page.content.decode()
     answer = people.client("engineer").post(address, {"files": [file()]}, headers={"Accept": "application/json"})
     assert answer.status_code == 507 and "MB free" in answer.json()["error"]
     answer = people.api("engineer").post("/api/experiments/", {"files": [file()]}, format="multipart")
@@ -52,7 +52,7 @@ def test_a_document_and_a_file_of_records_are_refused_too(people, full):
     assert answer.status_code == 507 and "The file needs space" in answer.json()["detail"]
     document.seek(0)
     page = people.client("engineer").post("/knowledge/documents/", {"file": document})
-    assert page.status_code == 507 and "<html" in page.content.decode() and "make room" in page.content.decode()
+    assert page.status_code == 507 and "<html" in page.content.decode() and "free space" in page.content.decode()
 
 
 def test_an_analysis_fails_with_a_reason_and_is_retried_once_there_is_room(people, monkeypatch):
@@ -129,7 +129,7 @@ def test_the_reserve_is_given_up_and_made_again(tmp_path, monkeypatch):
     assert reserve.tend() == ""
     assert reserve.file.stat().st_blocks * 512 >= 2_000_000
     monkeypatch.setenv("ASAP_KEEP_FREE_MB", "1e12")
-    assert "the reserve is given up" in reserve.tend()
+    assert "the reserve has been released" in reserve.tend()
     assert not reserve.file.exists()
     assert reserve.tend() == ""  # said once
     monkeypatch.setenv("ASAP_KEEP_FREE_MB", "3")

@@ -78,7 +78,7 @@ def test_a_price_is_that_of_the_page(live_server, people, ready) -> None:
 
 
 def test_rights_are_those_of_the_token(live_server, people, ready) -> None:
-    for token, word in ((token_of(people.outsider), "not of your teams"), ("ab" * 32, "oken")):
+    for token, word in ((token_of(people.outsider), "belongs to another team"), ("ab" * 32, "oken")):
         server = make_server(live_server.url, token)
         result = asked(server, lambda client: client.call_tool("read_diagnosis", {"experiment": ready.experiment.pk}))
         assert result.is_error and word in text_of(result), text_of(result)

@@ -65,7 +65,7 @@ def test_the_connection_test_says_that_it_works_and_what_it_found(people, config
         assert server.left == 0
     shown = html.unescape(response.content.decode())
     assert f"scripted at {server.url} answers" in shown and "Tool calls: yes" in shown
-    assert "by a schema that the endpoint enforces" in shown and "<html" not in shown
+    assert "schema enforced by the endpoint" in shown and "<html" not in shown
 
 
 def test_without_htmx_the_result_stands_on_the_page(people, configured):

@@ -23,7 +23,7 @@ def test_a_pool_without_a_free_connection_is_503(path):
     answer = answered(OperationalError("couldn't get a connection after 10.00 sec"), path)
     assert answer.status_code == 503 and answer["Retry-After"] == "10"
     text = answer.content.decode()
-    assert "try again in some seconds" in (json.loads(text)["detail"] if path.startswith("/api/") else text)
+    assert "try again in a few seconds" in (json.loads(text)["detail"] if path.startswith("/api/") else text)
 
 
 def test_other_errors_are_still_ours():

@@ -143,7 +143,7 @@ def test_empty_keeps_for_ever(people):
     client.post("/settings/retention/", {"days": " "})
     people.team.refresh_from_db()
     assert people.team.keep_payloads_days is None
-    assert "as long as its experiment" in people.client("viewer").get("/settings/").content.decode()
+    assert "as long as their experiment" in people.client("viewer").get("/settings/").content.decode()
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "3651", "many", "1.5", "99999999999", "７"])

@@ -53,7 +53,7 @@ def test_a_database_of_the_last_version_before_needs_no_step(recorder: Migration
 def test_an_older_one_is_refused_with_the_way_out(recorder: MigrationRecorder, app: str) -> None:
     recorder.record_unapplied(app, LAST[app])
     before = recorder.applied_migrations()
-    with pytest.raises(CommandError, match=r"start it once with the version that docs/operation\.md names"):
+    with pytest.raises(CommandError, match=r"start it once with the version named in docs/operation\.md"):
         call_command("migrate", verbosity=0)
     assert recorder.applied_migrations().keys() == before.keys()
 

@@ -331,4 +331,4 @@ def test_a_token_is_shown_once(server: str, as_engineer: Any, page: Page) -> Non
     page.goto(server + "/settings/")
     assert token not in page.content()
     page.get_by_role("button", name=re.compile("^Revoke")).first.click()
-    expect(page.locator("#toasts")).to_contain_text("The token is revoked.")
+    expect(page.locator("#toasts")).to_contain_text("The token was revoked.")

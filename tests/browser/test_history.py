@@ -132,7 +132,7 @@ def test_a_file_is_checked_imported_found_and_deleted(
     assert violations(page) == []
     page.get_by_role("button", name="Import 1 record").click()
     expect(page.locator("main")).to_contain_text("1 record added.")
-    page.get_by_role("link", name="See imported records").click()
+    page.get_by_role("link", name="View imported records").click()
     page.get_by_role("link", name="<b>Halve</b> the model axis").click()
     expect(page.locator("#sides")).to_contain_text("model")
     page.get_by_role("link", name="Delete").click()

@@ -139,7 +139,7 @@ def test_a_document_is_added_followed_searched_and_deleted(
     page.set_input_files("#file", file)
     page.get_by_label("Title").fill("Mesh rules of the house")
     page.get_by_role("button", name="Add", exact=True).click()
-    expect(page.get_by_text("It is being read and split into passages.")).to_be_visible()
+    expect(page.get_by_text("The document is being split into passages.")).to_be_visible()
     documents.read(Document.objects.get(title="Mesh rules of the house").pk)  # the worker's part
     expect(page.get_by_role("heading", name="2 passages")).to_be_visible()  # the page follows by itself
     expect(page.get_by_text("0 of 2 passages have embeddings")).to_be_visible()

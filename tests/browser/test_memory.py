@@ -65,7 +65,7 @@ def test_filters_and_search_keep_each_other_and_the_address(
     expect(page.locator(".tl")).to_have_count(6)
     page.get_by_label("Search events").fill("123.45")
     page.wait_for_url("**q=123.45**")
-    expect(page.get_by_role("heading", name="Answer sent back for its content")).to_be_visible()
+    expect(page.get_by_role("heading", name="Answer rejected for its content")).to_be_visible()
     assert f"thread={long.thread}" in page.url and "kind=model" in page.url
     export = page.get_by_role("link", name="JSON Lines").get_attribute("href") or ""
     assert all(part in export for part in (f"thread={long.thread}", "kind=model", "q=123.45"))
@@ -110,7 +110,7 @@ def test_a_replay_goes_step_by_step_and_runs_again(server: str, long: Any, as_en
     expect(page.get_by_role("heading", name="Step 1 of 12")).to_be_visible()
     page.get_by_role("link", name="Next").click()
     expect(page.get_by_role("heading", name="Step 2 of 12")).to_be_visible()
-    page.get_by_role("navigation", name="Steps").get_by_role("link", name=re.compile("Answer sent back")).click()
+    page.get_by_role("navigation", name="Steps").get_by_role("link", name=re.compile("Answer rejected")).click()
     expect(page.locator(".replay__body")).to_contain_text("is in no tool result")
     page.get_by_role("link", name="All", exact=True).click()
     expect(page.get_by_role("heading", name="All 12 steps")).to_be_visible()
@@ -127,6 +127,6 @@ def test_without_a_model_the_settings_say_so(server: str, people: Any, sign_in: 
     page.get_by_label("Keep agent payloads").fill("90")
     page.get_by_role("button", name="Save the retention period").click()
     expect(page.locator("#toasts")).to_contain_text("kept for 90 days")
-    page.get_by_role("link", name="Language model: configuration").click()
+    page.get_by_role("link", name="Configuration and connection test").click()
     expect(page.get_by_text("No language model is configured")).to_be_visible()
     expect(page.get_by_role("button", name="Test the connection")).to_be_disabled()

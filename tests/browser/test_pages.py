@@ -49,7 +49,7 @@ def test_page_is_accessible_and_fits(path: str, server: str, ready: Any, as_revi
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/", "Upload the first profile"), ("/experiments/", "No experiment yet"),
+        ("/", "Upload the first profile"), ("/experiments/", "No experiments yet"),
         ("/history/", "The database is empty"),
     ],
 )  # fmt: skip

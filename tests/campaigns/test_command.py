@@ -62,7 +62,7 @@ def test_without_being_told_to_it_asks_nobody(play: Play) -> None:
 def test_a_limit_of_tokens_too_small_to_ask_asks_nobody(play: Play) -> None:
     found, server = play(answer({"trials": [WISH]}), "--use-language-model", "--most-tokens", "100")
     assert server.requests == []
-    assert "The limit of 100 tokens is spent." in found["trials"][1]["why"]
+    assert "The limit of 100 tokens is reached." in found["trials"][1]["why"]
 
 
 def test_an_endpoint_that_fails_changes_no_trial(play: Play) -> None:

@@ -123,4 +123,4 @@ def test_the_command_says_how_to_get_the_compiler_and_where_a_cluster_is_used(tm
         assert main(["campaign", str(file), "--backend", "compiled"]) == 2
         assert "bin/bootstrap tpu" in capsys.readouterr().err
     assert main(["campaign", str(file), "--backend", "cluster"]) == 2
-    assert "needs the application" in capsys.readouterr().err
+    assert "works only in the web application" in capsys.readouterr().err

@@ -114,7 +114,7 @@ def test_a_program_for_a_folder_that_is_not_there_is_refused_before_it_is_compil
     parser = argparse.ArgumentParser()
     compile.add_parser(parser.add_subparsers())
     args = parser.parse_args(["compile", "run.yaml", "--hlo", str(tmp_path / "nowhere" / "step.hlo")])
-    with pytest.raises(UserError, match=r"--hlo: there is no folder .*nowhere\."):
+    with pytest.raises(UserError, match=r"--hlo: no such folder: .*nowhere\."):
         compile.run(args)
 
 

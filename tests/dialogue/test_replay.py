@@ -305,7 +305,7 @@ class TestStored:
         path = f"{address}run/{ready.run.pk}/analyzer/"
         assert path in client.get(address).content.decode()
         shown = html.unescape(client.get(f"{path}?step=all").content.decode())
-        assert "Answer sent back" in shown and "The report says the bottleneck is idle" in shown
+        assert "Answer rejected" in shown and "The report says the bottleneck is idle" in shown
         assert "Same: all" in client.post(f"{path}again/", headers={"HX-Request": "true"}).content.decode()
         assert people.client("viewer").get(path).status_code == 403
         assert people.client("outsider").post(f"{path}again/").status_code == 404

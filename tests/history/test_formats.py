@@ -132,7 +132,7 @@ def test_each_bad_cell_is_named_with_what_to_do():
     )
     assert [row.record is not None for row in rows] == [True, False, False, False]
     said = {(error.row, error.column): error.message for row in rows for error in row.errors}
-    assert "without thousands separators" in said[3, "speedup"]
+    assert "no thousands separators" in said[3, "speedup"]
     assert (3, "outcome") not in said  # the speed-up is there, only not a number
     assert "whole number" in said[3, "chips"]
     assert said[4, "id"] == "is missing; every record needs it"
@@ -176,7 +176,7 @@ def test_a_broken_list_gives_what_stood_before_the_break():
     good = json.dumps(to_json(record("a")))
     rows = read(f"[{good}, {good[:-20]}", "json")
     assert rows[0].record == record("a")
-    assert rows[1].record is None and "nothing from here on was read" in rows[1].errors[0].message
+    assert rows[1].record is None and "the rest of the file was not read" in rows[1].errors[0].message
 
 
 def test_a_broken_line_is_one_bad_row():

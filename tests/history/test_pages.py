@@ -195,7 +195,7 @@ def test_a_member_of_two_teams_reads_the_record_of_the_other(people, own):
 
 
 def test_similar_records_say_what_is_alike(people, seeded, own):
-    assert "No record is alike enough" in text(people.client("viewer").get(f"/history/{own.pk}/"))
+    assert "No record is similar enough" in text(people.client("viewer").get(f"/history/{own.pk}/"))
     training = {"global_batch": 256, "seq_len": 8192}
     like = record("like", before=side(training=training), after=side(data=16, seq=4, training=training))
     page = people.client("viewer").get(f"/history/{store.add(like, people.team).pk}/")

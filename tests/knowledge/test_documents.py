@@ -88,13 +88,13 @@ def test_a_file_is_what_its_bytes_say(name, content, kind) -> None:
     [
         ("empty.md", b" \n", "is empty"),
         ("report.pdf", b"PK\x03\x04rest", "Office file"),
-        ("report.pdf", b"just words", "does not begin like one"),
+        ("report.pdf", b"just words", "but is not a PDF"),
         ("old.doc", b"\xd0\xcf\x11\xe0", "old Office file"),
         ("page.html", b"<!DOCTYPE html><html>", "web page"),
         ("figure.md", b"\x89PNG\r\n", "image"),
         ("latin.txt", "ok\nzähl".encode("latin-1"), "not UTF-8 in line 2"),
         ("wide.txt", "text".encode("utf-16"), "UTF-16"),
-        ("binary.txt", b"abc\x00def", "byte 4 is no character"),
+        ("binary.txt", b"abc\x00def", "byte 4 is not a text character"),
         ("long.txt", b"x" * (LIMITS.text_bytes + 1), "larger than 5 MB"),
         ("long.pdf", b"%PDF-1.4" + b" " * LIMITS.file_bytes, "larger than 25 MB"),
     ],
@@ -209,13 +209,13 @@ def test_a_pdf_that_only_forbids_printing_is_read_and_one_with_a_password_is_not
 
 
 def test_a_scanned_pdf_asks_for_text_recognition(tmp_path) -> None:
-    with pytest.raises(DocumentError, match="scanned images; run text recognition"):
+    with pytest.raises(DocumentError, match=r"scanned images\. Run text recognition"):
         read(stored(tmp_path, pdf([[], []])), "scan.pdf", "pdf")
 
 
 def test_pages_without_text_are_named(tmp_path) -> None:
     found = read(stored(tmp_path, pdf([FIRST, [], SECOND])), "paper.pdf", "pdf")
-    assert found.note == "Page 2 holds no text, only pictures at most."
+    assert found.note == "Page 2 contains no text."
 
 
 LOOP = written([b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Count 9 /Kids [2 0 R] >>"])
@@ -377,7 +377,7 @@ def test_a_file_that_vanished_says_so(people) -> None:
     documents.original(received.document).unlink()
     read_document(received.document.pk)
     received.document.refresh_from_db()
-    assert received.document.state == State.FAILED and "no longer there" in received.document.error
+    assert received.document.state == State.FAILED and "no longer exists" in received.document.error
 
 
 def test_names_of_files_are_only_names(people) -> None:

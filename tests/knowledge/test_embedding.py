@@ -87,12 +87,12 @@ def test_an_endpoint_gives_vectors_of_unit_length_in_order() -> None:
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        ((401, "{}"), "answered 401"),
-        ((500, "oops"), "answered 500"),
-        ((200, "<html>"), "no list of vectors"),
-        ((200, '{"data": [{"index": 0, "embedding": [1, 2]}]}'), "one vector for each text"),
+        ((401, "{}"), "returned status 401"),
+        ((500, "oops"), "returned status 500"),
+        ((200, "<html>"), "did not return a list of vectors"),
+        ((200, '{"data": [{"index": 0, "embedding": [1, 2]}]}'), "one vector per text"),
         ([[0.0, 0.0], [1.0, 0.0]], "zeros"),
-        ([[1.0, 2.0], [1.0, float("nan")]], "one vector for each text"),
+        ([[1.0, 2.0], [1.0, float("nan")]], "one vector per text"),
     ],
 )
 def test_what_an_endpoint_answers_wrongly_is_said_in_one_sentence(answer, sentence) -> None:
@@ -150,8 +150,8 @@ class _Odd(BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("way", "sentence"),
     [
-        ("redirect", "answered 307, a redirect, which is not followed"),
-        ("endless", "sent more than a list"),
+        ("redirect", "returned status 307, a redirect, which is not followed"),
+        ("endless", "oversized or compressed response"),
         ("packed", "compressed"),
         ("drops", "did not answer within"),
     ],

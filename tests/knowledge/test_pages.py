@@ -190,7 +190,7 @@ def test_a_citation_opens_in_the_drawer_with_what_a_reader_must_know(people):
 
 def test_a_passage_shows_its_neighbours_and_its_vector(people, passages):
     page = people.client("viewer").get("/knowledge/passages/remat/")
-    assert "all-MiniLM-L6-v2, 384 numbers" in text(page)
+    assert "all-MiniLM-L6-v2, 384 dimensions" in text(page)
     assert next(found.passage.key for found in page.context["alike"]) in ("tensor", "data")
     assert 'href="/knowledge/?bottleneck=capacity"' in text(page)
 
@@ -270,12 +270,12 @@ def test_a_document_that_could_not_be_read_says_what_to_do(people):
     read_document(document.pk)
     for path in ("/knowledge/documents/", f"/knowledge/documents/{document.pk}/"):
         page = text(people.client("viewer").get(path))
-        assert "run text recognition (OCR) and add it again" in page and "Not readable" in page
+        assert "Run text recognition (OCR) on it and add it again" in page and "Not readable" in page
 
 
 def test_viewers_read_engineers_add(people, own):
     page = text(people.client("viewer").get("/knowledge/documents/"))
-    assert 'type="file"' not in page and "Engineers of the team can add documents" in page
+    assert 'type="file"' not in page and "Engineers can add documents" in page
     assert people.client("viewer").post("/knowledge/documents/", {"file": upload("x")}).status_code == 403
     assert 'type="file"' in text(people.client("engineer").get("/knowledge/documents/"))
     assert Document.objects.count() == 1
@@ -292,7 +292,7 @@ def test_a_replaced_version_says_so_and_its_citations_still_open(people, own):
     newer = documents.receive(people.team, people.engineer, upload(RUNBOOK + "More.\n")).document
     read_document(newer.pk)
     client = people.client("viewer")
-    assert "A newer version of this title has replaced it" in text(client.get(f"/knowledge/documents/{own.pk}/"))
+    assert "A newer version has replaced this document" in text(client.get(f"/knowledge/documents/{own.pk}/"))
     assert "replaced this passage" in text(client.get(f"/knowledge/passages/doc-{own.pk}-1/", headers=HTMX))
     found = client.get("/knowledge/?q=micro-batch").context["page"].rows
     assert {row.passage.document_id for row in found} == {newer.pk}

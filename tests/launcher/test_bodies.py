@@ -87,7 +87,7 @@ def test_a_stranger_s_large_body_is_refused_before_it_is_sent(application: Appli
         connection.sendall(head.encode())
         said = answer(connection)
     assert said.startswith("HTTP/1.1 401"), said
-    assert "Sign in, or send a valid API token" in said
+    assert "Sign in or send a valid API token" in said
 
 
 def test_a_stranger_s_endless_body_in_pieces_takes_neither_disk_nor_memory(application: Application) -> None:

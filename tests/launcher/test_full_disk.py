@@ -88,7 +88,7 @@ def test_a_full_disk_leaves_reading_and_deciding_and_goes_away_by_itself(small_d
         assert eventually(lambda: visitor.request("GET", "/")[0] == 200)
         assert eventually(lambda: visitor.post("/settings/tokens/", {})[0] == 200)
         said = visitor.readyz()[1]
-        assert "no uploads" in said["disk"], said
+        assert "uploads and analyses are refused" in said["disk"], said
         assert eventually(lambda: visitor.readyz()[1].get("database") == "ok")
         filler.unlink()
         assert eventually(lambda: visitor.readyz()[0] == 200, within_s=90)

@@ -17,7 +17,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username", nargs="?")
         parser.add_argument("--hours", type=float, default=24.0, help="how long the link is valid (default 24)")
-        parser.add_argument("--address", default="", help="begin of the link; default: where the application runs")
+        parser.add_argument(
+            "--address", default="", help="base address of the link; default: that of the running application"
+        )
 
     def handle(self, *args: Any, username: str | None, hours: float, address: str, **options: Any) -> None:
         if username is None:

@@ -23,7 +23,7 @@ class Command(migrate.Command):
         known.load_disk()
         if any(key in recorded and not recorded >= set(one.replaces) for key, one in known.disk_migrations.items()):
             raise CommandError(
-                "This database is too old for this version to upgrade: start it once with the version that "
-                "docs/operation.md names, then again with this one. Nothing was changed."
+                "This database is too old for this version to upgrade: start it once with the version named in "
+                "docs/operation.md, then with this one. Nothing was changed."
             )
         super().handle(*args, **options)

@@ -14,7 +14,7 @@ class Command(BaseCommand):
     help = "Bring the shipped passages in the database to what the files say; nothing where they agree already."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--folder", type=Path, default=FOLDER, help="where the Markdown files lie")
+        parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the Markdown files")
 
     def handle(self, *args: Any, folder: Path, **options: Any) -> None:
         try:
