@@ -87,17 +87,20 @@ class BeginSerializer(serializers.Serializer[Any]):
     )
     most_trials = serializers.IntegerField(min_value=1, max_value=services.MOST_TRIALS, default=20)
     parallel = serializers.IntegerField(min_value=1, max_value=services.MOST_PARALLEL, default=1)
-    to_budget = serializers.BooleanField(default=False, help_text="Go on where it has converged.")
+    to_budget = serializers.BooleanField(default=False, help_text="Continue after convergence.")
     most_s = serializers.FloatField(required=False, allow_null=True, default=None)
     most_dollars = serializers.FloatField(required=False, allow_null=True, default=None)
     dollars_per_chip_hour = serializers.FloatField(required=False, allow_null=True, default=None)
     expert_step_time_s = serializers.FloatField(required=False, allow_null=True, default=None)
-    constraints = serializers.DictField(required=False, default=dict, help_text="As for proposals again.")
+    constraints = serializers.DictField(required=False, default=dict, help_text="As when proposing again.")
     use_language_model = serializers.BooleanField(
         default=False, help_text="Ask the configured language model for trials; it spends tokens."
     )
     most_tokens = serializers.IntegerField(
-        min_value=1, max_value=services.MOST_CAP, default=MOST_TOKENS, help_text="Of the language model, in and out."
+        min_value=1,
+        max_value=services.MOST_CAP,
+        default=MOST_TOKENS,
+        help_text="Of the language model, input plus output.",
     )
     tool = serializers.ChoiceField(
         choices=tuple(TOOLS.items()), default=services.Asked.tool, help_text="Training program of trials there."

@@ -100,9 +100,9 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     @extend_schema(
         methods=["POST"], request=NewMessage,
         responses={202: MessageSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
-        description="Ask; this needs an engineer.  Returns the answer, still to be written: read it again under "
-        "/api/answers/{id}/ until `status` is done, stopped or failed, or follow its `stream`.  409 while another "
-        "answer is being written.",
+        description="Ask a question; needs the engineer role.  Returns the open answer: poll /api/answers/{id}/ "
+        "until `status` is done, stopped or failed, or follow its `stream`.  409 while another answer is being "
+        "written.",
         tags=["dialogue"],
     )  # fmt: skip
     @action(detail=True, methods=["get", "post"], pagination_class=None)

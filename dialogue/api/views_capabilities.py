@@ -38,7 +38,7 @@ class CapabilitySerializer(serializers.Serializer[Any]):
 
 class ComputeSerializer(serializers.Serializer[Any]):
     experiment = serializers.IntegerField(min_value=1)
-    arguments = serializers.DictField(default=dict, help_text="As the capability's schema says.")
+    arguments = serializers.DictField(default=dict, help_text="As in the capability's schema.")
 
 
 class ComputedSerializer(serializers.Serializer[Any]):

@@ -76,7 +76,7 @@ class ReportRequest(serializers.Serializer[Any]):
     rank = serializers.IntegerField(min_value=0, default=0)
     ranks = serializers.IntegerField(min_value=1, default=1)
     step_times_s = serializers.ListField(child=serializers.FloatField(), default=list, help_text="Warm-up included.")
-    warm_up = serializers.IntegerField(allow_null=True, required=False, help_text="Steps that do not count.")
+    warm_up = serializers.IntegerField(allow_null=True, required=False, help_text="Warm-up steps, not counted.")
     peak_memory_bytes = serializers.IntegerField(allow_null=True, required=False, help_text="Of one device.")
     failure = serializers.CharField(allow_null=True, required=False, help_text="Why it did not finish.")
     host = serializers.CharField(required=False, allow_blank=True)

@@ -37,7 +37,7 @@ class _Report(APIView):
     def run(self, request: Request, pk: int, arm: str, repeat: int) -> ArmRun:
         scope = scope_of(request.auth)
         if scope is not None and scope != f"launch:{pk}":
-            raise PermissionDenied("This token reports to another launch.")
+            raise PermissionDenied("This token is for another launch.")
         launch = get_for(request.user, Launch.objects.all(), Role.ENGINEER, pk=pk)
         return reporting.run_of(launch, arm, repeat)
 
@@ -87,10 +87,10 @@ class FileView(_Report):
         run = self.run(request, pk, arm, repeat)
         offset = whole_number(request.headers.get("Upload-Offset", ""))
         if offset is None:
-            raise Invalid("The header Upload-Offset must be the number of the first byte.")
+            raise Invalid("The Upload-Offset header must be the offset of the first byte.")
         data: Any = request.data
         if not isinstance(data, dict) or "stream" not in data:
-            raise Invalid("Send the piece as application/octet-stream.")
+            raise Invalid("Send each chunk as application/octet-stream.")
         return Response(FileSerializer(reporting.append(run, sha256, offset, data["stream"])).data)
 
 

@@ -98,7 +98,7 @@ class PlanSerializer(serializers.ModelSerializer[PlanRecord]):
     constraints = serializers.DictField(read_only=True)
     created_by = serializers.CharField(
         source="created_by.username", default=None, read_only=True, allow_null=True,
-        help_text="Who asked for it; null where the Coordinator made it.",
+        help_text="The user who requested it; null if the Coordinator made it.",
     )  # fmt: skip
     author = serializers.SerializerMethodField(
         help_text="The language model that chose and argued the proposals; empty: the built-in reasoner."

@@ -37,11 +37,11 @@ class FailureSerializer(serializers.Serializer[Any]):
     line_number = serializers.IntegerField(allow_null=True)
     file = serializers.CharField()
     rank = serializers.IntegerField(allow_null=True)
-    lines = serializers.IntegerField(help_text="Lines read in all.")
+    lines = serializers.IntegerField(help_text="Lines read in total.")
     values = serializers.DictField(help_text="What the lines state: bytes, sizes, seconds, exit code.")
     parameters = serializers.ListField(child=serializers.CharField(), help_text="Paths in the configuration.")
     check = serializers.ListField(child=serializers.CharField())
-    forbidden = serializers.DictField(allow_null=True, help_text="What must not be tried again, with constraints.")
+    forbidden = serializers.DictField(allow_null=True, help_text="What must not be retried, with constraints.")
     last = serializers.ListField(child=serializers.CharField(), help_text="The last lines, where nothing is known.")
 
 
@@ -50,7 +50,7 @@ class MeasurementSerializer(serializers.ModelSerializer[Measurement]):
 
     predicted_speedup = serializers.FloatField(read_only=True, allow_null=True)
     error = serializers.FloatField(
-        read_only=True, allow_null=True, help_text="Measured over predicted speed-up, less one."
+        read_only=True, allow_null=True, help_text="Measured divided by predicted speed-up, minus one."
     )
     created_by = serializers.CharField(source="created_by.username", default=None, read_only=True, allow_null=True)
     caveats = serializers.ListField(child=serializers.CharField(), read_only=True)
@@ -79,14 +79,14 @@ class MeasurementRequest(serializers.Serializer[Any]):
     failure = serializers.ChoiceField(choices=[(name, name) for name in FAILURES], required=False)
     comment = serializers.CharField(required=False, allow_blank=True, default="", max_length=measuring.MAX_COMMENT)
     log = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False, help_text="Its log, as text.")
-    log_file = serializers.FileField(required=False, allow_empty_file=True, help_text="The same as an upload.")
+    log_file = serializers.FileField(required=False, allow_empty_file=True, help_text="Its log, as an upload.")
 
 
 class SummarySerializer(serializers.Serializer[Any]):
     results = serializers.IntegerField(help_text="Measured and failed.")
     measured = serializers.IntegerField()
     waiting = serializers.IntegerField(help_text="Approved proposals without a result.")
-    median_error = serializers.FloatField(allow_null=True, help_text="Of |measured over predicted speed-up, less one|.")
+    median_error = serializers.FloatField(allow_null=True, help_text="Of |measured ÷ predicted speed-up − 1|.")
     inside = serializers.IntegerField(help_text="Results within the predicted 80 % interval.")
     ranged = serializers.IntegerField(help_text="Results whose prediction had an 80 % interval.")
     brier = serializers.FloatField(allow_null=True, help_text="Of the stated confidence; 0 is perfect.")
@@ -129,7 +129,7 @@ class MeasurementViewSet(
         given.is_valid(raise_exception=True)
         values = given.validated_data
         if ("experiment" in values) == bool({"failure", "log", "log_file"} & set(values)):
-            raise Invalid("Give either experiment, the run of the proposal, or failure or log, why there is none.")
+            raise Invalid("Give either experiment (the proposal's run), or failure or log (why there is none).")
         proposals = Proposal.objects.select_related("experiment", "plan__run__profile")
         proposal = get_for(request.user, proposals, Role.ENGINEER, pk=values["proposal"])
         try:

@@ -123,7 +123,7 @@ def test_what_the_model_asks_for_is_tried_with_its_sentence_and_the_built_in_pre
     first(campaign)
     trial = newest(campaign)
     assert (trial.number, trial.key, trial.chosen_by) == (1, key_of(chosen(0)), "model")
-    assert "scripted asked for it: “Less of the step waits for communication.”" in why(trial)
+    assert "Requested by scripted: “Less of the step waits for communication.”" in why(trial)
     assert "per step predicted against" in why(trial) and "expected improvement" in why(trial)
     assert "largest of all candidates" not in why(trial)
     assert trial.predicted_step_time_s and trial.gain is not None
@@ -194,7 +194,7 @@ def test_it_may_set_its_wish_against_what_runs_and_against_the_best(serve: Serve
     ("bad", "rule"),
     [
         ({"ici": {"data": 3}}, "multiply to 3 chips"),
-        ({"ici": {"data": 1, "model": 16}}, "KV heads do not divide"),
+        ({"ici": {"data": 1, "model": 16}}, "KV heads are not divisible"),
         ({"ici": {"data": 16}, "changes": {"global_batch": 16}}, "keep the global batch"),
         ({"ici": {"data": 16}, "changes": {"precision": "fp8"}}, "does not change precision"),
         ({"ici": {"data": 16}, "changes": {"remat": "none", "weight_sharding": "none"}}, "GB are usable"),
@@ -291,7 +291,7 @@ def test_a_sentence_that_nothing_backs_is_left_out_and_the_trial_stays(serve: Se
     first(campaign)
     trial = newest(campaign)
     assert trial.chosen_by == "model" and "0.0123" not in why(trial) and "12.3" not in why(trial)
-    assert "scripted asked for it; its reason named what no result backs and is left out." in why(trial)
+    assert "Requested by scripted; its reason cites something that no result supports and is omitted." in why(trial)
 
 
 def test_markup_in_a_sentence_is_text(serve: Serve, people: Any, ready: Any) -> None:
@@ -327,7 +327,7 @@ def test_an_endpoint_that_was_removed_is_said(
     campaign = advised(people, ready)
     monkeypatch.delenv("ASAP_LLM_MODEL")
     first(campaign)
-    assert server.requests == [] and "No language model is configured any more." in why(newest(campaign))
+    assert server.requests == [] and "The language model is no longer configured." in why(newest(campaign))
 
 
 def test_the_limit_of_tokens_holds(serve: Serve, people: Any, ready: Any) -> None:

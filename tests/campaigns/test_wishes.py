@@ -51,7 +51,7 @@ def test_every_candidate_is_found_by_its_mesh_and_changes_in_any_order_of_axes()
     ("ici", "changes", "rule"),
     [
         ({"data": 8}, {}, "multiply to 8 chips"),
-        ({"model": 16}, {}, "KV heads do not divide"),
+        ({"model": 16}, {}, "KV heads are not divisible"),
         ({"data": 16}, {"global_batch": 16}, "global batch"),
         ({"data": 16}, {"topology": [2, 2]}, "does not change slices, topology"),
         ({"data": 16}, {"remat": "none", "weight_sharding": "none"}, "GB are usable"),

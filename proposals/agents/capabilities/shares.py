@@ -137,5 +137,7 @@ def _apart(slow: Row, fast: Row) -> Sequence[str]:
     low, high = (row.get("operational_intensity") or 0.0 for row in (slow, fast))
     if same and 0 < low < 0.95 * high:
         said.append("The slower one moves more bytes for its FLOPs, so a fused epilogue or another layout is likely.")
-    said.append("The exact cause (tiles, layout, masking) is not in the profile; its HLO or a kernel profile tells.")
+    said.append(
+        "The exact cause (tiles, layout, masking) is not in the profile; its HLO or a kernel profile would show it."
+    )
     return said
