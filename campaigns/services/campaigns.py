@@ -26,6 +26,7 @@ from launches.services.launching import LaunchError
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
+from proposals import facts
 from proposals.agents import endpoint
 from proposals.constraints import Constraints
 from proposals.services import compiling
@@ -143,9 +144,8 @@ def _checked(experiment: Experiment, asked: Asked) -> tuple[ExperimentConfig, Co
     if config is None:
         raise CampaignError("The experiment has no valid configuration; open Configuration and save it.")
     if missing := missing_facts(config):
-        names = ", ".join(name.removeprefix("training.").replace("_", " ") for name in missing)
         raise CampaignError(
-            f"The configuration does not give {names}; a campaign cannot price candidates without them."
+            f"In the configuration, {facts.not_known(missing)}; a campaign cannot price candidates without that."
         )
     if asked.backend not in Campaign.Backend.values:
         raise CampaignError(f"The backend must be one of {', '.join(Campaign.Backend.values)}.")

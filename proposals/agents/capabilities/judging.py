@@ -272,7 +272,7 @@ def neighbours(ctx: AnswerContext, given: About) -> Answer:
     lines = [
         [words.stepped(r), words.ratio(r["speedup_over_this"]) if r.get("speedup_over_this") else "–",
          words.size(r["hbm_total_bytes"]) if r.get("hbm_total_bytes") else "–",
-         f"no: rule {words.rule(r['rule'])}" if r.get("rule") else "yes"]
+         f"no: {words.rule(r['rule'])}" if r.get("rule") else "yes"]
         for r in rows[:12]
     ]  # fmt: skip
     if not lines:

@@ -41,7 +41,7 @@ def change_precision(ctx: AnswerContext, given: Configured) -> Answer:
     yield from price(ctx, given)
     verdict_ = yield from get(ctx, "bottleneck")
     yield from ctx.say(
-        f"A lower precision shortens only compute time; the bottleneck of this step is {verdict_['primary']}."
+        f"A lower precision shortens only compute time; the bottleneck of this step is {words.bottleneck(verdict_)}."
     )
 
 

@@ -45,7 +45,8 @@ def recommend(ctx: AnswerContext, given: NoArguments) -> Answer:
     bottleneck = yield from get(ctx, "bottleneck")
     if bottleneck.get("primary") != "unknown":
         yield from ctx.say(
-            f"The bottleneck is {bottleneck['primary']} ({words.percent(bottleneck['confidence_share'])} confidence)."
+            f"The bottleneck is {words.bottleneck(bottleneck)} "
+            f"({words.percent(bottleneck['confidence_share'])} confidence)."
         )
     rows, ran, data = yield from board(ctx)
     first, others = rows[0], rows[1:]

@@ -159,7 +159,7 @@ def bottleneck(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The verdict on what limits the step, the breakdown of its time by resource, and the costliest findings."""
     verdict = yield from get(ctx, "bottleneck")
     yield from ctx.say(
-        f"**{str(verdict['primary']).capitalize()}** is the bottleneck, with "
+        f"**{words.capital(words.bottleneck(verdict))}** is the bottleneck, with "
         f"{words.percent(verdict['confidence_share'])} confidence.",
         str(verdict["statement"]),
     )
@@ -187,7 +187,8 @@ def summary(ctx: AnswerContext, given: NoArguments) -> Answer:
     ran, first = data["what_runs"], data["proposals"][0]
     step = f"One training step takes {words.estimate(ran)} ({how(ctx)}). " if ran.get("step_time_s") else ""
     yield from ctx.say(
-        f"{step}It is limited by **{verdict['primary']}** ({words.percent(verdict['confidence_share'])} confidence)."
+        f"{step}It is limited by **{words.bottleneck(verdict)}** "
+        f"({words.percent(verdict['confidence_share'])} confidence)."
     )
     if first["kind"] == "keep":
         yield from ctx.say(
