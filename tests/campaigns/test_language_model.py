@@ -225,7 +225,7 @@ def test_a_model_that_insists_gets_the_built_in_choice_and_the_trial_says_so(
     trial = newest(campaign)
     assert len(server.requests) == 3  # sent back twice
     assert trial.chosen_by == "built-in"
-    assert "Chosen by the built-in acquisition. What the language model asked for was refused" in why(trial)
+    assert "Chosen by the built-in acquisition. The language model's request was refused" in why(trial)
     assert campaign.trials.count() == 2
 
 
@@ -466,7 +466,7 @@ def test_several_places_are_filled_with_what_it_asks_for_and_then_by_itself(
     serve: Serve, people: Any, ready: Any
 ) -> None:
     two = [wish(chosen(0)), wish(chosen(1)), wish(chosen(0))]
-    server = serve(lambda body: answer({"trials": two[:2] if "asked for twice" in last(body) else two}))
+    server = serve(lambda body: answer({"trials": two[:2] if "requested twice" in last(body) else two}))
     campaign = advised(people, ready, most_trials=8, parallel=4)
     campaign.trials.update(status=TrialStatus.DONE, step_time_s=3.0)
     assert planning.plan(campaign.pk) == 4

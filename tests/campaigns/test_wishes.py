@@ -76,7 +76,7 @@ def test_what_the_campaign_keeps_is_kept() -> None:
 def test_a_recorded_landscape_holds_what_was_recorded() -> None:
     c = known().candidates.take(np.arange(3))
     asked = Register(config(), c, {key_of(each): row for row, each in enumerate(c.configs)}, None)
-    with pytest.raises(Refused, match="holds no run"):
+    with pytest.raises(Refused, match="contains no run"):
         asked.find({"ici": {"data": 8, "seq": 2}}, {"grad_accum": 4})
 
 

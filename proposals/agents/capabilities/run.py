@@ -108,7 +108,7 @@ def _settling(ctx: AnswerContext, steps: Row) -> Answer:
     if steps.get("trend") == "falling":
         yield from ctx.say(
             "Each step was shorter than the one before, as in a warm-up; the cause was not recorded. Without the "
-            "first, the mean is {words.time(steps['mean_without_the_first_s'])}: report steady steps after a warm-up, "
+            f"first, the mean is {words.time(steps['mean_without_the_first_s'])}: report steady steps after a warm-up, "
             "with their number and spread, from a longer recording."
         )
     elif steps["standard_deviation_share"] > SPREADS:
@@ -193,7 +193,7 @@ def summary(ctx: AnswerContext, given: NoArguments) -> Answer:
     if first["kind"] == "keep":
         yield from ctx.say(
             "Recommendation: keep the current configuration; no legal change is predicted to gain more than it costs "
-            "to try ({words.percent(first['confidence_share'])} confidence)."
+            f"to try ({words.percent(first['confidence_share'])} confidence)."
         )
     elif first.get("speedup_per_token"):
         yield from ctx.say(
