@@ -139,9 +139,9 @@ def test_the_steps_show_each_request_with_all_its_messages():
 
 
 @pytest.mark.parametrize(("lines", "sentence"), [
-    (["no json"], "Line 1 is no event"), (['{"kind": "status"}'], "Line 1 is no event"), (["[]"], "Line 1 is no event"),
+    (["no json"], "Line 1 is not an event"), (['{"kind": "status"}'], "Line 1 is not an event"), (["[]"], "Line 1 is not an event"),
     ([""], "no answer in this file"), (['{"kind": "status", "data": {}}'], "no answer in this file"),
-    (['{"kind": "tool_result", "data": {"thread": 1, "message": 2, "turn": 1}}'], "Line 1 is no step"),
+    (['{"kind": "tool_result", "data": {"thread": 1, "message": 2, "turn": 1}}'], "Line 1 is not a step"),
 ])  # fmt: skip
 def test_a_file_that_is_no_recording_is_refused_in_a_sentence(lines, sentence):
     with pytest.raises(NoRecording, match=sentence):
@@ -340,7 +340,7 @@ def test_the_command_refuses_in_one_line(capsys, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text("{}\n")
     for arguments, words in (
-        ([tmp_path / "none.jsonl"], "cannot be read"), ([bad], "Line 1 is no event"),
+        ([tmp_path / "none.jsonl"], "cannot be read"), ([bad], "Line 1 is not an event"),
         ([conversations()[0].path, "--config", "x.json"], "Give both"),
         ([conversations()[0].path, "--answer", "99"], "has no answer 99"),
     ):  # fmt: skip
