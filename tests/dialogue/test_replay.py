@@ -139,7 +139,8 @@ def test_the_steps_show_each_request_with_all_its_messages():
 
 
 @pytest.mark.parametrize(("lines", "sentence"), [
-    (["no json"], "Line 1 is not an event"), (['{"kind": "status"}'], "Line 1 is not an event"), (["[]"], "Line 1 is not an event"),
+    (["no json"], "Line 1 is not an event"), (['{"kind": "status"}'], "Line 1 is not an event"),
+    (["[]"], "Line 1 is not an event"),
     ([""], "no answer in this file"), (['{"kind": "status", "data": {}}'], "no answer in this file"),
     (['{"kind": "tool_result", "data": {"thread": 1, "message": 2, "turn": 1}}'], "Line 1 is not a step"),
 ])  # fmt: skip
