@@ -58,7 +58,7 @@ def test_only_what_the_operator_enables_is_there(tmp_path):
     with pytest.raises(BackendError, match="not enabled"):
         backends.backend(backends.read(path), "kubernetes", tmp_path)
     for text, words in (("[slurm]\n", "slurm.folder"), ("[pbs]\n", "pbs"), ("[", "not valid TOML"),
-                        ('[command.x]\nsubmit = "{evil}"\n', "no placeholder")):  # fmt: skip
+                        ('[command.x]\nsubmit = "{evil}"\n', "not a placeholder")):  # fmt: skip
         path.write_text(text)
         with pytest.raises(BackendError, match=words):
             backends.read(path)
