@@ -37,11 +37,11 @@ class CampaignForm(forms.Form):
         initial=MOST_TOKENS,
         required=False,
         label="Token limit",
-        help_text="Of the language model, in and out, where it chooses trials.",
+        help_text="Of the language model, input plus output, where it chooses trials.",
     )
     tool = forms.ChoiceField(
         choices=tuple(TOOLS.items()), required=False, initial=Asked.tool, label="Training program",
-        help_text="Used only on the team's cluster, which Settings, Launching names.",
+        help_text="Used only on the team's cluster, set under Settings, Launching.",
     )  # fmt: skip
     steps = forms.IntegerField(
         min_value=LEAST_STEPS, max_value=MOST_STEPS, required=False, initial=Asked.steps, label="Steps per trial",
@@ -77,7 +77,7 @@ class CampaignForm(forms.Form):
         if file is None:
             return None
         if file.size > MOST_BYTES:
-            raise forms.ValidationError(f"The landscape has more than {MOST_BYTES // 1_000_000} MB; leave runs out.")
+            raise forms.ValidationError(f"The landscape is larger than {MOST_BYTES // 1_000_000} MB; remove some runs.")
         try:
             return json.loads(file.read().decode("utf-8"))
         except (ValueError, RecursionError) as error:

@@ -24,6 +24,7 @@ from campaigns.services import campaigns as services
 from experiments.pages import experiment_page
 from experiments.services import configuration
 from perfmodel.step_time import missing_facts
+from proposals import facts
 
 #: What the table can be ordered by.
 ORDERS = {"number": "number", "-number": "-number", "time": "step_time_s", "-time": "-step_time_s"}
@@ -49,7 +50,7 @@ def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
         campaigns=page.experiment.campaigns.select_related("created_by").defer("landscape"),
         form=form,
         problem=problem,
-        lacks=[name.removeprefix("training.").replace("_", " ") for name in missing_facts(config)] if config else None,
+        lacks=facts.in_words(missing_facts(config)) if config else "",
         unreadable=config is None,
     )
     return render(request, "campaigns/campaigns.html", context, status=400 if posted else 200)

@@ -108,11 +108,11 @@ class Server:
                 file.seek(offset)
                 piece = file.read(PIECE_BYTES)
                 if not piece:
-                    raise Refused("{} changed while it was sent.".format(item["name"]))
+                    raise Refused("{} changed while it was being sent.".format(item["name"]))
                 headers = {"Content-Type": "application/octet-stream", "Upload-Offset": str(offset)}
                 _, state = self.call("PATCH", "/files/{}/".format(item["sha256"]), piece, headers, retry_conflict=True)
                 if "received_bytes" not in state:
-                    raise Refused(state.get("detail", "The server takes no more."))
+                    raise Refused(state.get("detail", "The server accepts no more."))
 
     def report(self, body):
         return self.call("PUT", "/report/", json.dumps(body).encode())[1]
@@ -179,7 +179,7 @@ def run_command(command, log_path):
         reader.join(timeout=30)
     if signals:
         name = signal.Signals(signals[0]).name
-        return code, f"It was ended by {name}: the time limit, preemption, or somebody cancelled it."
+        return code, f"It was ended by {name}: time limit, preemption or cancellation."
     if code < 0:
         return 128 - code, f"It was ended by {signal.Signals(-code).name}."
     return code, f"Exit status {code}." if code else None
@@ -228,7 +228,7 @@ def main(arguments=None):
         type=float,
         default=float(os.environ.get("ASAP_PATIENCE_S", "600")),
         metavar="S",
-        help="seconds to go on trying while the server is away (default 600)",
+        help="seconds to keep retrying while the server is unreachable (default 600)",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run a command and report how it went")
@@ -279,7 +279,7 @@ def _send(given):
         text = sys.stdin.read() if given.step_times == "-" else _read(given.step_times)
         times = _json(text, list)
         if not all(isinstance(value, (int, float)) and value > 0 for value in times) or not times:
-            raise Refused(f"{given.step_times} holds no list of seconds.")
+            raise Refused(f"{given.step_times} does not contain a list of seconds.")
     for path in given.log:
         if not times:
             times, peak_in_log, said, _, first = read_log(path)
@@ -303,7 +303,10 @@ def _deliver_all(spool, patience_s, places):
             deliver(place, url, token, patience_s)
             _say(f"Reported {os.path.basename(place)} to {url}.", 0)
         except Away as error:
-            code = _say(f"The server is away ({error}); the report waits in {place}: asap_report.py flush sends it.", 3)
+            code = _say(
+                f"The server is unreachable ({error}); the report is in {place}. Send it with asap_report.py flush.",
+                3,
+            )
         except Refused as error:
             code = _say(f"Not reported: {error} It is kept in {place}.", 2)
     return code
@@ -362,7 +365,7 @@ def _where():
 def _needed(name):
     value = os.environ.get(name, "").strip()
     if not value:
-        raise Refused(f"{name} is not set; the bundle of the launch sets it.")
+        raise Refused(f"{name} is not set; the launch bundle sets it.")
     return value
 
 

@@ -171,7 +171,7 @@ class TrainingFile(FilePart):
     def _texts(cls, value: Any) -> Any:
         flags = value.split() if isinstance(value, str) else value
         if not isinstance(flags, list | tuple) or any(not isinstance(flag, str) for flag in flags):
-            raise ValueError(f"must be a list of texts, not {shown(value)}")
+            raise ValueError(f"must be a list of strings, not {shown(value)}")
         if len(flags) > 1000 or any(len(flag) > 1000 for flag in flags):
             raise ValueError("has too many flags or one that is too long; at most 1,000 of either")
         return flags

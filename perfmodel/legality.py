@@ -175,18 +175,17 @@ def _sentence(rule: str, config: ExperimentConfig, sizes: Sizes) -> str:
     number = {name: int(getattr(sizes, name)[0]) for name in ("seq", "model", "expert", "pipeline")}
     if rule == "batch":
         return (
-            f"A global batch of {training.global_batch} sequences does not divide by {int(sizes.batch_shards[0])} "
+            f"A global batch of {training.global_batch} sequences is not divisible by {int(sizes.batch_shards[0])} "
             f"batch shards times {_counted(float(sizes.micro_batches[0]), 'micro-batch')}."
         )
     if rule == "sequence":
-        return f"A sequence of {training.seq_len} tokens does not divide by {number['seq']} sequence shards."
+        return f"A sequence of {training.seq_len} tokens is not divisible by {number['seq']} sequence shards."
     assert shape is not None
     texts: Mapping[str, str] = {
-        "heads": f"{shape.heads} heads do not divide by {number['model']} tensor shards.",
-        "kv_heads": f"{shape.kv_heads} KV heads do not divide by {number['model']} tensor shards.",
-        "d_ff": f"An MLP width of {shape.d_ff_expert or shape.d_ff} does not divide by {number['model']} tensor "
-        "shards.",
-        "experts": f"{shape.experts} experts do not divide by {number['expert']} expert shards.",
+        "heads": f"{shape.heads} heads are not divisible by {number['model']} tensor shards.",
+        "kv_heads": f"{shape.kv_heads} KV heads are not divisible by {number['model']} tensor shards.",
+        "d_ff": f"The MLP width {shape.d_ff_expert or shape.d_ff} is not divisible by {number['model']} tensor shards.",
+        "experts": f"{shape.experts} experts are not divisible by {number['expert']} expert shards.",
         "layers": f"{shape.layers} layers do not fill {number['pipeline']} stages of {training.virtual_stages} parts.",
     }
     return texts[rule]

@@ -69,7 +69,7 @@ def _printable(data: Any) -> None:
         elif isinstance(item, list):
             waiting += item
         elif isinstance(item, str) and re.search("[\ud800-\udfff\x00]", item):
-            raise ConfigError("", "a text holds a character that is not valid Unicode text; write it in UTF-8")
+            raise ConfigError("", "a string contains a character that is not valid Unicode; write it in UTF-8")
 
 
 def _json(text: str) -> Any:

@@ -203,7 +203,7 @@ def _missing(arm: ArmSummary) -> tuple[str, ...]:
         return ()
     noun = "run" if arm.repeats == 1 else "runs"
     said = f"{arm.name}: {arm.repeats} {noun} with at least {LEAST_STEPS} steps after warm-up"
-    return (f"{said}, {LEAST_REPEATS} are needed to know the variation from run to run.",)
+    return (f"{said}, {LEAST_REPEATS} are needed to estimate the run-to-run variation.",)
 
 
 def _interval(one: ArmSummary, two: ArmSummary, work: float) -> tuple[float, float, float]:
@@ -249,4 +249,4 @@ def _sentence(outcome: str, speedup: float, low: float, high: float, resolution:
     if outcome == REJECT:
         return f"The proposal is slower than its control arm: {interval}."
     least = formatting.share(resolution, 2)
-    return f"No difference from the control arm: {interval}; one of less than {least} would not show."
+    return f"No difference from the control arm: {interval}; a difference below {least} would not be detected."

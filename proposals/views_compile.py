@@ -54,7 +54,7 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """Stop what is waiting or being compiled."""
     plan = get_for(request.user, PlanRecord.objects.select_related("run"), Role.ENGINEER, pk=pk)
     if not compiling.cancel(plan, request.user):  # type: ignore[arg-type]
-        messages.error(request, "Nothing of this plan is being compiled any more.")
+        messages.error(request, "Nothing in this plan is being compiled any more.")
     return _back(plan)
 
 

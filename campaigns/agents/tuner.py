@@ -39,7 +39,7 @@ MOST_TURNS, MOST_CALLS, MOST_S = 6, 12, 120.0
 
 #: Tokens below which no request is worth sending.
 LEAST_TOKENS = 4_000
-NO_MORE = "The language model asked for no more."
+NO_MORE = "The language model requested no more trials."
 #: Characters of a refusal that are kept.
 MOST_SAID = 300
 
@@ -151,9 +151,9 @@ def advise(
 def wished(choice: Choice, model: str, reason: str) -> Sentence:
     """Why a trial that a model asked for is run, beside what the built-in acquisition predicts of it."""
     if reason:
-        asked = say("{} asked for it: “{}”", model, reason)
+        asked = say("Requested by {}: “{}”", model, reason)
     else:
-        asked = say("{} asked for it; its reason named what no result backs and is left out.", model)
+        asked = say("Requested by {}; its reason cites something that no result supports and is omitted.", model)
     return join(" ", [asked, "By the built-in acquisition:", choice.why])
 
 
@@ -164,7 +164,7 @@ def instead(choice: Choice, because: str) -> Sentence:
 
 def _why_none(stopped: str, refused: Sequence[str]) -> str:
     if refused:
-        return f"What the language model asked for was refused: {refused[0]}"
+        return f"The language model's request was refused: {refused[0]}"
     return stopped or "The language model left the choice to it."
 
 
@@ -218,7 +218,7 @@ class _Judge:
     def _row(self, item: Wished, seen: set[int]) -> int:
         row = self.question.register.find(item.mesh, item.changes)
         if row in seen:
-            raise Refused("It is asked for twice.")
+            raise Refused("It is requested twice.")
         if why := self.question.outlook.refused(row):
             raise Refused(why)
         return row

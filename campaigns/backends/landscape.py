@@ -36,7 +36,7 @@ class Landscape:
         return {key_of(config): outcome for config, outcome in zip(self.configs, self.outcomes, strict=True)}
 
     def measure(self, config: ExperimentConfig, stop: Stop) -> Outcome:
-        return self.by_key.get(key_of(config), Outcome(log="The landscape holds no run of this configuration."))
+        return self.by_key.get(key_of(config), Outcome(log="The landscape contains no run of this configuration."))
 
 
 def read_landscape(config: ExperimentConfig, rows: Any) -> Landscape:

@@ -80,10 +80,10 @@ def _health(c: Candidates, best: Trial | None) -> Health:
     used = Value("memory in use", memory, "share", "measured") if memory is not None else None
     if best.duty_cycle is not None and memory is not None and best.duty_cycle < IDLE and memory < ROOMY:
         busy = Value("duty cycle", best.duty_cycle, "share", "measured")
-        text = "The chips are busy {} of the step and use {} of their memory: less parallelism per model copy."
+        text = "The chips are busy {} of the step and use {} of their memory: use less parallelism per model replica."
         return Health("severely underutilised", say(text, busy, used))
     if stages > 1 and mfu is not None and mfu < POOR_MFU:
-        text = "{} pipeline stages at an MFU of {}: fewer stages, or more micro-batches to fill them."
+        text = "{} pipeline stages at an MFU of {}: use fewer stages, or more micro-batches to fill them."
         depth = Value("pipeline stages", float(stages), "count", "sourced")
         return Health("high pipeline overhead", say(text, depth, Value("MFU", mfu, "share", "measured")))
     if memory is not None and memory > FULL:

@@ -69,11 +69,11 @@ class Outlook:
         c, rules = self.candidates, self.rules
         if not c.legal[row]:
             broken = legality.check(c.configs[row])
-            return broken[0].message if broken else "It breaks a rule of legality."
+            return broken[0].message if broken else "It breaks a legality rule."
         if rules.tried[row]:
             return "It is a trial of this campaign already."
         if rules.forbidden[row]:
-            return "It is known to fail: a trial that failed forbids it."
+            return "It is known to fail: a failed trial rules it out."
         fits = float(self.belief.fits[row])
         if fits < LEAST_FIT:
             return f"It runs out of memory with a probability of {probability(1.0 - fits)}."

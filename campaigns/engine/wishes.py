@@ -41,7 +41,7 @@ class Register:
         try:
             own, change = given_mesh(self.config, mesh), given_changes(self.config, changes)
         except ConfigError as error:
-            raise Refused(f"It is no configuration: {error}") from None
+            raise Refused(f"It is not a valid configuration: {error}") from None
         if wrong := products(self.config, own, {}):
             raise Refused(wrong[0].reason)
         if fixed := sorted(set(change) - set(settings_of(self.config))):
@@ -64,15 +64,15 @@ class Register:
     def _why_not(self, mesh: Mesh, change: Change) -> str:
         """The first rule of the space that it breaks; else that the space is narrower."""
         if self.constraints is None:
-            return "The recorded landscape holds no run of it."
+            return "The recorded landscape contains no run of it."
         meant = side_by_side(self.config, self.config, [(mesh, change)])
         rules = rules_of(meant, replace(self.constraints, keep_batch=True))
         broken = next(broken_by(meant, 1, rules), None)
         if broken is not None:
             return broken.reason
         return (
-            f"It is not among the {len(self.candidates):,} candidates of this campaign: it is the same to the chips as "
-            "another, changes more settings at once than are searched, or is predicted slower than all of them."
+            f"It is not among the {len(self.candidates):,} candidates of this campaign: it is equivalent to another "
+            "one, changes more settings at once than are searched, or is predicted slower than all of them."
         )
 
 

@@ -79,7 +79,7 @@ def reason(c: Candidates, belief: Belief, best: Trial | None, choice: Chosen, la
     learnt = float(np.exp(belief.mean[row] - c.log_s[row]) - 1.0)
     if abs(learnt) >= 0.02:
         word = "slower" if learnt > 0 else "faster"
-        text = "Trials like it were {} {} than the performance model says, which is counted in."
+        text = "Similar trials were {} {} than the performance model predicts, which is taken into account."
         spoken.append(say(text, Value("learnt correction", abs(learnt), "share", "computed"), word))
     return join(" ", spoken)
 

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 #: While the model is waited for: how often it is looked whether the campaign still runs and is ours.
 LOOK_EVERY_S = 0.5
-OUTDATED = "What the language model asked for could no longer be tried when it was planned."
+OUTDATED = "What the language model requested could no longer be tried when trials were planned."
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Asking:
 def needless(campaign: Campaign) -> dict[str, Any] | None:
     """What stands instead of advice where the model cannot be asked; None where it can."""
     if endpoint.provider(tuner.AGENT) is None:
-        return _stored("", sentence="No language model is configured any more.")
+        return _stored("", sentence="The language model is no longer configured.")
     if campaign.most_tokens - campaign.tokens < tuner.LEAST_TOKENS:
         text = f"The campaign's limit of {campaign.most_tokens:,} tokens of the language model is spent."
         return _stored("", sentence=text)
@@ -79,7 +79,7 @@ def ask(asking: Asking) -> bool:
     if campaign.attempts > CAMPAIGNS.most_attempts:
         return _keep(asking, _stored("", sentence=f"{CAMPAIGNS.gave_up} to ask the language model."))
     if provider is None:
-        return _keep(asking, _stored("", sentence="No language model is configured any more."))
+        return _keep(asking, _stored("", sentence="The language model is no longer configured."))
     cancel = Cancel()
 
     def look() -> None:

@@ -26,6 +26,7 @@ from launches.services.launching import LaunchError
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
+from proposals import facts
 from proposals.agents import endpoint
 from proposals.constraints import Constraints
 from proposals.services import compiling
@@ -87,7 +88,9 @@ def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
         events.lock(experiment.pk)
         open_ones = experiment.campaigns.filter(status__in=(CampaignStatus.RUNNING, CampaignStatus.PAUSED))
         if open_ones.count() >= MOST_OPEN:
-            raise CampaignError(f"{MOST_OPEN} campaigns of this experiment are open; wait for one, or cancel it.")
+            raise CampaignError(
+                f"{MOST_OPEN} campaigns of this experiment are open; wait for one to end, or cancel one."
+            )
         made = Campaign.objects.create(
             team_id=experiment.team_id, experiment=experiment, backend=asked.backend,
             config=config_to_json(config), constraints=constraints.to_json(), landscape=asked.landscape,
@@ -111,7 +114,7 @@ def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
 def _launchable(drafted: Campaign, config: ExperimentConfig) -> None:
     """Raises CampaignError where its first trial could not be launched as the team's settings are."""
     if (drafted.steps or 0) < LEAST_STEPS:
-        raise CampaignError(f"A trial on the cluster takes at least {LEAST_STEPS} steps; the first of them warm up.")
+        raise CampaignError(f"A trial on the cluster takes at least {LEAST_STEPS} steps; the first ones are warm-up.")
     try:
         launched.check(drafted, config)
     except (LaunchError, BundleError) as error:
@@ -141,8 +144,9 @@ def _checked(experiment: Experiment, asked: Asked) -> tuple[ExperimentConfig, Co
     if config is None:
         raise CampaignError("The experiment has no valid configuration; open Configuration and save it.")
     if missing := missing_facts(config):
-        names = ", ".join(name.removeprefix("training.").replace("_", " ") for name in missing)
-        raise CampaignError(f"The configuration does not give {names}; a campaign cannot price candidates without.")
+        raise CampaignError(
+            f"In the configuration, {facts.not_known(missing)}; a campaign cannot price candidates without that."
+        )
     if asked.backend not in Campaign.Backend.values:
         raise CampaignError(f"The backend must be one of {', '.join(Campaign.Backend.values)}.")
     for name, most in (("most_trials", MOST_TRIALS), ("parallel", MOST_PARALLEL), ("most_tokens", MOST_CAP)):

@@ -69,7 +69,7 @@ def follow() -> None:
             logger.exception("trial %s could not be taken from the cluster", trial.pk)
     left = Launch.objects.filter(proposal=None, closed_at=None).exclude(trial__status=TrialStatus.LAUNCHED)
     for launch in left:
-        launching.withdraw(launch, "The campaign waits for this trial no longer.")
+        launching.withdraw(launch, "The campaign no longer waits for this trial.")
 
 
 def _drafted(campaign: Campaign, config: ExperimentConfig) -> Launch:
@@ -84,7 +84,7 @@ def _finish(trial: Trial) -> None:
     assert run is not None and trial.launch is not None
     rows = Trial.objects.filter(pk=trial.pk, status=TrialStatus.LAUNCHED, launch=trial.launch)
     if run.status == S.FAILED and run.submitted_at is None:
-        _put_back(rows, trial.campaign, f"The cluster did not take a trial: {run.reason}")
+        _put_back(rows, trial.campaign, f"The cluster rejected a trial: {run.reason}")
         return
     # What it waited in the queue of the cluster costs nothing.
     ended = run.reported_at or run.ended_at or trial.launch.closed_at

@@ -159,7 +159,7 @@ def claim(pk: int, worker: str) -> Message | None:
         return None
     answer = Message.objects.select_related("thread__experiment", "thread__team", "question__author").get(pk=pk)
     if answer.attempts > asking.ANSWERS.most_attempts:
-        end(answer, worker, Message.Status.FAILED, note="The worker died twice while writing this answer; ask again.")
+        end(answer, worker, Message.Status.FAILED, note="The worker died twice while writing this answer; retry.")
         return None
     if answer.attempts > 1:
         holding.forget(answer)

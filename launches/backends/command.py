@@ -59,7 +59,7 @@ class Command:
         if self.background:
             return JobStatus(JobState.RUNNING if _lives(theirs) else JobState.GONE)
         if not self.templates["status"]:
-            return JobStatus(JobState.WAITING, "This command does not say how a job is doing; its report will.")
+            return JobStatus(JobState.WAITING, "No status command is set; the state is known once the job reports.")
         said = _ask(_filled(self.templates["status"], self._named(job)), _ASK_S, self.folder).split(None, 1)
         if not said or said[0].lower() not in _STATES:
             shown = (said or ["nothing"])[0][:60]
@@ -106,7 +106,7 @@ def check_template(key: str, text: str) -> None:
     except ValueError as error:
         raise BackendError(f"The {key} command cannot be read: {error}.") from error
     if unknown := [name for name in named if name not in PLACEHOLDERS]:
-        raise BackendError(f"{{{unknown[0]}}} is no placeholder of a command; use {', '.join(PLACEHOLDERS)}.")
+        raise BackendError(f"{{{unknown[0]}}} is not a placeholder of a command; use {', '.join(PLACEHOLDERS)}.")
     if key == "submit" and not text.strip():
         raise BackendError("The submit command is empty.")
 
@@ -124,7 +124,7 @@ def _ask(command: list[str], timeout_s: float, folder: Path) -> str:
         raise BackendError(f"{command[0]} did not answer: {str(error)[:150]}", passing=True) from error
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no message"]
-        raise BackendError(f"{command[0]} ended with {done.returncode}: {said[-1][:200]}")
+        raise BackendError(f"{command[0]} ended with status {done.returncode}: {said[-1][:200]}")
     return done.stdout
 
 

@@ -85,7 +85,7 @@ def read(path: Path | None) -> Enabled:
         place = ".".join(str(part) for part in first["loc"])
         raise BackendError(f"{path}: {place}: {first['msg'].lower()}.") from error
     except ValueError as error:
-        raise BackendError(f"{path} is no TOML: {error}.") from error
+        raise BackendError(f"{path} is not valid TOML: {error}.") from error
     sections: dict[str, _Section] = {}
     if file.slurm is not None:
         sections["slurm"] = file.slurm

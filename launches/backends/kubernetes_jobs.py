@@ -70,7 +70,7 @@ class Kubernetes:
         try:
             answer = self._call(self.batch.read_namespaced_job, job)
         except _NotFound:
-            return JobStatus(JobState.GONE, "Kubernetes no longer knows the job.")
+            return JobStatus(JobState.GONE, "The job no longer exists in Kubernetes.")
         conditions = {item.type: item for item in answer.status.conditions or [] if item.status == "True"}
         if "Complete" in conditions:
             return JobStatus(JobState.SUCCEEDED)

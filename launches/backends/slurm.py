@@ -25,7 +25,7 @@ _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESV_DEL_HOLD", 
 _RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED")
 _REASONS = {
     "TIMEOUT": "It reached its time limit.",
-    "OUT_OF_MEMORY": "A process used more memory of the host than the job may.",
+    "OUT_OF_MEMORY": "A process used more host memory than the job is allowed.",
     "NODE_FAIL": "A node failed.",
     "PREEMPTED": "It was preempted.",
     "CANCELLED": "It was cancelled in Slurm.",
@@ -63,7 +63,7 @@ class Slurm:
         try:
             job = executor.submit_command(f"bash {place}/run.sh")
         except (FailedJobError, FailedSubmissionError, subprocess.SubprocessError, OSError) as error:
-            raise BackendError(f"Slurm did not take the job: {_last_line(error)}") from error
+            raise BackendError(f"Slurm rejected the job: {_last_line(error)}") from error
         return str(job.job_id)
 
     def status(self, job: str) -> JobStatus:
@@ -72,7 +72,7 @@ class Slurm:
             state = re.search(r"\bJobState=(\w+)", done.stdout)
             return _status(state[1] if state else "", _reason(done.stdout), _exit(done.stdout))
         if "Invalid job id" not in done.stderr:
-            raise BackendError(f"Slurm cannot be asked: {_last_line(done.stderr)}", passing=True)
+            raise BackendError(f"Slurm cannot be queried: {_last_line(done.stderr)}", passing=True)
         done = _run("sacct", "-X", "-n", "-P", "-o", "State,ExitCode", "-j", job)
         if done.returncode == 0 and done.stdout.strip():
             words, _, code = done.stdout.splitlines()[0].partition("|")
@@ -96,14 +96,14 @@ class Slurm:
     def _left_behind(self, job: str) -> JobStatus:
         codes = [path.read_text().strip() for place in self._places(job) for path in place.glob(f"{ENDED_FILE}*")]
         if not codes:
-            return JobStatus(JobState.GONE, "Slurm no longer knows the job, and it left no exit status.")
+            return JobStatus(JobState.GONE, "The job is no longer in Slurm's records and left no exit status.")
         bad = next((code for code in codes if code != "0"), None)
         return JobStatus(JobState.FAILED, f"Exit status {bad}.") if bad else JobStatus(JobState.SUCCEEDED)
 
     def _queued(self, name: str) -> str | None:
         done = _run("squeue", "--noheader", "--name", name, "--states", "all", "--format", "%A")
         if done.returncode:
-            raise BackendError(f"Slurm cannot be asked: {_last_line(done.stderr)}", passing=True)
+            raise BackendError(f"Slurm cannot be queried: {_last_line(done.stderr)}", passing=True)
         ids = done.stdout.split()
         if ids:
             return ids[0]
@@ -135,7 +135,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BackendError(f"Slurm cannot be asked: {command[0]} did not answer ({error}).", passing=True) from error
+        raise BackendError(f"Slurm cannot be queried: {command[0]} did not answer ({error}).", passing=True) from error
 
 
 def _last_line(error: object) -> str:

@@ -52,7 +52,7 @@ def of_arm(launch: Launch, arm: str) -> dict[str, str]:
     else:
         command = launch.values.get("command") or ""
         if not command:
-            raise BundleError("No command is set for your own program; set it under Settings, Launching.")
+            raise BundleError("No custom command is set; set one under Settings, Launching.")
     files["run.sh"] = _script(launch, arm, command)
     files["README.txt"] = _readme(launch, arm)
     return files
@@ -137,7 +137,7 @@ def _readme(launch: Launch, arm: str) -> str:
     if arm == ArmRun.Arm.TRIAL:
         return f"""Launch {launch.pk}: a trial of a campaign, {launch.steps} steps, submitted by ASAP Web.
 
-Step times, log, memory and failure are reported by themselves; what cannot be sent waits in ~/.cache/asap-report until
+Step times, log, memory and failure are reported automatically; what cannot be sent stays in ~/.cache/asap-report until
 `python3 asap_report.py flush`.
 """
     return f"""Launch {launch.pk}, {arm} arm: {launch.repeats} repeats of {launch.steps} steps.

@@ -94,7 +94,7 @@ def read(values: Mapping[str, Any]) -> TeamValues:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"][:2])
-        said = "is not a value it can have" if first["type"] == "string_pattern_mismatch" else first["msg"].lower()
+        said = "is not a possible value" if first["type"] == "string_pattern_mismatch" else first["msg"].lower()
         raise ChoiceError(f"{place}: {said}."[:300]) from error
 
 

@@ -64,7 +64,7 @@ def launch(proposal: Proposal, user: User, *, tool: str, repeats: int, steps: in
             start(made, COMPARED)
             _say(made, user, {"launched": made.pk, "tool": tool, "backend": made.backend, "repeats": repeats})
     except IntegrityError as error:
-        raise LaunchError("This proposal is being run already; wait until it ends, or cancel it.") from error
+        raise LaunchError("This proposal is already running; wait until it ends, or cancel it.") from error
     return made
 
 
@@ -111,7 +111,7 @@ def _drafted(made: Launch, *, tool: str, repeats: int, steps: int, server: str) 
     made.server = (chosen.values.get("server") or server).rstrip("/")
     try:
         if chosen.backend not in choices.enabled().keys:
-            raise LaunchError(f"{chosen.backend} is not enabled on this server any more; see Settings, Launching.")
+            raise LaunchError(f"{chosen.backend} is no longer enabled on this server; see Settings, Launching.")
     except choices.ChoiceError as error:
         raise LaunchError(str(error)) from error
     return made
@@ -145,7 +145,7 @@ def new_token(launch: Launch, user: User) -> str:
     """A token that reports to this launch only, for whoever runs a bundle by hand; shown once."""
     check(user, launch, Role.ENGINEER)
     if not launch.is_open:
-        raise LaunchError("This launch has ended and takes no more reports.")
+        raise LaunchError("This launch has ended and accepts no more reports.")
     return _token(launch, user)
 
 
@@ -215,7 +215,9 @@ def _spec(run: ArmRun) -> JobSpec:
 def _token(launch: Launch, user: User | None) -> str:
     membership = membership_in(user, launch.team_id) if user is not None else None
     if membership is None or not membership.may(Role.ENGINEER):
-        raise LaunchError("Who launched it is no longer an engineer of this team; cancel it and launch it yourself.")
+        raise LaunchError(
+            "The user who launched it is no longer an engineer of this team; cancel it and launch it yourself."
+        )
     days = timedelta(days=choices.read(launch.values).token_days)
     return tokens.create_scoped(membership, launch.scope, f"reports to launch {launch.pk} only", days)[1]
 

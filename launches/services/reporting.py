@@ -66,7 +66,9 @@ class RankReport:
         """Raises ReportError with the key at fault."""
         known = {"rank", "ranks", "step_times_s", "warm_up", "peak_memory_bytes", "failure", "host", "files"}
         if extra := sorted(set(data) - known):
-            raise ReportError(f"{display_name(extra[0])[:60]} is no key of a report; use {', '.join(sorted(known))}.")
+            raise ReportError(
+                f"{display_name(extra[0])[:60]} is not a key of a report; use {', '.join(sorted(known))}."
+            )
         ranks = _whole(data, "ranks", 1, MOST_RANKS, 1)
         times = data.get("step_times_s") or []
         good = isinstance(times, list) and len(times) <= MOST_STEPS and all(_is_time(value) for value in times)
@@ -153,7 +155,7 @@ def append(run: ArmRun, sha256: str, offset: int, stream: BinaryIO) -> ReportFil
             return file
         if offset != file.received_bytes or offset + len(piece) > file.size_bytes:
             raise ReportError(
-                f"The file goes on at byte {file.received_bytes:,} of {file.size_bytes:,}.",
+                f"The file continues at byte {file.received_bytes:,} of {file.size_bytes:,}.",
                 conflict=True, offset=file.received_bytes,
             )  # fmt: skip
         space.require(storage.root(), len(piece))
@@ -195,7 +197,9 @@ def report(run: ArmRun, given: RankReport) -> ArmRun:
 
 def _must_be_open(run: ArmRun) -> None:
     if run.status not in (ArmRun.Status.QUEUED, ArmRun.Status.SUBMITTED, ArmRun.Status.RUNNING):
-        raise ReportError(f"This run has ended ({run.get_status_display().lower()}) and takes no more.", conflict=True)
+        raise ReportError(
+            f"This run has ended ({run.get_status_display().lower()}) and accepts no more reports.", conflict=True
+        )
 
 
 def _check_whole(file: ReportFile) -> None:
@@ -206,7 +210,7 @@ def _check_whole(file: ReportFile) -> None:
         file.complete = True
         return
     ReportFile.objects.filter(pk=file.pk).update(received_bytes=0)
-    raise ReportError("What arrived is not the file that was announced; send it again.", conflict=True, offset=0)
+    raise ReportError("The file does not match its announced checksum; send it again.", conflict=True, offset=0)
 
 
 def _digest(path: Path) -> str:

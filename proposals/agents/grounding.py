@@ -127,7 +127,9 @@ def strike(text: str, complaints: Sequence[Complaint]) -> str:
         text = text[:start].rstrip(" ") + tail + text[end:] if tail else text[:start] + text[end:]
     kept = text.strip()
     count = "One sentence was" if len(gone) == 1 else f"{len(gone)} sentences were"
-    said = f"*{count} removed: no tool result of this answer backs what {'it' if len(gone) == 1 else 'they'} claimed.*"
+    said = (
+        f"*{count} removed: no tool result of this answer supports what {'it' if len(gone) == 1 else 'they'} claimed.*"
+    )
     return f"{kept}\n\n{said}" if kept else said
 
 

@@ -194,7 +194,7 @@ def _products(text: str, evidence: Evidence) -> Iterator[Named]:
         elif not is_of_a_mesh(product, text, evidence):
             continue  # whose sizes are numbers like others
         elif all(size > 1 for size in product.sizes) and any(math.prod(order) == chips for order in known if order):
-            wrong = f"`{product.text}` is no mesh, topology or shape of any tool result."
+            wrong = f"`{product.text}` is not a mesh, topology or shape in any tool result."
             yield Named("mesh", product.text, product.start, product.end, wrong)
 
 
@@ -258,4 +258,6 @@ def _links(text: str, evidence: Evidence) -> Iterator[Named]:
         if address.lower() in evidence.text:
             yield Named("link", address, match.start(), match.end(), "", tuple(sorted(evidence.holding(address))))
         else:
-            yield Named("link", address, match.start(), match.end(), f"`{address}` is an address of no tool result.")
+            yield Named(
+                "link", address, match.start(), match.end(), f"`{address}` is an address that no tool result has."
+            )

@@ -29,14 +29,14 @@ _LEAST_WORDS = 8
 def unreadable(text: str) -> Iterator[str]:
     """A complaint for each thing that could not be held against the tool results."""
     for match in _IN_WORDS.finditer(text):
-        yield f"`{match[0][:60]}` is a number in words; write it in figures, so that it can be checked."
+        yield f"`{match[0][:60]}` is a number in words; write it in digits, so that it can be checked."
     odd = sorted({sign for sign in text if not sign.isascii() and _is_other_figure(sign)})
     if odd:
-        yield f"`{' '.join(odd[:5])}` are not the figures 0 to 9; write numbers with these, to have them checked."
+        yield f"`{' '.join(odd[:5])}` are not the digits 0 to 9; write numbers with these, so that they can be checked."
     words = _LETTERS.findall(text)
     foreign = sum(len(word) for word in words if not _is_latin(word[0]))
     if foreign > 0.2 * sum(map(len, words)) or (len(words) >= _LEAST_WORDS and not _ENGLISH.search(text)):
-        yield "The answer is not in English, in which alone it can be checked; give it in English."
+        yield "The answer is not in English, the only language in which it can be checked; write it in English."
 
 
 def _is_other_figure(sign: str) -> bool:

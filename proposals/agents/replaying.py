@@ -63,7 +63,7 @@ class Rerun:
     def sentence(self) -> str:
         if self.difference is not None:
             return self.difference.sentence
-        return f"Same: all {self.steps} steps are repeated by today's code."
+        return f"Same: the current code repeats all {self.steps} steps."
 
 
 def rerun(bench: Workbench, ask: Ask, recording: Recording) -> Rerun:
@@ -82,14 +82,14 @@ def rerun_agent(bench: Workbench, agent: str, recording: Recording) -> Rerun:
         return repeat(recording, lambda provider: analyzer_agent.report(bench, provider))
     if agent == proposal_agent.AGENT:
         return repeat(recording, lambda provider: proposal_agent.propose(bench, provider))
-    raise NoRecording(f"What {agent} does is not repeated.")
+    raise NoRecording(f"Steps of the {agent} cannot be rerun.")
 
 
 def repeat(recording: Recording, again: Callable[[Provider], Iterator[Said]]) -> Rerun:
     """What is said again, with the recorded responses, beside what was said."""
     then = recording.events
     if not then:
-        raise NoRecording("Nothing was recorded of this answer.")
+        raise NoRecording("Nothing was recorded for this answer.")
     said = again(_Recorded(recording.exchanges))
     steps: Iterator[RunEvent] = (item for item in said if item.kind in STEP_KINDS)  # type: ignore[misc]
     compared, exact = 0, True
@@ -179,7 +179,7 @@ def recordings(lines: Iterable[str]) -> list[Recording]:
         try:
             event = run_event(kind, data)
         except ValueError:
-            what = f"Line {number} is no step of an agent"
+            what = f"Line {number} is not a step of an agent"
             raise NoRecording(f"{what}, or its payload was removed by the team's retention.") from None
         answers.setdefault(message, []).append(event)
         thread_of[message] = thread
@@ -202,9 +202,9 @@ def _row(line: str, number: int) -> tuple[str, dict[str, Any]]:
         row = json.loads(line)
         kind, data = row["kind"], row["data"]
     except (ValueError, KeyError, TypeError):
-        raise NoRecording(f"Line {number} is no event of an exported Sharding Memory.") from None
+        raise NoRecording(f"Line {number} is not an event of an exported Sharding Memory.") from None
     if not isinstance(kind, str) or not isinstance(data, dict):
-        raise NoRecording(f"Line {number} is no event of an exported Sharding Memory.")
+        raise NoRecording(f"Line {number} is not an event of an exported Sharding Memory.")
     return kind, data
 
 

@@ -13,7 +13,7 @@ from proposals.candidate import HARDWARE_KEYS, changes_chips
 
 Row = Mapping[str, Any]
 #: How the sentences begin of rules that can not be checked (`proposer.limits`).
-OPEN = re.compile(r"The (?:model|global batch|sequence length) is not known")
+OPEN = re.compile(r"The (?:model|global batch|sequence length) is unknown")
 #: Parts of a step's breakdown, by key; a collective's axis stands after `ici:`.
 PARTS = {
     "compute": "compute", "hbm": "HBM-bound", "dcn": "exposed DCN communication", "host": "host", "input": "input",
@@ -28,6 +28,12 @@ def part_name(key: str) -> str:
     """A part of the breakdown of a step: `exposed communication on model`."""
     name = key.removeprefix("ici:")
     return PARTS.get(key) or (f"exposed communication on {name}" if name != key else key.replace("_", " "))
+
+
+def bottleneck(verdict: Row) -> str:
+    """What limits the step, as a noun: `communication`, `the host`."""
+    names = {"memory": "HBM bandwidth", "input": "the input pipeline", "host": "the host", "idle": "idle time"}
+    return names.get(str(verdict["primary"]), str(verdict["primary"]))
 
 
 def evidenced(row: Row) -> str:
@@ -231,7 +237,7 @@ def open_questions(row: Row) -> list[str]:
 
 def allowed(row: Row) -> str:
     if row.get("violations"):
-        return f"no: rule {rule(row['violations'][0]['rule'])}"
+        return f"no: {rule(row['violations'][0]['rule'])}"
     return "not certain" if open_questions(row) else "yes"
 
 

@@ -135,7 +135,7 @@ def _ending(code: int | None, memory: _Memory, limits: Limits, at: int, stage: s
         limit = f"{limits.cpu_s[at]} s of processor time or {limits.wall_s[at]} s"
         return CompileCheck("timed_out", f"The compiler exceeded {limit} while {stage} and was stopped.")
     how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-    text = f"The compiler died while {stage} ({how}){': ' + tail if tail and code > 0 else '.'}"
+    text = f"The compiler crashed while {stage} ({how}){': ' + tail if tail and code > 0 else '.'}"
     return CompileCheck("crashed", text[:300])
 
 

@@ -34,7 +34,7 @@ def target(hardware: Hardware) -> Target | str:
     if chip.kind == "gpu":
         return Target("gpu")
     if hardware.chip not in _NAMES:
-        return f"The compiler cannot be asked for {chip.title}; it knows {', '.join(_NAMES)}."
+        return f"The compile check does not support {chip.title}; it supports {', '.join(_NAMES)}."
     size = tuple(hardware.topology)
     if chip.ici_axes == 2:
         size = size + (1,) * (2 - len(size))

@@ -67,7 +67,7 @@ class Forbidden:
     @property
     def sentence(self) -> str:
         if self.rule == "memory":
-            return "Forbidden: this configuration and any that needs as much memory per chip on the same chip."
+            return "Forbidden: this configuration and any that needs at least as much memory per chip on the same chip."
         if self.rule == "axis" and self.role:
             size = self.config.mesh.size(self.role)
             if self.dimension:

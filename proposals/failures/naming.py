@@ -155,7 +155,7 @@ def _sentence(cause: str, values: Values, hit: Hit) -> Sentence:
         {
             "host_memory": f"A process ran out of host memory or shared memory{where}.",
             "network": f"The connection to another rank failed{where}.",
-            "preemption": "The scheduler took the machine away.",
+            "preemption": "The scheduler preempted the machine.",
             "hardware": f"A device or node failed{where}.",
             "dependency": f"A module, library, driver, file or device was not available{where}.",
             "unknown": f"The first error{where} has no known cause.",
@@ -168,7 +168,9 @@ def _memory(values: Values, where: str) -> Sentence:
         return say("The program needs {} of the {} of device memory{}.",
                    _bytes("Needed", values.used), _bytes("Capacity", values.capacity), where)  # fmt: skip
     if values.requested and values.free is not None:
-        held = say("; other processes hold {}", _bytes("Held by others", values.others)) if values.others else ""
+        held = (
+            say("; other processes hold {}", _bytes("Held by other processes", values.others)) if values.others else ""
+        )
         return say("An allocation of {} failed with {} free{}{}.",
                    _bytes("Requested", values.requested), _bytes("Free", values.free), where, held)  # fmt: skip
     if values.requested:

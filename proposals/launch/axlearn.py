@@ -49,7 +49,7 @@ def _file(placed: Placement, header: Header) -> LaunchFile:
             "Export the XLA flags of XLA_FLAGS below before the trainer starts: AXLearn sets its own otherwise."
         )
     if training.precision not in ("bf16", "fp32"):
-        notes.append(f"AXLearn's trainer is not switched to {training.precision} by this file; it trains in bfloat16.")
+        notes.append(f"This file does not switch AXLearn's trainer to {training.precision}; it trains in bfloat16.")
     if placed.config.mesh.size("pipeline") > 1:
         notes.append(
             "The pipeline axis also needs a PipelinedTransformerLayer with as many stages in the model's config."

@@ -134,8 +134,8 @@ def _flags(placed: Placement) -> tuple[Flags, tuple[str, ...]]:
     flags |= _batch(placed, sizes, notes)
     flags |= _training(placed, sizes, notes)
     notes.append(
-        "Trains on synthetic data without checkpoints, and records a profile; for your data set DATASET_TYPE=tfds with "
-        "dataset_path=… as an argument."
+        "Trains on synthetic data without checkpoints, and records a profile; to use your own data, set "
+        "DATASET_TYPE=tfds and pass dataset_path=… as an argument."
     )
     return flags, tuple(notes)
 
@@ -182,7 +182,7 @@ def _parallelism(placed: Placement, notes: list[str]) -> dict[str, dict[str, int
 def _layout(placed: Placement, ici: Mapping[str, int], notes: list[str]) -> Flags:
     if placed.chip.kind == "gpu" or not must_split([ici[axis] for axis in AXES], placed.physical):
         return {}
-    notes.append("An axis takes a part of a torus dimension, so allow_split_physical_axes is needed.")
+    notes.append("An axis takes part of a torus dimension, so allow_split_physical_axes is needed.")
     return {"allow_split_physical_axes": True}
 
 
@@ -205,7 +205,9 @@ def _batch(placed: Placement, sizes: Mapping[str, Mapping[str, int]], notes: lis
         notes.append("The global batch is not known; set PER_DEVICE_BATCH_SIZE.")
     else:
         if training.global_batch % accumulate:
-            raise NotExpressible(f"A global batch of {training.global_batch} does not divide by {accumulate} steps.")
+            raise NotExpressible(
+                f"A global batch of {training.global_batch} is not divisible by {accumulate} accumulation steps."
+            )
         value = per_device_batch(training.global_batch // accumulate, placed.devices)
         flags["per_device_batch_size"] = f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if training.seq_len is None:
@@ -216,7 +218,9 @@ def _batch(placed: Placement, sizes: Mapping[str, Mapping[str, int]], notes: lis
     flags["gradient_accumulation_steps"] = accumulate
     context = sizes["ici"]["context"] * sizes["dcn"]["context"]
     if context > 1 and placed.chip.kind == "gpu":
-        notes.append("On GPUs MaxText splits a sequence with attention=cudnn_flash_te, and without packed sequences.")
+        notes.append(
+            "On GPUs, MaxText shards sequences only with attention=cudnn_flash_te and without packed sequences."
+        )
     if context > 1 and (context % 2 or (training.seq_len or 0) % (2 * context)):
         flags["context_parallel_load_balance"] = False
     if stages > 1:
@@ -231,15 +235,16 @@ def _pipeline(config: ExperimentConfig, stages: int, micro_batches: int) -> Flag
     layers = model.layers - (model.first_dense_layers if model.attention == "mla" else 0)
     if layers % (stages * repeats):
         raise NotExpressible(
-            f"MaxText pipelines layers that divide evenly: {layers} do not fill {stages} stages of {repeats} parts."
+            f"MaxText needs layers that divide evenly over the pipeline: {layers} do not fill {stages} stages of "
+            f"{repeats} parts."
         )
     if micro_batches % stages:
         raise NotExpressible(
-            f"MaxText needs a multiple of the {stages} stages as the number of micro-batches, not {micro_batches}."
+            f"MaxText needs the number of micro-batches to be a multiple of the {stages} stages, not {micro_batches}."
         )
     batch = config.training.global_batch
     if batch and batch % micro_batches:
-        raise NotExpressible(f"A global batch of {batch} does not divide by {micro_batches} micro-batches.")
+        raise NotExpressible(f"A global batch of {batch} is not divisible by {micro_batches} micro-batches.")
     return {
         "num_pipeline_microbatches": micro_batches,
         "num_layers_per_pipeline_stage": layers // (stages * repeats),
@@ -292,21 +297,21 @@ def _precision(placed: Placement, sizes: Mapping[str, Mapping[str, int]]) -> Fla
 
 def _model(shape: ModelShape | None, notes: list[str]) -> Flags:
     if shape is None:
-        notes.append("The model is not known; set MODEL_NAME to MaxText's name of it.")
+        notes.append("The model is not known; set MODEL_NAME to MaxText's name for it.")
         return {"model_name": Required("MODEL_NAME", "give the name of the model in MaxText")}
     known = load_catalogue().get(shape.name)
     if known is not None and known.shape == shape and shape.name in data()["models"]:
         name, differs = data()["models"][shape.name]
         if differs:
-            notes.append(f"MaxText's own {name} is close, not equal: {differs}.")
+            notes.append(f"MaxText's own {name} is close but not identical: {differs}.")
         return {"model_name": name}
     latent, mixture = shape.attention == "mla", shape.experts > 0
     uniform = not (shape.first_dense_layers or shape.shared_experts)
     described = mixture if latent else (uniform or not mixture)
     if shape.sliding_window or shape.moe_layer_step > 1 or not described:
-        notes.append("No flags of MaxText describe this shape; write a model file for it and set MODEL_NAME.")
+        notes.append("No MaxText flags describe this shape; write a model file for it and set MODEL_NAME.")
         return {"model_name": Required("MODEL_NAME", "give the MaxText model file of this shape")}
-    notes.append("MaxText has no model of this shape; its sizes are given instead, the rest is MaxText's default.")
+    notes.append("MaxText has no model of this shape; its sizes are set by flags, and the rest is MaxText's default.")
     return _sizes(shape)
 
 

@@ -59,7 +59,7 @@ def file(config: ExperimentConfig, header: Header) -> LaunchFile:
 def _file(config: ExperimentConfig, header: Header) -> LaunchFile:
     chip = get_chip(config.hardware.chip)
     if chip.kind != "gpu":
-        raise NotExpressible(f"Megatron-LM runs on GPUs, and these chips are {chip.title}.")
+        raise NotExpressible(f"Megatron-LM runs on GPUs, but these chips are {chip.title}.")
     placed, notes = place(config), list[str]()
     arguments: Arguments = {
         **_parallelism(placed, notes),
@@ -70,12 +70,12 @@ def _file(config: ExperimentConfig, header: Header) -> LaunchFile:
     }
     if chip.name.startswith("mi"):
         notes.append(
-            "Megatron-LM itself is for NVIDIA; on this GPU use AMD's ROCm fork, which takes the same arguments."
+            "Megatron-LM itself targets NVIDIA GPUs; on this GPU, use AMD's ROCm fork, which takes the same arguments."
         )
     if config.training.xla_flags:
-        notes.append("XLA flags have no meaning in Megatron-LM and are left out.")
+        notes.append("XLA flags have no effect in Megatron-LM and are left out.")
     notes.append(
-        "Trains on mock data without checkpoints, and rank 0 records a profile; for your data set DATA_PATH, "
+        "Trains on mock data without checkpoints, and rank 0 records a profile; to use your own data, set DATA_PATH, "
         "TOKENIZER_TYPE and TOKENIZER_MODEL."
     )
     if config.model is None:
@@ -145,14 +145,18 @@ def _parallelism(placed: Placement, notes: list[str]) -> Arguments:
     tensor, context, stages, experts = (mesh.size(role) for role in ("model", "seq", "pipeline", "expert"))
     model, length = config.model, config.training.seq_len
     if model is not None and model.heads % tensor:
-        raise NotExpressible(f"Megatron-LM needs heads that divide by the tensor axis: {model.heads} by {tensor}.")
+        raise NotExpressible(
+            f"Megatron-LM needs a number of heads divisible by the tensor axis: {model.heads} by {tensor}."
+        )
     if model is not None and model.attention != "mla" and model.kv_heads % tensor and tensor % model.kv_heads:
         raise NotExpressible(f"Megatron-LM cannot split {model.kv_heads} KV heads {tensor} ways.")
     if experts > 1 and model is not None and (not model.experts or model.experts % experts):
-        raise NotExpressible(f"Megatron-LM needs experts that divide by the expert axis: {model.experts} by {experts}.")
+        raise NotExpressible(
+            f"Megatron-LM needs a number of experts divisible by the expert axis: {model.experts} by {experts}."
+        )
     if context > 1 and length and length % (2 * context):
         raise NotExpressible(
-            f"Megatron-LM needs a sequence length that divides by twice the context axis: {length} by {2 * context}."
+            f"Megatron-LM needs a sequence length divisible by twice the context axis: {length} by {2 * context}."
         )
     arguments: Arguments = {
         "--tensor-model-parallel-size": tensor,
@@ -179,7 +183,7 @@ def _sequence_parallel(placed: Placement, tensor: int, context: int, experts: in
         notes.append("Megatron-LM needs --sequence-parallel where experts meet a tensor axis.")
     length = placed.config.training.seq_len
     if length and length // context % tensor:
-        notes.append("The sequence does not divide by the tensor axis, so --sequence-parallel is left out.")
+        notes.append("The sequence length is not divisible by the tensor axis, so --sequence-parallel is left out.")
         return {}
     return {"--sequence-parallel": ""}
 
@@ -193,7 +197,7 @@ def _order(placed: Placement, experts: int, notes: list[str]) -> Arguments:
     if experts == 1 and [inside[role] for role in axes] == sorted(inside[role] for role in axes):
         return {"--use-tp-pp-dp-mapping": ""}
     notes.append(
-        "Megatron-LM lays ranks out as pipeline, data, expert, context, tensor from major to minor, the proposal as "
+        "Megatron-LM orders ranks as pipeline, data, expert, context, tensor from major to minor, the proposal as "
         f"{', '.join(axes)}: groups may map to different links than predicted."
     )
     return {}
@@ -207,8 +211,8 @@ def _stages(placed: Placement, model: ModelShape | None, stages: int) -> Argumen
     virtual = max(1, placed.config.training.virtual_stages)
     if virtual > 1 and (placed.micro_batches % stages or placed.micro_batches < stages):
         raise NotExpressible(
-            f"Megatron-LM's interleaved schedule needs a multiple of the {stages} stages as number of micro-batches, "
-            f"not {placed.micro_batches}."
+            f"Megatron-LM's interleaved schedule needs the number of micro-batches to be a multiple of the {stages} "
+            f"stages, not {placed.micro_batches}."
         )
     # Embedding and loss may each take the place of a layer, so that the rest divides.
     for embedding, loss in ((0, 0), (1, 1), (0, 1), (1, 0)):
@@ -239,12 +243,12 @@ def _batch(placed: Placement, notes: list[str]) -> Arguments:
             "GLOBAL_BATCH_SIZE", f"give a multiple of {groups} times the micro-batch"
         )
         notes.append(
-            "The global batch is not known; set GLOBAL_BATCH_SIZE, and MICRO_BATCH_SIZE where it is asked for."
+            "The global batch is not known; set GLOBAL_BATCH_SIZE, and MICRO_BATCH_SIZE where the script asks for it."
         )
     else:
         if training.global_batch % (groups * placed.micro_batches):
             raise NotExpressible(
-                f"Megatron-LM needs a global batch that divides by data parallelism times micro-batches: "
+                f"Megatron-LM needs a global batch divisible by data parallelism times micro-batches: "
                 f"{training.global_batch} by {groups} x {placed.micro_batches}."
             )
         arguments["--micro-batch-size"] = training.global_batch // (groups * placed.micro_batches)
@@ -271,7 +275,9 @@ def _sharding(placed: Placement, notes: list[str]) -> Arguments:
     if copies > 1 and expert_groups % copies == 0:
         arguments["--num-distributed-optimizer-instances"] = copies
     elif copies > 1:
-        notes.append("Megatron-LM cannot keep copies of the optimizer here; it is sharded over all data parallelism.")
+        notes.append(
+            "Megatron-LM cannot replicate the optimizer state here; it is sharded over all data-parallel ranks."
+        )
     if training.weight_sharding == "fsdp":
         if _OPTIMIZERS.get(training.optimizer) not in ("adam", "sgd"):
             raise NotExpressible(f"Megatron-FSDP takes Adam or SGD only, not {training.optimizer}.")

@@ -27,7 +27,7 @@ _Dumper.add_representer(str, _text)
 
 def file(config: ExperimentConfig, header: Header) -> LaunchFile:
     """Reads back as `config` itself (`perfmodel.config_file.read_config`)."""
-    head = comment([*header.lines("Configuration", "the contract of the configuration file")[:-1],
+    head = comment([*header.lines("Configuration", "the schema of the configuration file")[:-1],
                     "Check it with: asap predict THIS-FILE"])  # fmt: skip
     body = yaml.dump(config_to_json(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return LaunchFile("config.yaml", "yaml", f"{head}\n{body}")

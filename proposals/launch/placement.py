@@ -111,7 +111,7 @@ def _with_pairs(config: ExperimentConfig, per_chip: int) -> tuple[Mesh, str]:
             return mesh, axis
     raise NotExpressible(
         f"A {get_chip(config.hardware.chip).title} chip is two JAX devices, and no axis of {config.mesh.text()} can be "
-        "doubled: neither batch, sequence nor heads divide once more."
+        "doubled: neither batch, sequence nor heads can be split further."
     )
 
 

@@ -36,14 +36,14 @@ def file(config: ExperimentConfig, header: Header) -> LaunchFile:
     arrays, states, uneven = _arrays(placed, far)
     split = _split(placed, far)
     if split:
-        notes.append("An axis takes a part of a torus dimension, so the mesh is built with allow_split_physical_axes.")
+        notes.append("An axis takes part of a torus dimension, so the mesh is built with allow_split_physical_axes.")
     if placed.chip.kind == "tpu" and sum(size > 1 for _, size in placed.mesh.ici) > 1:
         notes.append(
-            "create_device_mesh chooses the torus dimensions of each axis by itself; the prediction laid the axes on "
-            "them in the order given."
+            "create_device_mesh chooses the torus dimensions of each axis by itself; the prediction mapped the axes "
+            "to them in the order given."
         )
     if uneven:
-        notes.append(f"Not sharded as far as the mesh allows, because a size does not divide: {', '.join(uneven)}.")
+        notes.append(f"Sharded less than the mesh allows, because a size is not divisible: {', '.join(uneven)}.")
     notes += _missing(placed)
     text = "\n\n".join(
         part.strip("\n")
@@ -183,6 +183,6 @@ def _constants(placed: Placement, far: dict[str, str], split: bool, arrays: list
         + "\n".join(group_lines)
         + "\n\n# name: (kind, shape, sharding); activations are those of one layer and one micro-batch\nARRAYS = {\n"
         + "\n".join(arrays)
-        + "\n}\n\n# Optimizer state that is sharded otherwise than its weights.\n"
+        + "\n}\n\n# Optimizer state that is sharded differently from its weights.\n"
         + ("OPTIMIZER_STATE = {\n" + "\n".join(states) + "\n}" if states else "OPTIMIZER_STATE = {}")
     )

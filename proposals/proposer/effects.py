@@ -153,7 +153,7 @@ def trade_offs(case: Case) -> Iterator[str]:
             "efficiency."
         )
     if moved.get("seq", 0.0) < 0:
-        yield "Each chip holds longer parts of every sequence, so activations per sequence grow."
+        yield "Each chip holds a longer shard of every sequence, so activations per sequence grow."
     if moved.get("seq", 0.0) > 0:
         yield "Attention exchanges keys and values between more chips."
     if moved.get("data", 0.0) > 0:
@@ -166,7 +166,7 @@ def trade_offs(case: Case) -> Iterator[str]:
     if case.mesh.size(*roles) < config.mesh.size(*roles):
         yield "With fewer batch shards, each group of chips processes more sequences at once."
     if case.split and case.resized:
-        yield "An axis takes part of a torus dimension: the mesh must be created with split physical axes allowed."
+        yield "An axis takes part of a torus dimension: create the mesh with `allow_split_physical_axes`."
     yield from _costs_of_changes(case)
     for item in case.broken:
         if item.rule.startswith(RULE) and case.kind != "own":
@@ -180,7 +180,7 @@ def trade_offs(case: Case) -> Iterator[str]:
 def _costs_of_changes(case: Case) -> Iterator[str]:
     changes = case.changes
     if "xla_flags" in changes:
-        yield "Only the next profile shows how much the compiler overlaps; buffers in flight take some memory."
+        yield "Only the next profile shows how much the compiler overlaps; collectives in flight need buffers."
     if "topology" in changes:
         yield "Fewer chips take longer for the same tokens; the confidence refers to the throughput per chip."
     if "remat" in changes:
@@ -198,8 +198,8 @@ def _costs_of_changes(case: Case) -> Iterator[str]:
         yield "Interleaving holds activations of more micro-batches at once and sends more between stages."
     if "global_batch" in changes:
         yield (
-            "A different batch changes the training: learning rate, warm-up and number of steps must be adapted, "
-            "and the loss per token may change. The comparison is time per token."
+            "A different batch changes the training: learning rate, warm-up and number of steps must be adjusted, and "
+            "the loss per token may change. The comparison is time per token."
         )
 
 
@@ -264,7 +264,7 @@ def lowers(case: Case) -> Iterator[str]:
     if fresh and case.observed.basis == PROFILE:
         yield f"The profile contains no {' and no '.join(fresh)} to calibrate from."
     if case.config.model is None and case.moved.get("model", 0.0) > 0:
-        yield "Heads and KV heads may not divide by the tensor shards; check the model's shape first."
+        yield "Heads and KV heads may not be divisible by the tensor shards; check the model's shape first."
     if case.observed.basis in NOTES:
         yield NOTES[case.observed.basis].partition(". ")[0] + "."
     elif case.observed.coverage < 0.9:

@@ -176,15 +176,15 @@ def _unknown(c: Candidates) -> Iterator[Rule]:
         return np.asarray(np.mod(size[c.baseline], size) != 0)
 
     if config.training.global_batch is None:
-        text = "The global batch is unknown, except that it divides by the current batch shards."
+        text = "The global batch is unknown; it is only known to be divisible by the current batch shards."
         yield Rule("batch_unknown", off_ground("replica", "data", "fsdp", "expert"), text, False)
     if config.training.seq_len is None:
-        text = "The sequence length is unknown, except that it divides by the current sequence shards."
+        text = "The sequence length is unknown; it is only known to be divisible by the current sequence shards."
         yield Rule("sequence_unknown", off_ground("seq"), text, False)
     if config.model is None:
         size = c.role("model")
         unlikely = (size > max(HEADS_LIKELY, int(size[c.baseline]))) | ((size & (size - 1)) != 0)
-        text = f"The model is unknown; its heads may not divide by more than {HEADS_LIKELY} tensor shards."
+        text = f"The model is unknown; its heads may not be divisible by more than {HEADS_LIKELY} tensor shards."
         yield Rule("heads_unknown", unlikely & off_ground("model"), text, False)
         for role in ("expert", "pipeline"):
             text = f"The model is unknown, so the {role} axis stays within its current size."

@@ -155,7 +155,7 @@ def _change_reasons(case: Case) -> Iterator[str]:
     elif rows > 1:
         yield "Fewer, larger micro-batches read and all-gather the weights less often, and make larger matmuls."
     elif case.splits_anew:
-        yield "A micro-batch has as many tokens on a chip as before."
+        yield "The tokens per micro-batch and chip are unchanged."
     if "global_batch" in changes:
         batch = changes["global_batch"]
         if batch > (training.global_batch or 0):
@@ -200,10 +200,10 @@ def _virtual_reason(case: Case) -> str:
     before, after = case.config.training.virtual_stages, case.changes["virtual_stages"]
     if after > before:
         return (
-            f"With {after} virtual stages instead of {before} on every chip the pipeline bubble is shorter by as much; "
-            "micro-batches cross more stage boundaries."
+            f"With {after} virtual stages instead of {before} on every chip the pipeline bubble shrinks by the same "
+            "factor; micro-batches cross more stage boundaries."
         )
-    return f"With {after} virtual stages instead of {before} micro-batches cross fewer stage boundaries."
+    return f"With {after} virtual stages instead of {before}, micro-batches cross fewer stage boundaries."
 
 
 def _sharding_reason(case: Case) -> str:

@@ -93,7 +93,7 @@ def request(plan: PlanRecord, user: User) -> list[Compilation]:
         raise CompilingError(reason)
     made = _queue(plan, user)
     if not made:
-        raise CompilingError("The compiler is working on this plan already; wait until it is done, or cancel it.")
+        raise CompilingError("The compiler is already working on this plan; wait until it is done, or cancel it.")
     return made
 
 
@@ -152,7 +152,7 @@ def compile_one(pk: int) -> None:
         raise
     except Exception as error:
         logger.exception("compilation %s failed", pk)
-        note = f"Internal error ({type(error).__name__}); ask again, or report compilation {pk}."
+        note = f"Internal error ({type(error).__name__}); retry, or report compilation {pk}."
         _end(made, worker, Compilation.Status.FAILED, note=note)
         raise
     finally:

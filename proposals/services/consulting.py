@@ -66,7 +66,7 @@ def request(experiment: Experiment, user: User) -> Consultation:
     with transaction.atomic():
         events.lock(experiment.pk)
         if Consultation.objects.filter(run=run, status__in=OPEN).exists():
-            raise ConsultingError("The model is already reading this run; wait until it is done.")
+            raise ConsultingError("The model is already analysing this run; wait until it is done.")
         return _queue(run, user)
 
 
@@ -74,7 +74,7 @@ def _queue(run: Run, user: User | None) -> Consultation:
     made = Consultation.objects.create(
         team_id=run.team_id, run=run, model=" and ".join(models())[:120], created_by=user
     )
-    text = f"{made.model} was asked to read the run"
+    text = f"{made.model} was asked to analyse the run"
     said = {"stage": str(run.status), "text": text, "fraction": None, "consultation": made.pk}
     events.append(run.experiment_id, "progress", "coordinator", run=run, user=user, data=said)
     CONSULTATIONS.enqueue(made.pk)

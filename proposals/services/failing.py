@@ -40,8 +40,8 @@ def analyse(proposal: Proposal, files: Sequence[File[Any]], text: str = "") -> F
     most = min(MOST_BYTES, uploads.limit_bytes())
     if len(files) > MOST_FILES or sum(file.size or 0 for file in files) > most:
         raise MeasureError(
-            f"Logs are limited to {MOST_FILES} files and {most / 1e6:,.0f} MB together; give those of the ranks that "
-            "failed first."
+            f"Logs are limited to {MOST_FILES} files and {most / 1e6:,.0f} MB together; upload those of the ranks "
+            "that failed first."
         )
     logs: list[tuple[str, BinaryIO]] = [(display_name(file.name or ""), cast(BinaryIO, file)) for file in files]
     if text.strip():

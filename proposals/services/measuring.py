@@ -80,7 +80,7 @@ def link(
     if experiment.pk == proposal.experiment_id:
         raise MeasureError("That is the baseline run of this proposal; upload the profile of the changed run.")
     if (fit := unmeasured.compared_with(proposal, experiment)) is not None and not fit.same:
-        raise MeasureError(f"{experiment.name} is no run of this proposal: {' '.join(fit.departures)}")
+        raise MeasureError(f"{experiment.name} is not a run of this proposal: {' '.join(fit.departures)}")
     run = _ready_run(experiment)
     if run is not None:
         compare(proposal, run)
@@ -281,7 +281,7 @@ def compare(proposal: Proposal, run: Run) -> Compared:
     fit = unmeasured.compared_with(proposal, run.experiment)
     if fit is None or not fit.same:
         why = " ".join(fit.departures) if fit is not None else "its configuration no longer matches."
-        raise MeasureError(f"{name} is no run of this proposal: {why}")
+        raise MeasureError(f"{name} is not a run of this proposal: {why}")
     against = against_profile.contradicted(run.profile, run.experiment.config or {}, two)
     if undecided := against_profile.unsettled(against, run.experiment.config_kept):
         more = f" ({len(undecided) - 1} more)" if len(undecided) > 1 else ""

@@ -96,7 +96,7 @@ def make(pk: int) -> None:
     except (OperationalError, InterfaceError):
         raise
     except Exception as error:
-        _fail(made, f"Internal error ({type(error).__name__}); ask again, or report request {pk}.")
+        _fail(made, f"Internal error ({type(error).__name__}); retry, or report request {pk}.")
         raise
 
 

@@ -107,7 +107,7 @@ def _is_run(proposal: Proposal, ran: ExperimentConfig | None) -> bool:
 
 
 def dismissed(experiment: Experiment) -> list[int]:
-    """Proposals that a person said this experiment is no run of."""
+    """Proposals that a person said this experiment is not a run of."""
     said = experiment.events.filter(kind="measurement", data__dismissed__isnull=False)
     return [event.data["dismissed"] for event in said]
 

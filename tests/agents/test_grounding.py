@@ -568,7 +568,7 @@ def test_what_fails_is_struck_and_it_is_said() -> None:
     assert "12.3" not in left and "44 %" not in left and "99.9" not in left
     assert "The step takes 35.7 s. That is all." in left
     assert "- Duty cycle 99.7 %." in left and f"| proposal 1 | {figures()['step']} |" in left
-    assert left.endswith("*3 sentences were removed: no tool result of this answer backs what they claimed.*")
+    assert left.endswith("*3 sentences were removed: no tool result of this answer supports what they claimed.*")
     assert check(left, evidence()) == []
     assert strike("Fine.", []) == "Fine."
 

@@ -200,7 +200,7 @@ def plan(config: dict[str, Any] = CONFIG) -> Plan:
             proposal(2, "safer", {"replica": 1, "data": 8, "seq": 2, "model": 1}, 1.1),
             proposal(3, "bolder", {"replica": 1, "data": 8, "seq": 1, "model": 2}, 0.9),
         ),
-        rejected=(Rejected({"ici": {"model": 16}, "dcn": {}}, "divisibility", "8 kv heads do not divide by 16"),),
+        rejected=(Rejected({"ici": {"model": 16}, "dcn": {}}, "divisibility", "8 kv heads are not divisible by 16"),),
         considered=120,
     )
 

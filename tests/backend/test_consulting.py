@@ -184,7 +184,7 @@ def test_a_run_is_read_once_by_itself_and_never_where_that_is_switched_off(
     made = consulting.on_ready(ready.run)
     assert made is not None and made.created_by is None
     assert consulting.on_ready(ready.run) is None
-    with pytest.raises(consulting.ConsultingError, match="already reading this run"):
+    with pytest.raises(consulting.ConsultingError, match="already analysing this run"):
         consulting.request(ready.experiment, people.engineer)
 
 

@@ -185,7 +185,7 @@ def test_the_page_shows_what_the_model_predicts(people: People):
 
 def test_a_mesh_that_breaks_rules_is_priced_and_its_rules_are_said(people: People):
     html = page(people.client("viewer"), address(V5E))
-    assert "8 KV heads do not divide by 16 tensor shards." in html
+    assert "8 KV heads are not divisible by 16 tensor shards." in html
     assert "Rejected" in html and 'id="k-step"' in html
 
 
@@ -269,7 +269,7 @@ def test_rejected_meshes_are_listed_with_their_rule(people: People):
     html = page(people.client("viewer"), address(V5E, show="rejected"))
     meshes = meshes_of(parse_config(V5E)[0])
     assert f"Rejected {meshes.rejected}" in html
-    assert "32 heads do not divide by 256 tensor shards." in html
+    assert "32 heads are not divisible by 256 tensor shards." in html
 
 
 def test_the_list_sorts_and_pages_and_leads_to_each_mesh(people: People):

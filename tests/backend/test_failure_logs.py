@@ -109,7 +109,7 @@ def test_the_reporter_may_know_better(people, approved):
     client.post(place(approved), {"comment": LOG, "failure": "numerics"})
     made = Measurement.objects.get(proposal=approved)
     assert (made.failure, made.analysis["cause"]) == ("numerics", "out_of_memory")
-    assert "The log was read as out of memory; the reporter chose otherwise." in " ".join(
+    assert "The log indicates out of memory; the reporter chose otherwise." in " ".join(
         client.get(approved.get_absolute_url()).content.decode().split()
     )
 

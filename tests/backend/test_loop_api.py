@@ -57,7 +57,7 @@ def test_either_a_run_or_a_failure(people, approved):
         assert answer.status_code == 400 and "either" in answer.json()["detail"]
     other = make_run(people, {**config_of(approved), "mesh": {"ici": {"data": 8, "seq": 2}}})
     answer = api.post("/api/measurements/", {"proposal": approved.pk, "experiment": other.pk}, format="json")
-    assert answer.status_code == 409 and "is no run of this proposal" in answer.json()["detail"]
+    assert answer.status_code == 409 and "is not a run of this proposal" in answer.json()["detail"]
 
 
 def test_who_may_measure(people, approved):

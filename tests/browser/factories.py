@@ -280,7 +280,9 @@ def plan() -> Plan:
             ),
         ),
         rejected=tuple(
-            Rejected({"ici": {"data": 64 // m, "model": m}, "dcn": {}}, "kv heads", f"8 KV heads do not divide by {m}.")
+            Rejected(
+                {"ici": {"data": 64 // m, "model": m}, "dcn": {}}, "kv heads", f"8 KV heads are not divisible by {m}."
+            )
             for m in (16, 32, 64)
         ),
         considered=74,

@@ -89,7 +89,7 @@ def test_pages_read_without_scripts(server: str, ready: Any, people: Any, browse
     expect(page.get_by_text("Definition")).to_be_visible()
     page.goto(f"{server}/experiments/{ready.pk}/proposals/")
     page.get_by_role("link", name="Show rejected").click()
-    expect(page.get_by_text("8 KV heads do not divide by 16.")).to_be_visible()
+    expect(page.get_by_text("8 KV heads are not divisible by 16.")).to_be_visible()
     context.close()
 
 

@@ -241,7 +241,7 @@ def test_a_cluster_that_takes_no_job_pauses_the_campaign_until_it_does(people, r
     campaign = begin(people, ready, parallel=2)
     for _ in range(3):
         turn(campaign)
-    assert campaign.status == CampaignStatus.PAUSED and "false ended with 1" in campaign.reason
+    assert campaign.status == CampaignStatus.PAUSED and "false ended with status 1" in campaign.reason
     assert not campaign.trials.exclude(status=TrialStatus.PAUSED).exists()  # nothing counts as a failure
     enable(people, settings, tmp_path, 'submit = "echo {name}"')
     campaigns.resume(campaign, people.engineer)

@@ -48,7 +48,7 @@ def arguments(folder: Path, *options: str) -> argparse.Namespace:
 def test_the_model_is_asked_for_each_trial_and_what_it_may_not_have_is_built_in(play: Play) -> None:
     found, server = play(answer({"trials": [WISH]}), "--use-language-model")
     whys = [trial["why"] for trial in found["trials"]]
-    assert whys[1].startswith("scripted asked for it: “Tensor parallelism shrinks what is gathered.”")
+    assert whys[1].startswith("Requested by scripted: “Tensor parallelism shrinks what is gathered.”")
     assert "refused: It is a trial of this campaign already." in whys[2]
     assert found["tokens"] == 120 * len(server.requests) > 0
 

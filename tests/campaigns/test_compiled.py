@@ -48,7 +48,7 @@ def test_out_of_memory_forbids_what_needs_as_much_with_the_compiled_size(monkeyp
 def test_a_compiler_that_dies_says_nothing_of_other_configurations(monkeypatch):
     failure = measured(monkeypatch, "crash").failure(config())
     assert (failure.cause, failure.forbidden) == ("unknown", None)
-    assert "The compiler died while compiling" in str(failure.sentence)
+    assert "The compiler crashed while compiling" in str(failure.sentence)
 
 
 def test_a_step_that_cannot_be_built_fails_with_the_reason(monkeypatch):

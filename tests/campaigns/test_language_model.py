@@ -123,7 +123,7 @@ def test_what_the_model_asks_for_is_tried_with_its_sentence_and_the_built_in_pre
     first(campaign)
     trial = newest(campaign)
     assert (trial.number, trial.key, trial.chosen_by) == (1, key_of(chosen(0)), "model")
-    assert "scripted asked for it: “Less of the step waits for communication.”" in why(trial)
+    assert "Requested by scripted: “Less of the step waits for communication.”" in why(trial)
     assert "per step predicted against" in why(trial) and "expected improvement" in why(trial)
     assert "largest of all candidates" not in why(trial)
     assert trial.predicted_step_time_s and trial.gain is not None
@@ -194,7 +194,7 @@ def test_it_may_set_its_wish_against_what_runs_and_against_the_best(serve: Serve
     ("bad", "rule"),
     [
         ({"ici": {"data": 3}}, "multiply to 3 chips"),
-        ({"ici": {"data": 1, "model": 16}}, "KV heads do not divide"),
+        ({"ici": {"data": 1, "model": 16}}, "KV heads are not divisible"),
         ({"ici": {"data": 16}, "changes": {"global_batch": 16}}, "keep the global batch"),
         ({"ici": {"data": 16}, "changes": {"precision": "fp8"}}, "does not change precision"),
         ({"ici": {"data": 16}, "changes": {"remat": "none", "weight_sharding": "none"}}, "GB are usable"),
@@ -225,7 +225,7 @@ def test_a_model_that_insists_gets_the_built_in_choice_and_the_trial_says_so(
     trial = newest(campaign)
     assert len(server.requests) == 3  # sent back twice
     assert trial.chosen_by == "built-in"
-    assert "Chosen by the built-in acquisition. What the language model asked for was refused" in why(trial)
+    assert "Chosen by the built-in acquisition. The language model's request was refused" in why(trial)
     assert campaign.trials.count() == 2
 
 
@@ -291,7 +291,7 @@ def test_a_sentence_that_nothing_backs_is_left_out_and_the_trial_stays(serve: Se
     first(campaign)
     trial = newest(campaign)
     assert trial.chosen_by == "model" and "0.0123" not in why(trial) and "12.3" not in why(trial)
-    assert "scripted asked for it; its reason named what no result backs and is left out." in why(trial)
+    assert "Requested by scripted; its reason cites something that no result supports and is omitted." in why(trial)
 
 
 def test_markup_in_a_sentence_is_text(serve: Serve, people: Any, ready: Any) -> None:
@@ -327,7 +327,7 @@ def test_an_endpoint_that_was_removed_is_said(
     campaign = advised(people, ready)
     monkeypatch.delenv("ASAP_LLM_MODEL")
     first(campaign)
-    assert server.requests == [] and "No language model is configured any more." in why(newest(campaign))
+    assert server.requests == [] and "The language model is no longer configured." in why(newest(campaign))
 
 
 def test_the_limit_of_tokens_holds(serve: Serve, people: Any, ready: Any) -> None:
@@ -466,7 +466,7 @@ def test_several_places_are_filled_with_what_it_asks_for_and_then_by_itself(
     serve: Serve, people: Any, ready: Any
 ) -> None:
     two = [wish(chosen(0)), wish(chosen(1)), wish(chosen(0))]
-    server = serve(lambda body: answer({"trials": two[:2] if "asked for twice" in last(body) else two}))
+    server = serve(lambda body: answer({"trials": two[:2] if "requested twice" in last(body) else two}))
     campaign = advised(people, ready, most_trials=8, parallel=4)
     campaign.trials.update(status=TrialStatus.DONE, step_time_s=3.0)
     assert planning.plan(campaign.pk) == 4

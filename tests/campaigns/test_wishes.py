@@ -51,7 +51,7 @@ def test_every_candidate_is_found_by_its_mesh_and_changes_in_any_order_of_axes()
     ("ici", "changes", "rule"),
     [
         ({"data": 8}, {}, "multiply to 8 chips"),
-        ({"model": 16}, {}, "KV heads do not divide"),
+        ({"model": 16}, {}, "KV heads are not divisible"),
         ({"data": 16}, {"global_batch": 16}, "global batch"),
         ({"data": 16}, {"topology": [2, 2]}, "does not change slices, topology"),
         ({"data": 16}, {"remat": "none", "weight_sharding": "none"}, "GB are usable"),
@@ -76,7 +76,7 @@ def test_what_the_campaign_keeps_is_kept() -> None:
 def test_a_recorded_landscape_holds_what_was_recorded() -> None:
     c = known().candidates.take(np.arange(3))
     asked = Register(config(), c, {key_of(each): row for row, each in enumerate(c.configs)}, None)
-    with pytest.raises(Refused, match="holds no run"):
+    with pytest.raises(Refused, match="contains no run"):
         asked.find({"ici": {"data": 8, "seq": 2}}, {"grad_accum": 4})
 
 

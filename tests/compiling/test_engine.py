@@ -123,7 +123,7 @@ def test_a_program_for_a_folder_that_is_not_there_is_refused_before_it_is_compil
     [
         ({"chip": "v5e", "topology": [3, 6]}, "no slice of 3x6 chips"),
         ({"chip": "v5p", "topology": [2, 3, 4]}, "no slice of 2x3x4 chips"),
-        ({"chip": "tpu7x", "topology": [2, 2, 1]}, "cannot be asked for"),
+        ({"chip": "tpu7x", "topology": [2, 2, 1]}, "does not support"),
     ],
 )
 def test_a_topology_that_does_not_exist_is_invalid(hardware: dict[str, Any], says: str) -> None:

@@ -139,9 +139,10 @@ def test_the_steps_show_each_request_with_all_its_messages():
 
 
 @pytest.mark.parametrize(("lines", "sentence"), [
-    (["no json"], "Line 1 is no event"), (['{"kind": "status"}'], "Line 1 is no event"), (["[]"], "Line 1 is no event"),
+    (["no json"], "Line 1 is not an event"), (['{"kind": "status"}'], "Line 1 is not an event"),
+    (["[]"], "Line 1 is not an event"),
     ([""], "no answer in this file"), (['{"kind": "status", "data": {}}'], "no answer in this file"),
-    (['{"kind": "tool_result", "data": {"thread": 1, "message": 2, "turn": 1}}'], "Line 1 is no step"),
+    (['{"kind": "tool_result", "data": {"thread": 1, "message": 2, "turn": 1}}'], "Line 1 is not a step"),
 ])  # fmt: skip
 def test_a_file_that_is_no_recording_is_refused_in_a_sentence(lines, sentence):
     with pytest.raises(NoRecording, match=sentence):
@@ -241,7 +242,7 @@ class TestStored:
         for step in ("0", "999", "x", ""):
             assert client.get(f"{address}{answer.pk}/?step={step}").status_code == 200
         again = client.post(f"{address}{answer.pk}/again/", headers={"HX-Request": "true"}).content.decode()
-        assert "Same: all" in again and "<html" not in again
+        assert "Same: the current code repeats all" in again and "<html" not in again
         assert (
             f"{address}{answer.pk}/" in listed
             and "Replay" in client.get(f"/experiments/{ready.experiment.pk}/memory/").content.decode()
@@ -306,7 +307,8 @@ class TestStored:
         assert path in client.get(address).content.decode()
         shown = html.unescape(client.get(f"{path}?step=all").content.decode())
         assert "Answer rejected" in shown and "The report says the bottleneck is idle" in shown
-        assert "Same: all" in client.post(f"{path}again/", headers={"HX-Request": "true"}).content.decode()
+        again = client.post(f"{path}again/", headers={"HX-Request": "true"}).content.decode()
+        assert "Same: the current code repeats all" in again
         assert people.client("viewer").get(path).status_code == 403
         assert people.client("outsider").post(f"{path}again/").status_code == 404
         assert client.get(f"{address}run/{ready.run.pk}/nobody/").status_code == 404
@@ -337,7 +339,7 @@ def test_the_command_refuses_in_one_line(capsys, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text("{}\n")
     for arguments, words in (
-        ([tmp_path / "none.jsonl"], "cannot be read"), ([bad], "Line 1 is no event"),
+        ([tmp_path / "none.jsonl"], "cannot be read"), ([bad], "Line 1 is not an event"),
         ([conversations()[0].path, "--config", "x.json"], "Give both"),
         ([conversations()[0].path, "--answer", "99"], "has no answer 99"),
     ):  # fmt: skip

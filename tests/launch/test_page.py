@@ -53,7 +53,7 @@ def test_all_tools_are_on_the_page_with_text_or_a_reason(people: People, pages: 
     html = people.client("viewer").get(pages[0]).content.decode()
     for word in ("ici_fsdp_parallelism=", "compile_topology=v6e-16", "def make_mesh", "mesh_shape_from_axes("):
         assert word in html
-    assert "Megatron-LM runs on GPUs, and these chips are TPU v6e" in html
+    assert "Megatron-LM runs on GPUs, but these chips are TPU v6e" in html
     assert html.count("data-copy=") == 5
 
 

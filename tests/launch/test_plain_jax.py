@@ -96,7 +96,7 @@ def test_experts_lie_on_their_axis_and_share_the_batch(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_file_checks_itself_without_the_chips(tmp_path: Path) -> None:
-    """5 KV heads do not divide by 2, so they stay whole and the notes say it; the check needs no environment."""
+    """5 KV heads are not divisible by 2, so they stay whole and the notes say it; the check needs no environment."""
     shape = {"layers": 2, "d_model": 64, "d_ff": 128, "heads": 10, "kv_heads": 5, "head_dim": 8, "vocab": 255}
     given = config("v6e", [2, 4], {"data": 4, "model": 2}, model=shape, xla_flags=["--xla_tpu_no_such_flag=1"])
     assert any("wk" in note for note in plain_jax.file(given, Header(given)).notes)

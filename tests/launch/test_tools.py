@@ -166,7 +166,7 @@ def test_the_order_of_ranks_is_said_or_set() -> None:
 
 def test_tpus_have_no_megatron_and_say_so() -> None:
     file = files(llama_on_8())["megatron"]
-    assert file.text == "" and file.notes == ("Megatron-LM runs on GPUs, and these chips are TPU v5e.",)
+    assert file.text == "" and file.notes == ("Megatron-LM runs on GPUs, but these chips are TPU v5e.",)
 
 
 def test_what_a_tool_cannot_do_is_not_written() -> None:

@@ -124,7 +124,7 @@ def test_the_same_report_again_changes_nothing_and_a_later_one_of_an_open_run_co
         ({"warm_up": 3}, "warm_up must be"),
         ({"failure": 3}, "must be text"),
         ({"files": ["../../etc/passwd"]}, "files must be"),
-        ({"speed": 3}, "speed is no key of a report"),
+        ({"speed": 3}, "speed is not a key of a report"),
     ],
 )
 def test_a_report_that_is_none_gets_one_sentence(launch, token, body, words):

@@ -42,10 +42,10 @@ def test_the_words_of_a_status_command_and_its_refusals(tmp_path):
     command = Command(tmp_path, "echo 77", status="echo failed {job} ran out of quota")
     job = command.submit(spec("asap-1-control-1", "true"))
     assert command.status(job).state == JobState.FAILED and command.status(job).reason == "77 ran out of quota"
-    for template, words in (("echo {secret}", "no placeholder"), ("echo '", "cannot be read"), (" ", "empty")):
+    for template, words in (("echo {secret}", "not a placeholder"), ("echo '", "cannot be read"), (" ", "empty")):
         with pytest.raises(BackendError, match=words):
             Command(tmp_path, template)
-    with pytest.raises(BackendError, match="ended with 1"):
+    with pytest.raises(BackendError, match="ended with status 1"):
         Command(tmp_path, "false").submit(spec("asap-2-control-1", "true"))
 
 
@@ -57,8 +57,8 @@ def test_only_what_the_operator_enables_is_there(tmp_path):
     assert backends.read(path).keys == ("manual", "slurm", "command.xpk")
     with pytest.raises(BackendError, match="not enabled"):
         backends.backend(backends.read(path), "kubernetes", tmp_path)
-    for text, words in (("[slurm]\n", "slurm.folder"), ("[pbs]\n", "pbs"), ("[", "no TOML"),
-                        ('[command.x]\nsubmit = "{evil}"\n', "no placeholder")):  # fmt: skip
+    for text, words in (("[slurm]\n", "slurm.folder"), ("[pbs]\n", "pbs"), ("[", "not valid TOML"),
+                        ('[command.x]\nsubmit = "{evil}"\n', "not a placeholder")):  # fmt: skip
         path.write_text(text)
         with pytest.raises(BackendError, match=words):
             backends.read(path)

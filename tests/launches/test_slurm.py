@@ -100,7 +100,7 @@ def test_a_cluster_that_forgot_a_job_left_its_exit_status_and_one_that_is_away_i
         assert slurm.status("999999").state == JobState.GONE
     finally:
         forgetful.stop()
-    with pytest.raises(BackendError, match="cannot be asked") as away:
+    with pytest.raises(BackendError, match="cannot be queried") as away:
         slurm.status(good)
     assert away.value.passing
 
@@ -110,5 +110,5 @@ def test_what_slurm_refuses_is_one_sentence(slurm: Slurm) -> None:
         slurm.submit(spec("asap-5-control-1", "true", partition="nowhere"))
     assert len(str(refused.value)) <= 300 and "\n" not in str(refused.value)
     too_many = dataclasses.replace(spec("asap-5-control-2", "true"), hosts=40)
-    with pytest.raises(BackendError, match="Slurm did not take the job"):
+    with pytest.raises(BackendError, match="Slurm rejected the job"):
         slurm.submit(too_many)

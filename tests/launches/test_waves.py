@@ -98,7 +98,7 @@ def test_one_repeat_of_each_arm_gives_no_verdict(people, approved):
 
 
 def test_it_can_be_cancelled_and_launched_again(people, launch, approved, token):
-    with pytest.raises(launching.LaunchError, match="being run already"):
+    with pytest.raises(launching.LaunchError, match="already running"):
         launching.launch(approved, people.engineer, tool="maxtext", repeats=1, steps=5, server="http://x")
     assert people.client("viewer").post(f"/launches/{launch.pk}/cancel/").status_code == 403
     people.client("engineer").post(f"/launches/{launch.pk}/cancel/")

@@ -66,7 +66,8 @@ def needs_no_model(ctx: AnswerContext, asked: Mapping[str, Any]) -> Answer:
     if precision and not row["has_units_for_it"]:
         native = words.listed(list(row["native_precisions"]))
         yield from ctx.say(
-            f"**{row['chip']} has no {precision} units**: matmuls run in another precision, so no arithmetic is saved "
+            f"**{row['chip']} has no {precision} units**: matmuls run in another precision, so no compute time is "
+            "saved "
             f"(native: {native})."
         )
     else:
@@ -79,18 +80,18 @@ def needs_no_model(ctx: AnswerContext, asked: Mapping[str, Any]) -> Answer:
     if row.get("step_share_if_each_part_scaled"):
         left = row.get("step_time_if_each_part_scaled_s")
         much = f"{words.time(left)} instead of {words.time(row['step_time_s'])}" if left else (
-            f"{words.share(row['step_share_if_each_part_scaled'])} of the time of now"
+            f"{words.share(row['step_share_if_each_part_scaled'])} of the current step time"
         )  # fmt: skip
         yield from ctx.say(
-            f"A rough bound: {words.share(row['compute_share'])} of the step is bound by compute and "
+            f"Rough bound: {words.share(row['compute_share'])} of the step is bound by compute and "
             f"{words.share(row['hbm_share'])} by HBM bandwidth; if these scaled with the peaks and nothing else "
-            f"changed, a step would take {much}. Communication, kernels and efficiency are left out."
+            f"changed, a step would take {much}. Changes in communication, kernels and efficiency are ignored."
         )
     if row.get("measured_peak_bytes"):
         fits = "would fit" if row["measured_peak_of_its_hbm_share"] < 1 else "would not fit"
         yield from ctx.say(
             f"The measured peak of {words.size(row['measured_peak_bytes'])} {fits}: "
-            f"{words.share(row['measured_peak_of_its_hbm_share'])} of what is usable."
+            f"{words.share(row['measured_peak_of_its_hbm_share'])} of usable HBM."
         )
 
 
@@ -198,7 +199,7 @@ def unknown_facts(ctx: AnswerContext, names: Sequence[str]) -> Answer:
         "training.seq_len": tuple(f"The sequence length is {n}" for n in (2048, 4096, 8192)),
     }
     first = next((name for name in choices if name in names), "")
-    yield from ctx.say(f"Not known: {facts.in_words(names)}; state it here and the answer is computed with it.")
+    yield from ctx.say(f"Not known: {facts.in_words(names)}; state it here, and the answer will use it.")
     if first:
         yield Question(f"What is {facts.in_words([first])}?", choices[first])
 
@@ -222,8 +223,8 @@ def proof(ctx: AnswerContext, row: Row) -> Answer:
             return
     if row.get("kind") != "keep" and (row.get("changes") or not row.get("keeps_the_mesh")):
         yield from ctx.say(
-            "**No precedent**: no record of a similar measured change is near enough to count as evidence; the "
-            "confidence is the calibrated model's alone."
+            "**No precedent**: no record of a similar measured change is close enough to count as evidence; the "
+            "confidence comes from the calibrated model alone."
         )
 
 

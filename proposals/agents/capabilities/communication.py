@@ -42,7 +42,7 @@ def communication(ctx: AnswerContext, given: OnAxis) -> Answer:
     data = yield from get(ctx, "collectives", axis=given.axis, by_kind=True)
     rows = data.get("rows") or []
     if not rows:
-        raise ToolError("The profile has no collective, so no communication was measured.")
+        raise ToolError("The profile has no collectives, so no communication was measured.")
     shares = data.get("of_the_step_share") or {}
     if "communication_exposed" in shares and not given.axis:
         yield from ctx.say(
@@ -98,9 +98,9 @@ def bandwidth(ctx: AnswerContext, given: OnAxis) -> Answer:
     rows = [row for row in data.get("rows") or [] if row.get("possible_bytes_per_s")]
     if not rows:
         raise ToolError(
-            "The profile does not tell the bytes of a collective with its time, so no bandwidth was measured."
+            "No collective in the profile has both bytes and time, so no bandwidth was measured."
             if data.get("rows")
-            else "The profile has no collective, so no bandwidth was measured."
+            else "The profile has no collectives, so no bandwidth was measured."
         )
     lines = [
         [
@@ -111,14 +111,14 @@ def bandwidth(ctx: AnswerContext, given: OnAxis) -> Answer:
         ]
         for row in rows
     ]  # fmt: skip
-    yield from ctx.say("Per core, measured against what the links of the axis allow:")
-    yield from ctx.table(["Axis", "Collective", "Achieved", "Possible", "Share reached"], lines)
+    yield from ctx.say("Measured per core, against the link bandwidth of the axis:")
+    yield from ctx.table(["Axis", "Collective", "Achieved", "Possible", "Share of link bandwidth"], lines)
     timed = [row for row in rows if row.get("achieved_of_possible_share") is not None]
     if timed:
         low = min(timed, key=lambda row: row["achieved_of_possible_share"])
         yield from ctx.say(
             f"Lowest: the {low['kind']} on {low['axis'] or 'an unattributed axis'} with "
-            f"{words.share(low['achieved_of_possible_share'])} of what its links allow."
+            f"{words.share(low['achieved_of_possible_share'])} of its link bandwidth."
         )
 
 
@@ -136,7 +136,7 @@ def dcn(ctx: AnswerContext, given: NoArguments) -> Answer:
     if slices < 2:
         chip = yield from get(ctx, "hardware")
         yield from ctx.say(
-            f"This run has one slice, so nothing goes over DCN. The network of {chip['title']} has "
+            f"This run has one slice, so nothing crosses DCN. The network bandwidth of {chip['title']} has "
             f"{words.rate(chip['dcn_bytes_per_s_per_host'])} per host."
         )
         return
@@ -175,14 +175,14 @@ def flags(ctx: AnswerContext, given: NamedFlags) -> Answer:
             yield from predicted_instead(ctx, NO_OPS)
     for row in rows:
         exposed = f" ({words.time(row['exposed_s'])} exposed per step{_how(row)})" if row.get("exposed_s") else ""
-        listed = "\n".join(row.get("flags") or ["(all of them are set)"])
+        listed = "\n".join(row.get("flags") or ["(all already set)"])
         yield from ctx.say(
             f"For the {row['collective']} on {row['axis']}{exposed}: {row['note']}\n\n```\n{listed}\n```"
         )
         yield from ctx.say(f"Documented in {row['documented_in']}.")
     yield from ctx.say(
-        f"Set in the configuration: {words.listed([f'`{flag}`' for flag in set_now]) or 'none'}. What flags hide is "
-        "an assumption, not a prediction: the next profile tells."
+        f"Set in the configuration: {words.listed([f'`{flag}`' for flag in set_now]) or 'none'}. How much the flags "
+        "hide is assumed, not predicted: only the next profile shows it."
     )
 
 
@@ -193,11 +193,12 @@ def _how(row: Row) -> str:
 def _no_xla(ctx: AnswerContext, data: Row) -> Answer:
     """What a program takes that XLA did not compile."""
     yield from ctx.say(
-        f"**None**: this run is a {data['program']} program, which reads no XLA flag; `--xla_…` would do nothing."
+        f"**None**: this run is a {data['program']} program, which does not read XLA flags; `--xla_…` would have no "
+        "effect."
     )
     own = data.get("own") or []
     if own:
-        yield from ctx.say(f"What {data['program']} has for the collectives of this run:")
+        yield from ctx.say(f"Settings of {data['program']} for the collectives of this run:")
         yield from ctx.bullets([f"`{row['flag']}` {row['does']}" for row in own[:6]])
 
 
@@ -209,41 +210,40 @@ def explain_flags(ctx: AnswerContext, data: Row) -> Answer:
     if unknown:
         names = words.listed([f"`{name}`" for name in unknown[:6]])
         yield from ctx.say(
-            f"What {names} {'does' if len(unknown) == 1 else 'do'} is not known here, and nothing of it was measured "
-            "in this run; one profile with it and one without would tell."
+            f"The effect of {names} is unknown here, and this run did not measure it; a profile with and one without "
+            f"{'it' if len(unknown) == 1 else 'them'} would show it."
         )
     rows = [row for row in data["flags"] if row["known"]]
     if rows:
         custom = " XLA flags act on XLA's own ops, not inside custom calls."
         xla = any(str(row["takes"]).startswith("xla") for row in rows)
-        yield from ctx.say(f"What it gains is not predicted: only a profile with it tells.{custom if xla else ''}")
+        yield from ctx.say(f"Its gain is not predicted: only a profile with it set shows it.{custom if xla else ''}")
         yield from ctx.say(f"Documented in {'; '.join(dict.fromkeys(str(row['documented_in']) for row in rows))}.")
 
 
 def _state(row: Row, data: Row) -> Iterator[str]:
     if row.get("holds"):
-        yield f"It stands for {words.listed([f'`{flag}`' for flag in row['holds']])}."
+        yield f"It expands to {words.listed([f'`{flag}`' for flag in row['holds']])}."
     if row.get("taken_here") is False:
         framework = data.get("framework") or data.get("program")
-        yield f"**This run does not read it**: it is a {framework} program{_wants(row)}."
+        yield f"**This run ignores it**: it is a {framework} program{_wants(row)}."
         return
-    yield f"It goes into {row['set_in']}."
+    yield f"It is set in {row['set_in']}."
     if row.get("set_in_the_configuration"):
         held = words.listed([f"`{flag}`" for flag in row["set_in_the_configuration"]])
         yield f"The configuration sets it ({held})."
     elif row.get("acts_already"):
         yield (
-            "It acts already, set or by default: the ops of the profile show it, so setting it adds nothing that is "
-            "not there."
+            "It is already in effect, set or by default: the ops of the profile show it, so setting it changes nothing."
         )
     elif data.get("program") == "XLA" and not row.get("holds"):
-        yield "The configuration does not set it, and no op shows that it acts."
+        yield "The configuration does not set it, and no op shows it in effect."
     else:
-        yield "Whether it is set is not in the configuration."
+        yield "The configuration does not say whether it is set."
     if row.get("lacks_axis"):
         having = [str(number) for number in row.get("proposals_with_the_axis", ())]
         then = f"; proposal {words.listed(having)} would have one" if having else ""
-        yield f"**It has nothing to act on here**: this mesh has no {row['lacks_axis']} axis above 1{then}."
+        yield f"**It has nothing to act on here**: this mesh has no {row['lacks_axis']} axis larger than 1{then}."
 
 
 def _wants(row: Row) -> str:
@@ -264,8 +264,8 @@ def _effect(row: Row) -> Iterator[str]:
         much = words.time(time) if time is not None else words.share(item["share"])
         parts.append(f"{item['what']}, {much}{' exposed' if exposed is not None else ''} per step")
     if parts:
-        yield f"The most that it could touch here: {words.listed(parts)}."
+        yield f"Upper bound of what it can affect here: {words.listed(parts)}."
     else:
-        yield "Nothing that it acts on was measured in this run."
+        yield "This run measured nothing that it affects."
     if row.get("memory"):
         yield f"Memory: {row['memory']}."

@@ -89,7 +89,7 @@ class Configured(Arguments):
         for text in self.variants:
             name, is_, value = (part.strip() for part in text.partition("="))
             if not is_ or name not in Configured.model_fields or name == "variants":
-                raise ToolError(f"“{text[:60]}” is no setting; write one such as remat=full.")
+                raise ToolError(f"“{text[:60]}” is not a setting; write one such as remat=full.")
             try:
                 every.append(Configured.model_validate({**base.model_dump(exclude_defaults=True), name: value}))
             except ValueError:
@@ -123,7 +123,7 @@ def meant(ctx: AnswerContext, given: Configured) -> Generator[Said, None, list[d
     rows: list[dict[str, Any]] = []
     for one in given.each():
         if away(ctx, one):
-            raise ToolError("This is computed on the chips that ran; price the configuration on the others first.")
+            raise ToolError("This is computed for the run's own chips; predict the configuration on the others first.")
         start, changes = yield from _base(ctx, one)
         rows += _filled(ctx, one, _sizes(ctx, one), start, changes)
     return rows[:MOST]
@@ -157,7 +157,7 @@ def _sizes(ctx: AnswerContext, given: Configured) -> Sizes:
     named = notation.sizes(given.mesh, mesh)
     if not named:
         axes = ", ".join(axis for axis, _ in mesh.ici)
-        raise Missing(f"“{given.mesh[:80]}” names no mesh; write sizes by axis ({axes}), such as {mesh.text()}.")
+        raise Missing(f"“{given.mesh[:80]}” is not a mesh; write sizes by axis ({axes}), such as {mesh.text()}.")
     return named
 
 
@@ -185,7 +185,7 @@ def _split(ctx: AnswerContext, base: Mapping[str, Any], changes: Mapping[str, An
     if batch % count:
         raise ToolError(
             f"{changes['grad_accum']:,} micro-batches do not divide the sequences of a data-parallel rank: the global "
-            f"batch of {batch:,} is no multiple of {count:,}."
+            f"batch of {batch:,} is not a multiple of {count:,}."
         )
     return {**{k: v for k, v in changes.items() if k != "grad_accum"}, "micro_batch": batch // count}
 

@@ -48,7 +48,7 @@ def throughput(ctx: AnswerContext, given: NoArguments) -> Answer:
     if not data.get("tokens_per_s"):
         if data.get("steps_per_s"):
             yield from ctx.say(f"{data['steps_per_s']:.3g} steps/s, {words.time(data['step_time_s'])} each.")
-        yield from ctx.say("Tokens per second cannot be computed: the tokens of a step or its time are not known.")
+        yield from ctx.say("Tokens per second cannot be computed: the tokens per step or the step time are unknown.")
         yield from unknown_facts(ctx, [name for name in data.get("not_known", ()) if name != "model"])
         return
     yield from ctx.say(
@@ -92,7 +92,7 @@ def mfu(ctx: AnswerContext, given: NoArguments) -> Answer:
         yield from ctx.bullets(lines)
     others = data.get("published") or {}
     if not others.get("rows"):
-        yield from ctx.say(f"No published run on {others.get('chip', 'this chip')} says enough for an MFU.")
+        yield from ctx.say(f"No published run on {others.get('chip', 'this chip')} reports enough to compute an MFU.")
     else:
         yield from ctx.say(
             f"Published runs on {others['chip']}, under the same convention: median "
@@ -124,7 +124,7 @@ def cost(ctx: AnswerContext, given: Spending) -> Answer:
     yield from _spent(ctx, asked, given.proposals)
     if asked.price is None and not _NO_MONEY.search(ctx.message):
         raise Missing(
-            "Say the price per chip-hour, in any currency, for the amount of money.",
+            "State the price per chip-hour, in any currency, to get the cost.",
             tuple(_asked(registry()["cost"], asked, usd_per_chip_hour=price) for price in (1.2, 2.7, 4.2)),
         )
 
@@ -142,7 +142,7 @@ def training_time(ctx: AnswerContext, given: Duration) -> Answer:
     if not asked.tokens and not asked.steps:
         one = registry()["training_time"]
         raise Missing(
-            "Say how many tokens or steps.", tuple(_asked(one, asked, tokens=n) for n in (1e11, 1e12, 1.5e13))
+            "State the number of tokens or steps.", tuple(_asked(one, asked, tokens=n) for n in (1e11, 1e12, 1.5e13))
         )
     yield from _spent(ctx, asked, given.proposals)
 
@@ -212,27 +212,26 @@ def _spent(ctx: AnswerContext, amounts: Amounts, only: tuple[int, ...]) -> Answe
     yield from _table(ctx, rows, money, run)
     if kept:
         named = words.listed([str(number) for number in kept])
-        yield from ctx.say(
-            f"Proposal {named} keeps the current configuration or is not priced, so nothing changes by it."
-        )
+        yield from ctx.say(f"Proposal {named} keeps the current configuration or is not priced, so it changes nothing.")
     if other and other != own:
         yield from ctx.say(
             f"On {other:,} chips: {reason}"
             if reason
-            else f"The row of {other:,} chips is its best legal mesh, predicted."
+            else f"The row for {other:,} chips is the best legal mesh there, predicted."
         )
     if data.get("within_days"):
         yield from _within(ctx, data["within_days"], own)
     elif amounts.days and not run:
-        yield from ctx.say("How many chips so many days take depends on the tokens or steps of the run; state them.")
+        yield from ctx.say("The number of chips for that time depends on the tokens or steps of the run; state them.")
     if run:
         each = data["one_percent_of_the_run"]
         worth = money(each["cost_of_the_run"]) if "cost_of_the_run" in each else _hours(each["chip_hours_of_the_run"])
         yield from ctx.say(
-            f"Each 1 % of the step time is worth {worth}. Without evaluation, checkpoints, failures and waiting."
+            f"Each 1 % of the step time is worth {worth}. Evaluation, checkpoints, failures and queueing are not "
+            "included."
         )
     if data.get("not_known") and not run:
-        yield from ctx.say("Per token nothing can be computed while the tokens of a step are not known.")
+        yield from ctx.say("Nothing can be computed per token: the tokens per step are unknown.")
         yield from unknown_facts(ctx, [name for name in data["not_known"] if name != "model"])
 
 
@@ -268,7 +267,7 @@ def _verdict(ctx: AnswerContext, data: Row, rows: Rows, money: Money) -> Iterato
     low, high = best[f"saved_{key}_range"]
     shown = money if price else _hours
     sure = (
-        "the 80 % interval includes a loss, so it is not assured" if low < 0 else "the whole 80 % interval is a saving"
+        "the 80 % interval includes a loss, so it is not certain" if low < 0 else "the whole 80 % interval is a saving"
     )
     yield (
         f"**Proposal {best['number']}** is predicted to save the most, {shown(best[f'saved_{key}'])} (80 % interval "
@@ -317,24 +316,26 @@ def _with_range(row: Row, key: str, shown: Callable[[float], str]) -> str:
 def _within(ctx: AnswerContext, cost: Row, own: int) -> Answer:
     """The number of chips for a run in so many days: at equal efficiency, and by prediction."""
     yield from ctx.say(
-        f"In {cost['days']:.3g} days it needs {cost['throughput_needed_over_now']:.3g} times the throughput of now: "
+        f"Finishing in {cost['days']:.3g} days needs {cost['throughput_needed_over_now']:.3g} times the current "
+        "throughput: "
         f"at equal efficiency **{cost['whole_chips']:,} chips** instead of {own:,}, or "
         f"{words.time(cost['step_time_needed_s'])} per step at this batch."
     )
     counts = yield from ctx.look("chip_counts", step_time_s=cost["step_time_needed_s"])
     if not counts:
         yield from ctx.say(
-            f"What more chips really reach is not predicted here: {words.lower_first(counts.error)} Communication "
-            "grows with the number of chips, so take this as the least."
+            f"How this scales to more chips is not predicted here: {words.lower_first(counts.error)} Communication "
+            "grows with the number of chips, so take this as the minimum."
         )
         return
     rows = [row for row in counts.data["rows"] if row.get("fits") and row.get("step_time_s") and row["chips"] >= own]
     reached = counts.data.get("reached_with_chips")
     yield from ctx.say(
-        f"By prediction {reached:,} chips, the next power of two that was tried, reach it on their best legal mesh."
+        f"{reached:,} chips, the next power of two tried, are predicted to reach it on their best legal mesh."
         if reached
-        else "By prediction no power of two that was tried reaches it at this batch; it would have to grow with the "
-        "chips."
+        else "No power of two tried is predicted to reach it at this batch; the batch would have to grow with the "
+        "number "
+        "of chips."
     )
     lines = [[f"{row['chips']:,}", words.mesh(row), words.estimate(row)] for row in rows[-5:]]
     if lines:
@@ -388,10 +389,10 @@ def model_size(ctx: AnswerContext, given: NoArguments) -> Answer:
     if data.get("parameters_estimated_from_flops"):
         yield from ctx.say(
             f"By 6 FLOPs per parameter and token that suggests {words.count(data['parameters_estimated_from_flops'])} "
-            "active parameters; attention scores and recompute count in, so it is an upper estimate."
+            "active parameters; attention scores and recompute are included, so it is an upper bound."
         )
     elif not data.get("parameters"):
         yield from ctx.say(
-            "Neither the model nor both FLOPs and tokens of a step are known, so its size cannot be estimated."
+            "The size of the model cannot be estimated: neither its shape nor both FLOPs and tokens per step are known."
         )
     yield from unknown_facts(ctx, data.get("not_known", ()))

@@ -70,7 +70,7 @@ def numbers(ctx: AnswerContext, traced_numbers: Row) -> Answer:
                 continue
             told.add((first["figure"], first["text"]))
             also = [words.lower_first(str(item["figure"])) for item in others[:ALSO]]
-            tail = f" The same number: {words.listed(also)}." if also else ""
+            tail = f" The same value: {words.listed(also)}." if also else ""
             items.append(explain(first) + tail)
         else:
             items.append(_absent(row))
@@ -96,7 +96,7 @@ def left_over(ctx: AnswerContext) -> Answer:
         if row["kind"] != "bare" and row["found"] and row["found"][0]["text"] not in ctx.text
     ]  # fmt: skip
     if rows:
-        yield from ctx.say("The numbers that you name:")
+        yield from ctx.say("The numbers you name:")
         yield from numbers(ctx, {"numbers": rows, "relations": traced_numbers.get("relations")})
 
 
@@ -105,11 +105,11 @@ def _absent(row: Row) -> str:
     if row.get("follows"):
         return f"{row['said']}: it follows from the other figures, {row['follows']}."
     if near is None:
-        return f"{row['said']}: not among the figures that are looked up here, so it is taken as your own."
+        return f"{row['said']}: not found among this run's figures, so it is taken as yours."
     times = row.get("times_the_nearest")
     beside = f", {times:.3g} times the nearest" if times and (times >= 1.02 or times <= 0.98) else ""
     return (
-        f"{row['said']}: not among the figures that are looked up here{beside}. The nearest in this unit: "
+        f"{row['said']}: not found among this run's figures{beside}. The nearest in this unit: "
         f"{words.lower_first(str(near['figure']))} **{near['text']}** ({near['origin']}, {near['place']})."
     )
 
@@ -118,11 +118,13 @@ def basis(ctx: AnswerContext) -> str:
     """What stands behind the numbers of this run where that is not a whole profile of all its chips."""
     profile = ctx.bench.profile
     if profile.basis == MODEL:
-        return "Nothing was measured: all of this is predicted by the performance model; a profile would decide it."
+        return (
+            "Nothing was measured: all of this is predicted by the performance model; only a profile would settle it."
+        )
     if profile.basis != PROFILE:
         return (
             "Only the step time was measured; its parts are predicted by the performance model and scaled to it. A "
-            "profile of this configuration would decide it."
+            "profile of this configuration would settle it."
         )
     return ""
 
@@ -134,8 +136,8 @@ def recorded(ctx: AnswerContext) -> Generator[Said, None, str]:
     if ctx.bench.profile.basis != PROFILE or not cores or not chips or cores >= chips:
         return ""
     return (
-        f"Only {cores:,} of {chips:,} chips were recorded: what is said of cores, stragglers and waiting holds for "
-        "these alone, and time inside collectives contains waiting for the others."
+        f"Only {cores:,} of {chips:,} chips were recorded: statements about cores, stragglers and waiting hold for "
+        "these alone, and time in collectives includes waiting for the others."
     )
 
 
@@ -249,10 +251,10 @@ def one_figure(ctx: AnswerContext, key: str) -> Answer:
     stem = FIGURES[key].split()[0].lower()
     lines = [_evidence(row) for row in rows if stem in str(row.get("label", "")).lower() and words.evidenced(row)]
     if lines:
-        yield from ctx.say("Evidence of the diagnosis with it:")
+        yield from ctx.say("Evidence from the diagnosis:")
         yield from ctx.bullets(list(dict.fromkeys(lines))[:4])
     if key in ("mfu", "flops_utilization"):
-        yield from ctx.say("What keeps it low is where the rest of the step goes:")
+        yield from ctx.say("It is limited by where the rest of the step goes:")
         yield from breakdown(ctx)
 
 

@@ -22,7 +22,7 @@ def findings_about(ctx: AnswerContext, stems: tuple[str, ...]) -> Answer:
     listed = yield from get(ctx, "findings")
     rows = [r for r in listed.get("rows", []) if any(s in f"{r['rule']} {r['title']}".lower() for s in stems)]
     if not rows:
-        yield from ctx.say("The diagnosis has no finding on this.")
+        yield from ctx.say("The diagnosis has no findings on this.")
     yield from ctx.bullets([f"Finding {r['finding']}, {r['title']}: {r['insight']} {r['action']}" for r in rows[:3]])
 
 
@@ -49,7 +49,7 @@ def findings(ctx: AnswerContext, given: OneFinding) -> Answer:
         raise ToolError(
             f"There is no finding {given.finding}; there are {count}."
             if given.finding
-            else "The diagnosis has no finding."
+            else "The diagnosis has no findings."
         )
     items = []
     for row in rows[:6]:
@@ -113,10 +113,10 @@ def doubt(ctx: AnswerContext, given: Doubt) -> Answer:
         yield from _concerning(ctx, verdict, said)
         yield from _shares(ctx, verdict)
     if figures.get("numbers"):
-        yield from ctx.say("The numbers that you name:")
+        yield from ctx.say("The numbers you name:")
         yield from numbers(ctx, figures)
     elif said and figures.get("named"):
-        yield from ctx.say("What this run says of it:")
+        yield from ctx.say("What this run shows:")
         yield from ctx.bullets([explain(item) for item in figures["named"][:3]])
     yield from _judged(ctx, row, said, figures)
 
@@ -156,7 +156,7 @@ def _shares(ctx: AnswerContext, verdict: Row) -> Answer:
     if parts and _kind(parts[0][0]) != verdict["primary"]:
         listed = words.listed([f"{words.part_name(part)} {words.share(value)}" for part, value in parts])
         yield from ctx.say(
-            f"By size the parts of the step are {listed}: the verdict names what could be avoided, which need not be "
+            f"The parts of the step, by size: {listed}. The verdict names what could be avoided, which need not be "
             "the largest part."
         )
 
@@ -178,21 +178,20 @@ def _judged(ctx: AnswerContext, row: Row | None, text: str, figures: Row) -> Ans
             said.append(
                 f"Your objection does not hold: this mesh has {mesh.size(role)} shards of {name} parallelism."
                 if has
-                else f"**You are right**: this mesh, {mesh.text()}, has no {name} parallelism, so no time comes of it."
+                else f"**You are right**: this mesh, {mesh.text()}, has no {name} parallelism, so it takes no time."
             )
     absent = [item for item in figures.get("numbers", ()) if not item["found"]]
     agreed = [item for item in figures.get("numbers", ()) if item["found"]]
     if absent and not agreed:
         said.append(
-            "**This cannot be decided from this run**: your figures are not among its own; a profile that shows them "
-            "would decide it."
+            "**This run cannot settle it**: your figures are not among its own; a profile that shows them would."
         )
     elif agreed and not absent:
-        said.append("Your numbers are ours, so what differs is what they count or what follows from them.")
+        said.append("Your numbers match this run's, so the difference is in what they count or what follows from them.")
     where = basis(ctx)
     if where:
         right = any("You are right" in sentence for sentence in said)
-        said.append(where if right else f"**More cannot be decided**: {words.lower_first(where)}")
+        said.append(where if right else f"**Nothing more can be settled**: {words.lower_first(where)}")
     partly = yield from recorded(ctx)
     if partly:
         said.append(partly)
@@ -202,7 +201,7 @@ def _judged(ctx: AnswerContext, row: Row | None, text: str, figures: Row) -> Ans
         assumed = [e for e in rows if e.get("origin") == "predicted"]
         if row:
             said.append(
-                f"Of the finding's {len(rows)} numbers {len(measured)} are measured"
+                f"Of the finding's {len(rows)} numbers, {len(measured)} are measured"
                 + (f" and {len(assumed)} predicted" if assumed else "")
                 + "; it holds as long as these do, and its saving is an upper bound."
             )

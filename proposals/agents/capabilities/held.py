@@ -142,11 +142,11 @@ def hold(ctx: AnswerContext, given: Stated) -> Answer:
     try:
         told = list(effects(given, bench))
         if not told:
-            raise Missing("Nothing is stated that could be held; say what stays, a limit, or a fact of the run.")
+            raise Missing("No constraint or fact was found; state what must stay, a limit, or a fact about the run.")
         new = under(bench, told)
         before, _, _ = yield from board(ctx)
         sentences = [_said(item, bench.config) for item in told]
-        quoted = f" Read in “{given.sentence}”." if given.sentence else ""
+        quoted = f" Read from “{given.sentence}”." if given.sentence else ""
         yield from ctx.say(" ".join(sentences) + quoted)
         ctx.over(new)
         after, ran, data = yield from board(ctx)
@@ -154,7 +154,7 @@ def hold(ctx: AnswerContext, given: Stated) -> Answer:
         if isinstance(error, Missing):
             raise
         ctx.over(bench)
-        raise ToolError(f"That cannot be held: {str(error).split(';')[0].rstrip('.')}.") from None
+        raise ToolError(f"That constraint or fact cannot be used: {str(error).split(';')[0].rstrip('.')}.") from None
     yield from told
     yield from _changed(ctx, before, after, ran)
     yield from unknown_facts(ctx, data.get("not_known", ()) if facts_stated(given) else ())
@@ -181,11 +181,13 @@ def _changed(ctx: AnswerContext, before: list[Row], after: list[Row], ran: Row) 
         predicted = yield from ctx.look("predict", **as_arguments(old))
         if predicted and predicted.data.get("violations"):
             yield from ctx.say(
-                f"What was first, {words.configuration(old)}, is out: {words.violations(predicted.data)[0]}"
+                f"The previous recommendation, {words.configuration(old)}, is ruled out: "
+                f"{words.violations(predicted.data)[0]}"
             )
         elif predicted and predicted.data.get("speedup_per_token"):
             yield from ctx.say(
-                f"What was first, {words.configuration(old)}, is now predicted at {words.speed(predicted.data)}."
+                f"The previous recommendation, {words.configuration(old)}, is now predicted at "
+                f"{words.speed(predicted.data)}."
             )
     yield from priced_table(ctx, after, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in after])
 
@@ -213,17 +215,17 @@ def forget(ctx: AnswerContext, given: Released) -> Answer:
     every = [*held, *facts]
     gone = [key for key in given.what if key in every] if given.what else every
     if not gone:
-        raise ToolError("Nothing of that is held in this conversation.")
+        raise ToolError("No such constraint or fact is in effect in this conversation.")
     before, _, _ = yield from board(ctx)
-    told = ConstraintStated({}, f"Taken back: {words.listed(gone)}.", tuple(gone))
+    told = ConstraintStated({}, f"Removed: {words.listed(gone)}.", tuple(gone))
     rest = {key: _without(value, given.axis) for key, value in held.items() if key in gone and given.axis}
     rest = {key: value for key, value in rest.items() if value}
     if rest:
-        told = ConstraintStated(rest, f"Taken back on {given.axis}.", tuple(gone))
+        told = ConstraintStated(rest, f"Removed on {given.axis}.", tuple(gone))
     ctx.over(under(bench, [told]))
     after, ran, _ = yield from board(ctx)
     yield from ctx.say(
-        f"No longer held: {words.listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}."
+        f"No longer in effect: {words.listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}."
     )
     yield told
     yield from _changed(ctx, before, after, ran)
@@ -262,7 +264,7 @@ def held(ctx: AnswerContext, given: NoArguments) -> Answer:
     if items:
         yield from ctx.bullets(items)
     else:
-        yield from ctx.say("No constraint, and no fact beyond the configuration.")
+        yield from ctx.say("No constraints, and no facts beyond the configuration.")
     yield from unknown_facts(ctx, data.get("not_known", ()))
 
 
@@ -279,10 +281,10 @@ def held(ctx: AnswerContext, given: NoArguments) -> Answer:
 def decide(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Approving, rejecting, adding and launching: where a person does it on the page."""
     yield from ctx.say(
-        "No tool here approves, rejects, adds, launches or deletes anything. A reviewer "
+        "Nothing here approves, rejects, adds, launches or deletes anything. A reviewer "
         "decides on the "
-        "proposal's card; an engineer adds a priced mesh by *Add as a proposal* and launches with the files of "
-        "the card."
+        "proposal's card; an engineer adds a priced mesh with *Add as a proposal* and launches it with the card's "
+        "launch files."
     )
 
 
@@ -311,6 +313,6 @@ def help(ctx: AnswerContext, given: NoArguments) -> Answer:
     yield from ctx.say(
         "Each answer is computed by one of these from this run's profile, the performance model, the history and "
         "the knowledge "
-        "base. Ask in English, or pick one from the palette beside the text field."
+        "base. Ask in English, or pick one under *Everything that can be computed*, below the text field."
     )
     yield from ctx.bullets([f"**{AREAS[area]}**: {'; '.join(titles)}" for area, titles in by.items()])

@@ -54,7 +54,7 @@ def confidence(ctx: AnswerContext, given: Configured) -> Answer:
     if keeping:
         yield from ctx.say(
             f"**{words.percent(value)}** is the probability that keeping the current configuration, "
-            f"{words.mesh(row)}, is right: no legal candidate gains what is worth a change."
+            f"{words.mesh(row)}, is right: no legal candidate gains enough to justify a change."
         )
     else:
         yield from ctx.say(*_interval(row, name))
@@ -66,8 +66,8 @@ def confidence(ctx: AnswerContext, given: Configured) -> Answer:
             yield from ctx.bullets([str(item) for item in row[key]])
     yield from proof(ctx, row)
     yield from ctx.say(
-        "It is calibrated on predicted against measured gains of published pairs of runs and of this team's trials. "
-        "Proposals are ranked by the expected gain less what a trial that fails costs, not by confidence alone."
+        "It is calibrated on predicted and measured gains of published pairs of runs and of this team's trials. "
+        "Proposals are ranked by expected gain minus the cost of a failed run, not by confidence alone."
     )
     yield from _named_shares(ctx)
     yield from unknown_facts(ctx, row.get("not_known", ()))
@@ -80,7 +80,7 @@ def _interval(row: Row, name: str) -> Iterator[str]:
         return
     if low < 1 < high:
         yield (
-            f"**Within the error of the prediction**: {name} is predicted {words.speed(row)}, and the interval "
+            f"**Within the prediction error**: {name} is predicted {words.speed(row)}, and the interval "
             "contains 1, so it may be slower: *inconclusive* until measured."
         )
     elif low >= 1:
@@ -109,13 +109,15 @@ def _noise(ctx: AnswerContext, row: Row) -> Answer:
     gain, least = speed - 1, low - 1
     beyond = (
         "even the low end of the interval lies above it, so one pair of runs would show the gain" if least > noise else
-        "the estimate lies above it, the low end of the interval does not: several runs of each would be needed" if
+        "the estimate lies above it, but the low end of the interval does not: several runs of each are needed" if
         gain > noise else
         "the gain is no larger than it: a single pair of runs could not show it"
     )  # fmt: skip
     yield from ctx.say(
-        f"Against your noise of {words.share(noise)}: a gain of {words.share(gain)} is predicted, at the low end "
-        f"{words.share(least)}; {beyond}. Measure both over the same number of steady steps, and alternate them."
+        f"Against your run-to-run noise of {words.share(noise)}: the predicted gain is {words.share(gain)}, "
+        f"{words.share(least)} at the low end; {beyond}. Measure both over the same number of steady steps, "
+        "alternating "
+        "them."
     )
 
 
@@ -159,7 +161,7 @@ def risks(ctx: AnswerContext, given: Configured) -> Answer:
     items, low = [], row.get("speedup_low80")
     if low and low < 1 - words.SAME:
         items.append(
-            f"**It may lose time**: the 80 % interval reaches down to {words.ratio(low)} per token; confidence that "
+            f"**It may be slower**: the 80 % interval extends down to {words.ratio(low)} per token; confidence that "
             f"it {words.gains(row)} {words.percent(row['confidence_share'])}"
         )
     elif low:
@@ -181,11 +183,12 @@ def risks(ctx: AnswerContext, given: Configured) -> Answer:
         ]  # fmt: skip
         if bad:
             yield from ctx.say(
-                f"A similar change went badly: record `{bad[0]['id']}`, "
+                f"A similar change did not pay off: record `{bad[0]['id']}`, "
                 f"{words.lower_first(str(bad[0]['effect']).rstrip('.'))}."
             )
     yield from ctx.say(
-        "Guard: compile it ahead of time, which tells the memory without a chip, then run a few dozen steps."
+        "To limit the risk, compile it ahead of time, which shows its memory without using a chip; then run a few "
+        "dozen steps."
     )
 
 
@@ -206,11 +209,11 @@ def stand(ctx: AnswerContext, given: NoArguments) -> Answer:
     if better:
         best = max(better, key=lambda row: row["speedup_per_token"])
         yield from ctx.say(
-            f"**Only as the cheaper one to try**: {words.title(first)} leads because the ranking also weighs what a "
-            f"change costs to try; by gain and confidence {name_of(best)} is ahead."
+            f"**Only as the cheaper trial**: {words.title(first)} leads because the ranking also weighs the cost of a "
+            f"trial; by gain and confidence {name_of(best)} is ahead."
         )
     else:
-        why = "what was stated is counted in" if told else "no fact was added, so no number changed"
+        why = "what you stated is included" if told else "no fact was added, so no number changed"
         yield from ctx.say(f"**Yes**: {words.title(first)} stays first; {why}.")
     yield from ctx.more(
         f"Keeping it is right with {words.percent(first['confidence_share'])} confidence."
@@ -222,7 +225,7 @@ def stand(ctx: AnswerContext, given: NoArguments) -> Answer:
         yield from ctx.say(*list(verdict.argued(f"proposal {row['number']}", row, own, first))[:1])
     yield from _neighbours(ctx, first["number"])
     if data.get("not_known"):
-        yield from ctx.say(f"Still not known: {facts.in_words(data['not_known'])}.")
+        yield from ctx.say(f"Still unknown: {facts.in_words(data['not_known'])}.")
 
 
 @capability(
@@ -247,7 +250,7 @@ def change_mind(ctx: AnswerContext, given: NoArguments) -> Answer:
     if unknown:
         items.append(f"**a missing fact**: {facts.in_words(unknown)}")
     if first.get("hbm_per_chip_bytes"):
-        items.append(f"**memory**: it needs {words.memory(first)} per chip by computation; less than that rules it out")
+        items.append(f"**memory**: it is computed to need {words.memory(first)} per chip; less than that rules it out")
     yield from ctx.bullets(items)
     yield from _neighbours(ctx, first["number"])
     yield from unknown_facts(ctx, unknown)
@@ -269,7 +272,7 @@ def neighbours(ctx: AnswerContext, given: About) -> Answer:
     lines = [
         [words.stepped(r), words.ratio(r["speedup_over_this"]) if r.get("speedup_over_this") else "–",
          words.size(r["hbm_total_bytes"]) if r.get("hbm_total_bytes") else "–",
-         f"no: rule {words.rule(r['rule'])}" if r.get("rule") else "yes"]
+         f"no: {words.rule(r['rule'])}" if r.get("rule") else "yes"]
         for r in rows[:12]
     ]  # fmt: skip
     if not lines:
@@ -301,7 +304,7 @@ def accuracy(ctx: AnswerContext, given: NoArguments) -> Answer:
     kpis = yield from get(ctx, "kpis")
     if own and kpis.get("step_time_s"):
         yield from ctx.say(
-            f"Of this run the model alone predicts {own['text']} against {words.time(kpis['step_time_s'])} measured; "
+            f"For this run, the model alone predicts {own['text']} against {words.time(kpis['step_time_s'])} measured; "
             "proposals are scaled to the measured step, so only the change between two configurations is predicted."
         )
     lines = [
@@ -333,7 +336,7 @@ def _neighbours(ctx: AnswerContext, number: int) -> Answer:
         if best["speedup_over_this"] > 1 + words.SAME:
             yield from ctx.say(
                 f"The neighbour {words.stepped(best)} is predicted at {words.ratio(best['speedup_over_this'])} the "
-                f"speed of proposal {number}: the next trial."
+                f"speed of proposal {number}, so it is the next to try."
             )
         else:
             yield from ctx.say("No legal neighbouring configuration is predicted to be faster.")

@@ -34,7 +34,7 @@ def similar(ctx: AnswerContext, given: About) -> Answer:
     if not rows:
         yield from ctx.say(
             "No past run is similar enough for its effect to carry over: the database has none on this kind of chip "
-            "with a like model, tokens per chip and change. Search the history by words to see what there is."
+            "with a similar model, tokens per chip and change. Search the history by keyword to see what it holds."
         )
         return
     yield from _records(ctx, rows, "")
@@ -59,7 +59,7 @@ def _records(ctx: AnswerContext, rows: list[Row], empty: str) -> Answer:
     for row in rows:
         speed = f"; speed-up {words.ratio(row['speedup_per_token'])}" if row.get("speedup_per_token") else ""
         why = [part for text in row.get("why", ()) for part in str(text).split("; ") if not re.search(r"\d", part)][:3]
-        alike = f" Alike: {'; '.join(why)}." if why else ""
+        alike = f" Similarity: {'; '.join(why)}." if why else ""
         items.append(
             f"Record `{row['id']}` ({str(row['outcome']).replace('_', ' ')}{speed}): {str(row['title']).rstrip('.')}. "
             f"{str(row.get('effect', '')).rstrip('.')}.{alike}"
@@ -79,7 +79,7 @@ def _records(ctx: AnswerContext, rows: list[Row], empty: str) -> Answer:
 def knowledge(ctx: AnswerContext, given: Sought) -> Answer:
     """Passages of the knowledge base and of the team's documents that answer a question, with their sources."""
     if not given.text.strip():
-        raise Missing("Say what to look for.", ("What is FSDP?", "What does remat offload mean?"))
+        raise Missing("Name what to look up.", ("What is FSDP?", "What does remat offload mean?"))
     data = yield from get(ctx, "search_knowledge", query=given.text[:400], top=3)
     rows = data.get("passages") or []
     if not rows:
@@ -115,7 +115,7 @@ def against(ctx: AnswerContext, given: Other) -> Answer:
         for row in (data.get("configuration") or [])[:8]
         if "key" in row
     ]
-    yield from ctx.bullets(items or ["The configurations do not differ."])
+    yield from ctx.bullets(items or ["The configurations are identical."])
 
 
 @capability(
@@ -131,9 +131,8 @@ def not_sharding(ctx: AnswerContext, given: Sought) -> Answer:
     """Questions that no sharding decides (kernels, random numbers, numerics, timing of a benchmark), with what is
     known."""
     yield from ctx.say(
-        "That is not decided by how the run is sharded, and nothing here measures it: kernels, random numbers, "
-        "numerics, "
-        "timing and crashes lie in the program."
+        "That does not depend on how the run is sharded, and nothing here measures it: kernels, random numbers, "
+        "numerics, timing and crashes are up to the program."
     )
     found = yield from ctx.look("search_knowledge", query=given.text[:400] or "random numbers kernels timing", top=1)
     for row in (found.data.get("passages") or [])[:1] if found else ():

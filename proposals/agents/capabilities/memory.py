@@ -139,7 +139,7 @@ def _verdict(row: Row) -> str:
     room = row["memory_headroom_bytes"]
     if row["fits"]:
         return f"**fits**, with {words.size(room)} of headroom"
-    return f"**does not fit**, {words.size(-room)} too much"
+    return f"**does not fit**, {words.size(-room)} over capacity"
 
 
 @capability(
@@ -178,11 +178,11 @@ def largest_batch(ctx: AnswerContext, given: Configured) -> Answer:
         largest = max(fitting, key=lambda row: int(row["value"]))
         more = int(largest["value"]) < max(int(row["value"]) for row in rows)
         yield from ctx.say(
-            f"Of the batches tried the largest that fits is **{int(largest['value']):,}**, "
+            f"Of the batches tried, the largest that fits is **{int(largest['value']):,}**, "
             f"{words.memory(largest)} per chip" + ("." if more else "; larger ones were not tried.")
         )
     else:
-        yield from ctx.say("No batch that was tried fits.")
+        yield from ctx.say("None of the batches tried fits.")
     yield from priced_table(ctx, rows, data["what_runs"], "Global batch", [f"{int(row['value']):,}" for row in rows])
 
 
@@ -263,8 +263,8 @@ def smallest_fit(ctx: AnswerContext, given: NoArguments) -> Answer:
     data = yield from get(ctx, "chip_counts")
     least = data.get("smallest_that_fits_chips")
     if least is None:
-        raise ToolError("It fits on none of the numbers of chips that were tried.")
-    yield from ctx.say(f"It fits from **{least:,} chips** on, by the memory model.")
+        raise ToolError("It fits on none of the chip counts tried.")
+    yield from ctx.say(f"By the memory model, it fits on **{least:,} chips** or more.")
     yield from counts_table(ctx, data)
 
 

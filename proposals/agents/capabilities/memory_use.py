@@ -55,16 +55,16 @@ def _against(ctx: AnswerContext, data: Row) -> Answer:
     more = "above" if beyond >= 0 else "below"
     yield from ctx.say(
         f"Your measured **{words.size(data['stated_bytes'])}** per chip is {words.size(abs(beyond))} {more} the "
-        f"{words.size(data['total_bytes'])} that is computed from the parts, and leaves "
+        f"{words.size(data['total_bytes'])} computed from the parts, and leaves "
         f"{words.size(data['room_of_the_stated_bytes'])} of {words.size(data['capacity_bytes'])}."
     )
     if beyond > 0:
         yield from ctx.more(
-            "The difference is what a program holds beside its tensors: reserved but free blocks and fragmentation "
-            "of the caching allocator, the context of the runtime, buffers of NCCL or of collectives, workspaces. "
-            "`nvidia-smi` counts all of it; the allocator's own peak counts less."
+            "The difference is what a program holds besides its tensors: reserved but free blocks and fragmentation "
+            "of the caching allocator, the runtime context, NCCL and other collective buffers, workspaces. "
+            "`nvidia-smi` counts all of it; the allocator's own peak is lower."
             if chip_of(ctx.bench.config.hardware).kind == "gpu"
-            else "The difference is what the compiled program holds beside the tensors that are computed: temporary "
+            else "The difference is what the compiled program holds besides the computed tensors: temporary "
             "buffers of its buffer assignment, padding, the program itself and what the runtime reserves."
         )
     rows = [row for row in data.get("rows", ()) if row.get("from_the_stated_bytes")]
@@ -77,11 +77,11 @@ def _against(ctx: AnswerContext, data: Row) -> Answer:
         ]
         for row in rows
     ]  # fmt: skip
-    yield from ctx.table(["From your peak on", "Computed", "With the difference", "Room", "Safe"], lines)
+    yield from ctx.table(["Configuration", "Computed", "With the difference added", "Headroom", "Safe"], lines)
 
 
 def _verdict(share: float) -> str:
-    return "no: it does not fit" if share > 1 else "risky: hardly any room" if share > TIGHT else "yes"
+    return "no: it does not fit" if share > 1 else "risky: little headroom" if share > TIGHT else "yes"
 
 
 def _parts(data: Row) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _parts(data: Row) -> Iterator[str]:
         if key == "activations":
             yield (
                 f"{said}: what is kept for the backward pass under remat {data['remat']}, the working set of a layer "
-                "and the logits. Less by more rematerialisation, offload, more micro-batches, a sequence axis or a "
+                "and the logits. Reduced by more rematerialisation, offload, more micro-batches, a sequence axis or a "
                 "smaller batch"
             )
         elif key == "optimizer":
@@ -106,14 +106,14 @@ def _parts(data: Row) -> Iterator[str]:
                 f"weight sharding {only} keeps it whole on each of {replicas:,} replicas"
             )  # fmt: skip
             yield (
-                f"{said}: moments and master weights of {data['optimizer']}; {where}. Less by more replicas under "
+                f"{said}: moments and master weights of {data['optimizer']}; {where}. Reduced by more replicas under "
                 "ZeRO-1 or FSDP, a factored optimizer such as Adafactor, or moments in bf16, which is not priced here"
             )
         elif key == "params":
             over = data["weights_sharded_over_replicas"]
-            how = f" and sharded over {over:,} replicas" if over > 1 else ""
-            cut = f"cut by the mesh over {data['weights_cut_by_the_mesh_over']:,} chips{how}"
-            yield f"{said}: {data['weights_held_in']}, {cut}. Less by a tensor, pipeline or FSDP axis"
+            how = f" and over {over:,} replicas" if over > 1 else ""
+            cut = f"sharded by the mesh over {data['weights_cut_by_the_mesh_over']:,} chips{how}"
+            yield f"{said}: {data['weights_held_in']}, {cut}. Reduced by a tensor, pipeline or FSDP axis"
         else:
             whole = (
                 f": {only} shards the optimizer alone, so these are whole on every replica" if only == "zero1" else ""

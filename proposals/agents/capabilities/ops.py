@@ -45,7 +45,7 @@ def top_ops(ctx: AnswerContext, given: NoArguments) -> Answer:
     data = yield from get(ctx, "ops", top=10)
     rows = data.get("rows") or []
     if not rows:
-        raise ToolError("The profile has no ops.")
+        raise ToolError("The profile contains no ops.")
     yield from ctx.say(
         f"`{rows[0]['name']}` takes the most time: {time_of(rows[0])}, {words.share(rows[0]['time_share'])} of device "
         "time."
@@ -112,7 +112,7 @@ def op(ctx: AnswerContext, given: OneOp) -> Answer:
         )
     if "fusion" in row["name"] and not row.get("source"):
         items.append(
-            "a fusion is one kernel that XLA made of several ops; this profile does not name the ops inside, the "
+            "a fusion is one kernel that XLA made of several ops; this profile does not name the ops inside, but the "
             "compiled HLO does (`--xla_dump_to`)"
         )
     if row.get("source"):
@@ -136,7 +136,7 @@ def _collective(row: Row) -> list[str]:
         if axes == "dcn"
         else f"on {axes}"
         if axes
-        else "on an axis that the profile does not tell"
+        else "on an axis that the profile does not report"
     )
     items = [f"{row['collective']} {where}" + (f", moving {row['tensor']}" if row.get("tensor") else "")]
     if row.get("achieved_bytes_per_s") and row.get("possible_bytes_per_s"):
@@ -146,15 +146,15 @@ def _collective(row: Row) -> list[str]:
         )
         if row["achieved_bytes_per_s"] < WAITING * row["possible_bytes_per_s"]:
             items.append(
-                "so far below the link bandwidth it is not limited by its bytes: it waits for the slowest participant, "
-                "or its messages are so small that latency counts; the profile does not tell which"
+                "that far below link bandwidth it is not bandwidth-bound: it waits for the slowest participant, or is "
+                "latency-bound by small messages; the profile does not show which"
             )
     if row.get("exposed_s") is not None:
         items.append(f"exposed time of `{row['name']}`: {words.time(row['exposed_s'])} per step")
     if row.get("bound_by") and str(row["bound_by"]).lower() != "unknown":
         items.append(
-            f"XProf's label “{row['bound_by']}” is of its roofline, which counts FLOPs and the bytes of local memory; "
-            "what a collective waits for are links and other chips, so it counts as communication here"
+            f"XProf's label “{row['bound_by']}” refers to its roofline, which counts FLOPs and local memory traffic; "
+            "a collective waits for links and other chips, so it counts as communication here"
         )
     return items
 
@@ -186,7 +186,7 @@ def modules(ctx: AnswerContext, given: NoArguments) -> Answer:
 )
 def phases(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Time per phase of the step: forward, backward, recompute, optimizer."""
-    yield from shares(ctx, "phase", "Phase", "The profile does not tell forward from backward ops.", "family")
+    yield from shares(ctx, "phase", "Phase", "The profile does not distinguish forward from backward ops.", "family")
 
 
 @capability(
@@ -283,11 +283,11 @@ def matmuls(ctx: AnswerContext, given: NoArguments) -> Answer:
                 ],
             )  # fmt: skip
         else:
-            yield from ctx.say("The profile names no matmuls.")
+            yield from ctx.say("The profile identifies no matmuls.")
     if chip.get("matrix_tile"):
         yield from ctx.say(
             f"The MXU of {chip['title']} pads every matmul dimension to a multiple of {chip['matrix_tile']}; sizes "
-            "per chip that are multiples of it waste nothing."
+            "per chip that are multiples of it need no padding."
         )
     yield from findings_about(ctx, ("matmul", "mxu", "padd", "tensor core"))
 
@@ -317,7 +317,7 @@ def recompute(ctx: AnswerContext, given: NoArguments) -> Answer:
             f"{r['family'] or 'other'} {words.share(r['time_share'])}" for r in kinds["rows"] if r["time_share"] > 0
         ]
         if len(parts) > 1:
-            yield from ctx.more(f"Of it {words.listed(parts)}.")
+            yield from ctx.more(f"Of that, {words.listed(parts)}.")
     else:
         yield from ctx.say("No op of the profile is marked as recomputed.")
     yield from findings_about(ctx, ("remat", "recompute"))
@@ -368,9 +368,9 @@ def stragglers(ctx: AnswerContext, given: NoArguments) -> Answer:
         )
     else:
         why = (data.get("not_measured") or {}).get(
-            "stragglers", "the profile does not hold several cores with marked steps"
+            "stragglers", "the profile does not contain several cores with step markers"
         )
-        yield from ctx.say(f"Whether a core is slower is not known: {why}.")
+        yield from ctx.say(f"Whether any core is slower is unknown: {why}.")
     yield from ctx.more((yield from recorded(ctx)))
     cores = steps.get("cores") or []
     named = [row for row in cores if re.search(rf"(?<!\w){re.escape(row['core'])}(?!\w)", ctx.message, re.IGNORECASE)]

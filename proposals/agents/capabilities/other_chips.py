@@ -33,13 +33,15 @@ def change_precision(ctx: AnswerContext, given: Configured) -> Answer:
     if not given.precision and not given.variants:
         tried = tuple(f"precision={p}" for p in native if p != now)
         if not tried:
-            yield from ctx.say(f"{chip['title']} has units for {now} alone, so no lower precision saves arithmetic.")
+            yield from ctx.say(
+                f"{chip['title']} supports matmuls in {now} alone, so a lower precision saves no compute time."
+            )
             return
         given = Configured(**{**given.model_dump(exclude_defaults=True), "variants": tried[:4]})
     yield from price(ctx, given)
     verdict_ = yield from get(ctx, "bottleneck")
     yield from ctx.say(
-        f"Only time that arithmetic takes gets shorter; the bottleneck of this step is {verdict_['primary']}."
+        f"A lower precision shortens only compute time; the bottleneck of this step is {words.bottleneck(verdict_)}."
     )
 
 
@@ -58,7 +60,7 @@ def change_chip(ctx: AnswerContext, given: Configured) -> Answer:
         given = Configured(**{**given.model_dump(exclude_defaults=True), "variants": others})
     if not given.chip and not any(each.startswith("chip=") for each in given.variants):
         one = registry()["change_chip"]
-        raise Missing("Say which chip.", tuple(command(one, {"chip": name}) for name in ("v5p", "v6e", "h100")))
+        raise Missing("Name a chip.", tuple(command(one, {"chip": name}) for name in ("v5p", "v6e", "h100")))
     yield from price(ctx, given)
 
 
@@ -101,7 +103,7 @@ def chips_for_time(ctx: AnswerContext, given: ForTime) -> Answer:
         step = ctx.bench.diagnosis.kpis.get("step_time_s")
         one = registry()["chips_for_time"]
         choices = tuple(command(one, {"step_time_s": f"{step / n:.3g}"}) for n in (2, 4)) if step else ()
-        raise Missing("Say which step time, in seconds.", choices)
+        raise Missing("State the step time, in seconds.", choices)
     data = yield from get(ctx, "chip_counts", step_time_s=given.step_time_s, chip=given.chip)
     reached = data.get("reached_with_chips")
     wanted = words.time(data["wanted_step_time_s"])

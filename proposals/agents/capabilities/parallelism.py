@@ -70,7 +70,7 @@ def expert(ctx: AnswerContext, given: Configured) -> Answer:
     model = ctx.bench.config.model
     if model is not None and not model.experts:
         yield from ctx.say(
-            f"{model.name or 'The model'} is dense: it has no experts, so an expert axis shards nothing of its own."
+            f"{model.name or 'The model'} is dense: it has no experts, so there is nothing for an expert axis to shard."
         )
         return
     yield from _sweep(ctx, "expert", given)
@@ -102,7 +102,7 @@ def _megatron(ctx: AnswerContext) -> Answer:
         return
     on = ctx.bench.config.training.sequence_parallel
     state = "is not stated in this configuration, so the framework's default is assumed" if on is None else (
-        f"is **{'on' if on else 'off'}** in this configuration, and priced so"
+        f"is **{'on' if on else 'off'}** in this configuration, and priced accordingly"
     )  # fmt: skip
     yield from ctx.say(
         "Megatron's *sequence parallelism* (`sequence_parallel`) has no axis of its own: it shards norms, dropout and "
@@ -133,7 +133,7 @@ def one_axis(ctx: AnswerContext, given: OnOneAxis) -> Answer:
     if not given.axis and not given.named:
         one = registry()["one_axis"]
         axes = [axis for axis, _ in ctx.bench.config.mesh.ici]
-        raise Missing("Say which axis.", tuple(command(one, {"axis": axis}) for axis in axes[:3]))
+        raise Missing("Name an axis.", tuple(command(one, {"axis": axis}) for axis in axes[:3]))
     yield from _sweep(ctx, given.axis, given)
 
 
@@ -147,9 +147,9 @@ def one_axis(ctx: AnswerContext, given: OnOneAxis) -> Answer:
 def per_layer(ctx: AnswerContext, given: Configured) -> Answer:
     """Sharding that differs between layers or weights, which the performance model does not price."""
     yield from ctx.say(
-        "*Not supported*: the performance model prices one mesh for all layers, so a sharding of single weights "
-        "or layers "
-        "cannot be predicted here, and nothing was changed. What can be priced is the same axis for the whole model."
+        "*Not supported*: the performance model prices one mesh for all layers, so sharding single weights or layers "
+        "differently cannot be predicted here, and nothing was changed. The same axis can be priced for the whole "
+        "model."
     )
     if given.named:
         yield from price(ctx, given)
@@ -174,7 +174,7 @@ def combine(ctx: AnswerContext, given: Several) -> Answer:
     if len(numbers) < 2:
         one, have = registry()["combine"], list(by)
         pairs = [(a, b) for i, a in enumerate(have) for b in have[i + 1 :]]
-        raise Missing("Say which two proposals.", tuple(command(one, {"proposals": pair}) for pair in pairs[:3]))
+        raise Missing("Name two proposals.", tuple(command(one, {"proposals": pair}) for pair in pairs[:3]))
     chosen = [by[n] for n in numbers]
     meshes = [row for row in chosen if row["mesh_text"] != ran["mesh_text"]]
     changes: dict[str, Any] = {}
@@ -183,13 +183,13 @@ def combine(ctx: AnswerContext, given: Several) -> Answer:
     if len({row["mesh_text"] for row in meshes}) > 1:
         listed = words.listed([f"{name_of(row)} has {words.mesh(row)}" for row in meshes])
         yield from ctx.say(
-            f"They name different meshes ({listed}), and a run has one: each is priced with the settings of all."
+            f"Their meshes differ ({listed}), and a run has only one: each is priced with the settings of all."
         )
     priced_rows = []
     for base in {row["mesh_text"]: row for row in meshes or chosen[:1]}.values():
         row = yield from get(ctx, "predict", **{**as_arguments(base), "changes": changes})
         priced_rows.append(row)
         yield from priced(ctx, row)
-    yield from ctx.say("By themselves:")
+    yield from ctx.say("Individually:")
     yield from priced_table(ctx, chosen, ran, names=[name_of(row) for row in chosen])
     yield from offers(priced_rows)

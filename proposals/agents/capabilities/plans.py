@@ -45,7 +45,8 @@ def recommend(ctx: AnswerContext, given: NoArguments) -> Answer:
     bottleneck = yield from get(ctx, "bottleneck")
     if bottleneck.get("primary") != "unknown":
         yield from ctx.say(
-            f"The bottleneck is {bottleneck['primary']} ({words.percent(bottleneck['confidence_share'])} confidence)."
+            f"The bottleneck is {words.bottleneck(bottleneck)} "
+            f"({words.percent(bottleneck['confidence_share'])} confidence)."
         )
     rows, ran, data = yield from board(ctx)
     first, others = rows[0], rows[1:]
@@ -92,7 +93,7 @@ def proposals(ctx: AnswerContext, given: NoArguments) -> Answer:
         ]
     )
     yield from ctx.say(
-        f"Chosen out of {data['candidates_priced']:,} candidates on {data['meshes_considered']:,} meshes considered."
+        f"Chosen from {data['candidates_priced']:,} candidates on {data['meshes_considered']:,} meshes considered."
     )
 
 
@@ -187,18 +188,18 @@ def _ranked(ctx: AnswerContext, sides: Sequence[Row], by: Mapping[int, Row]) -> 
     first, *others = sorted(rows, key=lambda row: int(row["stands_as_proposal"]))
     own = name_of(first)
     yield from ctx.say(
-        f"**{words.capital(own)} is ranked first of these**: expected gain, less what a failed trial costs."
+        f"**{words.capital(own)} is ranked first of these**: expected gain minus the cost of a failed run."
     )
     yield from ctx.bullets([" ".join(verdict.argued(name_of(row), row, own, first)) for row in others])
     if all(row.get("memory_headroom_bytes") is not None for row in rows):
-        yield from ctx.more("Free memory counts in the ranking only through the chance that a configuration fits.")
+        yield from ctx.more("The ranking counts free memory only through the probability that a configuration fits.")
 
 
 def _winners(ctx: AnswerContext, rows: Sequence[Row], best: Row | None) -> Answer:
     """The fastest, the most certain to gain, the least memory."""
     legal = [row for row in rows if not row.get("violations")]
     if best is None or not legal:
-        yield from ctx.say("No configuration of these is legal and priced, so there is no fastest.")
+        yield from ctx.say("None of these configurations is both legal and priced, so there is no fastest.")
         return
     items = [f"**Fastest by prediction: {name_of(best)}**, {words.ratio(best['speedup_per_token'])} per token"]
     gaining = [row for row in legal if not words.keeps(row) and "confidence_share" in row]
@@ -217,7 +218,7 @@ def _winners(ctx: AnswerContext, rows: Sequence[Row], best: Row | None) -> Answe
         and (r.get("speedup_high80") or 0) > (best.get("speedup_low80") or 0)
     ]
     if overlap:
-        yield from ctx.say("Their 80 % intervals overlap: a measurement decides.")
+        yield from ctx.say("Their 80 % intervals overlap: only a measurement decides.")
 
 
 class Preference(Configured):
@@ -265,11 +266,11 @@ def prefer(ctx: AnswerContext, given: Preference) -> Answer:
     bolder = [row for case, row in cases if case == "bolder"]
     if better:
         best = max(better, key=lambda row: row["speedup_per_token"])
-        yield from ctx.say(f"**Conceded**: by gain and by confidence {name_of(best)} is the better start.")
+        yield from ctx.say(f"**Agreed**: by gain and by confidence {name_of(best)} is the better start.")
     elif bolder:
         best = max(bolder, key=lambda row: row["speedup_per_token"])
         yield from ctx.say(
-            f"**Half conceded**: for the larger gain take {name_of(best)}; as the first trial {own} stays, which "
+            f"**Partly agreed**: for the larger gain take {name_of(best)}; as the first trial {own} stays, which "
             f"{verdict.stays_because(mine, best)}.",
             *turn,
         )

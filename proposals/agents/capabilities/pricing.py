@@ -40,7 +40,9 @@ def price(ctx: AnswerContext, given: Configured) -> Answer:
         yield from priced(ctx, rows[0])
     else:
         if not given.variants and not away(ctx, given):
-            yield from ctx.say("The sizes named leave open which axis takes the rest; each way is priced:")
+            yield from ctx.say(
+                "The sizes named do not say which axis takes the remaining chips; each option is priced:"
+            )
         elif not given.variants and not given.mesh:
             yield from ctx.say("On the current mesh, as far as it fits these chips, and on the best legal one:")
         yield from priced_table(ctx, rows, rows[0].get("what_runs") or {})
@@ -79,7 +81,7 @@ def priced(ctx: AnswerContext, row: Row) -> Answer:
     stands = f", which is proposal {row['stands_as_proposal']}," if row.get("stands_as_proposal") else ""
     if value is None:
         yield from ctx.say(
-            f"{name}{stands} is legal as far as is known, but no speed-up can be predicted: "
+            f"{name}{stands} is legal as far as can be checked, but no speed-up can be predicted: "
             f"{facts.not_known(row.get('not_known', ()))}."
         )
         yield from unknown_facts(ctx, row.get("not_known", ()))
@@ -97,7 +99,7 @@ def priced(ctx: AnswerContext, row: Row) -> Answer:
     if ran.get("step_time_s"):
         yield from ctx.say(f"Step time: {words.step(row)} predicted, {words.estimate(ran)} {how(ctx)} now.")
         if {"global_batch", "seq_len"} & set(row.get("changes") or {}):
-            yield from ctx.more("The step holds another number of tokens: compare the time per token.")
+            yield from ctx.more("The tokens per step differ: compare the time per token.")
     yield from ctx.bullets(list(_effects(row)))
     yield from precision_note(ctx, row)
 
@@ -112,7 +114,7 @@ def precision_note(ctx: AnswerContext, row: Row) -> Answer:
     native = list(chip["peaks_flops_per_s"])
     if precision not in native:
         yield from ctx.say(
-            f"**{chip['title']} has no {precision} units**: matmuls run in another precision, so no arithmetic is "
+            f"**{chip['title']} has no {precision} units**: matmuls run in another precision, so no compute time is "
             f"saved (native: {words.listed(native)})."
         )
     elif precision in LOW_PRECISIONS:
@@ -201,7 +203,7 @@ def side_by_side(ctx: AnswerContext, data: Row, head: str) -> Answer:
         raise ToolError(str(data["rows"][0]["reason"]) if data["rows"] else "There is no value to try.")
     names = [str(row["value"]) + (" (current)" if row.get("now") else "") for row in rows]
     if not any(row.get("speedup_per_token") for row in rows):
-        yield from ctx.say("No gain can be predicted while facts of the run are missing; legality is checked.")
+        yield from ctx.say("No gain can be predicted while facts about the run are missing; only legality is checked.")
     yield from priced_table(ctx, rows, data["what_runs"], head, names)
     best = max(
         (r for r in rows if r.get("may_run") and r.get("speedup_per_token")),
@@ -232,7 +234,9 @@ def change_batch(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted step time per token and memory with another global batch; without one, the powers of two around now."""
     config = ctx.bench.config.training
     if given.batch and config.global_batch is None:
-        yield from ctx.say("The current global batch is not known, so a gain cannot be predicted; legality is checked.")
+        yield from ctx.say(
+            "The current global batch is unknown, so no gain can be predicted; only legality is checked."
+        )
         rows = yield from meant(ctx, Configured(**given.model_dump()))
         row = yield from get(ctx, "legality", **rows[0])
         broken = words.violations(row)
@@ -252,7 +256,8 @@ def change_seq_len(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted time per token and memory with another sequence length; without one, powers of two around now."""
     if ctx.bench.config.training.seq_len is None and given.seq_len:
         raise Missing(
-            "The current sequence length is not known, so another one cannot be priced. If it is this one, state it.",
+            "The current sequence length is unknown, so another one cannot be priced. If this is the current one, "
+            "state it.",
             (f"The sequence length is {given.seq_len}",),
         )
     if ctx.bench.config.training.seq_len is None and given.named:
@@ -327,9 +332,7 @@ def why_not(ctx: AnswerContext, given: Configured) -> Answer:
     if not given.named:
         one = registry()["why_not"]
         axis = max(ctx.bench.config.mesh.ici, key=lambda item: item[1])[0]
-        raise Missing(
-            "Say which configuration.", (command(one, {"mesh": f"{axis}=1"}), command(one, {"remat": "none"}))
-        )
+        raise Missing("Name a configuration.", (command(one, {"mesh": f"{axis}=1"}), command(one, {"remat": "none"})))
     named = yield from configurations(ctx, given)
     rows, _, _ = yield from board(ctx)
     first = rows[0]

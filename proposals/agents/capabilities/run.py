@@ -108,11 +108,13 @@ def _settling(ctx: AnswerContext, steps: Row) -> Answer:
     if steps.get("trend") == "falling":
         yield from ctx.say(
             "Each step was shorter than the one before, as in a warm-up; the cause was not recorded. Without the "
-            f"first the mean is {words.time(steps['mean_without_the_first_s'])}: report steady steps after a warm-up, "
+            f"first, the mean is {words.time(steps['mean_without_the_first_s'])}: report steady steps after a warm-up, "
             "with their number and spread, from a longer recording."
         )
     elif steps["standard_deviation_share"] > SPREADS:
-        yield from ctx.say("The steps differ that much that the median says more than the mean; record more of them.")
+        yield from ctx.say(
+            "The steps vary so much that the median is more informative than the mean; record more of them."
+        )
     if steps.get("idle_share_of_the_shortest") is not None and steps["standard_deviation_share"] > SPREADS:
         yield from ctx.say(
             f"Busy time is {words.time(steps['busy_s'])}: idle is {words.share(steps['idle_share'])} of the mean "
@@ -157,7 +159,7 @@ def bottleneck(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The verdict on what limits the step, the breakdown of its time by resource, and the costliest findings."""
     verdict = yield from get(ctx, "bottleneck")
     yield from ctx.say(
-        f"**{str(verdict['primary']).capitalize()}** is the bottleneck, with "
+        f"**{words.capital(words.bottleneck(verdict))}** is the bottleneck, with "
         f"{words.percent(verdict['confidence_share'])} confidence.",
         str(verdict["statement"]),
     )
@@ -185,12 +187,13 @@ def summary(ctx: AnswerContext, given: NoArguments) -> Answer:
     ran, first = data["what_runs"], data["proposals"][0]
     step = f"One training step takes {words.estimate(ran)} ({how(ctx)}). " if ran.get("step_time_s") else ""
     yield from ctx.say(
-        f"{step}It is limited by **{verdict['primary']}** ({words.percent(verdict['confidence_share'])} confidence)."
+        f"{step}It is limited by **{words.bottleneck(verdict)}** "
+        f"({words.percent(verdict['confidence_share'])} confidence)."
     )
     if first["kind"] == "keep":
         yield from ctx.say(
-            "Recommendation: keep the current configuration; no legal change is predicted to gain what it costs to "
-            f"try ({words.percent(first['confidence_share'])} confidence)."
+            "Recommendation: keep the current configuration; no legal change is predicted to gain more than it costs "
+            f"to try ({words.percent(first['confidence_share'])} confidence)."
         )
     elif first.get("speedup_per_token"):
         yield from ctx.say(
@@ -254,7 +257,7 @@ def explain_figure(ctx: AnswerContext, given: OneFigure) -> Answer:
     shares = data.get("shares_0_to_1") or {}
     names = [name for key, name in FIGURES.items() if shares.get(key) is not None or key == "step_time_s"]
     raise Missing(
-        f"Say which figure: {words.listed(names, 'or')}.",
+        f"Name a figure: {words.listed(names, 'or')}.",
         tuple(f"Where does the {name} come from?" for name in names[:3]),
     )
 
@@ -275,7 +278,8 @@ def measure_next(ctx: AnswerContext, given: NoArguments) -> Answer:
         items.append(f"**{facts.in_words(unknown).capitalize()}**: needs no measurement, and narrows every prediction.")
     if no_profile(ctx):
         items.append(
-            "**A profile of the current configuration**: every prediction here is calibrated with a step time at most."
+            "**A profile of the current configuration**: so far, every prediction is calibrated with a step time at "
+            "best."
         )
     first, ran = data["proposals"][0], data["what_runs"]
     if first["kind"] != "keep" and ran.get("step_time_s"):

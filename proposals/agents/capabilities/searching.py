@@ -48,7 +48,7 @@ def search(ctx: AnswerContext, given: Sizes) -> Answer:
         if row.get("speedup_per_token") and not (given.mesh and row.get("is_what_runs"))
     ]  # fmt: skip
     if not rows:
-        yield from ctx.say("None of the candidates of the search has these sizes. Priced one by one:")
+        yield from ctx.say("No candidate of the search has these sizes. Priced individually:")
         yield from price(ctx, Configured(mesh=given.mesh))
         return
     if given.mesh:
@@ -68,11 +68,11 @@ def search(ctx: AnswerContext, given: Sizes) -> Answer:
     ]  # fmt: skip
     held = ctx.bench.constraints.describe()
     if held:
-        yield from ctx.say(f"Within what is held: {' '.join(held)}")
+        yield from ctx.say(f"Under these constraints: {' '.join(held)}")
     yield from ctx.table(
         ["Configuration", "Per token, predicted", "80 % interval", "Confidence", "Memory headroom"], lines
     )
-    yield from ctx.say("Ranked by gain against uncertainty and against what a change costs to try.")
+    yield from ctx.say("Ranked by expected gain minus the cost of a failed run.")
     yield from offers([{**row, "may_run": not row.get("is_what_runs")} for row in rows], 1)
 
 
@@ -115,7 +115,7 @@ def legal(ctx: AnswerContext, given: Configured) -> Answer:
         yield from ctx.say(
             f"{words.configuration(row)} is **not legal**: {broken[0]}"
             if broken
-            else f"{words.configuration(row)} is **legal**, as far as is known."
+            else f"{words.configuration(row)} is **legal**, as far as can be checked."
         )
         yield from ctx.bullets(broken[1:4])
         return
@@ -155,7 +155,7 @@ def launch(ctx: AnswerContext, given: Launch) -> Answer:
     target = {"number": number}
     every = yield from get(ctx, "launch_files", **target)
     if not every.get("may_run", True):
-        yield from ctx.say("It is not legal as it is:", *words.violations(every))
+        yield from ctx.say("It is not legal:", *words.violations(every))
     kinds = [item["kind"] for item in every["files"]]
     kind = _kind(ctx, given.tool, kinds)
     files = yield from get(ctx, "launch_files", **target, kind=kind)

@@ -49,7 +49,8 @@ def shares(ctx: AnswerContext, by: str, head: str, empty: str, then_by: str = ""
         ]
         for row in rows[:MOST_ROWS]
     ]  # fmt: skip
-    yield from ctx.table([head, "Time per step", "Share of device time", *(f"of it {name}" for name in parts)], lines)
+    of = [f"of which {name}" for name in parts]
+    yield from ctx.table([head, "Time per step", "Share of device time", *of], lines)
 
 
 def _names(message: str, group: str) -> bool:
@@ -64,7 +65,8 @@ def _sentence(row: Row, by: str, then_by: str, first: bool) -> str:
     said = f"{most}**{name if first else words.capital(name)}**{', ' if first else ' takes '}{took}"
     known = [p for p in row.get("parts") or () if p.get(then_by) != "unattributed" and p["time_share"] >= 0.0005]
     if len(known) > 1 or (known and known[0]["time_share"] < 0.999 * row["time_share"]):
-        said += ", of it " + words.listed([f"{p[then_by]} {words.share(p['time_share'])}" for p in known[:MOST_PARTS]])
+        parts = [f"{p[then_by]} {words.share(p['time_share'])}" for p in known[:MOST_PARTS]]
+        said += f", of which {words.listed(parts)}"
     return f"{said}."
 
 
@@ -137,5 +139,7 @@ def _apart(slow: Row, fast: Row) -> Sequence[str]:
     low, high = (row.get("operational_intensity") or 0.0 for row in (slow, fast))
     if same and 0 < low < 0.95 * high:
         said.append("The slower one moves more bytes for its FLOPs, so a fused epilogue or another layout is likely.")
-    said.append("The exact cause (tiles, layout, masking) is not in the profile; its HLO or a kernel profile tells.")
+    said.append(
+        "The exact cause (tiles, layout, masking) is not in the profile; its HLO or a kernel profile would show it."
+    )
     return said

@@ -46,10 +46,10 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
     argument = case(mine, theirs)
     name = name[:1].upper() + name[1:]
     if argument == "illegal":
-        yield f"{name} can not run: {words.lower_first(words.violations(theirs)[0].rstrip('.'))}."
+        yield f"{name} cannot run: {words.lower_first(words.violations(theirs)[0].rstrip('.'))}."
         return
     if argument == "unpriced":
-        yield f"{name} has no predicted speed-up, so it can not be set against {own}."
+        yield f"{name} has no predicted speed-up, so it cannot be compared with {own}."
         return
     fast, best = words.ratio(theirs["speedup_per_token"]), words.ratio(mine["speedup_per_token"])
     sure, base = words.percent(theirs["confidence_share"]), words.percent(mine["confidence_share"])
@@ -57,7 +57,7 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
     odds = f"with a confidence of {sure} against {base}" if sure != base else f"at the same confidence of {sure}"
     odds += chips
     if argument == "better":
-        yield f"{name} has the better numbers: predicted {fast} per token against {best} of {own}, {odds}."
+        yield f"{name} has the better numbers: predicted {fast} per token against {best} for {own}, {odds}."
     elif argument == "bolder" and mine.get("kind") == "keep":
         yield (
             f"{name} is predicted at {fast} per token, with a confidence of {sure} that it {words.gains(theirs)}; "
@@ -65,13 +65,13 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
         )
     elif argument == "bolder" and theirs["confidence_share"] >= mine["confidence_share"] - SURE:
         yield (
-            f"{name} promises more, predicted {fast} per token against {best} of {own}, {odds}, but it is ranked "
-            "lower: the further a configuration is from the current one, the less of a gain is counted on that was "
-            "predicted without the model's shape."
+            f"{name} promises more, predicted {fast} per token against {best} for {own}, {odds}, but it is ranked "
+            "lower: without the model's shape, a predicted gain counts for less the further the configuration is from "
+            "the current one."
         )
     elif argument == "bolder":
         yield (
-            f"{name} promises more, predicted {fast} per token against {best} of {own}, but is less sure to "
+            f"{name} promises more, predicted {fast} per token against {best} for {own}, but is less likely to "
             f"{'gain' if chips else 'gain at all'}: confidence {sure} against {base}{chips}."
         )
     elif argument == "tie":
@@ -81,21 +81,21 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
         )
     else:
         more = f", {words.ratio(longer)} the time per token" if longer and longer > 1 + words.SAME else ""
-        yield f"{name} is predicted at {fast} per token against {best} of {own}{more}."
+        yield f"{name} is predicted at {fast} per token against {best} for {own}{more}."
         if sure != base and theirs["confidence_share"] > mine["confidence_share"]:
             yield (
                 f"It is more likely to gain anything at all, with a confidence of {sure} against {base}{chips}, "
                 "but the gain is smaller."
             )
         elif theirs["confidence_share"] < mine["confidence_share"] - SURE:
-            yield f"It is also less sure: confidence {sure} against {base}{chips}."
+            yield f"It is also less likely to gain: confidence {sure} against {base}{chips}."
     yield from _points(theirs, mine)
 
 
 def _points(theirs: Row, mine: Row) -> Iterator[str]:
     """What speaks for theirs beside speed, and what against."""
     if theirs.get("keeps_the_mesh") and not mine.get("keeps_the_mesh"):
-        yield "In its favour: it keeps the mesh, so nothing is laid out anew and going back is one line."
+        yield "In its favour: it keeps the mesh, so nothing is resharded, and reverting it is a one-line change."
     room, own = theirs.get("memory_headroom_bytes"), mine.get("memory_headroom_bytes")
     if room is not None and own is not None and abs(room - own) > 0.02 * abs(own):
         word = "more" if room > own else "less"
@@ -112,21 +112,22 @@ def turns(name: str, theirs: Row, own: str, mine: Row) -> str:
         goal = best["estimate"]
         if time["estimate"] <= goal:
             return (
-                f"{name[:1].upper() + name[1:]} is ahead by prediction: {words.step(theirs)} against "
-                f"{words.time(goal)} of {own}; it falls behind if it measured above that."
+                f"{name[:1].upper() + name[1:]} is predicted ahead: {words.step(theirs)} against "
+                f"{words.time(goal)} for {own}; it falls behind if it measures above that."
             )
         inside = time["low80"] <= goal <= time["high80"]
-        reach = "which its range allows" if inside else "which lies outside its range"
+        reach = "includes" if inside else "excludes"
         return (
-            f"It turns if {name} measured below {words.time(goal)} a step, where {own} is predicted; I predict "
-            f"{words.step(theirs)} for it, {reach}."
+            f"The order reverses if {name} measures below {words.time(goal)} per step, the prediction for {own}; "
+            f"its own prediction is {words.step(theirs)}, whose interval {reach} that."
         )
     if theirs["speedup_per_token"] >= (mine.get("speedup_per_token") or 0.0):
         return (
-            f"{name[:1].upper() + name[1:]} is ahead by prediction: {words.speed(theirs)} against "
-            f"{words.ratio(mine['speedup_per_token'])} of {own}; it falls behind if it measured below that."
+            f"{name[:1].upper() + name[1:]} is predicted ahead: {words.speed(theirs)} against "
+            f"{words.ratio(mine['speedup_per_token'])} for {own}; it falls behind if it measures below that."
         )
     return (
-        f"It turns if {name} measured above {words.ratio(mine['speedup_per_token'])} per token, where {own} is "
-        f"predicted."
+        f"The order reverses if {name} measures above {words.ratio(mine['speedup_per_token'])} per token, the "
+        "prediction "
+        f"for {own}."
     )

@@ -13,7 +13,7 @@ from proposals.agents.figures.figure import CHIP, CONFIGURATION, PREDICTED_PART,
 from proposals.agents.words import part_name
 from proposals.plan import Plan, Predicted, ProposalPlan
 
-_MEMORY = {"params": "weights", "optimizer": "optimizer state", "total": "memory in all"}
+_MEMORY = {"params": "weights", "optimizer": "optimizer state", "total": "total memory"}
 _MEMORY_BY = "memory model: bytes per chip under this mesh, weight sharding, batch and remat policy"
 _STEP_BY = "predicted step of this configuration × measured step ÷ predicted step of the current one"
 _SPEED_BY = "time per token of the current configuration ÷ time per token of this one"
@@ -66,7 +66,7 @@ def _of(prediction: Predicted, name: str, weight: int, plan: Plan) -> Iterator[F
                       formula=_SPEED_BY, inputs=(*times, *within), **more)  # fmt: skip
     for end, label in zip(ends if within else (), ("low", "high"), strict=False):
         yield from figure(f"{label} end of the 80 % interval of the speed-up of {name}", end, "speedup", "predicted",
-                          "proposals", counts="eight of ten such predictions lie between the ends", **more)  # fmt: skip
+                          "proposals", counts="eight in ten such results lie within it", **more)  # fmt: skip
     whole = step.get("estimate") or sum(prediction.breakdown_s.values())
     for part, value in prediction.breakdown_s.items():
         label = f"{part_name(part)} of {name}"

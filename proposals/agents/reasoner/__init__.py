@@ -43,7 +43,9 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
         ctx = AnswerContext(workbench.under(ask.facts, ask.constraints), heard)
     except ConfigError as error:
         ctx = AnswerContext(workbench)
-        yield from ctx.say(f"What this conversation holds does not fit this run: {error}. Take it back, and ask again.")
+        yield from ctx.say(
+            f"The constraints and facts of this conversation do not fit this run: {error}. Remove them and ask again."
+        )
         yield from ctx.final()
         return
     understood = understand(ask.text, knows_of(workbench), ask.earlier)
@@ -84,8 +86,8 @@ def _of(ctx: AnswerContext, item: Request | Offer | Outside, beside: bool) -> It
         yield from _offered(ctx, item, beside)
     else:
         yield from ctx.say(
-            f"“{_quoted(item.text)}” cannot be answered here: only performance, memory, cost and sharding of this "
-            "training run can."
+            f"“{_quoted(item.text)}” cannot be answered here: only questions about performance, memory, cost and "
+            "sharding of this training run can."
         )
 
 
@@ -126,9 +128,9 @@ def _computed(ctx: AnswerContext, item: Request) -> Iterator[Said]:
         try:
             ctx.over(held.with_facts({**dict(held.facts), **item.supposed}))
         except ConfigError as error:
-            yield from ctx.say(f"That cannot be supposed of this run: {error}.")
+            yield from ctx.say(f"That assumption does not fit this run: {error}.")
             return
-        yield from ctx.say(f"Supposing that the model is {item.supposed['model.name']}:")
+        yield from ctx.say(f"Assuming that the model is {item.supposed['model.name']}:")
     try:
         given = arguments(item.of, item.values)
     except ToolError as error:
@@ -145,9 +147,9 @@ def _offered(ctx: AnswerContext, item: Offer, beside: bool = False) -> Iterator[
     why = f"No single computation takes {' and '.join(item.lost)} together with the rest, so" if item.lost else (
         f"No computation here is certain to answer {of}, so"
     )  # fmt: skip
-    yield from ctx.say(f"{why} nothing was computed for it. Nearest, with the values that were read:")
+    yield from ctx.say(f"{why} nothing was computed for it. The nearest, with the values read from it:")
     yield from ctx.bullets([_shown(text) for text in item.options])
-    yield Question("Which of these is meant?", item.options)
+    yield Question("Which of these do you mean?", item.options)
 
 
 def _shown(text: str) -> str:

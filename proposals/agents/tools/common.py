@@ -158,8 +158,8 @@ def refuse_undecided(bench: Workbench, changes: Mapping[str, Any]) -> None:
         lacking = [fact for fact in _DECIDES.get(key, ()) if fact in missing]
         if lacking:
             raise ToolError(
-                f"{key} {changes[key]} cannot be priced: what it is set against is missing, "
-                f"{facts.not_known(lacking)}. It must be stated first."
+                f"{facts.setting(key)} {changes[key]} cannot be priced, because {facts.not_known(lacking)} in the "
+                "current configuration. State that first."
             )
 
 

@@ -205,7 +205,7 @@ def _mesh(config: ExperimentConfig, text: str, chip: Chip, chips: int) -> Mesh:
         hardware = hardware_for(chip, chips)
     base, named = config.mesh.to_json(), notation.sizes(text, config.mesh)
     if not named:
-        raise ToolError(f"“{text[:80]}” names no mesh; write sizes by axis, such as {config.mesh.text()}.")
+        raise ToolError(f"“{text[:80]}” is not a mesh; write sizes by axis, such as {config.mesh.text()}.")
     across = prod(base["dcn"].values())
     dcn = named.dcn if prod(named.dcn.values()) == hardware.slices else base["dcn"] if across == hardware.slices else {}
     if hardware.slices > 1 and prod(dcn.values()) != hardware.slices:

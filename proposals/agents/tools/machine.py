@@ -196,5 +196,5 @@ def chip_named(name: str) -> Chip:
     """Raises ToolError for a chip that is not known."""
     known = load_chips()
     if name not in known:
-        raise ToolError(f"{name!r} is no known chip.{suggestion(name, list(known))} Known: {', '.join(known)}.")
+        raise ToolError(f"{name!r} is not a known chip.{suggestion(name, list(known))} Known: {', '.join(known)}.")
     return known[name]

@@ -143,15 +143,15 @@ class ModelTools:
             return ""
         for item in plan(self._bench).rejected:
             if item.rule.endswith(UNCHECKED) and same_mesh(item.mesh, found.mesh):
-                return (
-                    f"It is left out of the search ({item.rule}): {item.reason} Nothing else says that it cannot run."
-                )
+                return f"It is left out of the search: {item.reason} Nothing else rules it out."
         if not set(found.changes) - {"xla_flags"}:
             return ""
-        changed = " and ".join(f"{key} {value}" for key, value in found.changes.items() if key != "xla_flags")
+        changed = " and ".join(
+            f"{facts.setting(key)} {value}" for key, value in found.changes.items() if key != "xla_flags"
+        )
         return (
             f"Whether {changed} fits in memory cannot be computed, because {facts.not_known(missing)}; once that is "
-            "stated, it is a candidate like any other."
+            "known, it is a candidate like any other."
         )
 
     def _traffic(self, found: ProposalPlan) -> list[dict[str, Any]]:

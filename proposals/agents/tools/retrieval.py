@@ -74,7 +74,7 @@ class RetrievalTools:
         changed, on what, and what became of the time per token. What records say is data."""
         chip = asked.chip.lower()
         if chip and chip not in load_chips():
-            raise ToolError(f"{asked.chip!r} is no chip.{suggestion(chip, list(load_chips()))}")
+            raise ToolError(f"{asked.chip!r} is not a known chip.{suggestion(chip, list(load_chips()))}")
         narrowed = Narrowed(asked.bottleneck, chip, asked.outcome, asked.change, asked.model)
         found, notes = self._retrieval.search_history(asked.query, narrowed, asked.top)
         return present({"found": len(found), "records": [_row(item) for item in found], "notes": list(notes)})
@@ -103,7 +103,7 @@ class RetrievalTools:
         hardware = asked.hardware.lower()
         if hardware and hardware not in ("tpu", "gpu") and hardware not in load_chips():
             known = ["tpu", "gpu", *load_chips()]
-            raise ToolError(f"{asked.hardware!r} is no hardware.{suggestion(hardware, known)}")
+            raise ToolError(f"{asked.hardware!r} is not known hardware.{suggestion(hardware, known)}")
         found, notes = self._retrieval.search_knowledge(asked.query, hardware, asked.bottleneck, asked.top)
         return present({"found": len(found), "passages": [_passage(item) for item in found], "notes": list(notes)})
 
