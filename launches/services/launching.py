@@ -15,7 +15,7 @@ from accounts.models import Role, User
 from accounts.permissions import check, membership_in
 from experiments.models import Experiment
 from experiments.services import events
-from experiments.services.text import clean
+from experiments.services.text import clean, counted
 from jobs import workers
 from launches import backends
 from launches.backends import BackendError, JobSpec, JobState
@@ -137,8 +137,22 @@ def withdraw(launch: Launch, reason: str) -> None:
 
 
 def _cancel(launch: Launch, reason: str) -> None:
-    """The sweep over what is left ends the jobs at their backend."""
-    ArmRun.objects.filter(launch=launch, status__in=queue.REPORTING).update(status=S.CANCELLED, reason=reason)
+    """The sweep over what is left ends the jobs at their backend; of one that it cannot end, the run says so."""
+    runs = ArmRun.objects.filter(launch=launch, status__in=queue.REPORTING)
+    for run in runs.exclude(job=""):
+        runs.filter(pk=run.pk).update(status=S.CANCELLED, reason=f"{reason}{_runs_on(run)}")
+    runs.update(status=S.CANCELLED, reason=reason)
+
+
+def _runs_on(run: ArmRun) -> str:
+    """The sentence, after a blank, that nobody here can end the job of a run; empty where its backend can."""
+    backend = run.launch.backend
+    try:
+        if choices.backend(backend).can_cancel:
+            return ""
+    except BackendError:  # it may be back when the sweep asks, and ends the job then
+        return ""
+    return f" {backend} has no cancel command: end job {run.job_shown} there if it still runs."
 
 
 def new_token(launch: Launch, user: User) -> str:
@@ -191,10 +205,13 @@ def _submit(run: ArmRun) -> None:
             return
         collecting.fail(run, clean(str(error))[:300])
         return
-    values = {"job": job[:200], "submitted_at": timezone.now(), "reason": ""}
-    if not queue.RUNS.held(run.pk, run.worker).update(status=S.SUBMITTED, **values):
+    values = {"job": job[:200], "submitted_at": timezone.now()}
+    if not queue.RUNS.held(run.pk, run.worker).update(status=S.SUBMITTED, reason="", **values):
         # It reported, or was cancelled, while it was submitted: the sweep over what is left ends it.
         ArmRun.objects.filter(pk=run.pk).update(**values)
+        run.refresh_from_db()
+        if run.status == S.CANCELLED:
+            ArmRun.objects.filter(pk=run.pk).update(reason=f"{run.reason}{_runs_on(run)}")
 
 
 def _spec(run: ArmRun) -> JobSpec:
@@ -216,8 +233,12 @@ def _token(launch: Launch, user: User | None) -> str:
     membership = membership_in(user, launch.team_id) if user is not None else None
     if membership is None or not membership.may(Role.ENGINEER):
         raise LaunchError("Who launched it is no longer an engineer of this team; cancel it and launch it yourself.")
-    days = timedelta(days=choices.read(launch.values).token_days)
-    return tokens.create_scoped(membership, launch.scope, f"reports to launch {launch.pk} only", days)[1]
+    label = f"reports to launch {launch.pk} only"
+    return tokens.create_scoped(membership, launch.scope, label, _token_lasts(launch))[1]
+
+
+def _token_lasts(launch: Launch) -> timedelta:
+    return timedelta(days=choices.read(launch.values).token_days)
 
 
 def _follow(run: ArmRun) -> None:
@@ -236,12 +257,21 @@ def _follow(run: ArmRun) -> None:
     unchanged = ArmRun.objects.filter(pk=run.pk, status=run.status)
     if job_status.state == JobState.RUNNING and run.status == S.SUBMITTED:
         unchanged.update(status=S.RUNNING, reason="", began_at=now)
+    elif job_status.silent and run.submitted_at is not None and now - run.submitted_at > _token_lasts(launch):
+        collecting.fail(run, _silent(run))
     elif not job_status.ended:
         unchanged.update(reason=clean(job_status.reason)[:300])
     elif run.ended_at is None:
         unchanged.update(ended_at=now)
     elif now - run.ended_at > (REPORT_WITHIN if job_status.state == JobState.SUCCEEDED else FAILED_REPORT_WITHIN):
         _ended(run, job_status.reason or "The job ended without a report.", backend.log(run.job))
+
+
+def _silent(run: ArmRun) -> str:
+    """Of a run whose token has expired, so that nothing can come of it any more."""
+    days, backend = _token_lasts(run.launch).days, run.launch.backend
+    said = f"Nothing was reported in the {counted(days, 'day')} that its token was valid, and {backend} does not say "
+    return f"{said}how its jobs are doing.{_runs_on(run) or f' Its job {run.job_shown} is cancelled.'}"
 
 
 def _ended(run: ArmRun, reason: str, log: bytes) -> None:
