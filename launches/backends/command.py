@@ -63,8 +63,8 @@ class Command:
         if self.background:
             return JobStatus(JobState.RUNNING if _lives(theirs) else JobState.GONE)
         if not self.templates["status"]:
-            said = "This command does not say how a job is doing; its report will."
-            return JobStatus(JobState.WAITING, said, silent=True)
+            words = "This command does not say how a job is doing; its report will."
+            return JobStatus(JobState.WAITING, words, silent=True)
         said = _ask(_filled(self.templates["status"], self._named(job)), _ASK_S, self.folder).split(None, 1)
         if not said or said[0].lower() not in _STATES:
             shown = (said or ["nothing"])[0][:60]

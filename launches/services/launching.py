@@ -189,7 +189,10 @@ def follow() -> None:
         try:
             _follow(run)
         except BackendError as error:
-            ArmRun.objects.filter(pk=run.pk, status__in=[S.SUBMITTED, S.RUNNING]).update(reason=clean(str(error))[:300])
+            said = clean(str(error))[:300]
+            ArmRun.objects.filter(pk=run.pk, status__in=[S.SUBMITTED, S.RUNNING]).update(reason=said)
+            not_yet = f"Cancelled, but job {run.job_shown} on {run.launch.backend} is still to be ended: {said}"
+            ArmRun.objects.filter(pk=run.pk, status=S.CANCELLED).update(reason=not_yet)
         except Exception:
             logger.exception("run %s of launch %s could not be followed", run.pk, run.launch_id)
 
@@ -208,7 +211,9 @@ def _submit(run: ArmRun) -> None:
     values = {"job": job[:200], "submitted_at": timezone.now()}
     if not queue.RUNS.held(run.pk, run.worker).update(status=S.SUBMITTED, reason="", **values):
         # It reported, or was cancelled, while it was submitted: the sweep over what is left ends it.
-        ArmRun.objects.filter(pk=run.pk).update(**values)
+        if not ArmRun.objects.filter(pk=run.pk).update(**values):
+            choices.backend(launch.backend).cancel(job)  # its experiment was deleted meanwhile
+            return
         run.refresh_from_db()
         if run.status == S.CANCELLED:
             ArmRun.objects.filter(pk=run.pk).update(reason=f"{run.reason}{_runs_on(run)}")
@@ -244,8 +249,7 @@ def _token_lasts(launch: Launch) -> timedelta:
 def _follow(run: ArmRun) -> None:
     launch, now = run.launch, timezone.now()
     if run.status not in (S.SUBMITTED, S.RUNNING):
-        choices.backend(launch.backend).cancel(run.job)
-        ArmRun.objects.filter(pk=run.pk).update(released=True)
+        _release(run)
         return
     if run.reported_at is not None and now - run.reported_at > RANKS_WITHIN:
         queue.begin_collecting(run.pk)
@@ -265,6 +269,17 @@ def _follow(run: ArmRun) -> None:
         unchanged.update(ended_at=now)
     elif now - run.ended_at > (REPORT_WITHIN if job_status.state == JobState.SUCCEEDED else FAILED_REPORT_WITHIN):
         _ended(run, job_status.reason or "The job ended without a report.", backend.log(run.job))
+
+
+def _release(run: ArmRun) -> None:
+    """End the job of a run that has ended here, and remove what it left.  Raises BackendError where it may run on."""
+    backend = choices.backend(run.launch.backend)
+    try:
+        backend.cancel(run.job)
+    except BackendError:
+        if not backend.status(run.job).ended:  # a command may refuse to cancel what is over
+            raise
+    ArmRun.objects.filter(pk=run.pk).update(released=True)
 
 
 def _silent(run: ArmRun) -> str:
