@@ -14,7 +14,7 @@ from accounts import tokens
 from accounts.models import Role, User
 from accounts.permissions import check, membership_in
 from experiments.models import Experiment
-from experiments.services import events
+from experiments.services import events, secrets
 from experiments.services.text import clean, counted
 from jobs import workers
 from launches import backends
@@ -189,7 +189,7 @@ def follow() -> None:
         try:
             _follow(run)
         except BackendError as error:
-            said = clean(str(error))[:300]
+            said = _words(str(error))
             ArmRun.objects.filter(pk=run.pk, status__in=[S.SUBMITTED, S.RUNNING]).update(reason=said)
             not_yet = f"Cancelled, but job {run.job_shown} on {run.launch.backend} is still to be ended: {said}"
             ArmRun.objects.filter(pk=run.pk, status=S.CANCELLED).update(reason=not_yet)
@@ -203,10 +203,10 @@ def _submit(run: ArmRun) -> None:
         job = choices.backend(launch.backend).submit(_spec(run))
     except (BackendError, bundles.BundleError, LaunchError) as error:
         if isinstance(error, BackendError) and error.passing and run.attempts < queue.RUNS.most_attempts:
-            queue.RUNS.held(run.pk, run.worker).update(worker="", reason=clean(str(error))[:300])
+            queue.RUNS.held(run.pk, run.worker).update(worker="", reason=_words(str(error)))
             queue.RUNS.send(run.pk, after_s=_RETRY_S)
             return
-        collecting.fail(run, clean(str(error))[:300])
+        collecting.fail(run, _words(str(error)))
         return
     values = {"job": job[:200], "submitted_at": timezone.now()}
     if not queue.RUNS.held(run.pk, run.worker).update(status=S.SUBMITTED, reason="", **values):
@@ -264,7 +264,7 @@ def _follow(run: ArmRun) -> None:
     elif job_status.silent and run.submitted_at is not None and now - run.submitted_at > _token_lasts(launch):
         collecting.fail(run, _silent(run))
     elif not job_status.ended:
-        unchanged.update(reason=clean(job_status.reason)[:300])
+        unchanged.update(reason=_words(job_status.reason))
     elif run.ended_at is None:
         unchanged.update(ended_at=now)
     elif now - run.ended_at > (REPORT_WITHIN if job_status.state == JobState.SUCCEEDED else FAILED_REPORT_WITHIN):
@@ -289,10 +289,15 @@ def _silent(run: ArmRun) -> str:
     return f"{said}how its jobs are doing.{_runs_on(run) or f' Its job {run.job_shown} is cancelled.'}"
 
 
+def _words(of_backend: str) -> str:
+    """A sentence of a backend, which may quote what its programs printed."""
+    return secrets.redact(clean(of_backend))[:300]
+
+
 def _ended(run: ArmRun, reason: str, log: bytes) -> None:
     """The job is over and nothing was reported: what its processes wrote is read in place of a report."""
     if run.reported_at is None:
-        collecting.fail(run, clean(reason)[:300], log)
+        collecting.fail(run, _words(reason), log)
     else:
         queue.begin_collecting(run.pk)
 
