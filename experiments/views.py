@@ -21,7 +21,7 @@ from experiments.consistency import Contradiction, Mark, Prefilled, as_table
 from experiments.models import Experiment, RunStatus
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.progress import TOLD_BY, steps_of
-from experiments.services import against_profile, runs, uploads
+from experiments.services import against_profile, deleting, runs, uploads
 from experiments.services import configuration as configurations
 from perfmodel.catalogue import model_names
 from perfmodel.chips import load_chips
@@ -336,7 +336,12 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     page = experiment_page(request, pk, Role.ENGINEER)
     if request.method == "POST":
         name = page.experiment.name
-        uploads.delete(page.experiment, request.user)  # type: ignore[arg-type]
+        try:
+            uploads.delete(page.experiment, request.user)  # type: ignore[arg-type]
+        except deleting.DeletionError:  # the page says what stands against it
+            return redirect("delete_experiment", page.experiment.pk)
         messages.success(request, f"Deleted {name}.")
         return redirect("experiments")
-    return render(request, "experiments/delete.html", page.context("diagnosis"))
+    held = deleting.holds(page.experiment)
+    blocked = any(hold.blocks for hold in held)
+    return render(request, "experiments/delete.html", page.context("diagnosis", holds=held, blocked=blocked))

@@ -147,6 +147,11 @@ class ArmRun(Job):
         return f"asap-{self.launch_id}-{self.arm}-{self.repeat}"
 
     @property
+    def job_shown(self) -> str:
+        """As whoever looks for it there knows it; commands keep our name before theirs."""
+        return self.job.rpartition(" ")[2] or self.name
+
+    @property
     def records_profile(self) -> bool:
         """The first repeat of each arm that is compared does; the others are timed undisturbed."""
         return self.repeat == 1 and self.arm != self.Arm.TRIAL

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,11 +12,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agent.limits import Limits, Price
+from agent.provider.credentials import without_credentials
 from agent.provider.hiding import HIDDEN, Hiding
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
-
-_KEY_LIKE = re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9*._-]{6,}|(?<=Bearer )\S+")
 
 
 class SettingsError(ValueError):
@@ -113,8 +111,8 @@ class Settings:
         return self._hiding.open_chars(text)
 
     def redact(self, text: str) -> str:
-        """The text without these secrets, and without anything that looks like a key."""
-        return _KEY_LIKE.sub(HIDDEN, self.hide(text))
+        """The text without these secrets, and without anything that looks like a credential."""
+        return without_credentials(self.hide(text))
 
     def __repr__(self) -> str:
         key = HIDDEN if self.api_key else "none"

@@ -66,9 +66,14 @@ def allowed(c: Candidates, pool: Pool, abilities: Abilities = Abilities()) -> Al
 
 
 def covered(c: Candidates, candidate: int, forbidden: Forbidden) -> Bools:
-    """The candidates that a failure forbids; of memory by how full each would be."""
+    """The candidates that a failure forbids; of memory those that would be fuller.
+
+    What is as full has not failed yet: many settings leave the demand as it is where another part of the step sets it.
+    """
     if forbidden.rule == "memory":
-        return np.asarray(c.fill >= c.fill[candidate])
+        fuller = np.asarray(c.fill > c.fill[candidate])
+        fuller[candidate] = True
+        return fuller
     if forbidden.rule == "configuration":
         only = np.zeros(len(c), dtype=bool)
         only[candidate] = True

@@ -17,6 +17,7 @@ from campaigns.engine.pool import MOST_ATTEMPTS
 from campaigns.models import Trial, TrialStatus
 from campaigns.services import spaces
 from campaigns.services.queues import TRIALS
+from experiments.services import secrets
 from experiments.services.text import clean
 from perfmodel.config import ExperimentConfig
 
@@ -59,7 +60,7 @@ def read(outcome: Outcome, config: ExperimentConfig | None = None) -> dict[str, 
     """The cause of a failure as the API shows it; `spaces.failure_of` reads from it what the failure forbids."""
     written = outcome.failure(config).to_json()
     written["line"], written["last"] = clean(written["line"]), [clean(line) for line in written["last"]]
-    return written | {"sentence": clean(written["sentence"])}
+    return written | {"sentence": secrets.redact(clean(written["sentence"]))}
 
 
 def unread(sentence: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from experiments.api.serializers import (
     UploadSerializer,
 )
 from experiments.models import Experiment, Profile, Run
-from experiments.services import configuration, events, profiles, runs, starting, storage, uploads
+from experiments.services import configuration, deleting, events, profiles, runs, starting, storage, uploads
 from experiments.services.text import clean
 
 EXACT = ("state", "chip", "model_name", "bottleneck", "origin")
@@ -60,8 +60,10 @@ _EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Rest
     ),
     retrieve=extend_schema(responses=ExperimentDetailSerializer, tags=["experiments"]),
     destroy=extend_schema(
-        description="Delete the experiment with its files, diagnosis and proposals. Requires an administrator if a "
-        "proposal has been approved or rejected.",
+        description="Delete the experiment with its files, diagnosis, proposals, launches and campaigns. Requires an "
+        "administrator if a proposal has been approved or rejected. While a launch, or a campaign on the cluster, has "
+        "not ended, the response is 409 and says what to cancel first.",
+        responses={204: None, 403: Detail, 409: Detail},
         tags=["experiments"],
     ),
 )
@@ -156,7 +158,10 @@ class ExperimentViewSet(
         return [MultiPartParser()] if multipart else [JSONParser()]
 
     def perform_destroy(self, instance: Experiment) -> None:
-        uploads.delete(instance, self.request.user)
+        try:
+            uploads.delete(instance, self.request.user)
+        except deleting.DeletionError as error:
+            raise Conflict(str(error)) from error
 
     @extend_schema(
         methods=["GET"],

@@ -32,7 +32,7 @@ def hide(value: Any) -> Any:
 
 
 def redact(text: str) -> str:
-    """What a person wrote, without these secrets and without anything that looks like a key."""
+    """What a person or a program wrote, without these secrets and without anything that looks like a credential."""
     redacted: str = Settings().redact(hide(text))
     return redacted
 

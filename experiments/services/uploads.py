@@ -22,7 +22,7 @@ from accounts.text import display_name
 from disk import space
 from experiments.ingest.json_documents import is_tool_export
 from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
-from experiments.services import against_profile, configuration, events, runs, storage
+from experiments.services import against_profile, configuration, deleting, events, runs, storage
 from experiments.services.text import title
 
 DEFAULT_LIMIT_BYTES = 500_000_000
@@ -243,13 +243,15 @@ def delete(experiment: Experiment, user: User) -> None:
     """Delete the experiment with everything that hangs on it, files included.
 
     Raises Http404 for outsiders, PermissionDenied below engineer, and below administrator once a decision was taken on
-    one of its proposals: reviews are kept unless somebody who may answers for it.
+    one of its proposals: reviews are kept unless somebody who may answers for it.  Raises DeletionError while jobs of
+    it run elsewhere.
     """
     check(user, experiment, Role.ENGINEER)
     with transaction.atomic():
         events.lock(experiment.pk)
         if experiment.events.filter(kind="review").exists():
             check(user, experiment, Role.ADMINISTRATOR)
+        deleting.refuse_while_held(experiment)
         paths = [path for profile in experiment.profiles.all() for path in (profile.data, profile.trace or "")]
         paths += ProfileFile.objects.filter(profile__experiment=experiment).values_list("path", flat=True)
         experiment.delete()

@@ -31,10 +31,14 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True)
 class JobStatus:
-    """state, and in words what the backend says of it: why it waits, or why it failed."""
+    """state, and in words what the backend says of it: why it waits, or why it failed.
+
+    silent: the backend cannot tell; only a report will.
+    """
 
     state: JobState
     reason: str = ""
+    silent: bool = False
 
     @property
     def ended(self) -> bool:
@@ -61,6 +65,10 @@ class JobSpec:
 
 
 class Backend(Protocol):
+    @property
+    def can_cancel(self) -> bool:
+        """Whether `cancel` ends a job; where not, it runs until somebody ends it there."""
+
     def submit(self, spec: JobSpec) -> str:
         """Its name at the backend; submitting the same name again finds the job that is there.  Raises BackendError."""
 

@@ -35,6 +35,10 @@ class Command:
         for key, text in self.templates.items():
             check_template(key, text)
 
+    @property
+    def can_cancel(self) -> bool:
+        return self.background or bool(self.templates["cancel"])
+
     def submit(self, spec: JobSpec) -> str:
         place = self.folder / spec.name
         known = place / "job"
@@ -59,7 +63,8 @@ class Command:
         if self.background:
             return JobStatus(JobState.RUNNING if _lives(theirs) else JobState.GONE)
         if not self.templates["status"]:
-            return JobStatus(JobState.WAITING, "No status command is set; the state is known once the job reports.")
+            words = "No status command is set; the state is known once the job reports."
+            return JobStatus(JobState.WAITING, words, silent=True)
         said = _ask(_filled(self.templates["status"], self._named(job)), _ASK_S, self.folder).split(None, 1)
         if not said or said[0].lower() not in _STATES:
             shown = (said or ["nothing"])[0][:60]

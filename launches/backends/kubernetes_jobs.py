@@ -27,6 +27,8 @@ _LINE_BYTES = 50
 class Kubernetes:
     """kubeconfig: a file, None inside of the cluster.  context: in it, None for its current one."""
 
+    can_cancel = True
+
     def __init__(self, namespace: str, kubeconfig: str | None = None, context: str | None = None) -> None:
         self.namespace = namespace
         try:

@@ -44,6 +44,8 @@ class _Scripts(SlurmExecutor):
 class Slurm:
     """folder: shared by this machine and the compute nodes, the same path on both."""
 
+    can_cancel = True
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 

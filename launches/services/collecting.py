@@ -18,7 +18,7 @@ from django.utils import timezone
 from accounts import tokens
 from accounts.models import User
 from experiments.models import Experiment
-from experiments.services import events, starting, storage, uploads
+from experiments.services import events, secrets, starting, storage, uploads
 from experiments.services.text import clean
 from launches.models import ArmRun, Launch, ReportFile
 from launches.services import arms, bundles
@@ -127,7 +127,7 @@ def _tokens(config: ExperimentConfig | None) -> float | None:
 
 def _end(run: ArmRun, status: str, **values: Any) -> None:
     if values.get("reason"):
-        values["reason"] = clean(values["reason"])[:2000]
+        values["reason"] = secrets.redact(clean(values["reason"]))[:2000]
     if ArmRun.objects.filter(pk=run.pk).exclude(status__in=DONE).update(status=status, worker="", **values):
         close_if_done(run.launch_id)
 

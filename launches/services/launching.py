@@ -14,8 +14,8 @@ from accounts import tokens
 from accounts.models import Role, User
 from accounts.permissions import check, membership_in
 from experiments.models import Experiment
-from experiments.services import events
-from experiments.services.text import clean
+from experiments.services import events, secrets
+from experiments.services.text import clean, counted
 from jobs import workers
 from launches import backends
 from launches.backends import BackendError, JobSpec, JobState
@@ -137,8 +137,22 @@ def withdraw(launch: Launch, reason: str) -> None:
 
 
 def _cancel(launch: Launch, reason: str) -> None:
-    """The sweep over what is left ends the jobs at their backend."""
-    ArmRun.objects.filter(launch=launch, status__in=queue.REPORTING).update(status=S.CANCELLED, reason=reason)
+    """The sweep over what is left ends the jobs at their backend; of one that it cannot end, the run says so."""
+    runs = ArmRun.objects.filter(launch=launch, status__in=queue.REPORTING)
+    for run in runs.exclude(job=""):
+        runs.filter(pk=run.pk).update(status=S.CANCELLED, reason=f"{reason}{_runs_on(run)}")
+    runs.update(status=S.CANCELLED, reason=reason)
+
+
+def _runs_on(run: ArmRun) -> str:
+    """The sentence, after a blank, that nobody here can end the job of a run; empty where its backend can."""
+    backend = run.launch.backend
+    try:
+        if choices.backend(backend).can_cancel:
+            return ""
+    except BackendError:  # it may be back when the sweep asks, and ends the job then
+        return ""
+    return f" {backend} has no cancel command: end job {run.job_shown} there if it still runs."
 
 
 def new_token(launch: Launch, user: User) -> str:
@@ -175,7 +189,10 @@ def follow() -> None:
         try:
             _follow(run)
         except BackendError as error:
-            ArmRun.objects.filter(pk=run.pk, status__in=[S.SUBMITTED, S.RUNNING]).update(reason=clean(str(error))[:300])
+            said = _words(str(error))
+            ArmRun.objects.filter(pk=run.pk, status__in=[S.SUBMITTED, S.RUNNING]).update(reason=said)
+            not_yet = f"Cancelled, but job {run.job_shown} on {run.launch.backend} is still to be ended: {said}"
+            ArmRun.objects.filter(pk=run.pk, status=S.CANCELLED).update(reason=not_yet)
         except Exception:
             logger.exception("run %s of launch %s could not be followed", run.pk, run.launch_id)
 
@@ -186,15 +203,20 @@ def _submit(run: ArmRun) -> None:
         job = choices.backend(launch.backend).submit(_spec(run))
     except (BackendError, bundles.BundleError, LaunchError) as error:
         if isinstance(error, BackendError) and error.passing and run.attempts < queue.RUNS.most_attempts:
-            queue.RUNS.held(run.pk, run.worker).update(worker="", reason=clean(str(error))[:300])
+            queue.RUNS.held(run.pk, run.worker).update(worker="", reason=_words(str(error)))
             queue.RUNS.send(run.pk, after_s=_RETRY_S)
             return
-        collecting.fail(run, clean(str(error))[:300])
+        collecting.fail(run, _words(str(error)))
         return
-    values = {"job": job[:200], "submitted_at": timezone.now(), "reason": ""}
-    if not queue.RUNS.held(run.pk, run.worker).update(status=S.SUBMITTED, **values):
+    values = {"job": job[:200], "submitted_at": timezone.now()}
+    if not queue.RUNS.held(run.pk, run.worker).update(status=S.SUBMITTED, reason="", **values):
         # It reported, or was cancelled, while it was submitted: the sweep over what is left ends it.
-        ArmRun.objects.filter(pk=run.pk).update(**values)
+        if not ArmRun.objects.filter(pk=run.pk).update(**values):
+            choices.backend(launch.backend).cancel(job)  # its experiment was deleted meanwhile
+            return
+        run.refresh_from_db()
+        if run.status == S.CANCELLED:
+            ArmRun.objects.filter(pk=run.pk).update(reason=f"{run.reason}{_runs_on(run)}")
 
 
 def _spec(run: ArmRun) -> JobSpec:
@@ -218,15 +240,18 @@ def _token(launch: Launch, user: User | None) -> str:
         raise LaunchError(
             "The user who launched it is no longer an engineer of this team; cancel it and launch it yourself."
         )
-    days = timedelta(days=choices.read(launch.values).token_days)
-    return tokens.create_scoped(membership, launch.scope, f"reports to launch {launch.pk} only", days)[1]
+    label = f"reports to launch {launch.pk} only"
+    return tokens.create_scoped(membership, launch.scope, label, _token_lasts(launch))[1]
+
+
+def _token_lasts(launch: Launch) -> timedelta:
+    return timedelta(days=choices.read(launch.values).token_days)
 
 
 def _follow(run: ArmRun) -> None:
     launch, now = run.launch, timezone.now()
     if run.status not in (S.SUBMITTED, S.RUNNING):
-        choices.backend(launch.backend).cancel(run.job)
-        ArmRun.objects.filter(pk=run.pk).update(released=True)
+        _release(run)
         return
     if run.reported_at is not None and now - run.reported_at > RANKS_WITHIN:
         queue.begin_collecting(run.pk)
@@ -238,18 +263,43 @@ def _follow(run: ArmRun) -> None:
     unchanged = ArmRun.objects.filter(pk=run.pk, status=run.status)
     if job_status.state == JobState.RUNNING and run.status == S.SUBMITTED:
         unchanged.update(status=S.RUNNING, reason="", began_at=now)
+    elif job_status.silent and run.submitted_at is not None and now - run.submitted_at > _token_lasts(launch):
+        collecting.fail(run, _silent(run))
     elif not job_status.ended:
-        unchanged.update(reason=clean(job_status.reason)[:300])
+        unchanged.update(reason=_words(job_status.reason))
     elif run.ended_at is None:
         unchanged.update(ended_at=now)
     elif now - run.ended_at > (REPORT_WITHIN if job_status.state == JobState.SUCCEEDED else FAILED_REPORT_WITHIN):
         _ended(run, job_status.reason or "The job ended without a report.", backend.log(run.job))
 
 
+def _release(run: ArmRun) -> None:
+    """End the job of a run that has ended here, and remove what it left.  Raises BackendError where it may run on."""
+    backend = choices.backend(run.launch.backend)
+    try:
+        backend.cancel(run.job)
+    except BackendError:
+        if not backend.status(run.job).ended:  # a command may refuse to cancel what is over
+            raise
+    ArmRun.objects.filter(pk=run.pk).update(released=True)
+
+
+def _silent(run: ArmRun) -> str:
+    """Of a run whose token has expired, so that nothing can come of it any more."""
+    days, backend = _token_lasts(run.launch).days, run.launch.backend
+    said = f"Nothing was reported in the {counted(days, 'day')} that its token was valid, and {backend} does not say "
+    return f"{said}how its jobs are doing.{_runs_on(run) or f' Its job {run.job_shown} is cancelled.'}"
+
+
+def _words(of_backend: str) -> str:
+    """A sentence of a backend, which may quote what its programs printed."""
+    return secrets.redact(clean(of_backend))[:300]
+
+
 def _ended(run: ArmRun, reason: str, log: bytes) -> None:
     """The job is over and nothing was reported: what its processes wrote is read in place of a report."""
     if run.reported_at is None:
-        collecting.fail(run, clean(reason)[:300], log)
+        collecting.fail(run, _words(reason), log)
     else:
         queue.begin_collecting(run.pk)
 

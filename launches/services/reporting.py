@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from accounts.text import display_name
 from disk import space
-from experiments.services import storage, uploads
+from experiments.services import secrets, storage, uploads
 from experiments.services.text import clean
 from launches.models import ArmRun, Launch, ReportFile
 from launches.services import queue
@@ -87,7 +87,7 @@ class RankReport:
             step_times_s=tuple(float(value) for value in times),
             warm_up=None if first is None else _whole(data, "warm_up", 0, len(times), 0),
             peak_memory_bytes=None if peak is None else _whole(data, "peak_memory_bytes", 1, 2**62, 0),
-            failure=clean(failure.strip())[:2000] or None if failure else None,
+            failure=secrets.redact(clean(failure.strip()))[:2000] or None if failure else None,
             host=clean(host)[:100],
             files=tuple(files),
         )

@@ -22,7 +22,7 @@ _MARGIN = 0.001
 class Forbidden:
     """Configurations that fail like one that did.
 
-    rule: `memory` (whatever the memory model gives as many bytes per chip or more, on the same chip), `axis` (`role`
+    rule: `memory` (this one, and whatever the memory model gives more bytes per chip, on the same chip), `axis` (`role`
     with a size that does not divide `dimension`, or with its size of then where the dimension is not known), `mesh`
     (the same sizes of all axes), `configuration` (the same mesh and training).  Always of the same model; of axes that
     shard the batch or the sequence, of the same batch and length.
@@ -49,9 +49,11 @@ class Forbidden:
         same_placement = same_mesh(other.mesh.to_json(), self.config.mesh.to_json())
         if self.rule in ("axis", "mesh"):
             return same_placement and other.hardware == self.config.hardware
+        if same_placement and other.training == self.config.training:
+            return True
         if self.rule == "memory" and (now := _needed(other)) and (then := _needed(self.config)):
-            return now[0] >= then[0]
-        return same_placement and other.training == self.config.training
+            return now[0] > then[0]
+        return False
 
     @property
     def constraints(self) -> Constraints:
@@ -67,7 +69,7 @@ class Forbidden:
     @property
     def sentence(self) -> str:
         if self.rule == "memory":
-            return "Forbidden: this configuration and any that needs at least as much memory per chip on the same chip."
+            return "Forbidden: this configuration and any that needs more memory per chip on the same chip."
         if self.rule == "axis" and self.role:
             size = self.config.mesh.size(self.role)
             if self.dimension:
@@ -100,4 +102,4 @@ def _needed(config: ExperimentConfig) -> tuple[float, float, float] | None:
         used = memory.per_chip(from_config(config))
     except ConfigError:
         return None
-    return float(used.needed[0]), float(used.total[0]), float(used.capacity[0])
+    return float(used.needed[0] - used.sparable[0]), float(used.total[0]), float(used.capacity[0])

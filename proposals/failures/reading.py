@@ -2,7 +2,7 @@
 
 The earliest primary error is the cause: what other ranks report of it (time-outs, closed connections) and what
 launchers report of ended processes counts only where there is none.  A log is read in blocks; only lines that contain a
-piece of a known message are looked at closer.
+piece of a known message are looked at closer.  What is quoted of a log is stored and shown: credentials are hidden.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import BinaryIO
 
+from agent.provider.credentials import without_credentials
 from perfmodel.config import ExperimentConfig
 from proposals.failures.failure import Failure, Hit, Values
 from proposals.failures.lines import LONGEST, Block, blocks, line_at, message, rank_of, time_before
@@ -74,7 +75,8 @@ def _read(stream: BinaryIO, name: str) -> _Read:
         breaks = block.text.count(b"\n")
         lines = block.number - 1 + breaks + (not block.text.endswith(b"\n"))
         end = (end + block.text)[-END:]
-    last = [line for raw in end.splitlines() if (line := _quoted(message(raw.decode("utf-8", "replace"))))]
+    said = without_credentials(end.decode("utf-8", "replace")).splitlines()
+    last = [line for raw in said if (line := _quoted(message(raw)))]
     return _Read(hits, lines, tuple(last[-LAST:]))
 
 
@@ -92,7 +94,7 @@ def _hits(block: Block, stages: set[str], looks: dict[bytes, int], name: str) ->
             looks[needle] -= 1
     for start, end in sorted(places):
         raw = block.text[start:end].decode("utf-8", "replace").replace("\r", " ")
-        text = message(raw)
+        text = without_credentials(message(raw))
         # The table's order decides between messages, also where an earlier one is of a stage that is known already.
         claims, match = _claim(text)
         if claims is None or match is None or claims.stage not in stages:
@@ -149,7 +151,7 @@ def _value(name: str, raw: str) -> object | None:
         return int(raw) if len(raw) < 16 else None
     if name == "timeout_ms":
         return int(raw[:12]) / 1e3
-    return float(raw[:12]) if name == "timeout_s" else _quoted(raw[:80])
+    return float(raw[:12]) if name == "timeout_s" else _quoted(without_credentials(raw[:80]))
 
 
 def _size(raw: str) -> float | None:

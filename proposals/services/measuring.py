@@ -21,7 +21,7 @@ from accounts.permissions import check
 from diagnosis import comparing
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, Origin, Run, RunStatus
-from experiments.services import against_profile, configuration, events
+from experiments.services import against_profile, configuration, events, secrets
 from experiments.services.text import clean
 from history.record import FAILURES, outcome_of
 from proposals.candidate import chips_ratio
@@ -145,7 +145,7 @@ def report_failure(
         words = ", ".join(word.lower() for word in FAILURE_WORDS.values())
         raise MeasureError(f"Give the log, or choose the failure: {words}.")
     said = analysed.to_json() if analysed is not None else analysis or {}
-    comment = clean(comment.strip())
+    comment = secrets.redact(clean(comment.strip()))  # it may be the log itself
     if len(comment) > MAX_COMMENT:
         raise MeasureError(f"A comment has at most {MAX_COMMENT:,} characters.")
     with transaction.atomic():

@@ -236,6 +236,51 @@ def test_a_job_that_vanishes_fails_with_a_sentence(people, ready, settings, tmp_
     assert failed.failure["sentence"] == "The reservation 7 has ended."
 
 
+def given_up(people, campaign):
+    """A trial of which nobody heard for as long as its token was valid; the page of its campaign."""
+    turn(campaign)
+    launching.follow()
+    run = first(campaign).launch.runs.get()
+    assert run.status == "submitted" and "its report will" in run.reason
+    ArmRun.objects.filter(pk=run.pk).update(submitted_at=timezone.now() - timedelta(days=6, hours=23))
+    turn(campaign)
+    assert first(campaign).status == TrialStatus.LAUNCHED  # it may still report
+    ArmRun.objects.filter(pk=run.pk).update(submitted_at=timezone.now() - timedelta(days=7, minutes=1))
+    launching.follow()
+    launched.follow()
+    launching.follow()
+    failed = first(campaign)
+    assert failed.status == TrialStatus.FAILED and failed.launch.closed_at
+    assert "Nothing was reported in the 7 days that its token was valid" in failed.failure["sentence"]
+    return run, people.client("viewer").get(f"/campaigns/{campaign.pk}/").content.decode()
+
+
+def test_a_trial_that_stays_silent_is_given_up_and_its_job_cancelled(people, ready, silent):
+    campaign = begin(people, ready, parallel=1)
+    run, page = given_up(people, campaign)
+    assert silent.read_text().split() == [run.name]
+    assert f"Its job {run.name} is cancelled." in page and "no cancel command" not in page
+    turn(campaign)
+    assert campaign.status == CampaignStatus.RUNNING and campaign.trials.count() == 2  # it goes on with another
+
+
+def test_a_job_that_nobody_here_can_end_is_named(people, ready, settings, tmp_path):
+    enable(people, settings, tmp_path, 'submit = "echo 77"')
+    campaign = begin(people, ready, parallel=1)
+    _, page = given_up(people, campaign)
+    assert "command.here has no cancel command: end job 77 there if it still runs." in page
+
+
+def test_cancelling_says_where_a_job_runs_on(people, ready, settings, tmp_path):
+    enable(people, settings, tmp_path, 'submit = "echo 77"')
+    campaign = begin(people, ready)
+    turn(campaign)
+    campaigns.cancel(campaign, people.engineer)
+    launched.follow()
+    page = people.client("viewer").get(f"/campaigns/{campaign.pk}/").content.decode()
+    assert "command.here has no cancel command: end job 77 there if it still runs." in page
+
+
 def test_a_cluster_that_takes_no_job_pauses_the_campaign_until_it_does(people, ready, settings, tmp_path):
     enable(people, settings, tmp_path, 'submit = "false"')
     campaign = begin(people, ready, parallel=2)

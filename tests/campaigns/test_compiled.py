@@ -37,7 +37,7 @@ def test_what_the_compiler_fits_has_a_step_time_though_the_model_says_it_does_no
     assert outcome.step_times_s[0] > 5 * measured(monkeypatch, "fits").step_times_s[0]  # 70 B against 8 B parameters
 
 
-def test_out_of_memory_forbids_what_needs_as_much_with_the_compiled_size(monkeypatch):
+def test_out_of_memory_forbids_what_needs_more_with_the_compiled_size(monkeypatch):
     outcome = measured(monkeypatch, "out of memory")
     failure = outcome.failure(config())
     assert not outcome.step_times_s

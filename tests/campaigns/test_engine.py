@@ -82,15 +82,30 @@ def test_trials_at_the_same_time_are_different_ones(v6e):
     assert not set(chosen) & {trial.candidate for trial in pool.trials}
 
 
-def test_out_of_memory_forbids_what_needs_as_much(v6e):
+def test_out_of_memory_forbids_what_needs_more_and_nothing_else(v6e):
     c = v6e.candidates
-    row = int(np.argsort(c.fill)[len(c) // 2])
+    as_full = (c.fill[:, None] == c.fill[None, :]) & c.legal[None, :]
+    row = int(np.argmax(as_full.sum(axis=1) * c.legal))  # of several whose demand is the same
+    assert as_full[row].sum() > 5
     failure = read_failure(BytesIO(OUT_OF_MEMORY), c.configs[row])
     assert failure.verdict == "forbid"
-    pool = Pool((Trial(v6e.baseline, "done", 3.0), Trial(row, "failed", failure=failure)))
-    rows = allowed(c, pool).rows
-    assert not rows[c.fill >= c.fill[row]].any()
-    assert rows[c.fill < c.fill[row]].any()
+    rows = allowed(c, Pool((Trial(row, "failed", failure=failure),))).rows
+    others = c.legal & (np.arange(len(c)) != row)
+    assert not rows[row]
+    assert not rows[c.fill > c.fill[row]].any()
+    assert rows[others & (c.fill <= c.fill[row])].all()
+
+
+def test_several_that_ran_out_of_memory_forbid_what_the_least_of_them_does(v6e):
+    c = v6e.candidates
+    order = np.argsort(c.fill)
+    low, high = int(order[len(c) // 3]), int(order[len(c) // 2])
+    failures = [
+        Trial(row, "failed", failure=read_failure(BytesIO(OUT_OF_MEMORY), c.configs[row])) for row in (high, low)
+    ]
+    forbidden = allowed(c, Pool(failures)).forbidden
+    least = np.array([row in (low, high) for row in range(len(c))]) | (c.fill > c.fill[low])
+    assert (forbidden == least).all()
 
 
 def test_a_failure_without_a_log_makes_fuller_candidates_less_likely_to_run(v6e):

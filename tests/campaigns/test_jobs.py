@@ -128,7 +128,7 @@ def test_the_budget_of_trials_holds_and_is_said(people, ready):
     assert "3 trials" in campaign.reason
 
 
-def test_a_failure_is_read_and_forbids_what_needs_as_much(people, ready):
+def test_a_failure_is_read_and_forbids_what_needs_more(people, ready):
     campaign = work(recorded(people, ready, failing=most_promising(), most_trials=30))
     failed = campaign.trials.filter(status=TrialStatus.FAILED)
     assert failed.exists()

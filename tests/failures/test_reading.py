@@ -168,7 +168,7 @@ def test_an_axis_that_does_not_divide_is_named_as_configured_and_forbidden():
     assert found.forbidden.constraints.to_json() == {"excluded": [{"ici": CONFIG["mesh"]["ici"], "dcn": {}}]}
 
 
-def test_out_of_memory_forbids_what_needs_as_much_on_the_same_chip():
+def test_out_of_memory_forbids_what_needs_more_on_the_same_chip():
     found = read(OOM, config=CONFIG)
     assert found.forbidden is not None
     more, less = ({**CONFIG, "training": {**CONFIG["training"], "global_batch": batch}} for batch in (128, 32))

@@ -1,0 +1,38 @@
+"""Trials on the cluster that deleting their experiment would leave running."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Q
+
+from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
+from experiments.models import Experiment
+from experiments.services.deleting import Hold, asked
+from launches.services import remaining
+
+
+def holds(experiment: Experiment, **_: Any) -> list[Hold]:
+    """Campaigns that launch trials or wait for one, and jobs of trials that nobody waits for any more.
+
+    What runs elsewhere ends by itself once its row is gone.
+    """
+    launched = Trial.objects.filter(status=TrialStatus.LAUNCHED, campaign__experiment=experiment)
+    may_launch = Q(status=CampaignStatus.RUNNING, backend=Campaign.Backend.CLUSTER)
+    going = Campaign.objects.filter(may_launch | Q(pk__in=launched.values("campaign")), experiment=experiment)
+    found = [_open(campaign) for campaign in going.order_by("pk").defer("landscape")]
+    left = remaining.runs(experiment).filter(launch__proposal=None)
+    return found + remaining.ending(left.exclude(launch__trial__status=TrialStatus.LAUNCHED))
+
+
+def _open(campaign: Campaign) -> Hold:
+    if not campaign.open:
+        return Hold(f"A trial of campaign {campaign.pk} is still on the cluster; wait until it has ended.")
+    return Hold(
+        f"Campaign {campaign.pk} has not ended, and its trials on the cluster would go on unseen.",
+        campaign.get_absolute_url(),
+        f"/api/campaigns/{campaign.pk}/change/ with change=cancel",
+    )
+
+
+asked.connect(holds, dispatch_uid="campaigns")

@@ -1,0 +1,67 @@
+"""Jobs at a backend that deleting their rows would leave running: said to whoever deletes the experiment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from experiments.models import Experiment
+from experiments.services.deleting import Hold, asked
+from launches.models import ArmRun, Launch
+from launches.services import queue
+from launches.services.arms import proposal_of
+
+S = ArmRun.Status
+#: A backend that has not ended a job in so long after it was cancelled will not be waited for any more.
+TRIED_FOR = timedelta(days=1)
+
+
+def runs(experiment: Experiment) -> QuerySet[ArmRun]:
+    """Those whose job is still to come, runs, or is still to be ended; not those that have reported or ended there."""
+    by_itself = Q(reported_at__isnull=False) | Q(ended_at__isnull=False)
+    to_end = Q(status__in=(S.CANCELLED, S.FAILED), released=False) & ~Q(job="") & ~by_itself
+    found = ArmRun.objects.filter(Q(status__in=queue.REPORTING) | to_end, launch__experiment=experiment)
+    return found.select_related("launch__proposal").order_by("launch_id", "pk")
+
+
+def ending(left: Iterable[ArmRun]) -> list[Hold]:
+    """Of runs that were cancelled or given up, by backend: they block as long as their backend can be expected to."""
+    by_backend: dict[tuple[str, bool], list[ArmRun]] = defaultdict(list)
+    for run in left:
+        closed = run.launch.closed_at
+        by_backend[run.launch.backend, closed is not None and timezone.now() - closed > TRIED_FOR].append(run)
+    return [_ending(backend, tried, some) for (backend, tried), some in by_backend.items()]
+
+
+def _ending(backend: str, tried: bool, some: list[ArmRun]) -> Hold:
+    jobs = ", ".join(run.job_shown for run in some[:5]) + (f" and {len(some) - 5} more" if len(some) > 5 else "")
+    one = len(some) == 1
+    if tried:
+        rest = "has not been cancelled in a day of trying: end it there yourself."
+        return Hold(f"{'Job' if one else 'Each of the jobs'} {jobs} on {backend} {rest}", blocks=False)
+    said = f"{'Job' if one else 'Jobs'} {jobs} on {backend} {'is' if one else 'are'} still being cancelled"
+    return Hold(f"{said}; delete the experiment in a minute.")
+
+
+def holds(experiment: Experiment, **_: Any) -> list[Hold]:
+    """Of launches that compare a proposal; trials are their campaign's."""
+    waves = Launch.objects.filter(experiment=experiment, closed_at=None, proposal__isnull=False)
+    found = [_open(launch) for launch in waves.select_related("proposal").order_by("pk")]
+    closed = runs(experiment).filter(launch__proposal__isnull=False, launch__closed_at__isnull=False)
+    return found + ending(closed)
+
+
+def _open(launch: Launch) -> Hold:
+    return Hold(
+        f"Launch {launch.pk} of proposal {proposal_of(launch).rank} has not ended, and its runs would go on unseen.",
+        launch.get_absolute_url(),
+        f"/api/launches/{launch.pk}/cancel/",
+    )
+
+
+asked.connect(holds, dispatch_uid="launches")
