@@ -163,7 +163,7 @@ async def call(api: Api, name: str, given: dict[str, Any]) -> Any:
         case "search_knowledge":
             return await api.get("/api/knowledge/search/", q=given.get("query"))
         case "search_history":
-            return await api.get("/api/history/", q=given.get("query"))
+            return await api.get("/api/history/records/", q=given.get("query"))
     experiment = given.pop("experiment", None)
     return await api.post(f"/api/capabilities/{quote(name, safe='')}/", {"experiment": experiment, "arguments": given})
 

@@ -148,7 +148,7 @@ def memory_of(campaign: Campaign) -> Origin:
     return origins.get(Campaign.Backend(campaign.backend), Origin("measured"))
 
 
-def said(value: Any) -> str:
+def stored_sentence(value: Any) -> str:
     """A stored sentence with its values."""
     return SENTENCE.validate_python(value)
 
@@ -306,5 +306,5 @@ def differences(one: Trial, other: Trial) -> list[tuple[str, str, str]]:
 def exported(trial: Trial) -> dict[str, Any]:
     """A trial as CSV and JSON give it."""
     row: dict[str, Any] = {name: getattr(trial, name) for name in EXPORTED}
-    row["why"] = str(said(trial.why))
+    row["why"] = str(stored_sentence(trial.why))
     return {**row, "mesh": trial.mesh, "training": trial.training}

@@ -78,7 +78,7 @@ def campaign(request: HttpRequest, pk: int) -> HttpResponse:
         trajectory=presentation.trajectory(row, trials),
         parallel=presentation.parallel(trials),
         importance=presentation.importance(trials),
-        health=presentation.said(row.analysis.get("sentence", "")),
+        health=presentation.stored_sentence(row.analysis.get("sentence", "")),
         memory=presentation.memory_of(row),
         page=listed,
         names=list(presentation.varying_parameters(trials)),
@@ -147,7 +147,7 @@ def difference(request: HttpRequest, pk: int) -> HttpResponse:
     if one is not None and other is not None:
         context |= {
             "rows": presentation.differences(one, other),
-            "whys": [(trial, presentation.said(trial.why)) for trial in dict.fromkeys((one, other))],
+            "whys": [(trial, presentation.stored_sentence(trial.why)) for trial in dict.fromkeys((one, other))],
             "ratio": one.step_time_s / other.step_time_s if one.step_time_s and other.step_time_s else None,
         }
     return render(request, "campaigns/difference.html", context)

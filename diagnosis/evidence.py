@@ -51,7 +51,7 @@ def find(record: DiagnosisRecord, ref: str) -> Panel | None:
     return finder(record, rest) if finder else None
 
 
-def _at(items: Sequence[Any] | None, index: str) -> Any:
+def _item_at(items: Sequence[Any] | None, index: str) -> Any:
     return items[int(index)] if items and index.isdecimal() and len(index) < 7 and int(index) < len(items) else None
 
 
@@ -96,17 +96,17 @@ def _read(record: DiagnosisRecord, item: Evidence, siblings: Sequence[Evidence])
 
 
 def _bottleneck(record: DiagnosisRecord, rest: str) -> Panel | None:
-    return _from_item(record, _at(record.value.bottleneck.evidence, rest))
+    return _from_item(record, _item_at(record.value.bottleneck.evidence, rest))
 
 
 def _finding(record: DiagnosisRecord, rest: str) -> Panel | None:
     first, _, second = rest.partition("-")
-    finding: Finding | None = _at(record.value.findings, first)
-    return _from_item(record, _at(finding.evidence, second), finding.evidence) if finding is not None else None
+    finding: Finding | None = _item_at(record.value.findings, first)
+    return _from_item(record, _item_at(finding.evidence, second), finding.evidence) if finding is not None else None
 
 
 def _saving(record: DiagnosisRecord, rest: str) -> Panel | None:
-    finding: Finding | None = _at(record.value.findings, rest)
+    finding: Finding | None = _item_at(record.value.findings, rest)
     if finding is None or (finding.saving_s is None and finding.saving_share is None):
         return None
     in_seconds = finding.saving_s is not None
@@ -212,7 +212,7 @@ _COLLECTIVE_FACTS = (
 
 
 def _collective(record: DiagnosisRecord, rest: str) -> Panel | None:
-    row: AxisCollective | None = _at(record.value.collectives, rest)
+    row: AxisCollective | None = _item_at(record.value.collectives, rest)
     if row is None:
         return None
     achieved, possible = row.achieved_bytes_per_s, row.possible_bytes_per_s

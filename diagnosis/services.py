@@ -214,7 +214,7 @@ def ops(
     sort: one of SORTS, with `-` before it for descending; anything else is `rank`.  Rows without the value come last.
     page: from 1; beyond the last it is the last.
     """
-    given = _given(filters)
+    given = _known_filters(filters)
     rows = _filtered(diagnosis, given)
     total = rows.count()
     size = min(max(1, size), MAX_PAGE_SIZE)
@@ -240,7 +240,7 @@ def _filtered(diagnosis: DiagnosisRecord, given: Mapping[str, str]) -> QuerySet[
     return rows
 
 
-def _given(filters: Mapping[str, str] | None) -> dict[str, str]:
+def _known_filters(filters: Mapping[str, str] | None) -> dict[str, str]:
     return {key: value for key, value in (filters or {}).items() if value and key in (*FILTERS, *MORE_FILTERS)}
 
 
@@ -272,7 +272,7 @@ def groups(
     """The ops that match, summed by one of GROUPS.  Raises ValueError on another column."""
     if column not in GROUPS:
         raise ValueError(f"{column!r} is not a group")
-    given = _given(filters)
+    given = _known_filters(filters)
     name = sort.removeprefix("-")
     if name not in _GROUP_SORTS:
         sort, name = "-time_share", "time_share"

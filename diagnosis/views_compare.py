@@ -33,7 +33,7 @@ def compare(request: HttpRequest) -> HttpResponse:
     q = request.GET.get("q", "").strip()
     a, b = (_side(request, key) for key in ("a", "b"))
     offered = comparing.choices(request.membership.team, q)  # type: ignore[attr-defined]
-    context: dict[str, Any] = {"here": "experiments", "q": q, "a": a, "b": b, "choices": _with(offered, a, b)}
+    context: dict[str, Any] = {"here": "experiments", "q": q, "a": a, "b": b, "choices": _with_chosen(offered, a, b)}
     context["same"] = a is not None and b is not None and a.profile.pk == b.profile.pk
     context["undiagnosed"] = [side for side in (a, b) if side is not None and side.record is None]
     if a and b and a.record and b.record and not context["same"]:
@@ -51,7 +51,7 @@ def compare(request: HttpRequest) -> HttpResponse:
 @vary_on_headers("HX-Request")
 def ops(request: HttpRequest) -> HttpResponse:
     """The op-level differences, paged; alone for the page's part, as a page of its own without scripts."""
-    before, after = _both(request)
+    before, after = _compared_diagnoses(request)
     comparison = comparing.full(before, after)
     context = {"here": "experiments", "before": before, "after": after, "comparison": comparison, "late": True}
     context |= {
@@ -69,7 +69,7 @@ def ops(request: HttpRequest) -> HttpResponse:
 @vary_on_headers("HX-Request")
 def evidence(request: HttpRequest, index: int) -> HttpResponse:
     """What stands behind one number of the comparison's sentences."""
-    before, after = _both(request)
+    before, after = _compared_diagnoses(request)
     comparison = comparing.summary(before, after)
     if index >= len(comparison.evidence):
         comparison = comparing.full(before, after)
@@ -89,7 +89,7 @@ def _side(request: HttpRequest, key: str) -> comparing.Chosen | None:
     return comparing.chosen(request.user, value) if value else None
 
 
-def _both(request: HttpRequest) -> tuple[DiagnosisRecord, DiagnosisRecord]:
+def _compared_diagnoses(request: HttpRequest) -> tuple[DiagnosisRecord, DiagnosisRecord]:
     sides = [_side(request, key) for key in ("a", "b")]
     records = [side.record for side in sides if side is not None and side.record is not None]
     if len(records) != 2:
@@ -97,7 +97,7 @@ def _both(request: HttpRequest) -> tuple[DiagnosisRecord, DiagnosisRecord]:
     return records[0], records[1]
 
 
-def _with(offered: list[comparing.Choice], *sides: comparing.Chosen | None) -> list[comparing.Choice]:
+def _with_chosen(offered: list[comparing.Choice], *sides: comparing.Chosen | None) -> list[comparing.Choice]:
     """The offered profiles, and the chosen ones where they are not among them."""
     known = {choice.pk for choice in offered}
     for side in sides:

@@ -257,7 +257,7 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
     span = _event_of(shown.trace, request)
     context = page.context("timeline", shown=shown, event=span_row(shown, span) if span else None)
     if span is not None:
-        context["alike"] = _alike(shown, span)
+        context["alike"] = _duration_statistics(shown, span)
     return render(request, "diagnosis/_timeline_event.html", context)
 
 
@@ -275,7 +275,7 @@ def _event_of(trace: Trace, request: HttpRequest) -> sums.Span | None:
     return sums.at(trace, at, timelines.seconds_to_ps(request.GET.get("t"), 0), min(max(slack, 0), 10**15))
 
 
-def _alike(shown: Timeline, span: sums.Span) -> dict[str, Any]:
+def _duration_statistics(shown: Timeline, span: sums.Span) -> dict[str, Any]:
     """How this event stands among those of its name on its track."""
     trace = shown.trace
     mine = trace.durations(span.track)[trace.name_ids(span.track) == span.name]

@@ -21,7 +21,7 @@ from accounts.permissions import get_for
 from dialogue.models import Message, Thread
 from experiments import live
 from experiments.live import Part, Watchers
-from experiments.stream import SignedOut, who
+from experiments.stream import SignedOut, authenticated_user
 
 #: Text comes in pieces of this age at most.
 POLL_EVERY_S = 0.04
@@ -108,7 +108,10 @@ def _find(request: HttpRequest, pk: int) -> bool:
     try:
         message = Message.objects.filter(pk=pk, role=Message.Role.ASSISTANT).values("thread_id").first()
         get_for(
-            who(request), Thread.objects.only("pk", "team_id"), Role.VIEWER, pk=message["thread_id"] if message else 0
+            authenticated_user(request),
+            Thread.objects.only("pk", "team_id"),
+            Role.VIEWER,
+            pk=message["thread_id"] if message else 0,
         )
         return True
     finally:

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 from django.views.decorators.vary import vary_on_headers
 
-from accounts.models import Role
+from accounts.models import Role, User
 from accounts.permissions import require
 from dialogue.services import replaying
 from experiments import event_words, timeline
@@ -36,7 +36,7 @@ def replays(request: HttpRequest, pk: int) -> HttpResponse:
 def replay(request: HttpRequest, pk: int, message: int) -> HttpResponse:
     """The steps of one answer: one after the other, or all."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    return _shown(request, page, _of_answer(page, message))
+    return _recording_page(request, page, _of_answer(page, message))
 
 
 @require(Role.VIEWER)
@@ -45,7 +45,7 @@ def replay(request: HttpRequest, pk: int, message: int) -> HttpResponse:
 def replay_work(request: HttpRequest, pk: int, run: int, agent: str) -> HttpResponse:
     """The steps of what an agent did with a run."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    return _shown(request, page, _of_work(page, run, agent))
+    return _recording_page(request, page, _of_work(page, run, agent))
 
 
 @require(Role.VIEWER)
@@ -54,7 +54,7 @@ def rerun(request: HttpRequest, pk: int, message: int) -> HttpResponse:
     """Give the answer again; shows whether it is the same, or where it differs.  Nothing is stored."""
     page = experiment_page(request, pk, Role.ENGINEER)
     context = _of_answer(page, message)
-    return _again(request, page, context, lambda: replaying.rerun(page.experiment, message, request.user))  # type: ignore[arg-type]
+    return _rerun_response(request, page, context, lambda: replaying.rerun(page.experiment, message, request.user))  # type: ignore[arg-type]
 
 
 @require(Role.VIEWER)
@@ -63,7 +63,8 @@ def rerun_work(request: HttpRequest, pk: int, run: int, agent: str) -> HttpRespo
     """Let the agent work again on the run, in the same way."""
     page = experiment_page(request, pk, Role.ENGINEER)
     context = _of_work(page, run, agent)
-    return _again(request, page, context, lambda: replaying.rerun_work(page.experiment, run, agent, request.user))  # type: ignore[arg-type]
+    user: User = request.user  # type: ignore[assignment]
+    return _rerun_response(request, page, context, lambda: replaying.rerun_work(page.experiment, run, agent, user))
 
 
 def _of_answer(page: ExperimentPage, message: int) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def _of_work(page: ExperimentPage, run: int, agent: str) -> dict[str, Any]:
     }
 
 
-def _again(
+def _rerun_response(
     request: HttpRequest, page: ExperimentPage, context: dict[str, Any], work: Callable[[], Rerun]
 ) -> HttpResponse:
     try:
@@ -95,10 +96,10 @@ def _again(
         context["problem"] = str(error)
     if request.htmx:  # type: ignore[attr-defined]
         return render(request, "replay/_rerun.html", page.context("memory", **context))
-    return _shown(request, page, context)
+    return _recording_page(request, page, context)
 
 
-def _shown(request: HttpRequest, page: ExperimentPage, context: dict[str, Any]) -> HttpResponse:
+def _recording_page(request: HttpRequest, page: ExperimentPage, context: dict[str, Any]) -> HttpResponse:
     """The page of what is on record.  `?step=` is the number of a step, or `all`."""
     shown, asked = context["found"], request.GET.get("step", "")
     if shown is None:

@@ -20,7 +20,7 @@ from evaluation.proposing import experiments, published_cases
 from experiments.step_profile import StepProfile
 from history import seeds
 from history.case import Case, cases_of, hardware_kind
-from history.likeness import Alike, alike
+from history.likeness import Alike, most_similar
 from history.record import Record, Side
 from perfmodel import accounting
 from perfmodel.chips import get_chip
@@ -103,7 +103,7 @@ def _known() -> dict[str, Case]:
 
 
 def _records(records: list[Record], case: Case) -> Iterator[str]:
-    shown = alike([_known()[record.id] for record in records], case, SHOWN)
+    shown = most_similar([_known()[record.id] for record in records], case, SHOWN)
     if not shown:
         yield "- none shown"
     for n, found in shown:

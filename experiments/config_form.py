@@ -113,7 +113,7 @@ class ShapeForm(Sheet):
 
 def data_from(form: QueryDict, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The contract's JSON as filled in; `base` gives the keys that the form does not show."""
-    given, base = ConfigForm(form).given(), base or {}
+    given, base = ConfigForm(form).filled_values(), base or {}
     axes = {place: _axes(given.get(place, ())) for place in ("ici", "dcn")}
     mesh: dict[str, Any] = {"ici": {axis: size for axis, (size, _) in axes["ici"].items()}}
     if axes["dcn"] and given.get("slices", 1) != 1:
@@ -131,7 +131,7 @@ def data_from(form: QueryDict, base: Mapping[str, Any] | None = None) -> dict[st
     data["hardware"] = _kept(base, "hardware") | _picked(given, "hardware")
     data["mesh"] = _kept(base, "mesh") | mesh
     if "model" in given:
-        data["model"] = ShapeForm(form).given() if given["model"] == CUSTOM else {"name": given["model"]}
+        data["model"] = ShapeForm(form).filled_values() if given["model"] == CUSTOM else {"name": given["model"]}
     filled = {
         "training": _picked(given, "training"), "software": _picked(given, "software"), "measured": measured
     }  # fmt: skip

@@ -74,7 +74,7 @@ def describe(event: Event, experiment: Experiment) -> Line:
     if of_step is not None:
         code, title, text, tone = of_step(data)
     else:
-        code, (title, text, tone) = "", _words(event, data, _who(event, experiment))
+        code, (title, text, tone) = "", _words(event, data, _actor_name(event, experiment))
     return Line(
         event=event,
         icon="x" if tone == "err" and event.kind in ("status", "tool_result") else _ICONS.get(event.kind, "list"),
@@ -109,7 +109,7 @@ def pretty(event: Event) -> str:
 Words = tuple[str, str, str]
 
 
-def _who(event: Event, experiment: Experiment) -> str:
+def _actor_name(event: Event, experiment: Experiment) -> str:
     if event.user is not None:
         return event.user.get_full_name() or event.user.get_username()
     if event.actor == "user":

@@ -97,7 +97,7 @@ class Sheet(forms.Form):
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **{"label_suffix": "", **options})
 
-    def given(self) -> dict[str, Any]:
+    def filled_values(self) -> dict[str, Any]:
         """What was filled in, by field."""
         self.is_valid()
         return {name: value for name, value in self.cleaned_data.items() if value or type(value) in (int, float)}

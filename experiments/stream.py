@@ -56,7 +56,7 @@ class SignedOut(Exception):
     """Neither a session nor a token says who asks."""
 
 
-def who(request: HttpRequest) -> Any:
+def authenticated_user(request: HttpRequest) -> Any:
     """Whom the session, or else the API token, stands for; raises SignedOut."""
     if request.user.is_authenticated:
         return request.user
@@ -72,7 +72,9 @@ def who(request: HttpRequest) -> Any:
 def _allowed(request: HttpRequest, pk: int, last_id: int) -> bool:
     """Check permission (raising) and whether anything is left to stream; gives this request's connection back."""
     try:
-        experiment = get_for(who(request), Experiment.objects.only("pk", "team_id", "state"), Role.VIEWER, pk=pk)
+        experiment = get_for(
+            authenticated_user(request), Experiment.objects.only("pk", "team_id", "state"), Role.VIEWER, pk=pk
+        )
         return not (RunStatus(experiment.state).is_final and not events.after(pk, last_id).exists())
     finally:
         connections.close_all()  # the stream may stay open for long, and reads through the watcher

@@ -78,16 +78,16 @@ def case_of(record: Record) -> Case:
 
 def cases_of(records: Sequence[Record], table: EfficiencyTable | None = None) -> list[Case]:
     """The same of many, priced together, which is quicker.  table: default the shipped efficiencies."""
-    found = [_known(record) for record in records]
-    places = [n for n, case in enumerate(found) if case.before is not None and case.after is not None]
-    priced = mechanism.price([(found[n].before, found[n].after) for n in places], table)  # type: ignore[misc]
+    cases = [_case_of(record) for record in records]
+    places = [n for n, case in enumerate(cases) if case.before is not None and case.after is not None]
+    priced = mechanism.price([(cases[n].before, cases[n].after) for n in places], table)  # type: ignore[misc]
     for n, one in zip(places, priced, strict=True):
         if one is not None and bool(np.isfinite(one.terms).all() and np.isfinite(one.memory).all()):
-            found[n] = replace(found[n], mechanism=one)
-    return found
+            cases[n] = replace(cases[n], mechanism=one)
+    return cases
 
 
-def _known(record: Record) -> Case:
+def _case_of(record: Record) -> Case:
     moved = moves.change(record)
     stalls = record.speedup is not None and not 1.0 / MOST_TELLING <= record.speedup <= MOST_TELLING
     directed = moved is not None and not stalls

@@ -56,23 +56,23 @@ def situation_likeness(theirs: Case, ours: Case) -> float:
     """0–1, whatever the move: chip, chips, model, tokens and bottleneck."""
     if not theirs.directed or not ours.directed:
         return 0.0
-    found = (
+    similarity = (
         chip_likeness(theirs.chip, ours.chip)
         * _per_doubling(PER_DOUBLING_OF_CHIPS, theirs.chips, ours.chips)
         * _bottlenecks(theirs.bottleneck, ours.bottleneck)
     )
     if same_start(theirs, ours):
-        return found
+        return similarity
     size, tokens = (theirs.size_per_chip, ours.size_per_chip), (theirs.tokens_per_chip, ours.tokens_per_chip)
     if not all((*size, *tokens)):
-        return min(found, CAPPED)
-    found *= _per_doubling(PER_DOUBLING_OF_SIZE, *size) * _per_doubling(PER_DOUBLING_OF_TOKENS, *tokens)
+        return min(similarity, CAPPED)
+    similarity *= _per_doubling(PER_DOUBLING_OF_SIZE, *size) * _per_doubling(PER_DOUBLING_OF_TOKENS, *tokens)
     if theirs.mixture is not None and ours.mixture is not None and theirs.mixture != ours.mixture:
-        found *= OTHER_ARCHITECTURE
-    found *= PER_AXIS ** len(_in_use(theirs) ^ _in_use(ours)) if theirs.roles and ours.roles else 1.0
+        similarity *= OTHER_ARCHITECTURE
+    similarity *= PER_AXIS ** len(_in_use(theirs) ^ _in_use(ours)) if theirs.roles and ours.roles else 1.0
     other_family = theirs.family and ours.family and theirs.family != ours.family
-    found *= OTHER_FAMILY if other_family else 1.0
-    return found if same_work(theirs, ours) else min(found, NEARLY)
+    similarity *= OTHER_FAMILY if other_family else 1.0
+    return similarity if same_work(theirs, ours) else min(similarity, NEARLY)
 
 
 def same_start(theirs: Case, ours: Case) -> bool:
@@ -134,8 +134,8 @@ def move_likeness(ours: Floats, theirs: Floats) -> Floats:
     norm = np.linalg.norm(ours, axis=1)[:, None] * np.linalg.norm(theirs, axis=1)[None, :]
     aligned = np.minimum(1.0, ours @ theirs.T / np.maximum(norm, 1e-30))
     gap = np.abs(np.log2(np.maximum(length_ratio(ours, theirs), 1e-9)))
-    found = PER_ANGLE ** (1.0 - aligned) * PER_DOUBLING_MOVED**gap
-    return np.where(aligned > 0.5, found, 0.0)
+    similarity = PER_ANGLE ** (1.0 - aligned) * PER_DOUBLING_MOVED**gap
+    return np.where(aligned > 0.5, similarity, 0.0)
 
 
 def length_ratio(ours: Floats, theirs: Floats) -> Floats:

@@ -96,14 +96,14 @@ def rate(theirs: Sequence[Case], ours: Case) -> list[float]:
 
     A case without a move is a run without a proposal: what it is compared with is the record's own move, made here.
     """
-    return [alike for alike, _ in _rated(theirs, ours)]
+    return [similarity for similarity, _ in _rated(theirs, ours)]
 
 
 def likeness(theirs: Case, ours: Case) -> float:
     return rate([theirs], ours)[0]
 
 
-def alike(theirs: Sequence[Case], ours: Case, most: int | None = None) -> list[tuple[int, Alike]]:
+def most_similar(theirs: Sequence[Case], ours: Case, most: int | None = None) -> list[tuple[int, Alike]]:
     """What is shown beside a case: those above the bound with their places, the most alike first."""
     rated = _rated(theirs, ours)
     shown = sorted((n for n, (value, _) in enumerate(rated) if value >= BOUND), key=lambda n: -rated[n][0])[:most]
@@ -118,7 +118,10 @@ def _rated(theirs: Sequence[Case], ours: Case) -> list[tuple[float, Case]]:
     if not ours.directed:
         return [(0.0, ours)] * len(theirs)
     cases = [ours] * len(theirs) if ours.move else making(theirs, ours)
-    return [(0.0, ours) if case is None else (_alike(one, case), case) for one, case in zip(theirs, cases, strict=True)]
+    return [
+        (0.0, ours) if case is None else (_case_similarity(one, case), case)
+        for one, case in zip(theirs, cases, strict=True)
+    ]
 
 
 def making(theirs: Sequence[Case], ours: Case) -> list[Case | None]:
@@ -126,13 +129,16 @@ def making(theirs: Sequence[Case], ours: Case) -> list[Case | None]:
     keys = [_move_key(one) if _can_make(one, ours) else None for one in theirs]
     start = ours.before
     if start is None:
-        return [None if key is None else _with(ours, one, None, None) for one, key in zip(theirs, keys, strict=True)]
+        return [
+            None if key is None else _case_after_move(ours, one, None, None)
+            for one, key in zip(theirs, keys, strict=True)
+        ]
     moves = {key: one for one, key in zip(theirs, keys, strict=True) if key is not None}
-    reached = {key: mechanism.applied(start, one.move, _after(one)) for key, one in moves.items()}
+    reached = {key: mechanism.applied(start, one.move, _policies_after(one)) for key, one in moves.items()}
     made = {key: after for key, after in reached.items() if after is not None}
     priced = dict(zip(made, mechanism.price([(start, after) for after in made.values()]), strict=True))
     return [
-        None if key is None or priced.get(key) is None else _with(ours, one, made[key], priced[key])
+        None if key is None or priced.get(key) is None else _case_after_move(ours, one, made[key], priced[key])
         for one, key in zip(theirs, keys, strict=True)
     ]
 
@@ -144,19 +150,21 @@ def _can_make(theirs: Case, ours: Case) -> bool:
 
 
 def _move_key(theirs: Case) -> tuple[object, ...]:
-    return (*sorted(theirs.move.items()), *sorted(_after(theirs).items()))
+    return (*sorted(theirs.move.items()), *sorted(_policies_after(theirs).items()))
 
 
-def _with(ours: Case, theirs: Case, after: ExperimentConfig | None, found: Mechanism | None) -> Case:
-    return replace(ours, move=theirs.move, flags=theirs.flags & ours.flags, after=after, mechanism=found)
+def _case_after_move(
+    ours: Case, theirs: Case, after: ExperimentConfig | None, move_mechanism: Mechanism | None
+) -> Case:
+    return replace(ours, move=theirs.move, flags=theirs.flags & ours.flags, after=after, mechanism=move_mechanism)
 
 
-def _after(case: Case) -> Mapping[str, str]:
+def _policies_after(case: Case) -> Mapping[str, str]:
     """Policies after a record's change."""
     return {} if case.after is None else {key: str(getattr(case.after.training, key)) for key in SETTINGS}
 
 
-def _alike(theirs: Case, ours: Case) -> float:
+def _case_similarity(theirs: Case, ours: Case) -> float:
     flags = theirs.flags | ours.flags
     if not theirs.directed or not theirs.move or (flags and not theirs.flags & ours.flags):
         return 0.0
@@ -165,22 +173,22 @@ def _alike(theirs: Case, ours: Case) -> float:
     if ours.failure:
         return 0.0
     priced = _priced(theirs, ours)
-    found = _by_label(theirs, ours) if priced is None else _by_terms(theirs, ours, *priced)
-    return found if theirs.gain is None or ours.gain is None else found * _agreement(theirs.gain, ours.gain)
+    similarity = _by_label(theirs, ours) if priced is None else _by_terms(theirs, ours, *priced)
+    return similarity if theirs.gain is None or ours.gain is None else similarity * _agreement(theirs.gain, ours.gain)
 
 
 def _by_terms(theirs: Case, ours: Case, one: Mechanism, other: Mechanism) -> float:
     """Of what can be priced: as far as the same terms move by as much, and explain what was measured."""
     if other.fits < 0.5:
         return 0.0
-    found = _raw(theirs, ours, one, other)
+    similarity = _raw(theirs, ours, one, other)
     # Where the terms do not explain what was measured, something else acted, which only nearly the same run shares.
     explained = 1.0 if theirs.gain is None else _agreement(theirs.gain, one.gain)
-    gain = _shifted(theirs, one, other, found)
-    found *= explained + (1.0 - explained) * found**UNEXPLAINED
+    gain = _shifted(theirs, one, other, similarity)
+    similarity *= explained + (1.0 - explained) * similarity**UNEXPLAINED
     if theirs.gain is not None and theirs.gain * gain < 0.0 and min(abs(theirs.gain), abs(gain)) > NO_CHANGE:
         return 0.0  # it would come out the other way round here
-    return found
+    return similarity
 
 
 def _priced(theirs: Case, ours: Case) -> tuple[Mechanism, Mechanism] | None:
@@ -252,9 +260,9 @@ def _situation(theirs: Case, ours: Case) -> float:
 
 
 def _chips(one: str, other: str) -> float:
-    found = chip_likeness(one, other)
-    if not OTHER_VENDOR < found < 1.0:
-        return found
+    similarity = chip_likeness(one, other)
+    if not OTHER_VENDOR < similarity < 1.0:
+        return similarity
     peaks = [load_chips()[chip].peak("bf16") for chip in (one, other)]
     return float(PER_DOUBLING_OF_PEAK ** abs(log2(peaks[0] / peaks[1])))
 
@@ -300,11 +308,11 @@ def _by_label(theirs: Case, ours: Case) -> float:
     if _repeats(theirs, ours):
         return 1.0
     move = float(move_likeness(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
-    found = situation_likeness(theirs, ours) * move
+    similarity = situation_likeness(theirs, ours) * move
     one, other = theirs.seq_len, ours.seq_len
     near = bool(one and other and max(one, other) < 2.0 * min(one, other))
     same = bool(theirs.model_name) and theirs.model_name == ours.model_name and near
-    return found if move >= SAME_MOVE and (same_start(theirs, ours) or same) else min(found, CAPPED)
+    return similarity if move >= SAME_MOVE and (same_start(theirs, ours) or same) else min(similarity, CAPPED)
 
 
 def expected(theirs: Case, ours: Case) -> Expected | None:

@@ -91,7 +91,7 @@ def price(
         return [None] * len(pairs)
     # What an import states may be beyond any number; then no price is finite.
     with np.errstate(all="ignore"):
-        work = stack([found for found in works.values() if found is not None])
+        work = stack([workload for workload in works.values() if workload is not None])
         terms = step_terms(work)
         efficiencies = Efficiencies.stack([_efficiencies(config, table or load_efficiencies()) for config in held])
         parts = combine(terms, efficiencies).parts_s
@@ -103,15 +103,15 @@ def price(
         shares = [used.params, used.optimizer, used.gradients, used.activations]
         filled = np.column_stack([np.broadcast_to(part / used.capacity, (len(held),)) for part in shares])
         fits = np.broadcast_to(memory.probability_fits(used), (len(held),))
-        found: list[Mechanism | None] = []
+        mechanisms: list[Mechanism | None] = []
         for before, after in pairs:
             if id(before) not in place or id(after) not in place:
-                found.append(None)
+                mechanisms.append(None)
                 continue
             i, j = place[id(before)], place[id(after)]
             split, shares = _split(seconds[i], seconds[j]), seconds[i] / seconds[i].sum()
-            found.append(Mechanism(split, shares, filled[j], filled[i], float(fits[j])))
-    return found
+            mechanisms.append(Mechanism(split, shares, filled[j], filled[i], float(fits[j])))
+    return mechanisms
 
 
 def _of_compute(terms: Terms, efficiencies: Efficiencies, whole: Floats) -> dict[str, Floats]:
@@ -165,14 +165,14 @@ def sides(record: Record) -> tuple[ExperimentConfig, ExperimentConfig] | None:
         return None
     topology = record.topology or _topology(chip, record.chips // record.slices)
     hardware = Hardware(record.chip, tuple(topology), record.slices)
-    found = [
-        _configuration(hardware, shape, side, {**record.before.training, **_given(side)})
+    configurations = [
+        _configuration(hardware, shape, side, {**record.before.training, **_stated_training(side)})
         for side in (record.before, record.after)
     ]
-    return None if None in found else (found[0], found[1])  # type: ignore[return-value]
+    return None if None in configurations else (configurations[0], configurations[1])  # type: ignore[return-value]
 
 
-def _given(side: Side) -> dict[str, object]:
+def _stated_training(side: Side) -> dict[str, object]:
     return {key: value for key, value in side.training.items() if value is not None}
 
 
@@ -270,12 +270,12 @@ def applied(config: ExperimentConfig, move: Mapping[str, float], after: Mapping[
         if not isclose(each, round(each)) or each < 1:
             return None
         training = replace(training, micro_batch=round(each))
-    found = replace(
+    moved_config = replace(
         config, mesh=mesh, measured=None,
         training=replace(training, global_batch=round(batch), grad_accum=round(count)),
     )  # fmt: skip
-    rules = legality.broken_rules(legality.sizes_of(found), found.model, round(batch), training.seq_len)
-    return None if any(bool(np.any(broken)) for broken in rules.values()) else found
+    rules = legality.broken_rules(legality.sizes_of(moved_config), moved_config.model, round(batch), training.seq_len)
+    return None if any(bool(np.any(broken)) for broken in rules.values()) else moved_config
 
 
 def _micro_batch(config: ExperimentConfig) -> float:

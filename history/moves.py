@@ -80,7 +80,7 @@ def change_of(changes: Iterable[str], before: Side, after: Side, chip: str = "")
     if "xla_flags" in kinds:
         if flags(before, after, chip):
             moved["xla_flags"] = 1.0
-        elif any(xla_flags.given(side.training.get("xla_flags")) for side in (before, after)):
+        elif any(xla_flags.flag_values(side.training.get("xla_flags")) for side in (before, after)):
             kinds.remove("xla_flags")  # what it names acts on this chip anyway
     shown = {
         "mesh": bool(set(moved) & set(ROLES)),

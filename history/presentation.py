@@ -121,10 +121,10 @@ def _ordered(settings: Sequence[Changed]) -> list[Changed]:
 
 def _setting(setting: Changed) -> Line:
     label = TRAINING_WORDS.get(setting.key) or setting.key.replace("_", " ").capitalize()
-    return Line("Training", label, _said(setting.before), _said(setting.after), setting.changed)
+    return Line("Training", label, _value_text(setting.before), _value_text(setting.after), setting.changed)
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None or value == "":
         return "–"
     if isinstance(value, bool):

@@ -77,7 +77,7 @@ def _chips(filters: Filters) -> Iterator[tuple[str, str]]:
         yield words, filters.without("size").query()
 
 
-def _found(request: HttpRequest, pk: int) -> HistoryRecord:
+def _record_or_404(request: HttpRequest, pk: int) -> HistoryRecord:
     """The record for somebody who may see it.  Raises Http404."""
     return get_object_or_404(search.visible(team_ids(request.user)).select_related(*_LINKED).defer(None), pk=pk)
 
@@ -94,7 +94,7 @@ def _may_delete(request: HttpRequest, record: HistoryRecord) -> bool:
 @vary_on_headers("HX-Request")
 def record(request: HttpRequest, pk: int) -> HttpResponse:
     """One record: both sides line by line, effect, caveats, source, and records like it."""
-    row = _found(request, pk)
+    row = _record_or_404(request, pk)
     value = store.to_record(row)
     only = request.GET.get("only") == "differing"
     lines = [line for line in presentation.lines(value) if line.differs or not only]
@@ -134,7 +134,7 @@ def _compare_href(record: HistoryRecord) -> str:
 @require_http_methods(["GET", "POST"])
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask, then delete a record of the team."""
-    row = _found(request, pk)
+    row = _record_or_404(request, pk)
     if row.team_id is None:
         raise PermissionDenied("Shipped records cannot be deleted; only those of your team can.")
     check(request.user, row, Role.ADMINISTRATOR)
@@ -170,9 +170,9 @@ def export(request: HttpRequest, kind: str) -> HttpResponseBase:
 @vary_on_headers("HX-Request")
 def cited(request: HttpRequest, key: str) -> HttpResponse:
     """The record that a citation names: its page, or a short form that opens in place."""
-    row = next((found for team in _cited_by(request) if (found := search.of_key(team, key))), None)
+    row = next((team_record for team in _cited_by(request) if (team_record := search.of_key(team, key))), None)
     if row is None:
         raise Http404("There is no record with this id; it may have been deleted.")
     if not request.htmx:  # type: ignore[attr-defined]
         return redirect("history-record", row.pk)
-    return render(request, "history/_cited.html", {"record": _found(request, row.pk)})
+    return render(request, "history/_cited.html", {"record": _record_or_404(request, row.pk)})

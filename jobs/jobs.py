@@ -83,13 +83,13 @@ class Jobs(Generic[M]):
             values[self.column] = self.working
         return bool(self._open.filter(free, pk=pk).update(**values))
 
-    def held(self, pk: int, worker: str) -> QuerySet[M]:
+    def row_of_worker(self, pk: int, worker: str) -> QuerySet[M]:
         """The row while this worker has it; what it stores goes through here, and changes nothing once it is lost."""
         return self._open.filter(pk=pk, worker=worker)
 
     def beat(self, pk: int, worker: str, **values: Any) -> bool:
         """Say that the worker lives, and store what it came to; False where another has the job."""
-        return bool(self.held(pk, worker).update(heartbeat_at=timezone.now(), **values))
+        return bool(self.row_of_worker(pk, worker).update(heartbeat_at=timezone.now(), **values))
 
     def beating(
         self, pk: int, worker: str, *duties: tuple[float, Callable[[], object]]

@@ -59,20 +59,23 @@ def _chips(facets: Sequence[Facet], filters: Filters) -> Iterator[tuple[str, str
 @vary_on_headers("HX-Request")
 def passage(request: HttpRequest, key: str) -> HttpResponse:
     """The passage that a citation names: its page, or a short form that opens in place."""
-    found = search.passage(team_ids(request.user), key)  # whichever team is chosen: pages of each cite their own
-    if found is None:
+    # Whichever team is chosen: pages of each cite their own.
+    cited_passage = search.passage(team_ids(request.user), key)
+    if cited_passage is None:
         raise Http404("There is no passage with this name; its document may have been deleted.")
     if request.htmx:  # type: ignore[attr-defined]
-        return render(request, "knowledge/_cited.html", {"passage": found})
+        return render(request, "knowledge/_cited.html", {"passage": cited_passage})
     query = Filters.read(request.GET).query()
-    alike = search.similar(found.team or request.membership.team, found, ALIKE)  # type: ignore[attr-defined]
+    alike = search.similar(cited_passage.team or request.membership.team, cited_passage, ALIKE)  # type: ignore[attr-defined]
     context = {
         "here": "knowledge",
-        "passage": found,
-        "document": found.document,
+        "passage": cited_passage,
+        "document": cited_passage.document,
         "back": reverse("knowledge") + (f"?{query}" if query else ""),
         "alike": alike.found,
         "notes": alike.notes,
-        "embedded": not embedding.stale(Passage, embedding.current_embedder().name).filter(pk=found.pk).exists(),
+        "embedded": not embedding.stale(Passage, embedding.current_embedder().name)
+        .filter(pk=cited_passage.pk)
+        .exists(),
     }
     return render(request, "knowledge/passage.html", context)

@@ -106,7 +106,7 @@ class BaselineStep:
         return self._modelled(self._base_asked, self._likely)[1]
 
     @cached_property
-    def _around(self) -> Floats:
+    def _sigma_points(self) -> Floats:
         """Points one standard deviation from the most likely one, along each column of the covariance's root."""
         root: Floats = np.asarray(np.linalg.cholesky(self.posterior.covariance), dtype=np.float64)
         return self.posterior.z + root.T

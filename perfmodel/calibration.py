@@ -131,9 +131,9 @@ class Calibration(BaselineStep):
         """Variance of log(time) from what the efficiencies may still be, given that the baseline took what it took."""
         variance: Floats = np.zeros(1)
         at_once = max(1, BLOCK // max(1, total.size))
-        for start in range(0, len(self._around), at_once):
+        for start in range(0, len(self._sigma_points), at_once):
             # Points along a dimension of their own, before those of the candidates.
-            point = _along_first(self.posterior.values.at(self._around[start : start + at_once]), total.ndim)
+            point = _along_first(self.posterior.values.at(self._sigma_points[start : start + at_once]), total.ndim)
             base, _ = self._modelled(self._base_asked, point)
             parts, _ = self._with_unexplained(self._modelled(asked, point)[0], base, asked, each, distance)
             moved = np.log(np.maximum(sum(parts.values(), np.zeros(1)), 1e-12) / total)
@@ -200,7 +200,7 @@ class Calibration(BaselineStep):
             variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
         for axes, seconds in {(): self.unplaced_s, **self.observation.unexplained_s}.items():
             if seconds > 0:
-                stays = seconds * self.unit_s * follows * self._there(axes, asked)
+                stays = seconds * self.unit_s * follows * self._has_axes(axes, asked)
                 parts["ici"] = parts.get("ici", np.zeros(1)) + stays
                 variance = variance + (seconds * self.unit_s * SPREAD_UNEXPLAINED * near) ** 2
         # Copies change layouts between axes: of axes that go, some copies go too.
@@ -208,7 +208,7 @@ class Calibration(BaselineStep):
         inner = tuple(
             axis for axis, n in self.baseline.mesh.ici if n > 1 and self._role(axis) in ("seq", "model", "expert")
         )
-        parts["copies"] = copies * each * (1.0 + self._there(inner, asked)) / 2.0
+        parts["copies"] = copies * each * (1.0 + self._has_axes(inner, asked)) / 2.0
         variance = variance + (copies * SPREAD_UNEXPLAINED * near) ** 2
         if self._input_s:
             busy = sum(parts.values(), np.zeros(1))
@@ -221,7 +221,7 @@ class Calibration(BaselineStep):
     def _role(self, axis: str) -> str:
         return self.baseline.mesh.role(axis)
 
-    def _there(self, axes: tuple[str, ...], asked: Asked) -> Floats:
+    def _has_axes(self, axes: tuple[str, ...], asked: Asked) -> Floats:
         """1 where candidates have all these axes, 0 where one is gone."""
         sizes = [np.asarray(getattr(asked.mesh, self._role(axis))) for axis in axes]
         return np.asarray(np.prod(np.broadcast_arrays(*[size > 1 for size in sizes]), axis=0) if sizes else np.ones(1))

@@ -66,7 +66,7 @@ class FilePart(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _given(cls, data: Any, info: ValidationInfo) -> dict[str, Any]:
+    def _drop_unset_keys(cls, data: Any, info: ValidationInfo) -> dict[str, Any]:
         for key in mapping(data):
             if key not in cls.model_fields:
                 path = f"{cls.PATH}.{key}" if cls.PATH else key

@@ -160,7 +160,7 @@ class TrainingFile(FilePart):
 
     @field_validator("optimizer")
     @classmethod
-    def _known(cls, name: str | None, info: ValidationInfo) -> str | None:
+    def _check_optimizer(cls, name: str | None, info: ValidationInfo) -> str | None:
         if name and name.lower() not in OPTIMIZERS:
             text = f"{shown(name.lower())} is unknown; its state is assumed to be two fp32 moments"
             warn(info, "training.optimizer", text)

@@ -167,7 +167,7 @@ class Baseline:
             hfu=own.hfu / ratio if own.hfu else None,
             tokens_per_s_per_chip=own.tokens_per_s_per_chip / ratio if own.tokens_per_s_per_chip else None,
             violations=legality.check(config, used),
-            warnings=(*own.warnings, *self.doubts, *self._said(config, given)),
+            warnings=(*own.warnings, *self.doubts, *self._assumptions(config, given)),
             # What held-out runs were off by says nothing of a calibrated prediction.
             error=None,
             stall={**own.stall, "step_time_s": own.stall["step_time_s"] * ratio} if own.stall and sigma else None,
@@ -190,7 +190,7 @@ class Baseline:
             spread = hypot(spread, SPREAD_OF_ANOTHER_CHIP)
         return hypot(calibrated, spread)
 
-    def _said(self, config: ExperimentConfig, given: ExperimentConfig) -> list[str]:
+    def _assumptions(self, config: ExperimentConfig, given: ExperimentConfig) -> list[str]:
         said = []
         open_ = [_WORDS[name] for name in missing_facts(given)]
         if open_:

@@ -108,8 +108,8 @@ class MemoryUse:
 def probability_fits(used: MemoryUse) -> Floats:
     """Probability that a run does not run out of memory: one half where what it cannot do without is what can be
     filled."""
-    found: Floats = ndtr(np.log(used.capacity / (used.needed - used.sparable)) / used.crash_spread)
-    return found
+    probability: Floats = ndtr(np.log(used.capacity / (used.needed - used.sparable)) / used.crash_spread)
+    return probability
 
 
 def peak_spread(w: Workload, distance: str | None = None) -> Floats:
@@ -124,11 +124,11 @@ def peak_spread(w: Workload, distance: str | None = None) -> Floats:
 
 def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
     """Memory of the fullest pipeline stage of every candidate.  constants: the fitted ones by default."""
-    found = constants or fitted_constants()
-    first = of_stage(w, first_stage(w), found)
+    constants_used = constants or fitted_constants()
+    first = of_stage(w, first_stage(w), constants_used)
     if not bool(np.any(w.mesh.pipeline > 1)):
         return first
-    last = of_stage(w, last_stage(w), found)
+    last = of_stage(w, last_stage(w), constants_used)
     later = last.needed > first.needed
     return MemoryUse(
         **{part.name: np.where(later, getattr(last, part.name), getattr(first, part.name)) for part in fields(first)}
@@ -137,8 +137,8 @@ def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse
 
 def of_first_stage(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
     """Memory of the first pipeline stage, where rank 0 is, which is the one that some programs report."""
-    found = constants or fitted_constants()
-    return of_stage(w, first_stage(w), found)
+    constants_used = constants or fitted_constants()
+    return of_stage(w, first_stage(w), constants_used)
 
 
 def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
@@ -199,8 +199,8 @@ def _rows(w: Workload) -> Floats:
     """Tokens of a micro-batch on a chip, before a tensor axis shards anything."""
     mesh, train = w.mesh, w.training
     rows = train.global_batch * train.seq_len
-    found: Floats = rows / (mesh.replica * mesh.data * mesh.fsdp * mesh.seq * mesh.expert) / train.micro_batches
-    return found
+    tokens: Floats = rows / (mesh.replica * mesh.data * mesh.fsdp * mesh.seq * mesh.expert) / train.micro_batches
+    return tokens
 
 
 def _windowed_head(w: Workload) -> np.ndarray:
@@ -211,21 +211,21 @@ def _windowed_head(w: Workload) -> np.ndarray:
     group = mesh.links["weights"].size * mesh.dcn_fsdp
     alone = mesh.replica * mesh.dcn_replica == 1
     sharded = (group > 1) & (w.training.sharding != SHARDING.index("none"))
-    found: np.ndarray = (w.chip.gpu == 0) & sharded & (group <= MOST_WINDOWS) & alone
-    return found
+    is_windowed: np.ndarray = (w.chip.gpu == 0) & sharded & (group <= MOST_WINDOWS) & alone
+    return is_windowed
 
 
 def _wide(w: Workload) -> Floats:
     """Chips over which a tensor axis shards what is as wide as the model: all in the book's scheme (5.1.3) and
     MaxText's, on GPUs only with sequence parallelism."""
     alone = (w.chip.gpu > 0) & ~(w.training.sequence_parallel > 0)
-    found: Floats = np.where(alone, 1.0, w.mesh.model)
-    return found
+    tensor_shards: Floats = np.where(alone, 1.0, w.mesh.model)
+    return tensor_shards
 
 
 def _classic(w: Workload) -> np.ndarray:
-    found: np.ndarray = (w.chip.gpu > 0) & (w.training.classic > 0)
-    return found
+    is_classic: np.ndarray = (w.chip.gpu > 0) & (w.training.classic > 0)
+    return is_classic
 
 
 def _saved(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) -> tuple[Floats, Floats, Floats, Floats]:
@@ -263,8 +263,8 @@ def _handed_over(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) ->
     warm_up = np.maximum(1.0, stage.micro_batches - 1.0)
     count = np.where(pipelined, np.minimum(most, REDUCED_PER_LAYER * stage.layers * warm_up), most)
     count = count * np.where(pipelined, c.of("held_share", profile), 1.0)
-    found: Floats = count * rows * w.model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / mesh.model)
-    return found
+    held_output_bytes: Floats = count * rows * w.model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / mesh.model)
+    return held_output_bytes
 
 
 def _states(w: Workload, stage: Stage, c: MemoryConstants) -> tuple[Floats, Floats, Floats, Floats]:

@@ -83,8 +83,8 @@ class MemoryConstants:
 
     def of(self, name: str, profile: npt.NDArray[np.int64]) -> Floats:
         """One number for the profile of every candidate."""
-        found: Floats = self.values[name][profile]
-        return found
+        constant_per_candidate: Floats = self.values[name][profile]
+        return constant_per_candidate
 
 
 @cache

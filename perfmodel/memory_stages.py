@@ -67,8 +67,8 @@ def head_layers(w: Workload) -> Floats:
 
 def has_too_few_micro_batches(w: Workload) -> npt.NDArray[np.bool_]:
     """nanotron's 1F1B engine asserts at least as many micro-batches as stages less one."""
-    found: npt.NDArray[np.bool_] = (w.training.balanced_stages > 0) & (w.training.micro_batches < w.mesh.pipeline - 1.0)
-    return found
+    mask: npt.NDArray[np.bool_] = (w.training.balanced_stages > 0) & (w.training.micro_batches < w.mesh.pipeline - 1.0)
+    return mask
 
 
 def has_empty_stage(w: Workload) -> npt.NDArray[np.bool_]:
@@ -76,8 +76,8 @@ def has_empty_stage(w: Workload) -> npt.NDArray[np.bool_]:
     take one each."""
     stages, head = w.mesh.pipeline, head_layers(w)
     balanced = (w.training.balanced_stages > 0) & (stages > 1)
-    found: npt.NDArray[np.bool_] = balanced & (stages * head >= 3.0 * (w.model.layers + head))
-    return found
+    mask: npt.NDArray[np.bool_] = balanced & (stages * head >= 3.0 * (w.model.layers + head))
+    return mask
 
 
 def _virtual(w: Workload) -> Floats:

@@ -82,17 +82,17 @@ def cause_of(kind: str, over_dcn: bool) -> str | None:
 
 def flag_set(chip: str, cause: str) -> FlagSet | None:
     """The documented set for this chip and cause, without what is its default there; None where nothing is left."""
-    found = next((one for one in _sets() if one.cause == cause and chip in one.chips), None)
-    if found is None:
+    documented_set = next((one for one in _sets() if one.cause == cause and chip in one.chips), None)
+    if documented_set is None:
         return None
-    flags = tuple(flag for flag in found.flags if not given(flag).items() <= defaults(chip).items())
-    return replace(found, flags=flags) if flags else None
+    flags = tuple(flag for flag in documented_set.flags if not flag_values(flag).items() <= defaults(chip).items())
+    return replace(documented_set, flags=flags) if flags else None
 
 
-def missing(found: FlagSet, set_now: Iterable[str]) -> tuple[str, ...]:
+def missing(documented_set: FlagSet, set_now: Iterable[str]) -> tuple[str, ...]:
     """Flags of the set that a run does not set, whatever value it gives them: a choice of the user's stands."""
-    names = given(tuple(set_now))
-    return tuple(flag for flag in found.flags if not given(flag).keys() & names)
+    names = flag_values(tuple(set_now))
+    return tuple(flag for flag in documented_set.flags if not flag_values(flag).keys() & names)
 
 
 #: A flag in a text: its name after dashes, or one of XLA's without; then perhaps a value, quoted or not.  A comma ends
@@ -106,7 +106,7 @@ _ON, _OFF = frozenset(("", "true", "1", "yes", "on", "enabled")), frozenset(("fa
 _AUTO = "auto"
 
 
-def given(written: object) -> dict[str, str]:
+def flag_values(written: object) -> dict[str, str]:
     """The value of every flag by its name, however they are written: one text or several, with or without quotes and
     dashes, or an object of names and values.  `true`, `1` and no value are one, `false` and `0` too; the last of two
     settings counts, as in XLA.  What is no flag is left out.
@@ -121,10 +121,10 @@ def given(written: object) -> dict[str, str]:
             f"--{str(name).strip().lstrip('-')}={_value('' if value is None else str(value))}"
             for name, value in written.items()
         )
-        return given(tuple(pairs))
+        return flag_values(tuple(pairs))
     if isinstance(written, list | tuple | set | frozenset):
-        found = [given(item) for item in written if isinstance(item, str | Mapping)]
-        return {name: value for one in found for name, value in one.items()}
+        flag_settings = [flag_values(item) for item in written if isinstance(item, str | Mapping)]
+        return {name: value for one in flag_settings for name, value in one.items()}
     return {}
 
 
@@ -138,7 +138,7 @@ def changed(before: object, after: object, chip: str) -> frozenset[str]:
     """Flags that act otherwise on a chip after a change than before it, as they then are: `--name` where it is on, else
     `--name=value`; `--name=auto` where nobody sets it any more and no default is documented."""
     old, new = (
-        {**defaults(chip), **{name: value for name, value in given(side).items() if value != _AUTO}}
+        {**defaults(chip), **{name: value for name, value in flag_values(side).items() if value != _AUTO}}
         for side in (before, after)
     )
     names = {name for name in {**old, **new} if old.get(name) != new.get(name)}
@@ -150,7 +150,7 @@ def changed(before: object, after: object, chip: str) -> frozenset[str]:
 @cache
 def defaults(chip: str) -> Mapping[str, str]:
     """The documented value of flags where nobody sets them, by name."""
-    return given(tuple(flag for row in _default_rows() if chip in row.chips for flag in row.flags))
+    return flag_values(tuple(flag for row in _default_rows() if chip in row.chips for flag in row.flags))
 
 
 def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
@@ -160,15 +160,15 @@ def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
     ``-done`` what making it asynchronous does.  One of unknown kind (`collective`) is taken for an all-gather: by
     OpenXLA's guide no other is fused by default (documented for v5e).
     """
-    found = set()
+    enabled_flags = set()
     for name, kind in collectives:
         words = "all_gather" if kind == "collective" else kind.replace("-", "_")
         fused = name.lstrip("%").replace("_", "-").startswith("async-collective")
         if fused:
-            found |= {_FUSION, f"{_FUSION}_fuse_{words}"}
+            enabled_flags |= {_FUSION, f"{_FUSION}_fuse_{words}"}
         if fused or "-start" in name or "-done" in name:
-            found.add(f"--xla_enable_async_{words}")
-    return frozenset(found)
+            enabled_flags.add(f"--xla_enable_async_{words}")
+    return frozenset(enabled_flags)
 
 
 @cache
@@ -190,11 +190,13 @@ def _default_rows() -> tuple[DefaultRow, ...]:
 def read(data: Mapping[str, Any]) -> tuple[FlagSet, ...]:
     """The sets of a parsed file.  Raises DataError on a set that is incomplete or cites no known source."""
     sources = {name: (str(title), str(url)) for name, (title, url) in data["sources"].items()}
-    found = []
+    flag_sets = []
     for row in read_rows(FlagRow, {str(number): row for number, row in enumerate(data["set"], start=1)}).values():
         if row.cause not in CAUSES:
             raise DataError(f"{row.cause!r} is no known cause; known: {', '.join(CAUSES)}")
         if not set(row.sources) <= set(sources):
             raise DataError(f"{row.cause}: a set of flags without a known source does not load")
-        found.append(FlagSet(row.cause, row.chips, row.flags, row.note, tuple(sources[name] for name in row.sources)))
-    return tuple(found)
+        flag_sets.append(
+            FlagSet(row.cause, row.chips, row.flags, row.note, tuple(sources[name] for name in row.sources))
+        )
+    return tuple(flag_sets)

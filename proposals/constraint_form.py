@@ -71,7 +71,7 @@ class Chip:
 
 def from_form(form: QueryDict) -> dict[str, Any]:
     """What was filled in; text that is no number is passed on, so that the check can name it."""
-    values = ConstraintForm(form).given()
+    values = ConstraintForm(form).filled_values()
     for axis, rule, size in values.pop("axes", ()):
         if rule == "keep":
             values.setdefault("keep_axes", []).append(axis)

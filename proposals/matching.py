@@ -19,7 +19,7 @@ class Match:
     further: tuple[str, ...]
 
     @property
-    def same(self) -> bool:
+    def is_same_configuration(self) -> bool:
         return not self.departures
 
 

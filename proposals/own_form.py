@@ -66,7 +66,7 @@ class Given:
 
 def from_form(form: QueryDict) -> Given:
     """What was filled in.  An axis left empty has size 1, and is not in the mesh where only the form offered it."""
-    changes = OwnForm(form).given()
+    changes = OwnForm(form).filled_values()
     offered = {name for (name,) in changes.pop("offered", ())}
     mesh = {
         place: {name: whole(size) if size.strip() else 1 for name, size in changes.pop(place, ())}

@@ -113,7 +113,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _status_fault(error: openai.APIStatusError, settings: Settings, model: str) -> Fault:
-    status, where, said = error.status_code, settings.base_url, _said(error, settings)
+    status, where, said = error.status_code, settings.base_url, _error_quotation(error, settings)
     code = f"{error.code or ''} {error.type or ''}"
     if status == 401:
         return fault("auth", f"{where} does not accept the key; check OPENAI_API_KEY.", status=status)
@@ -146,10 +146,12 @@ def _spoken_fault(error: openai.APIError, settings: Settings) -> Fault:
     """An error object where a chunk should be; LM Studio reports an overflow so, with status 200."""
     words = words_of(error)
     if _CONTEXT.search(words):
-        return fault("context", f"The conversation is longer than the model can read{_said(error, settings)}")
+        return fault(
+            "context", f"The conversation is longer than the model can read{_error_quotation(error, settings)}"
+        )
     if _CONTENT_FILTER.search(f"{error.code or ''} {error.type or ''}"):
-        return fault("refusal", f"The endpoint's content filter stopped the answer{_said(error, settings)}")
-    return fault("server", f"{settings.base_url} failed within its answer{_said(error, settings)}")
+        return fault("refusal", f"The endpoint's content filter stopped the answer{_error_quotation(error, settings)}")
+    return fault("server", f"{settings.base_url} failed within its answer{_error_quotation(error, settings)}")
 
 
 def words_of(error: openai.APIError) -> str:
@@ -172,7 +174,7 @@ def _words_of(error: openai.APIError) -> str:
     return "" if error.message.startswith("Error code:") else error.message
 
 
-def _said(error: openai.APIError, settings: Settings) -> str:
+def _error_quotation(error: openai.APIError, settings: Settings) -> str:
     words = _short(settings, words_of(error))
     return f": “{words}”" if words and not words.lstrip().startswith("<") else "."
 

@@ -43,7 +43,7 @@ class Hiding:
         """The text without the secrets."""
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
-        for start, end in reversed(self._found(text)):
+        for start, end in reversed(self._matches(text)):
             text = text[:start] + HIDDEN + text[end:]
         return text
 
@@ -63,7 +63,7 @@ class Hiding:
             if len(text) - places[-1][1] <= _WIDEST_GAP and self._goes_on(letters[-size:]):
                 cut = min(cut, places[-size][0])
                 break
-        for start, end in reversed(self._found(text)):
+        for start, end in reversed(self._matches(text)):
             if start < cut < end or end == (places[-1][1] if places else -1):
                 cut = min(cut, start)
         return len(text) - cut
@@ -72,7 +72,7 @@ class Hiding:
         """Whether a form begins so; or holds so much from its middle, where less tells nothing."""
         return any(form.startswith(end) or (len(end) >= _TELLING and end in form) for form in self._forms)
 
-    def _found(self, text: str) -> list[tuple[int, int]]:
+    def _matches(self, text: str) -> list[tuple[int, int]]:
         """Where half a form or more of it stands, as it lies in the text."""
         if not self._parts or not self._may_hold(text):
             return []

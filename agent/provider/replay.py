@@ -148,7 +148,7 @@ def _difference(exchange: Exchange, request: Request) -> str:
     for number, (then, now) in enumerate(zip(exchange.messages, request.messages, strict=False), 1):
         if then != now:
             what = f"tool result {now.result_id}" if isinstance(now, ToolMessage) else f"{now.role} message"
-            return f"message {number} ({what}) was {_around(then, now)} and is {_around(now, then)}."
+            return f"message {number} ({what}) was {_excerpt(then, now)} and is {_excerpt(now, then)}."
     if len(exchange.messages) != len(request.messages):
         return f"it has {len(request.messages)} messages, the recorded one {len(exchange.messages)}."
     tools = tuple(spec.name for spec in request.tools)
@@ -158,7 +158,7 @@ def _difference(exchange: Exchange, request: Request) -> str:
     return "a tool's description or arguments, the tool choice or the answer's schema has changed."
 
 
-def _around(message: Message, other: Message) -> str:
+def _excerpt(message: Message, other: Message) -> str:
     """The text of a message around the first character that differs from the other's."""
     if message.role != other.role or message.text == other.text:
         return repr(message)[:160]

@@ -110,17 +110,17 @@ def _table(state: State, meshes: Meshes | None) -> dict[str, Any]:
 
 
 def _context(state: State, meshes: Meshes | None, page: ExperimentPage | None) -> dict[str, Any]:
-    found, refusal = _answer(state)
+    answer, refusal = _answer(state)
     base = measured.baseline(page, state.config) if page is not None else None
-    bars = _bars(found, meshes, base)
+    bars = _bars(answer, meshes, base)
     values = [bar.time["upper"] if bar.time and "upper" in bar.time else bar.total_s for bar in bars]
     return {
-        "found": found,
+        "found": answer,
         "refusal": refusal,
         "bars": bars,
         "scale_s": max(values, default=0.0),
-        "speedup": _speedup(page, found),
-        "known_bytes": _known_bytes(found),
+        "speedup": _speedup(page, answer),
+        "known_bytes": _known_bytes(answer),
         "optico": (accuracy() or {}).get("optico"),
         "plot": plot(state, meshes) if meshes is not None else None,
         "controls": _controls(state),

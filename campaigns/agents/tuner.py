@@ -21,7 +21,7 @@ from agent.messages import Message, SystemMessage, Usage, UserMessage
 from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
 from agent.tools import tool
-from campaigns.agents.view import Question, Tools, told
+from campaigns.agents.view import Question, Tools, describe_candidate
 from campaigns.engine.outlook import Choice
 from campaigns.engine.wishes import Refused
 from experiments.sentences import Sentence, join, say
@@ -46,7 +46,7 @@ MOST_SAID = 300
 _Size = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-class Wished(BaseModel):
+class TrialRequest(BaseModel):
     """One trial, and why."""
 
     model_config = ConfigDict(extra="forbid")
@@ -63,12 +63,12 @@ class Wished(BaseModel):
         return {"ici": self.ici} if self.dcn is None else {"ici": self.ici, "dcn": self.dcn}
 
 
-class Wishes(BaseModel):
+class TrialRequests(BaseModel):
     """The trials that are asked for, the one worth most first."""
 
     model_config = ConfigDict(extra="forbid")
 
-    trials: Annotated[list[Wished], Field(max_length=MOST_WISHES)]
+    trials: Annotated[list[TrialRequest], Field(max_length=MOST_WISHES)]
 
 
 @dataclass(frozen=True)
@@ -121,18 +121,18 @@ def advise(
     messages: list[Message] = [SystemMessage(prompt), UserMessage("Ask for the next trials."), *shown]
     judge = _Judge(question, view)
 
-    def check(answer: Wishes, results: tuple[ToolReturned, ...]) -> list[str]:
+    def check(answer: TrialRequests, results: tuple[ToolReturned, ...]) -> list[str]:
         return [text for each in judge.judged(answer, (*seen, *results)) for text in each.complaints]
 
-    outcome: Outcome[Wishes] = yield from run(
-        provider, messages, tools=tools, answer=Wishes, check=check, limits=limits, cancel=cancel
+    outcome: Outcome[TrialRequests] = yield from run(
+        provider, messages, tools=tools, answer=TrialRequests, check=check, limits=limits, cancel=cancel
     )
     answer, stopped = outcome.answer, outcome.stopped
     spent = (outcome.usage, outcome.cost_usd)
     if stopped is not None and stopped.reason == "cancelled":
         return Advice("cancelled", (), (), stopped.sentence, *spent)
     if answer is None and stopped is not None and stopped.reason == "rejected":
-        answer = _last(stopped.last_answer)
+        answer = _parsed_answer(stopped.last_answer)
     judged = judge.judged(answer, (*seen, *outcome.results)) if answer else ()
     granted = tuple(each.granted for each in judged if each.granted is not None)
     refused = tuple(each.refused[:MOST_SAID] for each in judged if each.refused)
@@ -168,9 +168,9 @@ def _why_none(stopped: str, refused: Sequence[str]) -> str:
     return stopped or "The language model left the choice to it."
 
 
-def _last(text: str | None) -> Wishes | None:
+def _parsed_answer(text: str | None) -> TrialRequests | None:
     try:
-        return parse(text or "", Wishes)
+        return parse(text or "", TrialRequests)
     except AnswerError:
         return None
 
@@ -199,7 +199,7 @@ class _Judge:
     def __init__(self, question: Question, view: Tools) -> None:
         self.question, self.view = question, view
 
-    def judged(self, answer: Wishes, results: tuple[ToolReturned, ...]) -> tuple[_Judged, ...]:
+    def judged(self, answer: TrialRequests, results: tuple[ToolReturned, ...]) -> tuple[_Judged, ...]:
         """As many wishes as may be asked for, the first ones."""
         seen: set[int] = set()
         judged = []
@@ -215,7 +215,7 @@ class _Judge:
             judged.append(_Judged(place, what, Granted(row, "" if wrong else plain(item.reason)), wrong=wrong))
         return tuple(judged)
 
-    def _row(self, item: Wished, seen: set[int]) -> int:
+    def _row(self, item: TrialRequest, seen: set[int]) -> int:
         row = self.question.register.find(item.mesh, item.changes)
         if row in seen:
             raise Refused("It is requested twice.")
@@ -223,13 +223,16 @@ class _Judge:
             raise Refused(why)
         return row
 
-    def _wrong(self, item: Wished, row: int, results: tuple[ToolReturned, ...]) -> tuple[str, ...]:
+    def _wrong(self, item: TrialRequest, row: int, results: tuple[ToolReturned, ...]) -> tuple[str, ...]:
         """What in the sentence nothing backs; the prices of what it is about count as shown."""
-        own = {**self.view.priced(self.question.outlook.choice(row)), "changed": told(self.question.register, row)}
+        own = {
+            **self.view.priced(self.question.outlook.choice(row)),
+            "changed": describe_candidate(self.question.register, row),
+        }
         priced = ToolReturned(0, "", "", "predict", True, None, own)
         evidence = Evidence.of((*results, priced))
-        return tuple(wrong.message for wrong in _said(item, own).wrong(evidence))
+        return tuple(wrong.message for wrong in _request_statements(item, own).wrong(evidence))
 
 
-def _said(item: Wished, own: dict[str, Any]) -> Statements:
+def _request_statements(item: TrialRequest, own: dict[str, Any]) -> Statements:
     return Statements.of([(mesh_text(own["mesh"]), [item.reason])])

@@ -153,8 +153,8 @@ class Tools:
         return {
             "candidates": len(rows),
             "values": {
-                name: sorted(found, key=lambda value: str(value).zfill(9))[:MOST_VALUES]
-                for name, found in values.items()
+                name: sorted(distinct_values, key=lambda value: str(value).zfill(9))[:MOST_VALUES]
+                for name, distinct_values in values.items()
                 if name != "xla_flags"
             },
         }
@@ -179,7 +179,7 @@ def _what_runs(config: ExperimentConfig) -> dict[str, Any]:
     )
 
 
-def told(register: Register, row: int) -> str:
+def describe_candidate(register: Register, row: int) -> str:
     """A candidate by what it changes of the configuration that runs, for people."""
     changed = differences(register.config, register.candidates.configs[row])
     return ", ".join(f"{name.replace('_', ' ')} {old} → {new}" for name, (old, new) in changed.items()) or "no change"

@@ -49,7 +49,7 @@ class CampaignSerializer(serializers.ModelSerializer[Campaign]):
     def get_analysis(self, made: Campaign) -> dict[str, Any]:
         analysis = dict(made.analysis or {})
         if "sentence" in analysis:
-            analysis["sentence"] = str(presentation.said(analysis["sentence"]))
+            analysis["sentence"] = str(presentation.stored_sentence(analysis["sentence"]))
         return analysis
 
 
@@ -74,7 +74,7 @@ class TrialSerializer(serializers.ModelSerializer[Trial]):
         read_only_fields = fields
 
     def get_why(self, trial: Trial) -> str:
-        return str(presentation.said(trial.why))
+        return str(presentation.stored_sentence(trial.why))
 
 
 class BeginSerializer(serializers.Serializer[Any]):

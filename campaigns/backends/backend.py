@@ -38,8 +38,10 @@ class Outcome:
 
     def failure(self, config: ExperimentConfig | None) -> Failure:
         """The cause of a trial that failed.  config: its own, for what must not be tried again."""
-        found = read_failure(BytesIO(self.log.encode("utf-8", "replace")), config)
-        return replace(found, sentence=Sentence(self.reason)) if self.reason and found.cause == "unknown" else found
+        failure = read_failure(BytesIO(self.log.encode("utf-8", "replace")), config)
+        return (
+            replace(failure, sentence=Sentence(self.reason)) if self.reason and failure.cause == "unknown" else failure
+        )
 
 
 class Backend(Protocol):

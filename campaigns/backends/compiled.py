@@ -28,18 +28,18 @@ class Compiled:
             if stop():
                 raise Stopped
 
-        found = engine.check(config, cache=self.cache, on_progress=look, worker=self.worker)
-        if found.outcome != "fits":
-            return Outcome(log=log_of(found), reason=found.message, predicted=True)
-        return Outcome((step_time_s(config, self.calibration),), found.peak_bytes, predicted=True)
+        check = engine.check(config, cache=self.cache, on_progress=look, worker=self.worker)
+        if check.outcome != "fits":
+            return Outcome(log=log_of(check), reason=check.message, predicted=True)
+        return Outcome((step_time_s(config, self.calibration),), check.peak_bytes, predicted=True)
 
 
-def log_of(found: CompileCheck) -> str:
+def log_of(check: CompileCheck) -> str:
     """What a program would write that ended so.  Of a compiler that died or took too long nothing is read: the words
     are ours, and say nothing of the configuration."""
-    if found.outcome == "out_of_memory":
-        sizes = found.message
-        if found.needed_bytes and found.capacity_bytes:
-            sizes = f"Used {found.needed_bytes:.0f}B of {found.capacity_bytes:.0f}B hbm."
+    if check.outcome == "out_of_memory":
+        sizes = check.message
+        if check.needed_bytes and check.capacity_bytes:
+            sizes = f"Used {check.needed_bytes:.0f}B of {check.capacity_bytes:.0f}B hbm."
         return f"RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. {sizes}"
-    return found.message if found.outcome == "invalid" else ""
+    return check.message if check.outcome == "invalid" else ""

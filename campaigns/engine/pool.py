@@ -71,7 +71,7 @@ class Pool:
 
     @cached_property
     def _attempts(self) -> Counter[int]:
-        found: Counter[int] = Counter()
+        attempts: Counter[int] = Counter()
         for trial in self.trials:
-            found[trial.candidate] += trial.runs
-        return found
+            attempts[trial.candidate] += trial.runs
+        return attempts

@@ -49,16 +49,16 @@ class Register:
         asked = replace(candidate(self.config, own.to_json(), change), measured=None)
         row = self.by_key.get(key_of(asked))
         if row is None:
-            row = self._as_told.get(_told(asked))
+            row = self._row_by_configuration.get(_configuration_key(asked))
         if row is None:
             raise Refused(self._why_not(own, change))
         return row
 
     @cached_property
-    def _as_told(self) -> dict[object, int]:
+    def _row_by_configuration(self) -> dict[object, int]:
         first: dict[object, int] = {}
         for row, config in enumerate(self.candidates.configs):
-            first.setdefault(_told(config), row)
+            first.setdefault(_configuration_key(config), row)
         return first
 
     def _why_not(self, mesh: Mesh, change: Change) -> str:
@@ -76,7 +76,7 @@ class Register:
         )
 
 
-def _told(config: ExperimentConfig) -> object:
+def _configuration_key(config: ExperimentConfig) -> object:
     """What tells a configuration from others, however it is written."""
     mesh, settings = config.mesh, settings_of(config)
     if settings["micro_batch"]:

@@ -83,7 +83,7 @@ def ask(asking: Asking) -> bool:
     cancel = Cancel()
 
     def look() -> None:
-        if not CAMPAIGNS.held(campaign.pk, worker).exists():
+        if not CAMPAIGNS.row_of_worker(campaign.pk, worker).exists():
             cancel.set()
 
     try:
@@ -144,7 +144,7 @@ def _stored(
 def _keep(asking: Asking, advice: Mapping[str, Any]) -> bool:
     """Store the advice and let the campaign go; False where it is not ours any more, or does not run."""
     free = {"worker": "", "attempts": 0, "heartbeat_at": timezone.now()}
-    if CAMPAIGNS.held(asking.campaign.pk, asking.worker).update(advice=advice, **free):
+    if CAMPAIGNS.row_of_worker(asking.campaign.pk, asking.worker).update(advice=advice, **free):
         return True
     return _release(asking)
 

@@ -105,7 +105,7 @@ def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
             raise CampaignError(str(error)) from error
         made.considered, made.held_back = field.considered, dict(field.held_back)
         made.save(update_fields=["considered", "held_back"])
-        _first(made, field.config, field.landscape is None or key_of(config) in field.landscape.by_key)
+        _create_baseline_trial(made, field.config, field.landscape is None or key_of(config) in field.landscape.by_key)
         events.append(experiment, "campaign", "user", user=user, data={"campaign": made.pk, "backend": made.backend})
         CAMPAIGNS.enqueue(made.pk)
     return made
@@ -129,7 +129,7 @@ def _compilable(config: ExperimentConfig, parallel: int) -> None:
         raise CampaignError(f"At most {compiling.MOST_AT_ONCE} trials are compiled at a time.")
 
 
-def _first(campaign: Campaign, config: ExperimentConfig, known: bool) -> None:
+def _create_baseline_trial(campaign: Campaign, config: ExperimentConfig, known: bool) -> None:
     """What runs already, measured as every trial is; a landscape may not hold it."""
     if known:
         trial = Trial.objects.create(

@@ -36,7 +36,7 @@ def begin(trial: Trial, worker: str, config: ExperimentConfig) -> None:
 
     What the tool cannot run fails; where the team's settings allow no launch, the campaign pauses until they do.
     """
-    rows = TRIALS.held(trial.pk, worker)
+    rows = TRIALS.row_of_worker(trial.pk, worker)
     try:
         made = _drafted(trial.campaign, config)
     except BundleError as error:

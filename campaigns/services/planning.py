@@ -65,7 +65,7 @@ def _step(pk: int) -> int | Asking:
         campaign = Campaign.objects.select_for_update().select_related("experiment").defer("landscape").get(pk=pk)
         if campaign.status != CampaignStatus.RUNNING:
             return 0
-        CAMPAIGNS.held(pk, "").update(heartbeat_at=timezone.now())
+        CAMPAIGNS.row_of_worker(pk, "").update(heartbeat_at=timezone.now())
         open_trials = campaign.trials.filter(OPEN).count()
         if open_trials >= campaign.parallel:
             return 0  # before the whole campaign is counted

@@ -30,14 +30,14 @@ def run(pk: int) -> None:
         return
     trial.refresh_from_db(fields=["attempts", "runs", "started_at"])
     if trial.attempts > TRIALS.most_attempts:
-        results.failed(TRIALS.held(pk, worker), trial, results.unread(f"{TRIALS.gave_up} of this trial"))
+        results.failed(TRIALS.row_of_worker(pk, worker), trial, results.unread(f"{TRIALS.gave_up} of this trial"))
     else:
         _run(trial, worker)
     planning.plan(trial.campaign_id)
 
 
 def _run(trial: Trial, worker: str) -> None:
-    campaign, rows = trial.campaign, TRIALS.held(trial.pk, worker)
+    campaign, rows = trial.campaign, TRIALS.row_of_worker(trial.pk, worker)
     lost = {"now": False}
 
     def look() -> None:

@@ -30,7 +30,7 @@ def badge_kind(status: str) -> str:
 @register.filter
 def why(trial: Trial) -> str:
     """The sentence why a trial was chosen, with its values."""
-    return presentation.said(trial.why)
+    return presentation.stored_sentence(trial.why)
 
 
 @register.filter

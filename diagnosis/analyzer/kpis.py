@@ -121,7 +121,7 @@ def measure(
     host = stated.get("host")
     kpis["host"] = host
     peak_flops, peak_bytes = peaks_per_core(profile, chip)
-    flops = _first(stated.get("flops_utilization"), stated.get("mxu_utilization"))
+    flops = _first_stated(stated.get("flops_utilization"), stated.get("mxu_utilization"))
     # A trace of kernels knows the work of some ops only: a sum over those is no rate of the whole.
     complete = complete and profile.source_kind not in GPU_TRACES
     if complete and peak_flops and profile_has_flops(profile):
@@ -178,7 +178,7 @@ def _stated_or_summed(stated: float | None, rate: float | None, peak: float, bus
     return stated
 
 
-def _first(*values: float | None) -> float | None:
+def _first_stated(*values: float | None) -> float | None:
     return next((value for value in values if value is not None), None)
 
 

@@ -36,7 +36,7 @@ EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Restr
 THREAD = OpenApiParameter("thread", OpenApiTypes.INT, description="Restrict to this thread.")
 
 
-def _given(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
+def _validated_data(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
     serializer = kind(data=request.data)
     serializer.is_valid(raise_exception=True)
     values: dict[str, Any] = serializer.validated_data
@@ -63,7 +63,7 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     )  # fmt: skip
     def create(self, request: Request) -> Response:
         """Open a thread; requires an engineer.  Returns your unused thread if you have one."""
-        values = _given(NewThread, request)
+        values = _validated_data(NewThread, request)
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
         try:
             made = asking.open_thread(experiment, request.user)
@@ -77,7 +77,7 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     def partial_update(self, request: Request, pk: str) -> Response:
         """Rename a thread; requires an engineer."""
         thread = self.get_object()
-        values = _given(ThreadTitle, request)
+        values = _validated_data(ThreadTitle, request)
         try:
             asking.rename(thread, request.user, values["title"])
         except DialogueError as error:
@@ -110,7 +110,7 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
         thread = self.get_object()
         if request.method == "GET":
             return Response(MessageSerializer(thread.messages.select_related("author"), many=True).data)
-        values = _given(NewMessage, request)
+        values = _validated_data(NewMessage, request)
         try:
             answer = asking.ask(thread, request.user, values["text"])
         except DialogueError as error:
@@ -174,7 +174,7 @@ class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
     def add(self, request: Request, pk: str) -> Response:
         """Add a mesh offered in the answer to the newest plan, after the same checks as any proposal."""
         answer = self.get_object()
-        values = _given(OfferRequest, request)
+        values = _validated_data(OfferRequest, request)
         try:
             made = acting.add_offered(answer, values["effect"], request.user)
         except DialogueError as error:

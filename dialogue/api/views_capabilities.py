@@ -73,7 +73,7 @@ class CapabilityView(APIView):
     @extend_schema(responses={200: CapabilitySerializer, 404: Detail}, tags=["dialogue"])
     def get(self, request: Request, key: str) -> Response:
         """One capability."""
-        return Response(_described(_of(key)))
+        return Response(_described(_capability_or_404(key)))
 
     @extend_schema(
         request=ComputeSerializer,
@@ -82,7 +82,7 @@ class CapabilityView(APIView):
     )
     def post(self, request: Request, key: str) -> Response:
         """Run the capability on an experiment that you can read.  Stores and changes nothing."""
-        of = _of(key)
+        of = _capability_or_404(key)
         given = ComputeSerializer(data=request.data)
         given.is_valid(raise_exception=True)
         experiment = get_for(request.user, Experiment.objects.all(), Role.VIEWER, pk=given.validated_data["experiment"])
@@ -95,7 +95,7 @@ class CapabilityView(APIView):
             raise Conflict(str(error)) from error
 
 
-def _of(key: str) -> Capability:
+def _capability_or_404(key: str) -> Capability:
     of = registry().get(key)
     if of is None:
         raise NotFound(f"There is no capability {key[:40]!r}; /api/capabilities/ lists them.")

@@ -99,7 +99,7 @@ class Writing:
             self.cancel.set()
 
     def _update(self, **values: Any) -> None:
-        ours = asking.ANSWERS.held(self.answer.pk, self.worker)
+        ours = asking.ANSWERS.row_of_worker(self.answer.pk, self.worker)
         if not ours.update(**values):
             self.cancel.set()
 
@@ -168,7 +168,7 @@ def claim(pk: int, worker: str) -> Message | None:
 
 def end(answer: Message, worker: str, status: Message.Status, **values: Any) -> bool:
     """The answer has ended; False where another worker has it."""
-    ours = asking.ANSWERS.held(answer.pk, worker)
+    ours = asking.ANSWERS.row_of_worker(answer.pk, worker)
     return bool(ours.update(status=status, finished_at=timezone.now(), **values))
 
 

@@ -113,10 +113,10 @@ def _kept(run: Run) -> str:
 def _moved(name: str, before: Any, after: Any) -> str:
     if before == after:
         return ""
-    return f"{name} {_said(before)} → {_said(after)}"
+    return f"{name} {_setting_text(before)} → {_setting_text(after)}"
 
 
-def _said(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if value is None:
         return "not stated"
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

@@ -206,7 +206,7 @@ class Struck:
     struck: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, profile: StepProfile, run: ExperimentConfig | None) -> None:
-        for one in rules.weighed(read_facts(profile, run)):
+        for one in rules.weighed_claims(read_facts(profile, run)):
             rule = one.claim.finding.rule
             self.claims[rule] += 1
             if one.broken is not None:

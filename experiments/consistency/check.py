@@ -36,7 +36,7 @@ def contradictions(facts: Facts, data: Mapping[str, Any], config: ExperimentConf
     return tuple(items)
 
 
-def given(data: Mapping[str, Any], field: str) -> Any:
+def configured_value(data: Mapping[str, Any], field: str) -> Any:
     """The value at a dotted path, None where it is absent."""
     value: Any = data
     for part in field.split("."):
@@ -66,7 +66,7 @@ def _chip(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
 
 def _framework(facts: Facts, data: Mapping[str, Any], config: ExperimentConfig) -> Iterator[Contradiction]:
     fact, name = facts.known.get("framework"), framework_of(config)
-    if fact is None or not name or given(data, "software.framework") is None:
+    if fact is None or not name or configured_value(data, "software.framework") is None:
         return
     profile = profile_named(name, get_chip(config.hardware.chip).kind)
     family = "jax" if profile.family == "xla" or profile.name == "xla" else "pytorch"
@@ -131,12 +131,12 @@ def _number(field: str, name: str, configured: int, value: int, text: str, fact:
 
 def _given_words(facts: Facts, data: Mapping[str, Any]) -> Iterator[Contradiction]:
     """Precision and remat, where they are given."""
-    configured, fact = given(data, "training.precision"), facts.known.get("precision")
+    configured, fact = configured_value(data, "training.precision"), facts.known.get("precision")
     if fact is not None and isinstance(configured, str):
         plain = configured.strip().lower()
         if _SAME_PRECISION.get(plain, plain) != fact.value:
             yield _word("training.precision", "precision", plain, fact)
-    configured, fact = given(data, "training.remat"), facts.known.get("remat")
+    configured, fact = configured_value(data, "training.remat"), facts.known.get("remat")
     if fact is not None and isinstance(configured, str):
         plain = configured.strip().lower()
         if fact.value in _NOT_OF.get(plain, ()):

@@ -77,7 +77,9 @@ def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
         files += unpacker.read(upload)
     if not files:
         raise IngestError(
-            f"No profile was found in {_some(upload.name for upload in uploads)}.", WHAT_IS_ACCEPTED, kind="archive"
+            f"No profile was found in {_first_names(upload.name for upload in uploads)}.",
+            WHAT_IS_ACCEPTED,
+            kind="archive",
         )
     # The exports beside a profile say the same with less detail, and profilers of two kinds record two sessions.
     best = min((item.kind for item in files), key=KINDS.index)
@@ -237,7 +239,7 @@ class _Unpacker:
         if len(sessions) > 1:
             raise IngestError(
                 f"{archive_name} contains {len(sessions)} profiling sessions: "
-                f"{_some(session or '(no folder)' for session in sessions)}.",
+                f"{_first_names(session or '(no folder)' for session in sessions)}.",
                 "Upload one session at a time: pack only one folder below plugins/profile.",
                 archive_name,
                 kind="sessions",
@@ -345,7 +347,7 @@ def _raise_if_disk(error: Exception) -> None:
         raise error
 
 
-def _some(names: Iterable[str], limit: int = 5) -> str:
+def _first_names(names: Iterable[str], limit: int = 5) -> str:
     items = list(names)
     text = ", ".join(items[:limit])
     return f"{text} and {len(items) - limit} more" if len(items) > limit else text

@@ -60,7 +60,7 @@ def read_kpis(
     parts: Sequence[Piece], step_time_s: float | None, steps: Sequence[Step], ops: Sequence[Op], device: Device
 ) -> Kpis:
     """Every KPI, its reason where there is none, and how it was computed where XProf does not state it."""
-    known = _known(parts, steps, ops, device)
+    known = _shares_from_tables(parts, steps, ops, device)
     kpis = Kpis()
     for key, stated in _stated(parts).items():
         if stated > _MOST:
@@ -116,7 +116,9 @@ def _stated(parts: Sequence[Piece]) -> dict[str, float]:
     return by_kpi
 
 
-def _known(parts: Sequence[Piece], steps: Sequence[Step], ops: Sequence[Op], device: Device) -> dict[str, float]:
+def _shares_from_tables(
+    parts: Sequence[Piece], steps: Sequence[Step], ops: Sequence[Op], device: Device
+) -> dict[str, float]:
     """The same quantities from op and step tables; shares of ops are lower bounds."""
     known: dict[str, float] = {}
     idle = _value(parts, "op_profile_idle")

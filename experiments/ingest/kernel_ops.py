@@ -63,20 +63,20 @@ class Kernels:
                 if not in_range(event) or event.metadata_id not in plane.event_metadata:
                     continue
                 said = {ids[stat.metadata_id]: stat for stat in event.stats if stat.metadata_id in ids}
-                op = _said(plane, said, "hlo_op").rpartition("::")[2]
-                program = _said(plane, said, "program_id")
+                op = _stat_text(plane, said, "hlo_op").rpartition("::")[2]
+                program = _stat_text(plane, said, "program_id")
                 # XProf lists ops of programs whose HLO it has, and ops of TensorFlow.
-                if (program, op) in named if op else _said(plane, said, "tf_op"):
+                if (program, op) in named if op else _stat_text(plane, said, "tf_op"):
                     continue
-                if any(_said(plane, said, key) not in ("", "0") for key in _GRAPHS):
+                if any(_stat_text(plane, said, key) not in ("", "0") for key in _GRAPHS):
                     self.graph_ps += event.duration_ps
                 kernel = plane.event_metadata[event.metadata_id].name
-                key = (program, _said(plane, said, "hlo_module"), op, "" if op else kernel)
+                key = (program, _stat_text(plane, said, "hlo_module"), op, "" if op else kernel)
                 total = self.sums.setdefault(key, _Sum())
                 total.count += 1
                 total.time_ps += event.duration_ps
-                total.path = total.path or _said(plane, said, "name")
-                size = _SIZE.search(_said(plane, said, "memcpy_details"))
+                total.path = total.path or _stat_text(plane, said, "name")
+                size = _SIZE.search(_stat_text(plane, said, "memcpy_details"))
                 total.bytes += int(size.group(1)) if size else 0
 
     @property
@@ -107,7 +107,7 @@ class Kernels:
         )
 
 
-def _said(plane: XPlane, said: dict[str, XStat], name: str) -> str:
+def _stat_text(plane: XPlane, said: dict[str, XStat], name: str) -> str:
     return str(stat_value(plane, said[name]) or "") if name in said else ""
 
 

@@ -38,7 +38,7 @@ def contradicted(
     return contradictions(facts(profile), data, config) if config is not None else ()
 
 
-def unsettled(
+def undecided_contradictions(
     items: Iterable[Contradiction], kept: Iterable[Mapping[str, Any]], accept: Collection[str] = ()
 ) -> tuple[Contradiction, ...]:
     """Contradictions that nobody decided on: neither accepted now by field, nor kept before with the same two sides.

@@ -152,7 +152,7 @@ def against(experiment: Experiment, checked: Checked, accept: Collection[str] = 
     if newest is None or checked.config is None or runs.is_without_profile(newest):
         return checked
     contradicted = against_profile.contradicted(newest.profile, checked.data, checked.config)
-    undecided = against_profile.unsettled(contradicted, experiment.config_kept, accept)
+    undecided = against_profile.undecided_contradictions(contradicted, experiment.config_kept, accept)
     return replace(checked, against=contradicted, undecided=undecided)
 
 
@@ -166,7 +166,7 @@ def hold_against(experiment_pk: int, facts: Facts) -> tuple[Contradiction, ...]:
     if checked.config is None:
         return ()
     contradicted = contradictions(facts, checked.data, checked.config)
-    undecided = against_profile.unsettled(contradicted, experiment.config_kept)
+    undecided = against_profile.undecided_contradictions(contradicted, experiment.config_kept)
     kept = against_profile.as_kept(item for item in contradicted if item not in undecided)
     # What was accepted before the profile was read and is contradicted by nothing needs no word.
     Experiment.objects.filter(pk=experiment_pk).update(config_kept=kept)

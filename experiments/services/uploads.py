@@ -201,7 +201,7 @@ def add_files(run: Run, user: User | None, files: Sequence[File[bytes]]) -> Run:
             run.profile.files.filter(name__in=names, included=True).update(included=False)
             _add_rows(run.profile, stored)
             events.append(run.experiment, "upload", "user", run=run, user=user, data={"files": _facts(stored)})
-            return _again(run, user)
+            return _restart_analysis(run, user)
     except BaseException:
         storage.remove([file.path for file in stored])
         raise
@@ -217,7 +217,7 @@ def exclude_file(run: Run, file: ProfileFile, user: User | None = None) -> Run:
             raise UploadError("This is the only file of the profile; upload another one before excluding it.")
         run.profile.files.filter(pk=file.pk).update(included=False)
         events.append(run.experiment, "upload", "user", run=run, user=user, data={"excluded": file.name})
-        return _again(run, user)
+        return _restart_analysis(run, user)
 
 
 def exclude_host(run: Run, name: str, user: User | None = None) -> Run:
@@ -236,7 +236,7 @@ def exclude_host(run: Run, name: str, user: User | None = None) -> Run:
         profile.excluded = [*profile.excluded, name]
         profile.save(update_fields=["excluded"])
         events.append(run.experiment, "upload", "user", run=run, user=user, data={"excluded": name})
-        return _again(run, user)
+        return _restart_analysis(run, user)
 
 
 def delete(experiment: Experiment, user: User) -> None:
@@ -311,7 +311,7 @@ def _only_when_idle(run: Run) -> None:
         raise runs.RunError("A newer analysis of this experiment has already been started; open that one.")
 
 
-def _again(run: Run, user: User | None) -> Run:
+def _restart_analysis(run: Run, user: User | None) -> Run:
     if run.status == RunStatus.CONFIGURING:
         runs.fail(run, "The profile's files changed; a new analysis has been started.", actor="user")
     return runs.start(run.experiment, run.profile, user=user)

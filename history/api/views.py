@@ -70,8 +70,8 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
     )  # fmt: skip
     def list(self, request: Request) -> Response:
         """Search the optimization database by facets, keywords and meaning; sorted and paginated."""
-        found = page(_teams(request), _filters(request))
-        return Response(PageSerializer(found, context=self.get_serializer_context()).data)
+        records_page = page(_teams(request), _filters(request))
+        return Response(PageSerializer(records_page, context=self.get_serializer_context()).data)
 
     @extend_schema(operation_id="history_records_retrieve", responses=RecordSerializer, tags=["history"])
     def retrieve(self, request: Request, pk: str) -> Response:
@@ -105,8 +105,8 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
         """The records most similar to this one, each with the reason; empty if none is similar enough."""
         record = self.get_object()
         k = number_param(request, "k")
-        found = similar(_teams(request), record, k=5 if k is None else max(1, min(k, 50)))
-        return Response(AlikeSerializer(found, many=True).data)
+        similar_records = similar(_teams(request), record, k=5 if k is None else max(1, min(k, 50)))
+        return Response(AlikeSerializer(similar_records, many=True).data)
 
     @extend_schema(
         operation_id="history_records_export",

@@ -86,7 +86,7 @@ def page(teams: Team | Iterable[int], filters: Filters) -> Page:
     counts = FacetCount.objects.filter(_of(ids))
     available = count(counts)
     if filters.q:
-        return _found(ids, filters, available)
+        return _ranked_page(ids, filters, available)
     total = count(counts.filter(narrowing(filters))) if filters.narrows else available
     rows, first, more_after, more_before = _in_order(ids, filters, total)
     return Page(
@@ -187,7 +187,7 @@ def _beyond(filters: Filters, at: Position, back: bool) -> Q:
     return Q(**{f"order__{side}e": at.order}) & (Q(**{f"order__{side}": at.order}) | Q(**{f"pk__{side}": at.pk}))
 
 
-def _found(ids: list[int], filters: Filters, available: int) -> Page:
+def _ranked_page(ids: list[int], filters: Filters, available: int) -> Page:
     hits, notes = _pool(ids, filters)
     rows = _tallied(hits)
     visible_hits = [hit for hit in hits if hit.pk in rows]

@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet
 from accounts.models import Team
 from history import moves
 from history.case import Case, cases_of, hardware_kind
-from history.likeness import Expected, alike
+from history.likeness import Expected, most_similar
 from history.models import HistoryRecord
 from history.record import Record, Side
 from history.services.search import visible
@@ -45,10 +45,10 @@ def similar(teams: Team | Iterable[int], to: HistoryRecord | Case, k: int = 5) -
     else:
         case = to
     near = list(HistoryRecord.objects.filter(pk__in=_candidates(rows, case)).only(*_RATED).order_by("-pk"))
-    shown = [(near[n].pk, found) for n, found in alike(cases_of_rows(near), case, k)]
+    shown = [(near[n].pk, match) for n, match in most_similar(cases_of_rows(near), case, k)]
     best = visible(teams).in_bulk([pk for pk, _ in shown])
     return tuple(
-        Alike(best[pk], found.likeness, found.reason, found.expected) for pk, found in shown if pk in best
+        Alike(best[pk], match.likeness, match.reason, match.expected) for pk, match in shown if pk in best
     )  # fmt: skip
 
 
@@ -102,20 +102,20 @@ def _value(row: HistoryRecord) -> Record:
 def _candidates(rows: QuerySet[HistoryRecord], case: Case) -> set[int]:
     if not case.chip or not case.directed:
         return set()
-    alike = rows.filter(hardware=hardware_kind(case.chip), changes__contained_by=sorted(moves.DIRECTED))
+    similar_records = rows.filter(hardware=hardware_kind(case.chip), changes__contained_by=sorted(moves.DIRECTED))
     signs = moves.signs({role: value for role, value in case.move.items() if role in moves.ROLES})
     if signs:
         # A record names its axes as they were called: `fsdp` shards the batch as `data` does.
         fully = [f"fsdp{sign[4:]}" if sign.startswith("data") else sign for sign in signs]
-        alike = alike.filter(Q(moves__contains=signs) | Q(moves__contains=fully))
+        similar_records = similar_records.filter(Q(moves__contains=signs) | Q(moves__contains=fully))
     elif case.move:
-        alike = alike.filter(changes__contains=sorted({_KIND[key] for key in case.move}))
+        similar_records = similar_records.filter(changes__contains=sorted({_KIND[key] for key in case.move}))
     near = [Q(chip=case.chip, chips=case.chips), Q(chip=case.chip, bottleneck=case.bottleneck), Q(chip=case.chip)]
     if case.model_name:
         near.append(Q(chip=case.chip, model_name=case.model_name))
     if case.move:
         near.append(~Q(chip=case.chip))
-    return {pk for q in near for pk in alike.filter(q).order_by().values_list("pk", flat=True)[:EACH]}
+    return {pk for q in near for pk in similar_records.filter(q).order_by().values_list("pk", flat=True)[:EACH]}
 
 
 #: Kind of change of each training key.

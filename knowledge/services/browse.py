@@ -58,8 +58,8 @@ class Filters:
             q=_text(given.get("q", ""), 1000),
             topic=whole_number(given.get("topic", ""), 9),
             source=_text(given.get("source", ""), 300),
-            hardware=found if (found := given.get("hardware", "")) in (*HARDWARE, *load_chips()) else "",
-            bottleneck=found if (found := given.get("bottleneck", "")) in BOTTLENECKS else "",
+            hardware=value if (value := given.get("hardware", "")) in (*HARDWARE, *load_chips()) else "",
+            bottleneck=value if (value := given.get("bottleneck", "")) in BOTTLENECKS else "",
             tag=_text(given.get("tag", ""), 60),
             mode=next((each for each in MODES if each == mode), "fused"),
             offset=whole_number(given.get("offset", ""), 9) or 0,
@@ -162,8 +162,8 @@ def page(team: Team | None, filters: Filters) -> Page:
         ordered = left.order_by("document_id", "position", "pk").values_list("pk", flat=True)
         pks = list(ordered[filters.offset : filters.offset + SIZE])
         passages = whole().in_bulk(pks)
-        found = tuple(Row(passages[pk]) for pk in pks if pk in passages)
-        return Page(filters, found, total, available, more=filters.offset + len(pks) < total)
+        page_rows = tuple(Row(passages[pk]) for pk in pks if pk in passages)
+        return Page(filters, page_rows, total, available, more=filters.offset + len(pks) < total)
     offset = min(filters.offset, DEEPEST - SIZE)
     filters = replace(filters, offset=offset)
     result = retrieve(left, filters.q, k=SIZE + 1, mode=filters.mode, offset=offset)
@@ -178,16 +178,16 @@ def page(team: Team | None, filters: Filters) -> Page:
 def rows(team: Team | None, filters: Filters, without: str = "") -> QuerySet[Passage]:
     """The passages that the filters leave, one of them left out where its own values are counted."""
     values = {name: getattr(filters, name) for name in (*FACETS, "tag") if name != without}
-    found: QuerySet[Passage] = visible(
+    passages: QuerySet[Passage] = visible(
         team, hardware=values.get("hardware", ""), bottleneck=values.get("bottleneck", "")
     )
     if values.get("topic") is not None:
-        found = found.filter(document=values["topic"])
+        passages = passages.filter(document=values["topic"])
     if values.get("source"):
-        found = found.filter(source=values["source"])
+        passages = passages.filter(source=values["source"])
     if values.get("tag"):
-        found = found.filter(tags__contains=[values["tag"]])
-    return found
+        passages = passages.filter(tags__contains=[values["tag"]])
+    return passages
 
 
 @dataclass(frozen=True)
@@ -221,14 +221,14 @@ def _filed_under(hardware: str) -> frozenset[str]:
 
 def _groups(team: Team | None, filters: Filters) -> list[_Group]:
     """All that the team sees of a tag, counted in one pass over the passages."""
-    found = (
+    tagged_passages = (
         rows(team, Filters(tag=filters.tag))
         .order_by()
         .values_list("document", "team", "source", "hardware", "bottlenecks")
     )
     return [
         _Group(topic, owner is None, source, frozenset(hardware), frozenset(bottlenecks), count)
-        for topic, owner, source, hardware, bottlenecks, count in found.annotate(n=Count("pk"))
+        for topic, owner, source, hardware, bottlenecks, count in tagged_passages.annotate(n=Count("pk"))
     ]
 
 
@@ -248,10 +248,10 @@ def facets(team: Team | None, filters: Filters) -> list[Facet]:
     return [Facet(name, titles[name], values) for name, values in made.items() if values]
 
 
-def _counted(found: Iterable[tuple[Name, int]], most: int) -> dict[Name, int]:
+def _counted(value_counts: Iterable[tuple[Name, int]], most: int) -> dict[Name, int]:
     """How many of each, the most frequent first."""
     counts: Counter[Name] = Counter()
-    for value, count in found:
+    for value, count in value_counts:
         counts[value] += count
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most])
 

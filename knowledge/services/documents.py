@@ -115,11 +115,13 @@ def read(pk: int) -> None:
         with READING.beating(pk, worker):
             content = documents.read(_absolute(document.path), document.name, document.kind)
     except DocumentError as error:
-        READING.held(pk, worker).update(state=State.FAILED, error=str(error), updated_at=timezone.now(), **_RELEASED)
+        READING.row_of_worker(pk, worker).update(
+            state=State.FAILED, error=str(error), updated_at=timezone.now(), **_RELEASED
+        )
         return
     with transaction.atomic():
         team = _locked(document)
-        if team is None or not READING.held(pk, worker).exists():
+        if team is None or not READING.row_of_worker(pk, worker).exists():
             return  # deleted meanwhile, or read by another worker
         document.passages.all().delete()
         for start in range(0, len(content.pieces), BATCH):

@@ -91,7 +91,7 @@ def work(pk: int) -> None:
         with EMBEDDINGS.beating(pk, worker):
             left = embed_some(model)
     released = {"status": Status.IDLE, "worker": "", "heartbeat_at": None, "attempts": 0}
-    if EMBEDDINGS.held(pk, worker).update(**released) and left != "failed" and _waits(model):
+    if EMBEDDINGS.row_of_worker(pk, worker).update(**released) and left != "failed" and _waits(model):
         _queue(model)
 
 

@@ -168,7 +168,7 @@ def advance(pk: int) -> None:
     worker = workers.this_thread()
     if not queue.RUNS.claim(pk, worker):
         return
-    held = queue.RUNS.held(pk, worker)
+    held = queue.RUNS.row_of_worker(pk, worker)
     run = held.select_related("launch__experiment", "launch__proposal", "launch__created_by").first()
     if run is None:  # another took it for dead at once, and may have submitted it: there is nothing to read yet
         return
@@ -203,13 +203,13 @@ def _submit(run: ArmRun) -> None:
         job = choices.backend(launch.backend).submit(_spec(run))
     except (BackendError, bundles.BundleError, LaunchError) as error:
         if isinstance(error, BackendError) and error.passing and run.attempts < queue.RUNS.most_attempts:
-            queue.RUNS.held(run.pk, run.worker).update(worker="", reason=_words(str(error)))
+            queue.RUNS.row_of_worker(run.pk, run.worker).update(worker="", reason=_words(str(error)))
             queue.RUNS.send(run.pk, after_s=_RETRY_S)
             return
         collecting.fail(run, _words(str(error)))
         return
     values = {"job": job[:200], "submitted_at": timezone.now()}
-    if not queue.RUNS.held(run.pk, run.worker).update(status=S.SUBMITTED, reason="", **values):
+    if not queue.RUNS.row_of_worker(run.pk, run.worker).update(status=S.SUBMITTED, reason="", **values):
         # It reported, or was cancelled, while it was submitted: the sweep over what is left ends it.
         if not ArmRun.objects.filter(pk=run.pk).update(**values):
             choices.backend(launch.backend).cancel(job)  # its experiment was deleted meanwhile

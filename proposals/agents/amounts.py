@@ -56,17 +56,17 @@ class Amounts:
 def read(text: str, config: ExperimentConfig) -> Amounts:
     """The amounts of a message.  A price of a host, a slice or the whole machine is shared out over its chips."""
     price, currency = _price(text, config)
-    slices = _first(_SLICES, text)
-    chips = _first(_CHIPS, text) or (slices and slices * config.hardware.chips_per_slice)
+    slices = _first_amount(_SLICES, text)
+    chips = _first_amount(_CHIPS, text) or (slices and slices * config.hardware.chips_per_slice)
     days = _TIME.search(text)
     return Amounts(
-        price, currency, _first(_TOKENS, text), _first(_STEPS, text),
+        price, currency, _first_amount(_TOKENS, text), _first_amount(_STEPS, text),
         float(days[1].replace(",", "")) * _DAYS[days[2][0].lower()] if days else None,
         int(chips) if chips and chips >= 1 else None,
     )  # fmt: skip
 
 
-def _first(pattern: re.Pattern[str], text: str) -> float | None:
+def _first_amount(pattern: re.Pattern[str], text: str) -> float | None:
     match = pattern.search(text)
     if match is None:
         return None

@@ -49,8 +49,8 @@ MOST_OFFERED = 3
 
 def provider_name() -> str:
     """The model that answers, as it is shown; `BUILT_IN` where none is configured."""
-    found = endpoint.provider(AGENT)
-    return found.model if found is not None else BUILT_IN
+    provider = endpoint.provider(AGENT)
+    return provider.model if provider is not None else BUILT_IN
 
 
 def answer(
@@ -70,20 +70,20 @@ def answer(
         yield from reasoner.answer(bench, ask)
         return
     cancel = cancel or Cancel()
-    told = yield from _told(bench, ask)
+    told = yield from _with_stated_facts(bench, ask)
     answered = yield from _model(told, ask, provider, cancel, clock)
     if not answered and not cancel.is_set():
         yield from reasoner.answer(bench, ask)
 
 
-def _told(bench: Workbench, ask: Ask) -> Generator[Said, None, Workbench]:
+def _with_stated_facts(bench: Workbench, ask: Ask) -> Generator[Said, None, Workbench]:
     """What the user's words hold fast, read by rules and not by the model; returns the workbench under it.
 
     Text in a profile or a document can so never put anything into the thread.
     """
-    told = list(reasoner.stated(bench, ask))
-    yield from told
-    return under(bench.under(ask.facts, ask.constraints), told)
+    stated = list(reasoner.stated(bench, ask))
+    yield from stated
+    return under(bench.under(ask.facts, ask.constraints), stated)
 
 
 def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel, clock: Clock | None) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from history.case import case_of
-from history.likeness import alike
+from history.likeness import most_similar
 from history.record import Record
 from proposals.agents.retrieval import PassageFound, Retrieval
 from proposals.agents.workbench import Workbench
@@ -45,4 +45,4 @@ def is_alike(record: Record, mesh: Mapping[str, Mapping[str, int]], changes: Map
     """Whether a record is alike enough to what a configuration changes to be shown beside it (`history.likeness`)."""
     dcn = of.config.mesh.to_json().get("dcn", {})
     ours = case_of_change(of.config, of.diagnosis, {"dcn": dcn, **mesh}, changes)
-    return bool(alike([case_of(record)], ours))
+    return bool(most_similar([case_of(record)], ours))

@@ -42,11 +42,11 @@ def compare(then: RunEvent, now: RunEvent, step: int) -> Difference | None:
     place = _differing({k: v for k, v in old.items() if k not in _PASSING},
                        {k: v for k, v in new.items() if k not in _PASSING}, "")  # fmt: skip
     if place is not None:
-        return Difference(step, _what(then, place[0]), *place[1:])
+        return Difference(step, _event_name(then, place[0]), *place[1:])
     return None
 
 
-def told_differently(then: RunEvent, now: RunEvent, step: int) -> Difference | None:
+def event_difference(then: RunEvent, now: RunEvent, step: int) -> Difference | None:
     """What else differs between two requests whose messages are the same to the letter."""
     if isinstance(then, ModelRequest) and isinstance(now, ModelRequest) and then.key != now.key:
         what = "a tool's description or arguments, or the answer's schema"
@@ -54,7 +54,7 @@ def told_differently(then: RunEvent, now: RunEvent, step: int) -> Difference | N
     return None
 
 
-def _what(event: RunEvent, path: str) -> str:
+def _event_name(event: RunEvent, path: str) -> str:
     name = event.kind.replace("_", " ")
     if isinstance(event, ToolReturned):
         name = f"the result {event.result_id} of `{event.name}`"
@@ -85,7 +85,7 @@ def _differing(then: Any, now: Any, path: str) -> tuple[str, str, str] | None:
         return None if _close(float(then), float(now)) else (path, _short(then), _short(now))
     if isinstance(then, str) and isinstance(now, str):
         at = _texts_part(then, now)
-        return None if at is None else (path, _around(then, at), _around(now, at))
+        return None if at is None else (path, _excerpt_at(then, at), _excerpt_at(now, at))
     return None if then == now else (path, _short(then), _short(now))
 
 
@@ -108,7 +108,7 @@ def _texts_part(then: str, now: str) -> int | None:
     return next((a.start() for a, b in pairs if not _close(float(a[0]), float(b[0]))), None)
 
 
-def _around(text: str, at: int) -> str:
+def _excerpt_at(text: str, at: int) -> str:
     start = max(at - _AROUND // 2, 0)
     end = start + _AROUND
     return repr(("…" if start else "") + text[start:end] + ("…" if end < len(text) else ""))

@@ -26,8 +26,8 @@ def value(expression: str) -> float:
 def operands(expression: str) -> list[str]:
     """The numbers of an expression, as written but for their thousands separators."""
     text = _plain(expression)
-    found = [node for node in ast.walk(_parsed(expression)) if isinstance(node, ast.Constant)]
-    return [ast.get_source_segment(text, node) or str(node.value) for node in found]
+    number_nodes = [node for node in ast.walk(_parsed(expression)) if isinstance(node, ast.Constant)]
+    return [ast.get_source_segment(text, node) or str(node.value) for node in number_nodes]
 
 
 def _parsed(expression: str) -> ast.expr:

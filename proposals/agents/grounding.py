@@ -25,7 +25,7 @@ from proposals.agents.grounding_match import Facts, Match, shown
 from proposals.agents.grounding_names import names
 from proposals.agents.grounding_shown import equations
 
-__all__ = ["Complaint", "Evidence", "Link", "capped", "check", "standing", "strike", "supports"]
+__all__ = ["Complaint", "Evidence", "Link", "capped_confidence", "check", "strike", "support_level", "supports"]
 
 #: A hypothesis, which no measured precedent stands behind, claims no more.
 MOST_OF_A_HYPOTHESIS = 0.5
@@ -133,13 +133,13 @@ def strike(text: str, complaints: Sequence[Complaint]) -> str:
     return f"{kept}\n\n{said}" if kept else said
 
 
-def standing(text: str, evidence: Evidence) -> Support:
+def support_level(text: str, evidence: Evidence) -> Support:
     """`proven` where a text cites a record, returned in this run, of a change that was measured to be faster."""
     cited = {item.text for sentence in sentences(text) for item in names(sentence, evidence) if item.kind == "record"}
     return "proven" if any(evidence.outcomes.get(key) == "faster" for key in cited) else "hypothesis"
 
 
-def capped(confidence: float, support: Support) -> float:
+def capped_confidence(confidence: float, support: Support) -> float:
     """What may be claimed: a hypothesis at most one half."""
     return min(confidence, MOST_OF_A_HYPOTHESIS) if support == "hypothesis" else confidence
 

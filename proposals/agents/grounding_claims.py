@@ -156,7 +156,7 @@ def numbers(text: str, header: tuple[str, ...] = ()) -> Iterator[Number]:
         if not unit and header:
             kind, factor = _of_column(plain, match.start(), header)
         printed.append((match, (kind, factor), bool(unit)))
-    for (match, (kind, factor), _), (lent, first) in zip(printed, _lent(plain, printed), strict=True):
+    for (match, (kind, factor), _), (lent, first) in zip(printed, _lent_units(plain, printed), strict=True):
         number = _number(match, *(lent if lent and first else (kind, factor)))
         if number.kind == "bare" and any(start < match.start() < end for start, end in code):
             continue  # a size in code is no claim
@@ -169,7 +169,7 @@ def numbers(text: str, header: tuple[str, ...] = ()) -> Iterator[Number]:
 _Printed = tuple[re.Match[str], tuple[Kind, float], bool]
 
 
-def _lent(plain: str, printed: Sequence[_Printed]) -> list[tuple[tuple[Kind, float] | None, bool]]:
+def _lent_units(plain: str, printed: Sequence[_Printed]) -> list[tuple[tuple[Kind, float] | None, bool]]:
     """Per number the unit that a neighbour lends it, and whether it is read so at first: where the very next number
     has it."""
     lent: list[tuple[tuple[Kind, float] | None, bool]] = [(None, False)] * len(printed)

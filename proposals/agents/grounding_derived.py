@@ -24,7 +24,7 @@ TWO = Fact(2.0, "bare", path="two")
 Derived = Iterator[tuple[float, Kind, tuple[Fact, ...]]]
 
 
-def unshown(facts: Sequence[Fact]) -> Derived:
+def results_without_operands(facts: Sequence[Fact]) -> Derived:
     """What follows without its operands' being shown: from the same quantity of two configurations, a part and its
     whole, a speed-up, or tokens and the time that they take."""
     yield from _alone(facts)

@@ -48,44 +48,44 @@ class Evidence:
     ) -> Evidence:
         """words: what the user said in this thread, this time and earlier.  earlier: results of its earlier answers,
         which count as well, and are not cited by their ids."""
-        found = cls(tuple(item for item in results if item.ok), tuple(words))
-        every = [*(replace(item, result_id="") for item in earlier if item.ok), *found.results]
+        evidence = cls(tuple(item for item in results if item.ok), tuple(words))
+        every = [*(replace(item, result_id="") for item in earlier if item.ok), *evidence.results]
         for item in every:
-            found.axes |= set(_axes_in(item.result))
+            evidence.axes |= set(_axes_in(item.result))
             if item.name == "run" and isinstance(item.result, dict):
                 profile = item.result.get("profile")
-                found.without_profile = not (isinstance(profile, dict) and profile.get("ops"))
+                evidence.without_profile = not (isinstance(profile, dict) and profile.get("ops"))
         foreign = {text for item in every for text in _names_in(item.result, "")}
         reckoned = [item for item in every if item.name == CALCULATE]
         for item in every:
             if item.name != CALCULATE:
-                _Walk(found, item, foreign).value(item.result, _At())
+                _Walk(evidence, item, foreign).value(item.result, _At())
         for text in words:
-            found._tell(text)
+            evidence._tell(text)
         for item in reckoned:  # what is worked out is evidence where what it is worked out from is
             asked = item.arguments if isinstance(item.arguments, dict) else {}
-            known = [found._behind(operand) for operand in _operands(str(asked.get("expression", "")))]
-            before = len(found.facts)
+            known = [evidence._required_names(operand) for operand in _operands(str(asked.get("expression", "")))]
+            before = len(evidence.facts)
             if all(of is not None for of in known):
-                _Walk(found, item, foreign).value(item.result, _At())
+                _Walk(evidence, item, foreign).value(item.result, _At())
             if names := [of for of in known if of]:  # what a document says is, worked with, still what it says
                 shared = frozenset.intersection(*names)
-                found.facts[before:] = [replace(f, within=shared) for f in found.facts[before:] if shared]
-        return found
+                evidence.facts[before:] = [replace(f, within=shared) for f in evidence.facts[before:] if shared]
+        return evidence
 
-    def _behind(self, operand: Number) -> frozenset[str] | None:
+    def _required_names(self, operand: Number) -> frozenset[str] | None:
         """What must be named to reckon with a number: nothing (empty) where it stands in the evidence, in the unit of
         its field or as it is printed, else the text in which it does; None where it stands nowhere."""
         if is_constant(operand):
             return frozenset()
-        found = [
+        required_names = [
             frozenset[str]() if fact.kind == "bare" and not fact.owners else fact.within
             for fact in self.facts
             if fact.value
             for factor in (1.0, *_PRINTED.get(fact.kind, ()))
             if abs(fact.value / factor - operand.value) <= operand.half * (1 + 1e-9) + 1e-12 * operand.value
         ]
-        return min(found, key=len, default=None)
+        return min(required_names, key=len, default=None)
 
     def _tell(self, text: str) -> None:
         pairs = axis_sizes(text, self.axes)
@@ -246,9 +246,9 @@ class _Walk:
         pairs = axis_sizes(text, self.evidence.axes)
         for pair in pairs:
             self.evidence.sizes.setdefault(pair.axis, set()).add(pair.size)
-        found = frozenset((pair.axis, pair.size) for pair in pairs if pair.size != 1)
-        self.evidence.meshes.setdefault(found, set()).add(self.returned.result_id)
-        return found
+        mesh_sizes = frozenset((pair.axis, pair.size) for pair in pairs if pair.size != 1)
+        self.evidence.meshes.setdefault(mesh_sizes, set()).add(self.returned.result_id)
+        return mesh_sizes
 
     def _mesh(self, value: Mapping[str, Any]) -> None:
         evidence = self.evidence

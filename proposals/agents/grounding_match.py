@@ -16,7 +16,7 @@ from functools import cached_property
 from proposals.agents.grounding_bounds import bounds
 from proposals.agents.grounding_claims import Kind, Number, Sentence
 from proposals.agents.grounding_conditions import is_conditional, says_measured, says_predicted
-from proposals.agents.grounding_derived import DIMENSIONS, MOST_TOGETHER, TWO, operations, unshown
+from proposals.agents.grounding_derived import DIMENSIONS, MOST_TOGETHER, TWO, operations, results_without_operands
 from proposals.agents.grounding_evidence import Evidence, mesh_name
 from proposals.agents.grounding_facts import CURRENT, Fact, axis_sizes, groups
 from proposals.agents.grounding_shown import Equation, Unit, is_constant
@@ -61,7 +61,7 @@ class Facts:
             by_kind[fact.kind].append(fact)
         self._sorted = {kind: _Sorted((fact.value, (fact,)) for fact in facts) for kind, facts in by_kind.items()}
 
-    def same(self, number: Number, cited: str) -> list[Fact]:
+    def matches(self, number: Number, cited: str) -> list[Fact]:
         """The facts that a number repeats.  cited: where a text is named that the product did not write."""
         return self._same(number, cited) or (self._same(number.otherwise, cited) if number.otherwise else [])
 
@@ -132,7 +132,7 @@ class Facts:
         table = self._tables.setdefault(named, {})
         if number.kind not in table:
             facts = [f for f in self._plain if not f.owners or named & f.owners]
-            derived = list(unshown(facts))
+            derived = list(results_without_operands(facts))
             for kind in DIMENSIONS:
                 table[kind] = _Sorted((value, of) for value, of_kind, of in derived if of_kind == kind)
         return next(iter(table[number.kind].within(number.value, number.half)), None)
@@ -195,22 +195,26 @@ class Match:
         self._about = facts.owners(" ".join(self._cited.values()))
         # What a float cannot hold has no rounding to compare within.
         self._same = {
-            (sentence.start, number.start): facts.same(number, self._cited[sentence.block]) if number.is_finite else []
-            for sentence, found, _ in said
-            for number in found
+            (sentence.start, number.start): facts.matches(number, self._cited[sentence.block])
+            if number.is_finite
+            else []
+            for sentence, numbers, _ in said
+            for number in numbers
         }
         spoken = " ".join((*self._cited.values(), *facts.evidence.words)).lower()
         self._nobody_named = "proposal" not in spoken and "configuration" not in spoken
         self._printed: dict[float, Fact] = {}
-        for sentence, found, _ in said:
-            for number in found:
+        for sentence, numbers, _ in said:
+            for number in numbers:
                 for fact in self._same[sentence.start, number.start][:2]:
                     self._printed.setdefault(number.printed, fact)
                     self._blocks[sentence.block].append((sentence, number, fact))
         # What is worked out may be shown before that from which it follows, which is worked out itself.
         self._follows: dict[tuple[int, int], tuple[Fact, ...]] = {}
         self._makes: dict[tuple[int, int], str] = {}
-        waiting = [(s, n) for s, found, _ in said for n in found if n.is_finite and not self._same[s.start, n.start]]
+        waiting = [
+            (s, n) for s, numbers, _ in said for n in numbers if n.is_finite and not self._same[s.start, n.start]
+        ]
         for _ in range(2):
             for sentence, _, sums in said:
                 for equation in sums:
@@ -219,8 +223,8 @@ class Match:
             for sentence, number in waiting:
                 if (sentence.start, number.start) in self._follows:
                     continue
-                if found_now := self._worked_out(sentence, number):
-                    self._follows[sentence.start, number.start] = found_now
+                if source_facts := self._worked_out(sentence, number):
+                    self._follows[sentence.start, number.start] = source_facts
             waiting = [
                 (s, n) for s, n in waiting
                 if (s.start, n.start) not in self._follows and len(self._blocks[s.block]) > before.get(s.block, 0)
@@ -283,11 +287,13 @@ class Match:
         if is_constant(number):
             return _CONSTANT
         if number.kind != "bare":  # `2 × 70e9 bytes`: the unit may be of another factor
-            bare = self._facts.same(number.read_as("bare", 1.0), "") if number.factor == 1.0 else []
+            bare = self._facts.matches(number.read_as("bare", 1.0), "") if number.factor == 1.0 else []
             return next(iter(bare), None)
         if number.printed in self._printed:
             return self._printed[number.printed]
-        return next(iter(self._facts.same(number.read_as(*unit), self._cited[sentence.block])), None) if unit else None
+        return (
+            next(iter(self._facts.matches(number.read_as(*unit), self._cited[sentence.block])), None) if unit else None
+        )
 
     def _worked_out(self, sentence: Sentence, number: Number) -> tuple[Fact, ...]:
         if number.kind == "bare" and number.printed in self._printed:
@@ -307,7 +313,7 @@ class Match:
         facts: list[Fact] = []
         for part in number.text.split(","):
             value = float(part) if part.strip().isdecimal() else -1.0
-            same = self._facts.same(Number(part, value, 0.5, "bare", number.start, printed=value), "")
+            same = self._facts.matches(Number(part, value, 0.5, "bare", number.start, printed=value), "")
             facts += same[:1]
         return tuple(facts) if len(facts) == number.text.count(",") + 1 else ()
 

@@ -106,5 +106,7 @@ def _near(text: str, start: int, end: int, words: str) -> int:
     """How many words stand between a place and the nearest of some words in its clause, at most `_FAR`."""
     before = _WORD.findall(_CLAUSE.split(text[:start])[-1])[::-1]
     after = _WORD.findall(_CLAUSE.split(text[end:])[0])
-    found = [n for side in (before, after) for n, word in enumerate(side) if re.fullmatch(words, word, re.IGNORECASE)]
-    return min([*found, _FAR])
+    distances = [
+        n for side in (before, after) for n, word in enumerate(side) if re.fullmatch(words, word, re.IGNORECASE)
+    ]
+    return min([*distances, _FAR])

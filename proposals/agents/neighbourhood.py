@@ -36,7 +36,7 @@ def _program(
     return by_name, mentioned
 
 
-def around(profile: StepProfile, op: Op, hops: int, diagnosed: Mapping[str, OpDiagnosis]) -> dict[str, Any]:
+def op_neighbourhood(profile: StepProfile, op: Op, hops: int, diagnosed: Mapping[str, OpDiagnosis]) -> dict[str, Any]:
     """Operands and users of an op up to `hops` away, at most MOST of each, the nearest first.
 
     The program as far as the profile lists it: ops that took no time of their own are not in it.

@@ -266,7 +266,7 @@ class Judge:
         unbacked = []
         for place, item in enumerate(answer.proposals):
             number = place + 1
-            for wrong in self._said(item).wrong(evidence, self.bench.rows):
+            for wrong in self._proposal_statements(item).wrong(evidence, self.bench.rows):
                 unbacked.append(Unbacked(f"Proposal {number}: {wrong.message}", place, wrong))
             for key in item.cited:
                 if key not in evidence.records and key not in evidence.passages:
@@ -284,7 +284,7 @@ class Judge:
                 unbacked.append(Unbacked(message, place))
         return unbacked
 
-    def _said(self, item: Proposed) -> Statements:
+    def _proposal_statements(self, item: Proposed) -> Statements:
         """Title, reasons and trade-offs, under the mesh that they speak of."""
         try:
             mesh = self.priced(item).mesh
@@ -314,8 +314,8 @@ class Judge:
             citations=tuple(cited) or priced.citations,
             support=support,
         )
-        claimed = grounding.capped(item.confidence, support)
-        return Argued(plan, tuple(self._said(item).backed(evidence)), claimed)
+        claimed = grounding.capped_confidence(item.confidence, support)
+        return Argued(plan, tuple(self._proposal_statements(item).backed(evidence)), claimed)
 
 
 def _struck(stopped: Stopped, judge: Judge, evidence: Evidence) -> tuple[Proposing | None, int]:
@@ -346,7 +346,7 @@ def _struck(stopped: Stopped, judge: Judge, evidence: Evidence) -> tuple[Proposi
 
 
 def _mended(item: Proposed, judge: Judge, wrong: Sequence[Unbacked]) -> Proposed | None:
-    said = judge._said(item)
+    said = judge._proposal_statements(item)
     sentences = [item.wrong for item in wrong if item.wrong is not None]
     if any(item.line is None for item in sentences) or removed_share(sentences, said.text) > MOST_STRUCK:
         return None

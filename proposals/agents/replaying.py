@@ -19,7 +19,7 @@ from agent.provider.base import Completion, Provider, ProviderError, Request
 from agent.provider.replay import Exchange, ReplayMismatch, exchanges_from_events
 from proposals.agents import analyzer_agent, chat, proposal_agent, reasoner
 from proposals.agents.conversation import Ask, Said, Turn
-from proposals.agents.differing import Difference, compare, told_differently
+from proposals.agents.differing import Difference, compare, event_difference
 from proposals.agents.recorded import STEP_KINDS, event_data, last_attempt, run_event
 from proposals.agents.workbench import Workbench
 
@@ -100,7 +100,7 @@ def repeat(recording: Recording, again: Callable[[Provider], Iterator[Said]]) ->
             difference = compare(then[compared], now, compared + 1)
             exact = exact and _sent(then[compared]) == _sent(now)
             if exact and difference is None:
-                difference = told_differently(then[compared], now, compared + 1)
+                difference = event_difference(then[compared], now, compared + 1)
             if difference is not None:
                 return Rerun(compared, len(then), difference)
             compared += 1

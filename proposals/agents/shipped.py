@@ -51,7 +51,7 @@ class _Index:
         """(number, score, words that matched) of the k best."""
         wanted = list(dict.fromkeys(_words(query)))
         mean = sum(count.total() for count in self.counts) / max(len(self.counts), 1)
-        found = []
+        hits = []
         for number in allowed:
             count = self.counts[number]
             matched = tuple(word for word in wanted if word in count)
@@ -63,8 +63,8 @@ class _Index:
                 * count[word] * (_K1 + 1) / (count[word] + length)
                 for word in matched
             )  # fmt: skip
-            found.append((number, score, matched))
-        return sorted(found, key=lambda item: -item[1])[:k]
+            hits.append((number, score, matched))
+        return sorted(hits, key=lambda item: -item[1])[:k]
 
 
 @cache
@@ -103,8 +103,8 @@ class Shipped:
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
         records = _records()[0]
         return [
-            RecordFound(records[n], found.likeness, (found.reason,), found.expected)
-            for n, found in likeness.alike(_cases(), case, k)
+            RecordFound(records[n], match.likeness, (match.reason,), match.expected)
+            for n, match in likeness.most_similar(_cases(), case, k)
         ]
 
     def record(self, id: str) -> Record | None:
@@ -121,10 +121,10 @@ class Shipped:
             if (not hardware or kinds & set(passage.hardware)) and (not bottleneck or bottleneck in passage.bottlenecks)
         ]
         hits = index.best(query, allowed, k)
-        return [_found(passages[n], score, _matched(words)) for n, score, words in hits], ()
+        return [_passage_found(passages[n], score, _matched(words)) for n, score, words in hits], ()
 
     def passage(self, key: str) -> PassageFound | None:
-        return next((_found(passage) for passage in _passages()[0] if passage.id == key), None)
+        return next((_passage_found(passage) for passage in _passages()[0] if passage.id == key), None)
 
     def experiments(self, text: str, k: int) -> Sequence[Peer]:
         return ()
@@ -149,7 +149,7 @@ def _fits(record: Record, narrowed: Narrowed) -> bool:
     )
 
 
-def _found(passage: passage_file.ShippedPassage, score: float = 0.0, why: tuple[str, ...] = ()) -> PassageFound:
+def _passage_found(passage: passage_file.ShippedPassage, score: float = 0.0, why: tuple[str, ...] = ()) -> PassageFound:
     return PassageFound(
         passage.id, passage.title, passage.text, passage.formula, passage.applies_when, passage.counter_indications,
         passage.source, passage.section, "", passage.url, False, score, why,

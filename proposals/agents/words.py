@@ -36,7 +36,7 @@ def bottleneck(verdict: Row) -> str:
     return names.get(str(verdict["primary"]), str(verdict["primary"]))
 
 
-def evidenced(row: Row) -> str:
+def evidence_text(row: Row) -> str:
     """The value of a row of evidence as pages show it; empty where it was not measured."""
     value = row.get("value")
     return "" if value is None else format_value(float(value), row["unit"], 2 if row["origin"] == "predicted" else 3)
@@ -208,7 +208,7 @@ def violations(row: Row) -> list[str]:
     return [str(item["reason"]) for item in row.get("violations", ())]
 
 
-def stepped(row: Row) -> str:
+def step_text(row: Row) -> str:
     """One step away in words: `model 4 → 2, data 8 → 16`, `a global batch of 512`."""
     changed = row.get("changes") or {}
     return (

@@ -150,7 +150,7 @@ class Workbench:
         start = self.origin or self
         if facts == dict(start.facts):
             return start.with_constraints(self.constraints)
-        text = json.dumps(_told(config_to_json(start.config), facts), default=str)
+        text = json.dumps(_config_with_facts(config_to_json(start.config), facts), default=str)
         config, diagnosis = _under(ByIdentity(start.profile), text)
         return replace(
             start,
@@ -188,7 +188,7 @@ def _proposed(pricer: ByIdentity[Pricer], constraints: str) -> Plan:
     return pricer.value.propose(Constraints.from_json(json.loads(constraints)))
 
 
-def _told(data: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _config_with_facts(data: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration's JSON with the facts in it.  A model that is named replaces the one that was configured."""
     if "model.name" in facts:
         data["model"] = {"name": facts["model.name"]}

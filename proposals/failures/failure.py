@@ -56,7 +56,7 @@ class Values:
     signal: str | None = None
     timeout_s: float | None = None
 
-    def given(self) -> dict[str, float | int | str]:
+    def stated_values(self) -> dict[str, float | int | str]:
         return {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
 
 
@@ -124,7 +124,7 @@ class Failure:
             "file": self.file,
             "rank": self.rank,
             "lines": self.lines,
-            "values": self.values.given(),
+            "values": self.values.stated_values(),
             "parameters": list(self.parameters),
             "check": list(self.check),
             "forbidden": self.forbidden.to_json() if self.forbidden else None,

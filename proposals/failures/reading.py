@@ -53,11 +53,11 @@ def read_failure(logs: BinaryIO | Sequence[tuple[str, BinaryIO]], config: Experi
     lines = sum(item.lines for item in read)
     for stage in _STAGES:
         if hits := [item.hits[stage] for item in read if stage in item.hits]:
-            return explained(_first(hits), lines, config)
+            return explained(_earliest_hit(hits), lines, config)
     return explained(None, lines, config, last=next((item.last for item in read if item.last), ()))
 
 
-def _first(hits: list[Hit]) -> Hit:
+def _earliest_hit(hits: list[Hit]) -> Hit:
     clocks = {hit.time[0] if hit.time else None for hit in hits}
     return min(hits, key=lambda hit: hit.time[1] if hit.time else "") if len(clocks) == 1 else hits[0]
 

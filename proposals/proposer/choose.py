@@ -268,7 +268,7 @@ def _another(c: Candidates, ranked: Ranked, order: Ints, used: list[int], share:
         return
     promising = rows[ranked.faster_by(WORTH_A_CHANGE)[rows] >= 0.5]
     open_ = promising if len(promising) else rows[:1]
-    another = (_alike(c, open_, used) < SAME_WAY) & ~_leans_on_the_same(c, open_, used)
+    another = (_largest_cosine(c, open_, used) < SAME_WAY) & ~_leans_on_the_same(c, open_, used)
     best = int(_or(open_, another)[0])
     best = best if (simple := simplest(c, ranked, best, share)) in used else simple
     hopes = ranked.gain + Z80 * ranked.sigma
@@ -282,7 +282,7 @@ def _directions(c: Candidates, rows: Ints) -> Floats:
     return np.column_stack([moves[c.mesh_of[rows]], np.sign(c.changed[rows])])
 
 
-def _alike(c: Candidates, rows: Ints, used: list[int]) -> Floats:
+def _largest_cosine(c: Candidates, rows: Ints, used: list[int]) -> Floats:
     """Largest cosine between the directions in which each row and the candidates used move things, at least 0."""
 
     def unit(at: Ints) -> Floats:

@@ -50,7 +50,7 @@ def communication(candidates: Candidates, prices: Prices, index: int) -> tuple[C
         elif name == "dcn":
             across = dict.fromkeys(axis for mesh in meshes for axis, size in mesh.dcn if size > 1)
             roles = {c.config.mesh.role(axis) for axis in across}
-            key = (tuple(across), _across(roles), True)
+            key = (tuple(across), _moved_tensors(roles), True)
         else:
             key = ((), "unattributed", False)
         row = rows.setdefault(key, [0.0, 0.0])
@@ -64,7 +64,7 @@ def communication(candidates: Candidates, prices: Prices, index: int) -> tuple[C
     )
 
 
-def _across(roles: set[str]) -> str:
+def _moved_tensors(roles: set[str]) -> str:
     words = [MOVES[role] for role in ("model", "seq", "expert", "pipeline") if role in roles]
     if roles & {"data", "fsdp", "replica"} or not words:
         words.insert(0, "weights and gradients")
@@ -74,11 +74,11 @@ def _across(roles: set[str]) -> str:
 def per_chip(candidates: Candidates, index: int) -> tuple[PerChip, ...]:
     """Bytes of weights, optimizer, gradients and activations, and what the chip computes on, before and after."""
     c = candidates
-    sides = [_held(c.configured(at)) for at in (c.baseline, index)]
+    sides = [_per_chip_load(c.configured(at)) for at in (c.baseline, index)]
     return tuple(PerChip(name, sides[0][name], sides[1][name]) for name in sides[0])
 
 
-def _held(config: ExperimentConfig) -> dict[str, float | None]:
+def _per_chip_load(config: ExperimentConfig) -> dict[str, float | None]:
     """Of one chip: bytes it holds, and sequences and tokens of a step that it works on."""
     training, mesh = config.training, config.mesh
     shards = mesh.size("replica", "data", "fsdp", "expert")

@@ -34,7 +34,9 @@ def expected_impact(case: Case) -> Iterator[str]:
         )  # fmt: skip
         yield say(
             "Step time {} predicted against {} {}: {} per token, 80 % interval {} to {}{}{}.",
-            _of(predicted.step_time_s, "estimate", "predicted step time", "s", "predicted.step_time_s", "predicted"),
+            _predicted_value(
+                predicted.step_time_s, "estimate", "predicted step time", "s", "predicted.step_time_s", "predicted"
+            ),
             _step_before(case),
             "predicted" if case.observed.basis == MODEL else "measured",
             gain,
@@ -68,7 +70,9 @@ def expected_impact(case: Case) -> Iterator[str]:
         yield "Memory per chip rises unless weights are fully sharded; the amount depends on the model's shape."
 
 
-def _of(group: dict[str, float], key: str, label: str, unit: str, field: str, origin: str = "computed") -> Value:
+def _predicted_value(
+    group: dict[str, float], key: str, label: str, unit: str, field: str, origin: str = "computed"
+) -> Value:
     """One number of a proposal's prediction; field: of the group, in the proposal unless it says `plan`."""
     path = field if field.startswith("plan.") else f"proposal.{field}"
     return Value(label, group[key], unit, origin, field=f"{path}.{key}")
@@ -76,7 +80,7 @@ def _of(group: dict[str, float], key: str, label: str, unit: str, field: str, or
 
 def _step_before(case: Case) -> Value:
     origin = "predicted" if case.observed.basis == MODEL else "measured"
-    return _of(
+    return _predicted_value(
         case.baseline.step_time_s or {}, "estimate", "step time of the current configuration", "s",
         "plan.baseline.step_time_s", origin,
     )  # fmt: skip
@@ -94,8 +98,8 @@ def memory_of(memory: dict[str, float], of: str = "predicted") -> tuple[Value, V
     """(needed, usable) memory per chip."""
     field = f"{of}.hbm_per_chip_bytes"
     return (
-        _of(memory, "total", "memory needed per chip", "bytes", field),
-        _of(memory, "capacity", "usable memory per chip", "bytes", field),
+        _predicted_value(memory, "total", "memory needed per chip", "bytes", field),
+        _predicted_value(memory, "capacity", "usable memory per chip", "bytes", field),
     )
 
 

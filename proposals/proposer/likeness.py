@@ -53,7 +53,9 @@ class Library:
     def __init__(self, precedents: Sequence[Precedent], situation: Case, least: float = BOUND) -> None:
         self.precedents = tuple(precedents)
         self.situation = situation
-        held = [(n, _alike(p, situation), p) for n, p in enumerate(precedents) if p.time_ratio is not None]
+        held = [
+            (n, _situation_similarity(p, situation), p) for n, p in enumerate(precedents) if p.time_ratio is not None
+        ]
         held = [(n, weight, p) for n, weight, p in held if weight >= least and weight > 0]
         self._moves = np.zeros((0, len(ROLES) + len(KEYS)))
         if held:
@@ -121,14 +123,14 @@ class Library:
             if item.failure == "out_of_memory" and item.remat in RECOMPUTES:
                 like = np.where(unique[:, -1] > RECOMPUTES[item.remat], 0.3 * like, like)
             which, worst = np.where(like > worst, number, which), np.maximum(like, worst)
-        like, found = worst[back.reshape(-1)], which[back.reshape(-1)]
+        like, worst_failure = worst[back.reshape(-1)], which[back.reshape(-1)]
         if fullness is not None:
             like = like * np.clip((fullness - 0.4) / 0.5, 0.0, 1.0)
         like = np.where(like >= BOUND, like, 0.0)
-        return 1.0 - WARNING_WEIGHT * like, np.where(like > 0, found, -1)
+        return 1.0 - WARNING_WEIGHT * like, np.where(like > 0, worst_failure, -1)
 
 
-def _alike(precedent: Precedent, situation: Case) -> float:
+def _situation_similarity(precedent: Precedent, situation: Case) -> float:
     """Likeness of the case, whatever the move.  Of what other flags did nothing is told."""
     if precedent.case.flags and not precedent.case.flags & situation.flags:
         return 0.0

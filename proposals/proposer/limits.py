@@ -111,10 +111,10 @@ def broken_by(candidates: Candidates, index: int, rules: Sequence[Rule]) -> Iter
 
 def rules_of(candidates: Candidates, constraints: Constraints) -> list[Rule]:
     """All rules, in the order in which a candidate is told about them."""
-    return [*_known(candidates), *_unknown(candidates), *asked(candidates, constraints)]
+    return [*_checkable_rules(candidates), *_uncheckable_rules(candidates), *asked(candidates, constraints)]
 
 
-def _known(c: Candidates) -> Iterator[Rule]:
+def _checkable_rules(c: Candidates) -> Iterator[Rule]:
     config, work = c.config, c.work
     mesh, training = work.mesh, work.training
     sizes = legality.Sizes(
@@ -166,7 +166,7 @@ def _flat(c: Candidates, flags: npt.ArrayLike) -> Bools:
     return np.asarray(c.flat(flags) > 0.5)
 
 
-def _unknown(c: Candidates) -> Iterator[Rule]:
+def _uncheckable_rules(c: Candidates) -> Iterator[Rule]:
     """Rules that cannot be checked because a fact is missing."""
     config = c.config
 

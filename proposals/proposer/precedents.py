@@ -15,7 +15,7 @@ from typing import Any
 from diagnosis.report import Diagnosis
 from history import moves
 from history.case import MOST_TELLING, Case, cases_of
-from history.likeness import Alike, alike
+from history.likeness import Alike, most_similar
 from history.mechanism import can_be_priced, price
 from history.moves import ROLES, role_sizes
 from history.record import Record, Side
@@ -66,11 +66,11 @@ class Precedent:
 
 def from_record(record: Record) -> Precedent | None:
     """The precedent of one record, None where it holds none."""
-    found = precedents_of([record])
-    return found[0] if found else None
+    precedents = precedents_of([record])
+    return precedents[0] if precedents else None
 
 
-def _of(record: Record, case: Case) -> Precedent | None:
+def _precedent_of(record: Record, case: Case) -> Precedent | None:
     """The precedent of a record, None where it does not say enough or changed more than a proposal can.
 
     A failed run needs only its own mesh; any other how far everything moved that it changed, and the effect per token,
@@ -115,8 +115,8 @@ def precedents_of(records: Sequence[Record], cases: Sequence[Case] | None = None
     """The precedents that records hold, in their order.  cases: what the records are known by, where it was priced
     before."""
     known = cases_of(records) if cases is None else cases
-    found = [_of(record, case) for record, case in zip(records, known, strict=True)]
-    return tuple(one for one in found if one is not None)
+    precedents = [_precedent_of(record, case) for record, case in zip(records, known, strict=True)]
+    return tuple(one for one in precedents if one is not None)
 
 
 @cache
@@ -125,7 +125,7 @@ def published() -> tuple[Precedent, ...]:
     return precedents_of(records())
 
 
-def told_of(
+def closest_precedents(
     precedents: Sequence[Precedent], ours: Case, warned: Precedent | None = None
 ) -> tuple[tuple[Precedent, Alike] | None, tuple[Precedent, Alike | None] | None]:
     """What stands beside a change: the measured one most alike, and the failed one; each with why.
@@ -133,9 +133,9 @@ def told_of(
     Where a failed run is at least as much alike as any that ran, no gain is told.  warned: the failed run that lowers
     the probability most; one that ran out of memory is only named as far as the memory is as full here.
     """
-    found = [(precedents[n], shown) for n, shown in alike([item.case for item in precedents], ours)]
-    gain = next((one for one in found if not one[0].failure), None)
-    failed: tuple[Precedent, Alike | None] | None = next((one for one in found if one[0].failure), None)
+    similar_precedents = [(precedents[n], shown) for n, shown in most_similar([item.case for item in precedents], ours)]
+    gain = next((one for one in similar_precedents if not one[0].failure), None)
+    failed: tuple[Precedent, Alike | None] | None = next((one for one in similar_precedents if one[0].failure), None)
     if failed is not None and failed[1] is not None and gain is not None:
         gain = gain if gain[1].likeness > failed[1].likeness else None
     if failed is None and warned is not None and (warned.case.mechanism is None or ours.mechanism is None):

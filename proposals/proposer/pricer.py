@@ -34,7 +34,7 @@ from proposals.proposer.likeness import Library
 from proposals.proposer.limits import broken_by, legal, rules_of
 from proposals.proposer.notes import notes
 from proposals.proposer.observed import observe, recomputes_nothing, trains
-from proposals.proposer.precedents import Precedent, case_of_change, published, told_of
+from proposals.proposer.precedents import Precedent, case_of_change, closest_precedents, published
 from proposals.proposer.pricing import Prices, as_measured, calibrated, exposed_s, price
 from proposals.proposer.ranking import Ranked, library_for, rank
 from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, row_of, side_by_side
@@ -215,7 +215,9 @@ class Pricer:
         candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
         assert isinstance(candidates.meshes, Space)
         closer = candidates.meshes.take(beam(candidates, prices, ranked, self.diagnosis))
-        together = with_flags((*self._known(asked, len(CHANGE_KINDS)), *self._blind(asked)), self._flags(asked))
+        together = with_flags(
+            (*self._priceable_changes(asked, len(CHANGE_KINDS)), *self._unpriceable_changes(asked)), self._flags(asked)
+        )
         candidates, _ = legal(closer, self.config, together, asked, listed=0)
         priced += len(candidates)
         prices, ranked = self._priced(candidates)
@@ -241,9 +243,9 @@ class Pricer:
     def _changes(self, asked: Constraints) -> tuple[Change, ...]:
         """What is tried beside every mesh."""
         flags = self._flags(asked)
-        return (*self._known(asked), *([flags] if flags else []), *self._blind(asked))
+        return (*self._priceable_changes(asked), *([flags] if flags else []), *self._unpriceable_changes(asked))
 
-    def _known(self, asked: Constraints, most: int = MOST_AT_FIRST) -> tuple[Change, ...]:
+    def _priceable_changes(self, asked: Constraints, most: int = MOST_AT_FIRST) -> tuple[Change, ...]:
         """What can be priced."""
         return further_changes(self.config, self._of_training(asked), most)
 
@@ -256,7 +258,7 @@ class Pricer:
     def _flags(self, asked: Constraints) -> Change | None:
         return schedule_flags(self.config, self.profile, self.diagnosis, asked)
 
-    def _blind(self, asked: Constraints) -> tuple[Change, ...]:
+    def _unpriceable_changes(self, asked: Constraints) -> tuple[Change, ...]:
         """What can be tried although it cannot be priced."""
         return tuple(without_model(self.config, self._of_training(asked))) if self.missing else ()
 
@@ -300,7 +302,7 @@ class Pricer:
             warned = int(ranked.support.warned[index])
             told = () if self.observed.stand_in else self.precedents
             case = case_of_change(self.config, self.diagnosis, mesh.to_json(), changes)
-            bears, warns = told_of(told, case, self.precedents[warned] if warned >= 0 else None)
+            bears, warns = closest_precedents(told, case, self.precedents[warned] if warned >= 0 else None)
         return Case(
             rank=number,
             kind=kind,

@@ -184,7 +184,7 @@ def price(
 def _hide(parts: dict[str, Floats], c: Candidates, observed: Observed, diagnosis: Diagnosis) -> Floats:
     """Takes from each part what schedule flags hide of its exposed communication; returns how unsure that is, in
     seconds."""
-    exposed, before = exposed_share(diagnosis) * observed.step_s, float(_talking(parts, len(c))[c.baseline])
+    exposed, before = exposed_share(diagnosis) * observed.step_s, float(_communication_s(parts, len(c))[c.baseline])
     unsure = np.zeros(len(c))
     if exposed <= 0 or before <= 0:
         return unsure
@@ -197,14 +197,14 @@ def _hide(parts: dict[str, Floats], c: Candidates, observed: Observed, diagnosis
     return unsure
 
 
-def _talking(parts: dict[str, Floats], count: int) -> Floats:
+def _communication_s(parts: dict[str, Floats], count: int) -> Floats:
     """Communication of each candidate."""
     return sum((values for name, values in parts.items() if name.startswith("ici") or name == "dcn"), np.zeros(count))
 
 
 def exposed_s(prices: Prices, candidates: Candidates, observed: Observed, diagnosis: Diagnosis) -> float:
     """Exposed communication of what ran, per step."""
-    total = float(_talking(prices.parts_s, len(candidates))[candidates.baseline])
+    total = float(_communication_s(prices.parts_s, len(candidates))[candidates.baseline])
     exposed = exposed_share(diagnosis) * observed.step_s
     return min(exposed, total) if total > 0 else exposed
 

@@ -184,10 +184,10 @@ def exposed_cause(case: Case) -> Quantity:
     rows = (row for row in case.diagnosis.collectives if not row.axis or left & set(row.axis.split("+")))
     exposed = exposed_by_cause(case.config, replace(case.diagnosis, collectives=tuple(rows)))
     chip = case.config.hardware.chip
-    found = {cause: flag_set(chip, cause) for cause, share in exposed.items() if share >= WORTH_HIDING}
+    flag_sets = {cause: flag_set(chip, cause) for cause, share in exposed.items() if share >= WORTH_HIDING}
     added = new_flags(case)
     assert isinstance(added, frozenset)
-    return frozenset(cause for cause, flags in found.items() if flags and added & _names(flags.flags))
+    return frozenset(cause for cause, flags in flag_sets.items() if flags and added & _names(flags.flags))
 
 
 @_of_run

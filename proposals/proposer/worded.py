@@ -49,7 +49,7 @@ def _bears(alike: Alike | None) -> str:
     """Why a record is a precedent, and the effect expected of it here."""
     if alike is None:
         return "The change as a whole."
-    text, found = f"The change as a whole: {alike.reason}.", alike.expected
-    if found is None:
+    text, effect = f"The change as a whole: {alike.reason}.", alike.expected
+    if effect is None:
         return text
-    return f"{text} Expected here: {found.speedup:.2f}× (80 % interval {found.low80:.2f}× to {found.high80:.2f}×)."
+    return f"{text} Expected here: {effect.speedup:.2f}× (80 % interval {effect.low80:.2f}× to {effect.high80:.2f}×)."

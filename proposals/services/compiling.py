@@ -168,7 +168,7 @@ def _work(made: Compilation, worker: str) -> None:
 
     def progress(effort: str, stage: str) -> None:
         text = stage if effort == "quick" else f"{stage}, {effort} effort"
-        if not COMPILATIONS.held(made.pk, worker).update(stage=text):
+        if not COMPILATIONS.row_of_worker(made.pk, worker).update(stage=text):
             raise Stopped
 
     check = engine.check(config, cache=cache(), on_progress=progress, worker=worker_module())
@@ -177,7 +177,9 @@ def _work(made: Compilation, worker: str) -> None:
 
 def _end(made: Compilation, worker: str, status: Compilation.Status, **values: object) -> None:
     note = clean(str(values.pop("note", "")))
-    COMPILATIONS.held(made.pk, worker).update(status=status, note=note, stage="", finished_at=timezone.now(), **values)
+    COMPILATIONS.row_of_worker(made.pk, worker).update(
+        status=status, note=note, stage="", finished_at=timezone.now(), **values
+    )
 
 
 def send_next() -> None:

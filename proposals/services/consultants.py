@@ -151,7 +151,7 @@ def _report(work: Work, bench: Workbench, provider: Provider) -> None:
     sections = {heading: work.lines(lines) for heading, lines in report.sections.items()}
     made.report = clean_json(
         {
-            **_said(report, provider.model),
+            **_outcome_data(report, provider.model),
             "sections": sections if report.source == "model" else {},
         }
     )
@@ -166,7 +166,7 @@ def _propose(work: Work, bench: Workbench, base: PlanRecord, provider: Provider)
     if proposed.source == "cancelled":
         return
     lines = {str(item.plan.rank): work.lines(item.lines) for item in proposed.proposals}
-    made.proposals = clean_json({**_said(proposed, provider.model), "lines": lines})
+    made.proposals = clean_json({**_outcome_data(proposed, provider.model), "lines": lines})
     _count(made, proposed)
     values = {"proposals": made.proposals, "tokens": made.tokens, "cost_usd": made.cost_usd}
     with transaction.atomic():
@@ -199,7 +199,7 @@ def _claimed(item: Argued) -> dict[str, Any]:
     return {"rank": item.plan.rank, "confidence": item.claimed, "support": item.plan.support}
 
 
-def _said(outcome: analyzer_agent.Reported | Considered, model: str) -> dict[str, Any]:
+def _outcome_data(outcome: analyzer_agent.Reported | Considered, model: str) -> dict[str, Any]:
     return {
         "source": outcome.source,
         "model": model,

@@ -113,7 +113,7 @@ def claim(pk: int, worker: str) -> Consultation | None:
 
 def is_wanted(made: Consultation, worker: str) -> bool:
     """Whether this worker still has it, and no newer analysis has made it pointless."""
-    return CONSULTATIONS.held(made.pk, worker).exists() and not is_overtaken(made)
+    return CONSULTATIONS.row_of_worker(made.pk, worker).exists() and not is_overtaken(made)
 
 
 def is_overtaken(made: Consultation) -> bool:
@@ -129,7 +129,9 @@ def end(made: Consultation, worker: str, status: Consultation.Status, note: str 
     """It has ended, with an Event where it came to nothing; False where another worker has it."""
     with transaction.atomic():
         events.lock(made.run.experiment_id)
-        if not CONSULTATIONS.held(made.pk, worker).update(status=status, note=clean(note), finished_at=timezone.now()):
+        if not CONSULTATIONS.row_of_worker(made.pk, worker).update(
+            status=status, note=clean(note), finished_at=timezone.now()
+        ):
             return False
         if note:
             _say(made, "error" if status == Consultation.Status.FAILED else "progress", {"text": note, "reason": note})

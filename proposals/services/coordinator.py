@@ -233,9 +233,9 @@ def _diagnose(work: Work) -> None:
     work.progress(
         what if work.profile.basis == PROFILE else "Predicting the breakdown of the measured step", actor="analyzer"
     )
-    found = work.diagnosis
+    diagnosis = work.diagnosis
     with transaction.atomic():
-        diagnosis_services.store(work.run, found, work.profile)
+        diagnosis_services.store(work.run, diagnosis, work.profile)
         work.move(RunStatus.PROPOSING)
 
 

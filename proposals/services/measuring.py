@@ -79,7 +79,7 @@ def link(
     _may_be_measured(proposal)
     if experiment.pk == proposal.experiment_id:
         raise MeasureError("That is the baseline run of this proposal; upload the profile of the changed run.")
-    if (fit := unmeasured.compared_with(proposal, experiment)) is not None and not fit.same:
+    if (fit := unmeasured.compared_with(proposal, experiment)) is not None and not fit.is_same_configuration:
         raise MeasureError(f"{experiment.name} is not a run of this proposal: {' '.join(fit.departures)}")
     run = _ready_run(experiment)
     if run is not None:
@@ -159,7 +159,7 @@ def report_failure(
                 "team_id": proposal.team_id, "status": Measurement.Status.FAILED, "outcome": "failed",
                 "failure": failure, "comment": comment, "created_by": user, "measured_at": timezone.now(),
                 "analysis": said,
-                "before_step_time_s": proposal.plan.run.profile.step_time_s, **_said(proposal),
+                "before_step_time_s": proposal.plan.run.profile.step_time_s, **_prediction_at_approval(proposal),
             },
         )  # fmt: skip
         if not new:
@@ -221,7 +221,7 @@ def complete(pk: int) -> bool:
         "within_range": reach[0] <= compared.speedup <= reach[1] if reach else None,
         "caveats": list(compared.caveats),
         "measured_at": timezone.now(),
-        **_said(proposal),
+        **_prediction_at_approval(proposal),
     }
     return _finish(made, run, values, compared)
 
@@ -279,11 +279,11 @@ def compare(proposal: Proposal, run: Run) -> Compared:
         if side.origin == Origin.RECONSTRUCTED:
             raise MeasureError(f"{words} is reconstructed, so it does not count as a measurement.")
     fit = unmeasured.compared_with(proposal, run.experiment)
-    if fit is None or not fit.same:
+    if fit is None or not fit.is_same_configuration:
         why = " ".join(fit.departures) if fit is not None else "its configuration no longer matches."
         raise MeasureError(f"{name} is not a run of this proposal: {why}")
     against = against_profile.contradicted(run.profile, run.experiment.config or {}, two)
-    if undecided := against_profile.unsettled(against, run.experiment.config_kept):
+    if undecided := against_profile.undecided_contradictions(against, run.experiment.config_kept):
         more = f" ({len(undecided) - 1} more)" if len(undecided) > 1 else ""
         why = f"{undecided[0].sentence}{more} Correct or keep it in {_PLACE}."
         raise MeasureError(f"The profile of {name[:60]} does not match this proposal: {why}")
@@ -327,7 +327,7 @@ def _caveats(proposal: Proposal, before: DiagnosisRecord, after: DiagnosisRecord
     return tuple(said)
 
 
-def _said(proposal: Proposal) -> dict[str, float | None]:
+def _prediction_at_approval(proposal: Proposal) -> dict[str, float | None]:
     """The prediction as it was when the proposal was approved; a stored proposal's numbers never change.
 
     sigma: the model's own spread of the log gain, which the shown range widens by what predictions were off before.

@@ -66,7 +66,7 @@ def add(plan: PlanRecord, user: User, mesh: MeshSizes, changes: Mapping[str, Any
         reopened.update(review=ReviewState.OPEN)
         events.append(
             plan.run.experiment_id, "proposal", "user", run=plan.run, user=user,
-            data={"plan": plan.pk, "added": True, "proposals": [plans.said(evaluated)]},
+            data={"plan": plan.pk, "added": True, "proposals": [plans.event_summary(evaluated)]},
         )  # fmt: skip
     made.refresh_from_db()
     return made

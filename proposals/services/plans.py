@@ -69,7 +69,7 @@ def store(
                 **({"precedents": record.precedents} if record.precedents else {}),
                 "considered": plan.considered,
                 "rejected": len(plan.rejected),
-                "proposals": [said(item) for item in plan.proposals],
+                "proposals": [event_summary(item) for item in plan.proposals],
                 **({"author": plan.author} if plan.author else {}),
                 **(said_of or {}),
             },
@@ -87,7 +87,7 @@ def _best_speedup(proposals: Sequence[Proposal]) -> float | None:
     return max(likely) if likely else proposals[0].predicted_speedup if proposals else None
 
 
-def said(item: ProposalPlan) -> dict[str, Any]:
+def event_summary(item: ProposalPlan) -> dict[str, Any]:
     """What the Event says of a proposal."""
     return clean_json(
         {

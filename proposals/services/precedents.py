@@ -53,7 +53,7 @@ def of_run(team_id: int, ran: Case) -> Known:
     }
     best = sorted(near, key=lambda pk: (-near[pk], -pk))[:NEAREST]
     rows = HistoryRecord.objects.defer("embedding", "search").in_bulk(best)
-    return _known(rows[pk] for pk in best if pk in rows)
+    return _precedents_of_rows(rows[pk] for pk in best if pk in rows)
 
 
 def of_keys(team_id: int, keys: Sequence[str]) -> Known:
@@ -61,9 +61,9 @@ def of_keys(team_id: int, keys: Sequence[str]) -> Known:
     team's own counts."""
     rows = HistoryRecord.objects.filter(pk__in=visible([team_id]).values("pk"), key__in=keys)
     meant = {row.key: row for row in sorted(rows.defer("embedding", "search"), key=lambda row: row.team_id is not None)}
-    return _known(meant[key] for key in dict.fromkeys(keys) if key in meant)
+    return _precedents_of_rows(meant[key] for key in dict.fromkeys(keys) if key in meant)
 
 
-def _known(rows: Iterable[HistoryRecord]) -> Known:
+def _precedents_of_rows(rows: Iterable[HistoryRecord]) -> Known:
     held = list(rows)
     return Known(precedents_of([to_record(row) for row in held], cases_of_rows(held)))

@@ -113,19 +113,19 @@ def _claim(pk: int, worker: str) -> PlanRequest | None:
 def _make(made: PlanRequest) -> None:
     run, experiment = made.run, made.run.experiment
     events.progress(run, "Pricing the legal meshes under the constraints", actor="proposer")
-    found = context.of_run(run, experiment.config)
+    run_context = context.of_run(run, experiment.config)
     constraints = made.asked
-    known = precedents.of_run(run.team_id, situation(found.config, found.diagnosis))
+    known = precedents.of_run(run.team_id, situation(run_context.config, run_context.diagnosis))
     learnt = confidence.of_team(run.team_id)
-    plan = propose(found.profile, found.config, found.diagnosis, known.values, constraints, learnt)
+    plan = propose(run_context.profile, run_context.config, run_context.diagnosis, known.values, constraints, learnt)
     with transaction.atomic():
         events.lock(experiment.pk)
         record = plans.store(
             run, plan, constraints=made.constraints, precedents=known.keys, again=True, user=made.created_by,
             config=experiment.config,
         )  # fmt: skip
-        checks.store(run, checks.check(record, found.config))
-        held = REQUESTS.held(made.pk, made.worker)
+        checks.store(run, checks.check(record, run_context.config))
+        held = REQUESTS.row_of_worker(made.pk, made.worker)
         if not held.update(status=PlanRequest.Status.DONE, plan=record, finished_at=timezone.now()):
             transaction.set_rollback(True)  # another worker has it, and makes the same
             return
@@ -135,7 +135,7 @@ def _make(made: PlanRequest) -> None:
 def _fail(made: PlanRequest, reason: str) -> None:
     with transaction.atomic():
         events.lock(made.run.experiment_id)
-        held = REQUESTS.held(made.pk, made.worker)
+        held = REQUESTS.row_of_worker(made.pk, made.worker)
         if held.update(status=PlanRequest.Status.FAILED, reason=clean(reason), finished_at=timezone.now()):
             data = {"reason": clean(reason), "constraints": made.constraints}
             events.append(made.run.experiment_id, "error", "proposer", run=made.run, data=data)

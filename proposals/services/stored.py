@@ -44,8 +44,8 @@ def workbench(
         check(user, experiment, Role.VIEWER)
     plan = plan or (plans.newest(experiment) if run is None else plans.newest_of_run(run))
     if plan is None and run is None:
-        found = diagnosis_services.newest(experiment)
-        run = found.run if found is not None else None
+        newest_diagnosis = diagnosis_services.newest(experiment)
+        run = newest_diagnosis.run if newest_diagnosis is not None else None
     if plan is None and run is None:
         missing = "confirm its configuration" if experiment.state == RunStatus.CONFIGURING else "wait for its analysis"
         raise Unavailable(f"This experiment has no diagnosis yet; {missing}, or upload a profile.")
@@ -105,11 +105,11 @@ class StoredRetrieval:
         )
         page = search.page(self._team, asked)
         whole = self._records([item.record.pk for item in page.rows])
-        found = []
+        records = []
         for item in page.rows:
             why = () if item.hit is None or not item.hit.matched else (f"words: {', '.join(item.hit.matched)}",)
-            found.append(RecordFound(whole[item.record.pk], item.hit.score if item.hit else 0.0, why))
-        return found, page.notes
+            records.append(RecordFound(whole[item.record.pk], item.hit.score if item.hit else 0.0, why))
+        return records, page.notes
 
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
         return [
@@ -129,23 +129,23 @@ class StoredRetrieval:
         self, query: str, hardware: str, bottleneck: str, k: int
     ) -> tuple[Sequence[PassageFound], Sequence[str]]:
         answer = knowledge.search(self._team, clean(query), k, hardware=hardware, bottleneck=clean(bottleneck))
-        found = []
+        passages = []
         for item in answer.found:
             why = (f"words: {', '.join(item.hit.matched)}",) if item.hit.matched else ("meaning",)
-            found.append(_passage(item.passage, item.hit.score, why))
-        return found, answer.notes
+            passages.append(_passage(item.passage, item.hit.score, why))
+        return passages, answer.notes
 
     def passage(self, key: str) -> PassageFound | None:
-        found = knowledge.passage([self._team.pk], clean(key))
-        return _passage(found) if found is not None else None
+        stored_passage = knowledge.passage([self._team.pk], clean(key))
+        return _passage(stored_passage) if stored_passage is not None else None
 
     def experiments(self, text: str, k: int) -> Sequence[Peer]:
         diagnosed = DiagnosisRecord.objects.filter(team=self._team).values("run__experiment_id")
-        found = Experiment.objects.filter(team=self._team, pk__in=diagnosed).exclude(pk=self._experiment.pk)
+        peers = Experiment.objects.filter(team=self._team, pk__in=diagnosed).exclude(pk=self._experiment.pk)
         if text := clean(text).strip():
-            found = found.filter(name__icontains=text)
+            peers = peers.filter(name__icontains=text)
         return [
-            Peer(item.pk, item.name, item.bottleneck, item.step_time_s, item.chip) for item in found.order_by("-pk")[:k]
+            Peer(item.pk, item.name, item.bottleneck, item.step_time_s, item.chip) for item in peers.order_by("-pk")[:k]
         ]
 
     def compare(self, other: int) -> Comparison:

@@ -103,7 +103,7 @@ def _compared(proposal: Proposal, ran: ExperimentConfig | None) -> Match | None:
 
 def _is_run(proposal: Proposal, ran: ExperimentConfig | None) -> bool:
     fit = _compared(proposal, ran)
-    return fit is not None and fit.same
+    return fit is not None and fit.is_same_configuration
 
 
 def dismissed(experiment: Experiment) -> list[int]:

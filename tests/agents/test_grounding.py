@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent.events import ToolReturned
 from evaluation.quality.evidence import SAMPLES, bench, looked_at, results, written
-from proposals.agents.grounding import Evidence, capped, check, standing, strike, supports
+from proposals.agents.grounding import Evidence, capped_confidence, check, strike, support_level, supports
 from proposals.agents.grounding_claims import Sentence, numbers, sentences
 from proposals.agents.grounding_names import names
 from proposals.constraints import mesh_text
@@ -588,12 +588,12 @@ def test_struck_texts_are_grounded_whatever_was_in_them() -> None:
 
 def test_proven_and_hypothesis_are_marked_apart_and_a_hypothesis_is_capped() -> None:
     of = evidence()
-    assert standing("Measured before in asap-1.", of) == "proven"
-    assert standing("Measured before in asap-99.", of) == "hypothesis"
-    assert standing("It should help.", of) == "hypothesis"
-    assert capped(0.83, "hypothesis") == 0.5
-    assert capped(0.31, "hypothesis") == 0.31
-    assert capped(0.83, "proven") == 0.83
+    assert support_level("Measured before in asap-1.", of) == "proven"
+    assert support_level("Measured before in asap-99.", of) == "hypothesis"
+    assert support_level("It should help.", of) == "hypothesis"
+    assert capped_confidence(0.83, "hypothesis") == 0.5
+    assert capped_confidence(0.31, "hypothesis") == 0.31
+    assert capped_confidence(0.83, "proven") == 0.83
     links = supports(
         "The record asap-1 was 1.39× as fast. The hypothesis for proposal 2 is another.", looked_at("asap-experiment-1")
     )

@@ -110,9 +110,9 @@ def newest(campaign: Campaign) -> Trial:
 
 
 def why(trial: Trial) -> str:
-    from campaigns.presentation import said
+    from campaigns.presentation import stored_sentence
 
-    return str(said(trial.why)).replace("\xa0", " ")
+    return str(stored_sentence(trial.why)).replace("\xa0", " ")
 
 
 def test_what_the_model_asks_for_is_tried_with_its_sentence_and_the_built_in_prediction(
@@ -180,8 +180,8 @@ def test_it_may_set_its_wish_against_what_runs_and_against_the_best(serve: Serve
         row = shown["built_in_candidates"][3]
         now_s, then_s = shown["what_runs"]["predicted_step_time_s"], row["step_time_s"]
         ratio = f"{now_s / then_s:.3g}× faster than the current configuration"
-        said = f"Predicted at {then_s:.3g} s, {ratio} at {now_s:.3g} s."
-        return answer({"trials": [{"ici": row["mesh"]["ici"], "changes": row.get("changes", {}), "reason": said}]})
+        reason = f"Predicted at {then_s:.3g} s, {ratio} at {now_s:.3g} s."
+        return answer({"trials": [{"ici": row["mesh"]["ici"], "changes": row.get("changes", {}), "reason": reason}]})
 
     server = serve(model)
     campaign = advised(people, ready)
@@ -481,9 +481,13 @@ def test_four_workers_with_kills_ask_and_plan_nothing_twice(serve: Serve, people
 
     def model(body: dict[str, Any]) -> Reply:
         rows = seen(body)["built_in_candidates"][-3:]
-        said = "Less of the step waits for communication."
+        reason = "Less of the step waits for communication."
         return answer(
-            {"trials": [{"ici": row["mesh"]["ici"], "changes": row.get("changes", {}), "reason": said} for row in rows]}
+            {
+                "trials": [
+                    {"ici": row["mesh"]["ici"], "changes": row.get("changes", {}), "reason": reason} for row in rows
+                ]
+            }
         )
 
     server = serve(model)

@@ -137,7 +137,7 @@ def test_no_finding_contradicts_a_real_profile() -> None:
 
 def claims(made: StepProfile, run: ExperimentConfig | None, rule: str) -> list[Claim]:
     facts = read_facts(made, run)
-    return [one.claim for one in rules.weighed(facts) if one.claim.finding.rule == rule]
+    return [one.claim for one in rules.weighed_claims(facts) if one.claim.finding.rule == rule]
 
 
 MESH = config({"data": 4, "model": 4}, (4, 4))

@@ -10,7 +10,7 @@ import pytest
 
 from history.case import Case, case_of
 from history.labels import BOUND, REPEAT
-from history.likeness import alike, expected, likeness, reason
+from history.likeness import expected, likeness, most_similar, reason
 from history.record import Record, Side
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.model_file import model_to_json
@@ -203,10 +203,10 @@ def started(mesh: dict[str, int], **training: Any) -> Case:
 def test_a_run_is_compared_by_what_the_records_move_would_do_to_it() -> None:
     shape = model_to_json(LLAMA3_8B)
     theirs = case_of(change(PIPELINE, TENSOR, training={"global_batch": 16}, model="", shape=shape))
-    [(_, same)] = alike([theirs], started(PIPELINE, global_batch=16))
+    [(_, same)] = most_similar([theirs], started(PIPELINE, global_batch=16))
     assert same.likeness > REPEAT and same.expected is not None
-    assert alike([theirs], started(PIPELINE, global_batch=1024)) == []
-    assert alike([theirs], started({"data": 16})) == []  # there is no pipeline to take away
+    assert most_similar([theirs], started(PIPELINE, global_batch=1024)) == []
+    assert most_similar([theirs], started({"data": 16})) == []  # there is no pipeline to take away
 
 
 def test_a_run_whose_batch_is_one_micro_batch_cannot_make_it_larger() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from history.case import case_of
 from history.labels import BOUND
-from history.likeness import alike, expected, likeness, reason
+from history.likeness import expected, likeness, most_similar, reason
 from history.record import Record, Side
 from tests.history.test_likeness import PIPELINE, TENSOR, change, proposed, with_effect
 
@@ -119,6 +119,6 @@ def test_a_change_is_wholly_like_itself_and_one_that_changes_nothing_like_none(r
 @settings(deadline=None, max_examples=80)
 def test_what_is_shown_never_comes_out_the_other_way_round(one: Record, other: Record, gain: float) -> None:
     theirs, ours = with_effect(case_of(one), gain), proposed(other)
-    for _, shown in alike([theirs], ours):
+    for _, shown in most_similar([theirs], ours):
         if shown.expected is not None and min(abs(gain), abs(log(shown.expected.speedup))) > 0.011:
             assert (shown.expected.speedup > 1.0) == (gain > 0.0)

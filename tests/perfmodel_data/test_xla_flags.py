@@ -60,7 +60,7 @@ def test_what_acts_by_default_on_a_chip_is_not_offered_there() -> None:
     for chip in load_chips():
         for cause in xla_flags.CAUSES:
             found = xla_flags.flag_set(chip, cause)
-            offered = xla_flags.given(found.flags) if found is not None else {}
+            offered = xla_flags.flag_values(found.flags) if found is not None else {}
             assert not offered.items() & xla_flags.defaults(chip).items()
     assert xla_flags.flag_set("v5e", "ici_all_gather") is None
     reduced = xla_flags.flag_set("v5e", "ici_all_reduce")
@@ -82,7 +82,7 @@ def test_what_acts_by_default_on_a_chip_is_not_offered_there() -> None:
     ],
 )  # fmt: skip
 def test_flags_are_read_however_they_are_written(written: object, read: dict[str, str]) -> None:
-    assert xla_flags.given(written) == read
+    assert xla_flags.flag_values(written) == read
 
 
 def test_a_change_of_flags_is_what_acts_otherwise() -> None:

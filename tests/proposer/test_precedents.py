@@ -17,7 +17,7 @@ from history.record import Record, Side
 from proposals.plan import Plan
 from proposals.proposer import Pricer
 from proposals.proposer.likeness import Library
-from proposals.proposer.precedents import case_of_change, from_record, precedents_of, published, told_of
+from proposals.proposer.precedents import case_of_change, closest_precedents, from_record, precedents_of, published
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, profile_of
 
 BEFORE = Side(mesh={"ici": {"data": 4, "model": 4}}, training={"global_batch": 32, "seq_len": 4096, "remat": "full"})
@@ -217,8 +217,8 @@ def test_a_change_that_changes_nothing_cites_nothing(changes: dict[str, Any]) ->
     diagnosis = diagnose(ran, setup)
     known = precedents_of([replace(RECORD, model_name="llama3.1-8b", topology=(2, 2, 4))])
     less = {"ici": {"data": 16, "seq": 1, "model": 1}, "dcn": {}}
-    assert told_of(known, case_of_change(setup, diagnosis, less, {}))[0] is not None
-    assert told_of(known, case_of_change(setup, diagnosis, setup.mesh.to_json(), changes)) == (None, None)
+    assert closest_precedents(known, case_of_change(setup, diagnosis, less, {}))[0] is not None
+    assert closest_precedents(known, case_of_change(setup, diagnosis, setup.mesh.to_json(), changes)) == (None, None)
 
 
 def test_a_citation_says_what_is_expected_here() -> None:

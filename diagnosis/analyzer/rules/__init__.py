@@ -76,7 +76,7 @@ def run(facts: Facts) -> tuple[Finding, ...]:
 
     That there is little to gain stands before everything: it says how to read the rest.
     """
-    findings = [one.claim.finding for one in weighed(facts) if one.broken is None]
+    findings = [one.claim.finding for one in weighed_claims(facts) if one.broken is None]
     findings.sort(key=lambda finding: -(finding.saving_share if finding.saving_share is not None else -1.0))
     first = (one for one in overview.little_to_gain(facts, findings) if laws.broken(facts, one) is None)
     last = (one for one in overview.record_more(facts) if laws.broken(facts, one) is None)
@@ -84,7 +84,7 @@ def run(facts: Facts) -> tuple[Finding, ...]:
     return tuple(finding.numbered(f"finding-{index}") for index, finding in enumerate(ranked))
 
 
-def weighed(facts: Facts) -> Iterator[Weighed]:
+def weighed_claims(facts: Facts) -> Iterator[Weighed]:
     """Every claim of every rule with the law that strikes it, if one does."""
     for rule in RULES:
         for claim in rule(facts):

@@ -121,19 +121,19 @@ class _Sweep:
             phase = RECOMPUTE if outer.phase in (BACKWARD, RECOMPUTE) else outer.phase or FORWARD
             # A module that is called during recomputation starts where the backward pass of its forward op was.
             path = outer.path if outer.phase != BACKWARD else ()
-            return _with(outer, phase=phase, path=(*path, module.group(1))[-_MOST_DEPTH:], in_module=True)
+            return _nested_context(outer, phase=phase, path=(*path, module.group(1))[-_MOST_DEPTH:], in_module=True)
         if "checkpoint.py(" in name:
-            return _with(outer, phase=RECOMPUTE) if outer.phase == BACKWARD else outer
+            return _nested_context(outer, phase=RECOMPUTE) if outer.phase == BACKWARD else outer
         line = _FRAME_LINE.match(name)
-        return _with(outer, source=f"{line.group(1)}:{line.group(2)}") if line else outer
+        return _nested_context(outer, source=f"{line.group(1)}:{line.group(2)}") if line else outer
 
     def _annotation(self, outer: Context, name: str) -> Context:
         if _OPTIMIZER.match(name):
-            return _with(outer, phase=OPTIMIZER, path=(name.partition("#")[2][:60] or "Optimizer",))
+            return _nested_context(outer, phase=OPTIMIZER, path=(name.partition("#")[2][:60] or "Optimizer",))
         # Where modules are recorded, annotations repeat them (`DistributedDataParallel.forward`).
         if _SILENT.match(name) or is_step_mark(name) or outer.in_module or len(outer.path) >= _MOST_DEPTH:
             return outer
-        return _with(outer, path=(*outer.path, _NUMBER.sub("#", name)[:60].replace("/", " ")))
+        return _nested_context(outer, path=(*outer.path, _NUMBER.sub("#", name)[:60].replace("/", " ")))
 
     def _op(self, outer: Context, event: int, name: str) -> Context:
         rows = self.rows
@@ -167,7 +167,7 @@ class _Sweep:
         )
 
 
-def _with(
+def _nested_context(
     outer: Context,
     *,
     phase: str | None = None,

@@ -122,10 +122,10 @@ def _gaps(trace: DeviceTrace, busy: Cover, window: Cover) -> tuple[Cover, Cover]
     begun = np.minimum(launched, gap_ends)
     waits = Cover.of(trace.input_waits[:, 0], trace.input_waits[:, 1])
     host = Cover.of(gap_starts[late], begun[late])
-    return _both(waits, host), Cover.of(gap_starts[late], gap_ends[late])
+    return _intersection(waits, host), Cover.of(gap_starts[late], gap_ends[late])
 
 
-def _both(one: Cover, two: Cover) -> Cover:
+def _intersection(one: Cover, two: Cover) -> Cover:
     """The intersection of two unions."""
     bounds: Ps = np.unique(np.concatenate((one.starts, one.ends, two.starts, two.ends)))
     if len(bounds) < 2:

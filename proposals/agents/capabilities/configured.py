@@ -118,7 +118,7 @@ def configurations(ctx: AnswerContext, given: Configured, tool: str = "predict")
     return rows[:MOST]
 
 
-def meant(ctx: AnswerContext, given: Configured) -> Generator[Said, None, list[dict[str, Any]]]:
+def predict_arguments(ctx: AnswerContext, given: Configured) -> Generator[Said, None, list[dict[str, Any]]]:
     """What a form means on the chips that ran, as arguments of `predict`.  Raises ToolError for other chips."""
     rows: list[dict[str, Any]] = []
     for one in given.each():

@@ -121,11 +121,11 @@ def mfu(ctx: AnswerContext, given: NoArguments) -> Answer:
 def cost(ctx: AnswerContext, given: Spending) -> Answer:
     """Dollars per step, per trillion tokens and per run at a price per chip-hour, now and with each proposal."""
     asked = _amounts(ctx, given)
-    yield from _spent(ctx, asked, given.proposals)
+    yield from _cost_answer(ctx, asked, given.proposals)
     if asked.price is None and not _NO_MONEY.search(ctx.message):
         raise Missing(
             "State the price per chip-hour, in any currency, to get the cost.",
-            tuple(_asked(registry()["cost"], asked, usd_per_chip_hour=price) for price in (1.2, 2.7, 4.2)),
+            tuple(_follow_up_message(registry()["cost"], asked, usd_per_chip_hour=price) for price in (1.2, 2.7, 4.2)),
         )
 
 
@@ -142,9 +142,10 @@ def training_time(ctx: AnswerContext, given: Duration) -> Answer:
     if not asked.tokens and not asked.steps:
         one = registry()["training_time"]
         raise Missing(
-            "State the number of tokens or steps.", tuple(_asked(one, asked, tokens=n) for n in (1e11, 1e12, 1.5e13))
+            "State the number of tokens or steps.",
+            tuple(_follow_up_message(one, asked, tokens=n) for n in (1e11, 1e12, 1.5e13)),
         )
-    yield from _spent(ctx, asked, given.proposals)
+    yield from _cost_answer(ctx, asked, given.proposals)
 
 
 def in_days(ctx: AnswerContext, given: Duration) -> Generator[Said, None, bool]:
@@ -156,7 +157,7 @@ def in_days(ctx: AnswerContext, given: Duration) -> Generator[Said, None, bool]:
     data = yield from get(ctx, "cost", **{key: value for key, value in values.items() if value is not None})
     if not data.get("within_days"):
         return False
-    yield from _within(ctx, data["within_days"], ctx.bench.config.hardware.chips)
+    yield from _chips_for_deadline(ctx, data["within_days"], ctx.bench.config.hardware.chips)
     return True
 
 
@@ -183,14 +184,14 @@ def _amounts(ctx: AnswerContext, given: Duration) -> Amounts:
     )
 
 
-def _asked(of: Capability, named: Amounts, **more: float) -> str:
+def _follow_up_message(of: Capability, named: Amounts, **more: float) -> str:
     """A message that asks for it with one value more."""
     known = {"tokens": named.tokens, "steps": named.steps, "days": named.days, "chips": named.chips}
     values = {name: f"{value:g}" for name, value in {**known, **more}.items() if value and name in of.fields}
     return command(of, values)
 
 
-def _spent(ctx: AnswerContext, amounts: Amounts, only: tuple[int, ...]) -> Answer:
+def _cost_answer(ctx: AnswerContext, amounts: Amounts, only: tuple[int, ...]) -> Answer:
     """The verdict in words, then a row for the current configuration and each proposal."""
     asked: dict[str, Any] = {
         "price_per_chip_hour": amounts.price, "tokens": amounts.tokens, "steps": amounts.steps, "days": amounts.days,
@@ -220,7 +221,7 @@ def _spent(ctx: AnswerContext, amounts: Amounts, only: tuple[int, ...]) -> Answe
             else f"The row for {other:,} chips is the best legal mesh there, predicted."
         )
     if data.get("within_days"):
-        yield from _within(ctx, data["within_days"], own)
+        yield from _chips_for_deadline(ctx, data["within_days"], own)
     elif amounts.days and not run:
         yield from ctx.say("The number of chips for that time depends on the tokens or steps of the run; state them.")
     if run:
@@ -282,7 +283,7 @@ def _table(ctx: AnswerContext, rows: Rows, money: Money, run: bool) -> Answer:
     ]  # fmt: skip
     lines = []
     for row in rows:
-        line = [_named(ctx, row), words.time(row["step_time_s"])]
+        line = [_row_label(ctx, row), words.time(row["step_time_s"])]
         if run:
             saved = row.get("saved_cost_of_the_run", row.get("saved_chip_hours_of_the_run"))
             shown = money if "saved_cost_of_the_run" in row else _hours
@@ -300,7 +301,7 @@ def _table(ctx: AnswerContext, rows: Rows, money: Money, run: bool) -> Answer:
     yield from ctx.table(head, lines)
 
 
-def _named(ctx: AnswerContext, row: Row) -> str:
+def _row_label(ctx: AnswerContext, row: Row) -> str:
     if row.get("configuration") == "elsewhere":
         return f"on {row['chips']:,} chips, predicted"
     return f"proposal {row['number']}, predicted" if row.get("number") else f"current, {how(ctx)}"
@@ -313,7 +314,7 @@ def _with_range(row: Row, key: str, shown: Callable[[float], str]) -> str:
     return shown(row[key]) + (f" ({shown(ends[0])} to {shown(ends[1])})" if ends else "")
 
 
-def _within(ctx: AnswerContext, cost: Row, own: int) -> Answer:
+def _chips_for_deadline(ctx: AnswerContext, cost: Row, own: int) -> Answer:
     """The number of chips for a run in so many days: at equal efficiency, and by prediction."""
     yield from ctx.say(
         f"Finishing in {cost['days']:.3g} days needs {cost['throughput_needed_over_now']:.3g} times the current "

@@ -11,7 +11,7 @@ from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import Row, Rows, get, how
 from proposals.agents.conversation import Said
-from proposals.agents.figures import said_numbers
+from proposals.agents.figures import numbers_in_text
 
 FIGURES = {
     "step_time_s": "step time", "mfu": "MFU", "flops_utilization": "FLOPs utilisation",
@@ -31,7 +31,7 @@ def whole_message(ctx: AnswerContext, text: str) -> str:
     return ctx.message if text and " ".join(text.split()) in " ".join(ctx.message.split()) else text
 
 
-def traced(ctx: AnswerContext, text: str) -> Generator[Said, None, Row]:
+def figures_in_text(ctx: AnswerContext, text: str) -> Generator[Said, None, Row]:
     """Which figures a text means; empty where it says nothing."""
     if not text.strip():
         return {}
@@ -87,9 +87,9 @@ EXPLAINED = frozenset(
 
 def left_over(ctx: AnswerContext) -> Answer:
     """The figures that the message names by their numbers and that the answer has not taken up."""
-    if not said_numbers(ctx.message):
+    if not numbers_in_text(ctx.message):
         return
-    traced_numbers = yield from traced(ctx, ctx.message)
+    traced_numbers = yield from figures_in_text(ctx, ctx.message)
     # A number that was not found may stand on a page that is not looked through: nothing is said of it here.
     rows = [
         row for row in traced_numbers.get("numbers") or ()
@@ -249,7 +249,7 @@ def one_figure(ctx: AnswerContext, key: str) -> Answer:
         *(e for item in figures.get("rows", ()) for e in item.get("evidence", ())),
     ]
     stem = FIGURES[key].split()[0].lower()
-    lines = [_evidence(row) for row in rows if stem in str(row.get("label", "")).lower() and words.evidenced(row)]
+    lines = [_evidence(row) for row in rows if stem in str(row.get("label", "")).lower() and words.evidence_text(row)]
     if lines:
         yield from ctx.say("Evidence from the diagnosis:")
         yield from ctx.bullets(list(dict.fromkeys(lines))[:4])
@@ -260,4 +260,4 @@ def one_figure(ctx: AnswerContext, key: str) -> Answer:
 
 def _evidence(row: Row) -> str:
     how = f", computed as {row['formula']}" if row.get("formula") else ""
-    return f"{row['label']}: {words.evidenced(row)} ({row['origin']}{how})"
+    return f"{row['label']}: {words.evidence_text(row)} ({row['origin']}{how})"

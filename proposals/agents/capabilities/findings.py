@@ -13,7 +13,7 @@ from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import Row, get
-from proposals.agents.capabilities.explaining import basis, explain, numbers, recorded, traced, whole_message
+from proposals.agents.capabilities.explaining import basis, explain, figures_in_text, numbers, recorded, whole_message
 from proposals.agents.grounding_facts import stems
 
 
@@ -69,9 +69,9 @@ def findings(ctx: AnswerContext, given: OneFinding) -> Answer:
 
 def evidence(ctx: AnswerContext, row: Row) -> Answer:
     items = [
-        f"{e['label']}: {words.evidenced(e)} ({e['origin']}{', ' + e['formula'] if e.get('formula') else ''})"
+        f"{e['label']}: {words.evidence_text(e)} ({e['origin']}{', ' + e['formula'] if e.get('formula') else ''})"
         for e in row.get("evidence", ())
-        if words.evidenced(e)
+        if words.evidence_text(e)
     ]
     if items:
         yield from ctx.say("Evidence:")
@@ -98,9 +98,9 @@ def doubt(ctx: AnswerContext, given: Doubt) -> Answer:
     row = next((r for r in rows if r["finding"] == given.finding), None)
     if row is None and given.finding:
         raise ToolError(f"There is no finding {given.finding}; there are {len(rows)}.")
-    figures = yield from traced(ctx, said)
+    figures = yield from figures_in_text(ctx, said)
     if row is None:
-        row = _meant(rows, said)
+        row = _best_matching_finding(rows, said)
     if row is not None:
         yield from ctx.say(f"Finding {row['finding']}, {row['title']}: {row['insight']}")
         yield from _concerning(ctx, row, said)
@@ -121,7 +121,7 @@ def doubt(ctx: AnswerContext, given: Doubt) -> Answer:
     yield from _judged(ctx, row, said, figures)
 
 
-def _meant(rows: Sequence[Row], text: str) -> Row | None:
+def _best_matching_finding(rows: Sequence[Row], text: str) -> Row | None:
     """The finding that shares most words and ops with a message, at least two."""
     asked, lower = stems(text), text.lower()
 
@@ -137,15 +137,15 @@ def _meant(rows: Sequence[Row], text: str) -> Row | None:
 def _concerning(ctx: AnswerContext, row: Row, text: str) -> Answer:
     """The evidence, what the message speaks of first."""
     asked = stems(text)
-    items = [e for e in row.get("evidence", ()) if words.evidenced(e)]
+    items = [e for e in row.get("evidence", ()) if words.evidence_text(e)]
     items.sort(key=lambda e: -len(stems(str(e["label"])) & asked))
-    lines = [f"{e['label']}: {words.evidenced(e)} ({_behind(e)})" for e in items[:5]]
+    lines = [f"{e['label']}: {words.evidence_text(e)} ({_evidence_source(e)})" for e in items[:5]]
     if lines:
         yield from ctx.say("Evidence:")
         yield from ctx.bullets(lines)
 
 
-def _behind(row: Row) -> str:
+def _evidence_source(row: Row) -> str:
     return ", ".join(str(part) for part in (row["origin"], row.get("formula"), row.get("source")) if part)
 
 

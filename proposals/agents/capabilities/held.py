@@ -145,7 +145,7 @@ def hold(ctx: AnswerContext, given: Stated) -> Answer:
             raise Missing("No constraint or fact was found; state what must stay, a limit, or a fact about the run.")
         new = under(bench, told)
         before, _, _ = yield from board(ctx)
-        sentences = [_said(item, bench.config) for item in told]
+        sentences = [_stated_sentence(item, bench.config) for item in told]
         quoted = f" Read from “{given.sentence}”." if given.sentence else ""
         yield from ctx.say(" ".join(sentences) + quoted)
         ctx.over(new)
@@ -156,11 +156,11 @@ def hold(ctx: AnswerContext, given: Stated) -> Answer:
         ctx.over(bench)
         raise ToolError(f"That constraint or fact cannot be used: {str(error).split(';')[0].rstrip('.')}.") from None
     yield from told
-    yield from _changed(ctx, before, after, ran)
+    yield from _recommendation_change(ctx, before, after, ran)
     yield from unknown_facts(ctx, data.get("not_known", ()) if facts_stated(given) else ())
 
 
-def _said(item: ConstraintStated | FactStated, config: ExperimentConfig) -> str:
+def _stated_sentence(item: ConstraintStated | FactStated, config: ExperimentConfig) -> str:
     if isinstance(item, ConstraintStated):
         return " ".join(Constraints.from_json(dict(item.constraint)).describe())
     if item.path.endswith("hbm_bytes"):
@@ -170,7 +170,7 @@ def _said(item: ConstraintStated | FactStated, config: ExperimentConfig) -> str:
     return f"The {name} is {value}."
 
 
-def _changed(ctx: AnswerContext, before: list[Row], after: list[Row], ran: Row) -> Answer:
+def _recommendation_change(ctx: AnswerContext, before: list[Row], after: list[Row], ran: Row) -> Answer:
     """What became of the proposals."""
     old, new = before[0], after[0]
     same = same_mesh(old["mesh"], new["mesh"]) and old.get("changes", {}) == new.get("changes", {})
@@ -218,7 +218,7 @@ def forget(ctx: AnswerContext, given: Released) -> Answer:
         raise ToolError("No such constraint or fact is in effect in this conversation.")
     before, _, _ = yield from board(ctx)
     told = ConstraintStated({}, f"Removed: {words.listed(gone)}.", tuple(gone))
-    rest = {key: _without(value, given.axis) for key, value in held.items() if key in gone and given.axis}
+    rest = {key: _without_axis(value, given.axis) for key, value in held.items() if key in gone and given.axis}
     rest = {key: value for key, value in rest.items() if value}
     if rest:
         told = ConstraintStated(rest, f"Removed on {given.axis}.", tuple(gone))
@@ -228,10 +228,10 @@ def forget(ctx: AnswerContext, given: Released) -> Answer:
         f"No longer in effect: {words.listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}."
     )
     yield told
-    yield from _changed(ctx, before, after, ran)
+    yield from _recommendation_change(ctx, before, after, ran)
 
 
-def _without(value: Any, axis: str) -> Any:
+def _without_axis(value: Any, axis: str) -> Any:
     if isinstance(value, dict):
         return {name: size for name, size in value.items() if name != axis}
     return [name for name in value if name != axis] if isinstance(value, list) else None
@@ -260,7 +260,9 @@ def held(ctx: AnswerContext, given: NoArguments) -> Answer:
     data = yield from get(ctx, "run")
     bench = ctx.bench
     items = [f"constraint: {sentence}" for sentence in bench.constraints.describe()]
-    items += [f"fact: {_said(FactStated(path, value, ''), bench.config)}" for path, value in bench.facts.items()]
+    items += [
+        f"fact: {_stated_sentence(FactStated(path, value, ''), bench.config)}" for path, value in bench.facts.items()
+    ]
     if items:
         yield from ctx.bullets(items)
     else:

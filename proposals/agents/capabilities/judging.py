@@ -22,8 +22,8 @@ from proposals.agents.capabilities.common import (
     which,
     whole,
 )
-from proposals.agents.capabilities.configured import Configured, meant
-from proposals.agents.capabilities.explaining import numbers, traced
+from proposals.agents.capabilities.configured import Configured, predict_arguments
+from proposals.agents.capabilities.explaining import figures_in_text, numbers
 
 
 @capability(
@@ -36,11 +36,11 @@ from proposals.agents.capabilities.explaining import numbers, traced
 )
 def confidence(ctx: AnswerContext, given: Configured) -> Answer:
     """Calibrated probability that a proposal or configuration gains, its interval, and what raises and lowers it."""
-    named = yield from traced(ctx, ctx.message)
+    named = yield from figures_in_text(ctx, ctx.message)
     number = given.proposal or (None if given.named else _proposal_of(named) or 1)
     if given.named and given != Configured(proposal=given.proposal):
-        found = yield from meant(ctx, given)
-        row: Row = yield from get(ctx, "predict", **found[0])
+        configurations = yield from predict_arguments(ctx, given)
+        row: Row = yield from get(ctx, "predict", **configurations[0])
         name = words.configuration(row)
     else:
         row = yield from whole(ctx, number or 1)
@@ -121,9 +121,9 @@ def _noise(ctx: AnswerContext, row: Row) -> Answer:
     )
 
 
-def _proposal_of(found: Row) -> int | None:
+def _proposal_of(named_figures: Row) -> int | None:
     """The proposal whose speed-up or confidence a message gives."""
-    for row in found.get("numbers") or ():
+    for row in named_figures.get("numbers") or ():
         for item in row["found"]:
             number = re.search(r"(?:speed-up per token|confidence) of proposal (\d+)$", str(item["figure"]))
             if number:
@@ -133,8 +133,8 @@ def _proposal_of(found: Row) -> int | None:
 
 def _named_shares(ctx: AnswerContext) -> Answer:
     """Percentages and factors of the message that no figure of this run has, beside ours."""
-    found = yield from traced(ctx, ctx.message)
-    absent = [row for row in found.get("numbers") or () if not row["found"] and row.get("nearest")]
+    named_figures = yield from figures_in_text(ctx, ctx.message)
+    absent = [row for row in named_figures.get("numbers") or () if not row["found"] and row.get("nearest")]
     yield from numbers(ctx, {"numbers": [row for row in absent if row["kind"] in ("share", "ratio")][:2]})
 
 
@@ -149,8 +149,8 @@ def risks(ctx: AnswerContext, given: Configured) -> Answer:
     """What speaks against a proposal or configuration: low end of the interval, memory, trade-offs, failed
     precedents."""
     if given.named and given != Configured(proposal=given.proposal):
-        found = yield from meant(ctx, given)
-        row: Row = yield from get(ctx, "predict", **found[0])
+        configurations = yield from predict_arguments(ctx, given)
+        row: Row = yield from get(ctx, "predict", **configurations[0])
         name = words.configuration(row)
     else:
         number = given.proposal or 1
@@ -176,9 +176,9 @@ def risks(ctx: AnswerContext, given: Configured) -> Answer:
     yield from ctx.say(f"{name}, {words.configuration(row)}:")
     yield from ctx.bullets(items)
     if row.get("number"):
-        found_ = yield from ctx.look("similar_runs", proposal=row["number"], top=5)
+        similar_runs = yield from ctx.look("similar_runs", proposal=row["number"], top=5)
         bad = [
-            r for r in (found_.data.get("records") or [] if found_ else [])
+            r for r in (similar_runs.data.get("records") or [] if similar_runs else [])
             if r["outcome"] in ("failed", "slower") and any("move" in str(w) for w in r.get("why", ()))
         ]  # fmt: skip
         if bad:
@@ -270,7 +270,7 @@ def neighbours(ctx: AnswerContext, given: About) -> Answer:
     data = yield from get(ctx, "sensitivity", number=number)
     rows = data["one_step_away"]
     lines = [
-        [words.stepped(r), words.ratio(r["speedup_over_this"]) if r.get("speedup_over_this") else "–",
+        [words.step_text(r), words.ratio(r["speedup_over_this"]) if r.get("speedup_over_this") else "–",
          words.size(r["hbm_total_bytes"]) if r.get("hbm_total_bytes") else "–",
          f"no: {words.rule(r['rule'])}" if r.get("rule") else "yes"]
         for r in rows[:12]
@@ -291,8 +291,8 @@ def neighbours(ctx: AnswerContext, given: About) -> Answer:
 def accuracy(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The intervals and confidences of the proposals, what widens them, and where measured errors are published."""
     rows, _, data = yield from board(ctx)
-    found = yield from get(ctx, "figures", text="median error of the performance model on held-out runs")
-    error = next((row for row in found.get("named", ()) if row["place"] == "accuracy"), None)
+    error_figures = yield from get(ctx, "figures", text="median error of the performance model on held-out runs")
+    error = next((row for row in error_figures.get("named", ()) if row["place"] == "accuracy"), None)
     if error:
         runs = next((f" over {item['value']} {item['name']}" for item in error.get("inputs", ())), "")
         yield from ctx.say(
@@ -335,7 +335,7 @@ def _neighbours(ctx: AnswerContext, number: int) -> Answer:
         best = max(near, key=lambda step: step["speedup_over_this"])
         if best["speedup_over_this"] > 1 + words.SAME:
             yield from ctx.say(
-                f"The neighbour {words.stepped(best)} is predicted at {words.ratio(best['speedup_over_this'])} the "
+                f"The neighbour {words.step_text(best)} is predicted at {words.ratio(best['speedup_over_this'])} the "
                 f"speed of proposal {number}, so it is the next to try."
             )
         else:

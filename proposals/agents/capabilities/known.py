@@ -134,8 +134,8 @@ def not_sharding(ctx: AnswerContext, given: Sought) -> Answer:
         "That does not depend on how the run is sharded, and nothing here measures it: kernels, random numbers, "
         "numerics, timing and crashes are up to the program."
     )
-    found = yield from ctx.look("search_knowledge", query=given.text[:400] or "random numbers kernels timing", top=1)
-    for row in (found.data.get("passages") or [])[:1] if found else ():
+    lookup = yield from ctx.look("search_knowledge", query=given.text[:400] or "random numbers kernels timing", top=1)
+    for row in (lookup.data.get("passages") or [])[:1] if lookup else ():
         yield from ctx.say(
             f"Nearest in the knowledge base: **{row['title']}** (passage `{row['id']}`; {row['source']})."
         )

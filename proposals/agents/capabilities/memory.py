@@ -21,7 +21,7 @@ from proposals.agents.capabilities.common import (
     unknown_facts,
 )
 from proposals.agents.capabilities.compiled import memory_column
-from proposals.agents.capabilities.configured import Configured, configurations, meant, named, subject
+from proposals.agents.capabilities.configured import Configured, configurations, named, predict_arguments, subject
 from proposals.agents.capabilities.memory_use import filling, stated_peak
 from proposals.agents.conversation import Said
 
@@ -152,7 +152,7 @@ def largest_batch(ctx: AnswerContext, given: Configured) -> Answer:
     """The largest global batch that fits, tried in powers of two from the current one and then between the last that
     fits and the next: memory, time per token."""
     own = given.but("batch")
-    of = (yield from meant(ctx, own))[0]
+    of = (yield from predict_arguments(ctx, own))[0]
     now = of["changes"].get("global_batch") or ctx.bench.config.training.global_batch
     if now is None:
         yield from unknown_facts(ctx, ["training.global_batch"])
@@ -168,7 +168,7 @@ def largest_batch(ctx: AnswerContext, given: Configured) -> Answer:
         yield from unknown_facts(ctx, run.get("not_known", ()))
         return
     each = yield from get(ctx, "divisors")
-    if between := _between(rows, each["batch_must_divide_by"]):
+    if between := _batches_between(rows, each["batch_must_divide_by"]):
         finer = yield from get(ctx, "vary", key="global_batch", of=of, values=between)
         near = [row for row in rows if int(row["value"]) < 2 * max(between)]
         known = [row for row in finer["rows"] if row.get("hbm_per_chip_bytes")]
@@ -190,7 +190,7 @@ def _batches(now: int) -> tuple[int, ...]:
     return tuple(now * 2**n for n in range(8)) if now > 1 else tuple(2**n for n in range(8))
 
 
-def _between(rows: list[Row], each: int) -> tuple[int, ...]:
+def _batches_between(rows: list[Row], each: int) -> tuple[int, ...]:
     """Batches between the largest doubling that fits and the next, in multiples of what the batch must divide by."""
     fitting = [int(row["value"]) for row in rows if _fits(row)]
     over = [int(row["value"]) for row in rows if not _fits(row)]

@@ -29,7 +29,7 @@ from proposals.agents.capabilities.common import (
     whole,
 )
 from proposals.agents.capabilities.compiled import check
-from proposals.agents.capabilities.configured import Configured, meant, named
+from proposals.agents.capabilities.configured import Configured, named, predict_arguments
 
 
 @capability(
@@ -151,7 +151,7 @@ def compare(ctx: AnswerContext, given: Sides) -> Answer:
     items: list[dict[str, Any]] = []
     each = [given.but("mesh").model_copy(update={"mesh": text}) for text in given.meshes]
     for one in each or ([given.but()] if given.named else []):
-        items += yield from meant(ctx, one)
+        items += yield from predict_arguments(ctx, one)
     rows, _, _ = yield from board(ctx)
     by = {row["number"]: row for row in rows}
     absent = [n for n in given.proposals if n not in by]
@@ -242,7 +242,7 @@ def prefer(ctx: AnswerContext, given: Preference) -> Answer:
     wanted = given.proposals or ((given.proposal,) if given.proposal else ())
     items = []
     if given.mesh or (not wanted and given.named):
-        configurations = yield from meant(ctx, given.but())
+        configurations = yield from predict_arguments(ctx, given.but())
         items = configurations[:1]
     absent = [n for n in wanted if all(row["number"] != n for row in rows)]
     if absent:

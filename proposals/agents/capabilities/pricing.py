@@ -27,8 +27,8 @@ from proposals.agents.capabilities.configured import (
     Configured,
     away,
     configurations,
-    meant,
     named,
+    predict_arguments,
     within,
 )
 
@@ -184,7 +184,7 @@ def one_setting(ctx: AnswerContext, given: Configured, field: str, head: str) ->
 def varied(ctx: AnswerContext, given: Configured, head: str, **asked: str) -> Answer:
     of: dict[str, object] = {}
     if given.named:
-        of = (yield from meant(ctx, given))[0]
+        of = (yield from predict_arguments(ctx, given))[0]
     data = yield from get(ctx, "vary", **asked, **({"of": of} if of else {}))
     if given.named:
         yield from ctx.say(f"Everything else as in {words.configuration(_row(of))}:")
@@ -237,7 +237,7 @@ def change_batch(ctx: AnswerContext, given: Configured) -> Answer:
         yield from ctx.say(
             "The current global batch is unknown, so no gain can be predicted; only legality is checked."
         )
-        rows = yield from meant(ctx, Configured(**given.model_dump()))
+        rows = yield from predict_arguments(ctx, Configured(**given.model_dump()))
         row = yield from get(ctx, "legality", **rows[0])
         broken = words.violations(row)
         yield from ctx.say(f"It is **not legal**: {broken[0]}" if broken else "It breaks no rule that can be checked.")

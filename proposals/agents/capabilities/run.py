@@ -14,10 +14,10 @@ from proposals.agents.capabilities.explaining import (
     breakdown,
     explain,
     figure_key,
+    figures_in_text,
     no_profile,
     numbers,
     one_figure,
-    traced,
     unmeasured,
     what_it_contains,
     whole_message,
@@ -236,7 +236,7 @@ def missing(ctx: AnswerContext, given: NoArguments) -> Answer:
 def explain_figure(ctx: AnswerContext, given: OneFigure) -> Answer:
     """A figure of the run with its origin (measured, computed or predicted), formula and source."""
     said = whole_message(ctx, given.text)
-    traced_numbers = yield from traced(ctx, said)
+    traced_numbers = yield from figures_in_text(ctx, said)
     key = figure_key(said)
     if traced_numbers.get("numbers"):
         yield from numbers(ctx, traced_numbers)

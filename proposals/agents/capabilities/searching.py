@@ -23,7 +23,7 @@ from proposals.agents.capabilities.common import (
     whole,
 )
 from proposals.agents.capabilities.communication import explain_flags
-from proposals.agents.capabilities.configured import Configured, meant, within
+from proposals.agents.capabilities.configured import Configured, predict_arguments, within
 from proposals.agents.capabilities.pricing import price
 from proposals.agents.grounding_match import proposals_named
 
@@ -109,7 +109,7 @@ def rejected(ctx: AnswerContext, given: NoArguments) -> Answer:
 def legal(ctx: AnswerContext, given: Configured) -> Answer:
     """What the batch must divide by, the model sizes that axes must divide, and whether a mesh is legal."""
     if given.named:
-        configurations = yield from meant(ctx, given)
+        configurations = yield from predict_arguments(ctx, given)
         row = yield from get(ctx, "legality", **configurations[0])
         broken = words.violations(row)
         yield from ctx.say(

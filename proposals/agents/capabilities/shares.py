@@ -125,10 +125,10 @@ def beside(ctx: AnswerContext, names: Sequence[str]) -> Answer:
     if one.get("time_s") and other.get("time_s"):
         slow, fast = (one, other) if one["time_s"] >= other["time_s"] else (other, one)
         took = f"{time_of(slow)} against {time_of(fast)}"
-        yield from ctx.say(f"`{slow['name']}` takes longer: {took}.", *_apart(slow, fast))
+        yield from ctx.say(f"`{slow['name']}` takes longer: {took}.", *_efficiency_differences(slow, fast))
 
 
-def _apart(slow: Row, fast: Row) -> Sequence[str]:
+def _efficiency_differences(slow: Row, fast: Row) -> Sequence[str]:
     said, same = [], False
     if slow.get("flops") and fast.get("flops"):
         same = abs(slow["flops"] / fast["flops"] - 1) < 0.05

@@ -10,14 +10,32 @@ from diagnosis.analyzer.quantity import format_value
 from perfmodel.config import ConfigError
 from perfmodel.workload import chip_of
 from proposals.agents.figures.figure import KEY_FIGURES, Figure, figure
-from proposals.agents.figures.lookup import Named, by_words, look_up, relations, said_numbers, spelt, to_json
+from proposals.agents.figures.lookup import (
+    Named,
+    by_words,
+    look_up,
+    numbers_in_text,
+    relations,
+    to_json,
+    with_canonical_units,
+)
 from proposals.agents.figures.measured import measured
 from proposals.agents.figures.predicted import predicted, stated
 from proposals.agents.identity import ByIdentity
 from proposals.agents.workbench import Workbench
 from proposals.candidate import changes_chips
 
-__all__ = ["Figure", "Named", "by_words", "figures_of", "look_up", "relations", "said_numbers", "spelt", "to_json"]
+__all__ = [
+    "Figure",
+    "Named",
+    "by_words",
+    "figures_of",
+    "look_up",
+    "numbers_in_text",
+    "relations",
+    "to_json",
+    "with_canonical_units",
+]
 
 
 def figures_of(bench: Workbench) -> tuple[Figure, ...]:

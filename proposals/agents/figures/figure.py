@@ -76,7 +76,7 @@ class Figure:
         return {key: value for key, value in data.items() if value not in ("", [], None)}
 
 
-def known(figures: Iterable[Figure | None]) -> Iterator[Figure]:
+def figures_with_value(figures: Iterable[Figure | None]) -> Iterator[Figure]:
     """Those that have a value."""
     return (figure for figure in figures if figure is not None)
 

@@ -54,7 +54,7 @@ class Named:
     follows: str = ""
 
 
-def spelt(text: str) -> str:
+def with_canonical_units(text: str) -> str:
     """The text with its units as `numbers` reads them."""
     for pattern, to in _SPELT:
         text = pattern.sub(to, text)
@@ -65,10 +65,10 @@ def spelt(text: str) -> str:
 _LISTED = re.compile(r"\s*(?:,|and|or|/|vs\.?|→|to)\s*\d")
 
 
-def said_numbers(text: str) -> list[Number]:
+def numbers_in_text(text: str) -> list[Number]:
     """Numbers of a message that may be figures: with a unit, of three digits, or beside one that has a unit."""
-    stated = [n for n in numbers(spelt(text)) if not n.is_small_count]
-    plain, any_unit = spelt(text), any(n.kind != "bare" for n in stated)
+    stated = [n for n in numbers(with_canonical_units(text)) if not n.is_small_count]
+    plain, any_unit = with_canonical_units(text), any(n.kind != "bare" for n in stated)
     return [
         n
         for n in stated
@@ -101,7 +101,7 @@ def look_up(text: str, figures: Sequence[Figure], most: int = 8) -> list[Named]:
     """The numbers of a message with the figures that they can be; one without a unit that none has is left out."""
     words, asked = _words(text), proposals_named(text)
     named: list[Named] = []
-    said = said_numbers(text)
+    said = numbers_in_text(text)
     units = [number for number in said if number.kind != "bare"]
     for number in said[:most]:
         same: list[Figure] = []
@@ -145,7 +145,7 @@ def _follows(number: Number, first: Sequence[Figure]) -> str:
 def _words(text: str) -> frozenset[str]:
     """Stems of a message, with what its words call by another name."""
     called = " ".join(to for pattern, to in _CALLED if pattern.search(text))
-    return stems(f"{spelt(text)} {called}")
+    return stems(f"{with_canonical_units(text)} {called}")
 
 
 def _is(number: Number, item: Figure, text: str, words: frozenset[str]) -> bool:
@@ -197,14 +197,14 @@ def by_words(text: str, figures: Sequence[Figure], most: int = 4) -> list[Figure
     words, lower = _words(text), text.lower()
     scored = []
     for item in figures:
-        score = len(item.stems & words) + sum(_said(of.lower(), lower) for of in item.of)
+        score = len(item.stems & words) + sum(_name_weight(of.lower(), lower) for of in item.of)
         if score >= 2:
             scored.append((score, item.weight, item))
     scored.sort(key=lambda row: (-row[0], -row[1]))
     return _distinct([item for _, _, item in scored], frozenset(), most)
 
 
-def _said(name: str, text: str) -> int:
+def _name_weight(name: str, text: str) -> int:
     """How much a name in a text counts: an op's, which no other word has, more than an axis's."""
     if len(name) < 3 or not re.search(rf"(?<![\w.]){re.escape(name)}(?![\w]|\.\d)", text):
         return 0

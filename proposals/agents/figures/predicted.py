@@ -22,10 +22,10 @@ _SPEED_BY = "time per token of the current configuration ÷ time per token of th
 def predicted(plan: Plan, current: str = "the current configuration") -> Iterator[Figure]:
     """All figures of a plan: those of the current configuration, of each proposal, and what changes between them."""
     base = plan.baseline
-    yield from _of(base, current, 2, plan)
+    yield from _prediction_figures(base, current, 2, plan)
     for item in plan.proposals:
         name = f"proposal {item.rank}"
-        yield from _of(item.predicted, name, 3, plan)
+        yield from _prediction_figures(item.predicted, name, 3, plan)
         yield from _beside(item, name, base)
     yield from figure(
         "HBM that a program can fill",
@@ -47,7 +47,7 @@ def predicted(plan: Plan, current: str = "the current configuration") -> Iterato
         )  # fmt: skip
 
 
-def _of(prediction: Predicted, name: str, weight: int, plan: Plan) -> Iterator[Figure]:
+def _prediction_figures(prediction: Predicted, name: str, weight: int, plan: Plan) -> Iterator[Figure]:
     more: dict[str, Any] = {"of": (name,), "weight": weight}
     step = prediction.step_time_s or {}
     measured = plan.baseline.step_time_s or {}

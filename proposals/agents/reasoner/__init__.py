@@ -64,7 +64,7 @@ def _answered(ctx: AnswerContext, understood: Sequence[Request | Offer | Outside
             yield from _computed(ctx, item)
     requests = [item for item in asked if isinstance(item, Request)]
     before = (ctx.text, ctx.calls)
-    said = [(item, list(_of(ctx, item, len(asked) > 1))) for item in asked]
+    said = [(item, list(_respond(ctx, item, len(asked) > 1))) for item in asked]
     for item in understood:  # what is held or offered by itself is no part of what is judged
         if item not in requests:
             text = text.replace(item.read.text if isinstance(item, Request) else item.text, " ")
@@ -79,7 +79,7 @@ def _answered(ctx: AnswerContext, understood: Sequence[Request | Offer | Outside
         yield from left_over(ctx)
 
 
-def _of(ctx: AnswerContext, item: Request | Offer | Outside, beside: bool) -> Iterator[Said]:
+def _respond(ctx: AnswerContext, item: Request | Offer | Outside, beside: bool) -> Iterator[Said]:
     if isinstance(item, Request):
         yield from _computed(ctx, item)
     elif isinstance(item, Offer):

@@ -47,7 +47,7 @@ def signs(text: str, answered: Collection[Capability], answer: str, chance: floa
     return [
         1.0,
         log(p / (1 - p)),
-        log1p(len(uncovered(text, answer))),
+        log1p(len(unanswered_numbers(text, answer))),
         log1p(lost),
         float(bool(_REASON.search(text))),
         float(any({item.area, item.key} & COMPUTED for item in answered)),
@@ -67,7 +67,7 @@ def is_example(text: str, key: str) -> bool:
     return any(2 * len(said & words) >= len(said | words) for words in every if said or words)
 
 
-def uncovered(text: str, answer: str) -> list[float]:
+def unanswered_numbers(text: str, answer: str) -> list[float]:
     """Numbers of the message that the answer does not name."""
     named = [each for match in _NUMBER.finditer(answer) for each in _values(match)]
     values = [_values(match) for match in _NUMBER.finditer(text)]

@@ -63,14 +63,14 @@ class Held(Arguments):
 
     def constraints(self, usable_bytes: float) -> Constraints:
         """usable_bytes: of a chip.  Raises ConfigError where they make no sense."""
-        found = self.model_dump(exclude_defaults=True, mode="json")
-        if limit := found.pop("memory_at_most_bytes", None):
-            found["memory_margin"] = max(self.memory_margin, 1.0 - limit / usable_bytes)
-        return Constraints.from_json(found)
+        constraint_values = self.model_dump(exclude_defaults=True, mode="json")
+        if limit := constraint_values.pop("memory_at_most_bytes", None):
+            constraint_values["memory_margin"] = max(self.memory_margin, 1.0 - limit / usable_bytes)
+        return Constraints.from_json(constraint_values)
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def as_tool_error() -> Iterator[None]:
     """What is wrong with a question, or not to be had, as a sentence for whoever asked."""
     try:
         yield
@@ -82,7 +82,7 @@ def told() -> Iterator[None]:
 
 def proposal(bench: Workbench, number: int) -> Standing:
     """The proposal of this number.  Raises ToolError."""
-    with told():
+    with as_tool_error():
         standing = bench.proposals
     for item in standing:
         if item.proposal.rank == number:
@@ -93,13 +93,13 @@ def proposal(bench: Workbench, number: int) -> Standing:
 
 def numbers_of(bench: Workbench, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]) -> int | None:
     """The number of the proposal that is this configuration."""
-    with told():
+    with as_tool_error():
         standing = bench.proposals
     return next((item.proposal.rank for item in standing if is_same(item.proposal, mesh, changes)), None)
 
 
 def plan(bench: Workbench) -> Plan:
-    with told():
+    with as_tool_error():
         return bench.plan
 
 
@@ -125,23 +125,23 @@ def predicted(value: Predicted) -> dict[str, Any]:
     )
 
 
-def evaluated(found: ProposalPlan, *, detail: bool = True) -> dict[str, Any]:
+def evaluated(proposal_plan: ProposalPlan, *, detail: bool = True) -> dict[str, Any]:
     """A configuration as priced.  detail: with communication, and bytes and work per chip."""
     data = {
-        "mesh": found.mesh,
-        "mesh_text": mesh_text(found.mesh),
-        "changes": found.changes,
-        **predicted(found.predicted),
-        "memory_headroom_bytes": found.memory_headroom_bytes,
-        "confidence_share": found.confidence,
-        "utility": found.utility,
-        "violations": [asdict(item) for item in found.violations],
+        "mesh": proposal_plan.mesh,
+        "mesh_text": mesh_text(proposal_plan.mesh),
+        "changes": proposal_plan.changes,
+        **predicted(proposal_plan.predicted),
+        "memory_headroom_bytes": proposal_plan.memory_headroom_bytes,
+        "confidence_share": proposal_plan.confidence,
+        "utility": proposal_plan.utility,
+        "violations": [asdict(item) for item in proposal_plan.violations],
     }
     if detail:
-        data["communication"] = [present(asdict(item)) for item in found.communication]
-        known = [item for item in found.per_chip if (item.before, item.after) != (None, None)]
+        data["communication"] = [present(asdict(item)) for item in proposal_plan.communication]
+        known = [item for item in proposal_plan.per_chip if (item.before, item.after) != (None, None)]
         data["per_chip"] = [present(asdict(item)) for item in known]
-    return {**present(data), "may_run": not found.violations}
+    return {**present(data), "may_run": not proposal_plan.violations}
 
 
 #: What a change is set against: where that is not known, nothing tells by how much it changes.

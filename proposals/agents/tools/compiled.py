@@ -11,22 +11,22 @@ from proposals.compiling.result import CompileCheck
 from proposals.compiling.wording import sentence
 
 
-def compiled(found: CompileCheck | None, config: ExperimentConfig | None = None) -> dict[str, Any] | None:
+def compiled(check: CompileCheck | None, config: ExperimentConfig | None = None) -> dict[str, Any] | None:
     """Verdict and memory per chip; with the configuration also the bytes that a chip sends per step over each group of
     axes, beside the predicted."""
-    if found is None:
+    if check is None:
         return None
-    rows = predicted.by_axis(config, found) if config is not None and found.outcome == "fits" else []
-    room = found.capacity_bytes - found.peak_bytes if found.capacity_bytes and found.peak_bytes else None
+    rows = predicted.by_axis(config, check) if config is not None and check.outcome == "fits" else []
+    room = check.capacity_bytes - check.peak_bytes if check.capacity_bytes and check.peak_bytes else None
     return present(
         {
-            "outcome": found.outcome,
-            "says": sentence(found),
-            "peak_bytes": found.peak_bytes,
-            "asked_for_at_least_bytes": found.needed_bytes,
-            "capacity_bytes": found.capacity_bytes,
+            "outcome": check.outcome,
+            "says": sentence(check),
+            "peak_bytes": check.peak_bytes,
+            "asked_for_at_least_bytes": check.needed_bytes,
+            "capacity_bytes": check.capacity_bytes,
             "headroom_bytes": room,
-            "effort": found.effort,
+            "effort": check.effort,
             "sent_per_step": [
                 present(
                     {

@@ -14,7 +14,7 @@ from agent.tools import Arguments, ToolError
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from proposals import facts
-from proposals.agents.tools.common import present, told
+from proposals.agents.tools.common import as_tool_error, present
 from proposals.agents.workbench import Workbench
 from proposals.candidate import chips_ratio, hardware_of
 
@@ -84,7 +84,7 @@ class EconomicsTools:
         """Model FLOPs per token and the peak stay, so MFU changes as tokens per second and chip do.  In another
         precision the peak is another: left out."""
         config = self._bench.config
-        with told():
+        with as_tool_error():
             standing = self._bench.proposals
         rows = []
         for item in (each.proposal for each in standing):
@@ -117,7 +117,7 @@ class EconomicsTools:
         steps = asked.steps or (asked.tokens / tokens if asked.tokens and tokens else None)
         now = _spent(asked, step, tokens, config.hardware.chips, steps)
         rows = [{"configuration": "current", "mesh_text": config.mesh.text(), **now}]
-        with told():
+        with as_tool_error():
             standing = bench.proposals
         for item in (each.proposal for each in standing):
             time = item.predicted.step_time_s
@@ -145,12 +145,12 @@ class EconomicsTools:
                         for key in ("chip_hours_of_the_run", "cost_of_the_run")
                     }
                 ),
-                "within_days": _within(asked, step, steps, config.hardware.chips),
+                "within_days": _chips_for_deadline(asked, step, steps, config.hardware.chips),
             }
         )
 
 
-def _within(asked: Spending, step: float, steps: float | None, chips: int) -> dict[str, Any]:
+def _chips_for_deadline(asked: Spending, step: float, steps: float | None, chips: int) -> dict[str, Any]:
     """Chips for a run in so many days, were each as efficient as now; and the step time that they would have."""
     wanted = asked.days or (asked.hours / 24 if asked.hours else None)
     if not wanted or not steps:
@@ -168,16 +168,16 @@ def _ranged(
     asked: Spending, time: dict[str, float], tokens: float | None, chips: int, steps: float | None, now: dict[str, Any]
 ) -> dict[str, Any]:
     """A proposal's amounts with the ends of its interval, and what it saves."""
-    found = _spent(asked, time["estimate"], tokens, chips, steps)
+    amounts = _spent(asked, time["estimate"], tokens, chips, steps)
     ends = [_spent(asked, time[key], tokens, chips, steps) for key in ("low80", "high80")]
     for key in _RANGED:
-        if key in found and ends[0][key] != ends[1][key]:
-            found[f"{key}_range"] = [end[key] for end in ends]
+        if key in amounts and ends[0][key] != ends[1][key]:
+            amounts[f"{key}_range"] = [end[key] for end in ends]
     for key in _RANGED:
-        if key in found and key in now:
-            found[f"saved_{key}"] = now[key] - found[key]
-            found[f"saved_{key}_range"] = [now[key] - ends[1][key], now[key] - ends[0][key]]
-    return found
+        if key in amounts and key in now:
+            amounts[f"saved_{key}"] = now[key] - amounts[key]
+            amounts[f"saved_{key}_range"] = [now[key] - ends[1][key], now[key] - ends[0][key]]
+    return amounts
 
 
 def _spent(asked: Spending, step_s: float, tokens: float | None, chips: int, steps: float | None) -> dict[str, Any]:
@@ -228,5 +228,5 @@ def published_mfu(chip: str) -> tuple[dict[str, Any], ...]:
 @cache
 def _published() -> dict[str, list[dict[str, Any]]]:
     """Written by `evaluation.published_mfu`, with the source of each run."""
-    found: dict[str, list[dict[str, Any]]] = json.loads(PUBLISHED.read_text("utf-8"))
-    return found
+    published_runs: dict[str, list[dict[str, Any]]] = json.loads(PUBLISHED.read_text("utf-8"))
+    return published_runs

@@ -25,7 +25,7 @@ from perfmodel.workload import REMAT
 from proposals.agents import notation
 from proposals.agents.filling import Sizes, axis_of, fill
 from proposals.agents.identity import ByIdentity
-from proposals.agents.tools.common import Configuration, evaluated, numbers_of, present, refuse_undecided, told
+from proposals.agents.tools.common import Configuration, as_tool_error, evaluated, numbers_of, present, refuse_undecided
 from proposals.agents.tools.economics import unknown
 from proposals.agents.tools.machine import chip_named
 from proposals.agents.workbench import Workbench
@@ -78,10 +78,10 @@ class ElsewhereTools:
         config = known(bench)
         chip = chip_named(asked.chip or config.hardware.chip)
         chips = asked.chips or config.hardware.chips
-        with told():
+        with as_tool_error():
             mesh = ByIdentity(_mesh(config, asked.mesh, chip, chips)) if asked.mesh else None
-            found = best(ByIdentity(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes), mesh)
-        return {"current": self._current(), "there": _row(found, config), "note": _note(found, config, asked.changes)}
+            quote = best(ByIdentity(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes), mesh)
+        return {"current": self._current(), "there": _row(quote, config), "note": _note(quote, config, asked.changes)}
 
     def chip_counts(self, asked: Counted) -> dict[str, Any]:
         """The run on numbers of chips in powers of two, each on its best legal mesh: which is the smallest that fits in
@@ -93,12 +93,12 @@ class ElsewhereTools:
         reached = None
         for chips in _counts(config.hardware.chips if chip.name == config.hardware.chip else 0):
             try:
-                found = best(ByIdentity(config), _measured(bench), chip.name, chips, ())
+                quote = best(ByIdentity(config), _measured(bench), chip.name, chips, ())
             except ConfigError as error:
                 rows.append({"chips": chips, "fits": False, "reason": error.message})
                 continue
-            rows.append(_row(found, config))
-            if asked.step_time_s and found[1].step_time_s and found[1].step_time_s["estimate"] <= asked.step_time_s:
+            rows.append(_row(quote, config))
+            if asked.step_time_s and quote[1].step_time_s and quote[1].step_time_s["estimate"] <= asked.step_time_s:
                 reached = chips
                 break
             if not asked.step_time_s and chips >= config.hardware.chips and rows[-1]["fits"]:
@@ -123,17 +123,17 @@ class ElsewhereTools:
         for name, mesh, changes in listed:
             refuse_undecided(bench, changes)
             try:
-                found = bench.pricer.evaluate(mesh, changes, bench.constraints)
+                plan = bench.pricer.evaluate(mesh, changes, bench.constraints)
             except ConfigError as error:
                 rows.append({"value": name, "reason": error.message})
                 continue
-            row: dict[str, Any] = {"value": name, **evaluated(found, detail=False), "now": _is_now(found, bench)}
-            row["stands_as_proposal"] = numbers_of(bench, found.mesh, found.changes)
+            row: dict[str, Any] = {"value": name, **evaluated(plan, detail=False), "now": _is_now(plan, bench)}
+            row["stands_as_proposal"] = numbers_of(bench, plan.mesh, plan.changes)
             rows.append(present(row))
         return {"varied": asked.axis or asked.key, "rows": rows, "what_runs": self._current()}
 
     def _settings(self, asked: Varied) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-        config, (mesh, changes) = self._bench.config, self._of(asked)
+        config, (mesh, changes) = self._bench.config, self._mesh_and_changes(asked)
         now = changes.get(asked.key, getattr(config.training, asked.key))
         values: Sequence[Any] = asked.values or _VALUES.get(asked.key, ())
         if not values:
@@ -143,13 +143,13 @@ class ElsewhereTools:
         for value in values:
             yield str(value), mesh, {**changes, asked.key: value}
 
-    def _of(self, asked: Varied) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _mesh_and_changes(self, asked: Varied) -> tuple[dict[str, Any], dict[str, Any]]:
         """Mesh and changed training keys of what is varied."""
         own = self._bench.config.mesh.to_json()
         return (own, {}) if asked.of is None else ({**own, **asked.of.mesh}, dict(asked.of.changes))
 
     def _axis(self, asked: Varied) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-        config, (mesh, changes) = self._bench.config, self._of(asked)
+        config, (mesh, changes) = self._bench.config, self._mesh_and_changes(asked)
         axis = axis_of(config.mesh, asked.axis)
         if axis is None:
             raise ToolError(f"{asked.axis!r} is neither an axis of this mesh nor a role.")
@@ -213,12 +213,12 @@ def _mesh(config: ExperimentConfig, text: str, chip: Chip, chips: int) -> Mesh:
     wide = {axis: size for axis, size in base["ici"].items() if size > 1}
     same = {axis: size for axis, size in named.ici.items() if size > 1} == wide  # the current mesh, as far as it goes
     sizes = Sizes() if same else replace(named, dcn={})
-    found = fill(sizes, {"ici": base["ici"], "dcn": {}}, hardware.chips_per_slice, config.mesh)
-    if found.problem:
-        raise ToolError(found.problem)
+    filling = fill(sizes, {"ici": base["ici"], "dcn": {}}, hardware.chips_per_slice, config.mesh)
+    if filling.problem:
+        raise ToolError(filling.problem)
     kept = {axis: n for axis, n in base["ici"].items() if config.mesh.role(axis) not in ("replica", "data", "fsdp")}
     # where several axes could take the rest, those of the batch do
-    mesh = min(found.meshes, key=lambda one: sum(one["ici"][axis] != size for axis, size in kept.items()))
+    mesh = min(filling.meshes, key=lambda one: sum(one["ici"][axis] != size for axis, size in kept.items()))
     return Mesh(tuple(mesh["ici"].items()), tuple(dcn.items()) if hardware.slices > 1 else (), config.mesh.axis_roles)
 
 
@@ -264,27 +264,27 @@ def best(
     among the changes.  Raises ConfigError where no legal mesh fits.
     """
     try:
-        found: Priced | None = _on(own, measured, chip, chips, changes, mesh)
+        quote: Priced | None = _price_on_chips(own, measured, chip, chips, changes, mesh)
     except ConfigError:
         if "remat" in dict(changes):
             raise
-        found = None
-    if found is not None and (found[1].fits is not False or "remat" in dict(changes)):
-        return found
+        quote = None
+    if quote is not None and (quote[1].fits is not False or "remat" in dict(changes)):
+        return quote
     # The policy that ran was chosen for the memory that it ran in.
     tried = []
     for policy in REMAT:
         with suppress(ConfigError):
-            tried.append(_on(own, measured, chip, chips, (*changes, ("remat", policy)), mesh))
+            tried.append(_price_on_chips(own, measured, chip, chips, (*changes, ("remat", policy)), mesh))
     fitting = [item for item in tried if item[1].fits]
-    return min(fitting, key=_order) if fitting else found or _on(own, measured, chip, chips, changes, mesh)
+    return min(fitting, key=_order) if fitting else quote or _price_on_chips(own, measured, chip, chips, changes, mesh)
 
 
-def _order(found: Priced) -> tuple[bool, float]:
-    return bool(found[1].violations), (found[1].step_time_s or {}).get("estimate", 1e30)
+def _order(quote: Priced) -> tuple[bool, float]:
+    return bool(quote[1].violations), (quote[1].step_time_s or {}).get("estimate", 1e30)
 
 
-def _on(
+def _price_on_chips(
     own: ByIdentity[ExperimentConfig],
     measured: Measured,
     chip: str,
@@ -310,8 +310,8 @@ def _on(
         if baseline is None:
             priced.append((one, predict(one), {}))
         else:
-            found = baseline.price([one])[0]
-            priced.append((one, found.prediction, found.calibrated_from))
+            price = baseline.price([one])[0]
+            priced.append((one, price.prediction, price.calibrated_from))
     return min(priced, key=_order)
 
 
@@ -332,20 +332,20 @@ def _candidates(there: ExperimentConfig) -> list[ExperimentConfig]:
         mesh=Mesh(tuple(sizes.items()), ((across, hardware.slices),) if hardware.slices > 1 else (), mesh.axis_roles),
     )
     table = load_efficiencies().for_config(start)
-    found = search(start, CLOSER, SearchBounds(axes=tuple(sizes)), table)
-    if not found.candidates:
-        found = search(start, CLOSER, None, table)
-    if not found.candidates:
-        rule = max(found.rejected_by_rule, key=lambda name: found.rejected_by_rule[name], default="memory")
+    result = search(start, CLOSER, SearchBounds(axes=tuple(sizes)), table)
+    if not result.candidates:
+        result = search(start, CLOSER, None, table)
+    if not result.candidates:
+        rule = max(result.rejected_by_rule, key=lambda name: result.rejected_by_rule[name], default="memory")
         raise ConfigError(
             "",
             f"No legal mesh on {hardware.chips:,} {hardware.chip} chips: most break the rule {rule.replace('_', ' ')}.",
         )
-    return [item.config for item in found.candidates]
+    return [item.config for item in result.candidates]
 
 
-def _row(found: Priced, config: ExperimentConfig) -> dict[str, Any]:
-    there, made, calibrated = found
+def _row(quote: Priced, config: ExperimentConfig) -> dict[str, Any]:
+    there, made, calibrated = quote
     speed = calibrated.get("speedup") or {}
     ratio = there.hardware.chips / config.hardware.chips
     held = made.hbm_per_chip_bytes
@@ -378,8 +378,8 @@ def _room(held: Mapping[str, float | None] | None) -> float | None:
     return capacity - total if capacity is not None and total is not None else None
 
 
-def _note(found: Priced, config: ExperimentConfig, asked: Mapping[str, Any]) -> str:
-    there, now = found[0], config.training.remat
+def _note(quote: Priced, config: ExperimentConfig, asked: Mapping[str, Any]) -> str:
+    there, now = quote[0], config.training.remat
     note = "Priced by the performance model, calibrated by this run's step time."
     if there.hardware.chip != config.hardware.chip:
         note = "Priced by the performance model, scaled by this run's step time; another chip widens the interval."
@@ -396,5 +396,5 @@ def _counts(ran: int) -> Iterator[int]:
     yield from (odd * 2**n for n in range(2 if odd == 1 else 0, 14) if odd * 2**n <= MOST_CHIPS)
 
 
-def _is_now(found: ProposalPlan, bench: Workbench) -> bool | None:
-    return (not found.changes and found.mesh == bench.config.mesh.to_json()) or None
+def _is_now(plan: ProposalPlan, bench: Workbench) -> bool | None:
+    return (not plan.changes and plan.mesh == bench.config.mesh.to_json()) or None

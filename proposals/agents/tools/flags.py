@@ -75,13 +75,13 @@ class FlagTools:
                 "does": known.does,
                 "takes": known.takes,
                 "set_in": _variable(known, chip.kind),
-                "taken_here": _taken(known, run, chip.kind),
+                "taken_here": _is_read_by_program(known, run, chip.kind),
                 "set_in_the_configuration": [*held, *bundles],
                 "acts_already": f"--{known.name}" in acting or None,
                 "holds": list(known.holds),
                 "memory": known.memory,
                 "lacks_axis": self._lacks(known),
-                "proposals_with_the_axis": self._having(known),
+                "proposals_with_the_axis": self._proposals_with_axis(known),
                 "acts_on": list(self._acts_on(known)),
                 "documented_in": flags.citation(known),
             }
@@ -93,7 +93,7 @@ class FlagTools:
             return None
         return " or ".join(flag.needs_axis)
 
-    def _having(self, flag: Flag) -> list[int]:
+    def _proposals_with_axis(self, flag: Flag) -> list[int]:
         """Proposals whose mesh has the axis that the current one lacks."""
         if not self._lacks(flag):
             return []
@@ -157,7 +157,7 @@ def _variable(flag: Flag, kind: str) -> str:
     }.get(flag.takes, "an environment variable")  # fmt: skip
 
 
-def _taken(flag: Flag, run: str, kind: str) -> bool | None:
+def _is_read_by_program(flag: Flag, run: str, kind: str) -> bool | None:
     """Whether the program that ran reads it; None where it is not known what ran."""
     if flag.takes in ("nccl", "cuda"):
         return kind == "gpu"

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from agent.tools import Arguments
 from proposals import launch
-from proposals.agents.tools.common import Configuration, present, proposal, told
+from proposals.agents.tools.common import Configuration, as_tool_error, present, proposal
 from proposals.agents.workbench import Workbench
 from proposals.compiling.wording import sentence
 
@@ -40,7 +40,7 @@ class LaunchTools:
         YAML, and what each tool cannot express. Text to read and copy; nothing is launched."""
         bench = self._bench
         title = checked = ""
-        with told():
+        with as_tool_error():
             if asked.number is not None:
                 standing = proposal(bench, asked.number)
                 of = standing.proposal

@@ -76,7 +76,7 @@ class MachineTools:
         tokens = config.training.global_batch_tokens
         flops = [op.flops for op in bench.diagnosis.ops]
         step = sum(f for f in flops if f) * config.hardware.chips if any(flops) else None
-        found: dict[str, Any] = {
+        size_facts: dict[str, Any] = {
             "flops_per_step_measured": step,
             "tokens_per_step": tokens,
             "parameters_estimated_from_flops": step / (FLOPS_PER_PARAMETER * tokens) if step and tokens else None,
@@ -86,7 +86,7 @@ class MachineTools:
         if config.model is not None:
             count = parameters(config.model)
             length = config.training.seq_len
-            found |= {
+            size_facts |= {
                 "model": config.model.name,
                 "parameters": count.total,
                 "parameters_of_experts": count.experts or None,
@@ -95,7 +95,7 @@ class MachineTools:
                 "flops_per_token": model_flops_per_token(config.model, length) if length else None,
                 "forward_flops_per_token": forward_flops(config.model, length).total if length else None,
             }
-        return present(found)
+        return present(size_facts)
 
     def divisors(self) -> dict[str, Any]:
         """What the batch must divide by on the current mesh, and the sizes of the model that axes must divide."""
@@ -131,13 +131,13 @@ class MachineTools:
             kinds = ("all-reduce",) if axis == "dcn" else _BY_ROLE.get(mesh.role(axis), ()) if axis else ()
             for kind in kinds:
                 cause = cause_of(kind, axis == "dcn")
-                found = flag_set(chip, cause) if cause and cause not in seen else None
-                if cause and found is not None:
+                documented_set = flag_set(chip, cause) if cause and cause not in seen else None
+                if cause and documented_set is not None:
                     seen.add(cause)
                     yield {
                         "cause": cause, "collective": kind, "axis": axis, "exposed_s": value, "predicted": True,
-                        "flags": [f for f in found.flags if f.split("=")[0] not in " ".join(set_now)],
-                        "note": found.note, "documented_in": found.citation,
+                        "flags": [f for f in documented_set.flags if f.split("=")[0] not in " ".join(set_now)],
+                        "note": documented_set.note, "documented_in": documented_set.citation,
                     }  # fmt: skip
 
     def flags(self) -> dict[str, Any]:
@@ -156,9 +156,9 @@ class MachineTools:
                     "chip": bench.config.hardware.chip}  # fmt: skip
         for row in sorted(bench.diagnosis.collectives, key=lambda each: -(each.exposed_s or 0.0)):
             cause = cause_of(row.kind, row.axis == "dcn")
-            found = flag_set(bench.config.hardware.chip, cause) if cause else None
+            documented_set = flag_set(bench.config.hardware.chip, cause) if cause else None
             small = row.exposed_s is not None and step and row.exposed_s < WORTH_A_FLAG * step
-            if found is None or small or any(each["cause"] == cause for each in rows):
+            if documented_set is None or small or any(each["cause"] == cause for each in rows):
                 continue
             rows.append(
                 present(
@@ -167,9 +167,9 @@ class MachineTools:
                         "collective": row.kind,
                         "axis": row.axis,
                         "exposed_s": row.exposed_s,
-                        "flags": [f for f in found.flags if f.split("=")[0] not in " ".join(set_now)],
-                        "note": found.note,
-                        "documented_in": found.citation,
+                        "flags": [f for f in documented_set.flags if f.split("=")[0] not in " ".join(set_now)],
+                        "note": documented_set.note,
+                        "documented_in": documented_set.citation,
                     }
                 )
             )

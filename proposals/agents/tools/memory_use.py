@@ -11,7 +11,7 @@ from perfmodel.accounting import parameters
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from proposals import facts
-from proposals.agents.tools.common import present, told
+from proposals.agents.tools.common import as_tool_error, present
 from proposals.agents.workbench import Workbench
 
 #: Axes over which replicas of the weights lie, and those that cut the weights themselves.
@@ -38,7 +38,7 @@ class MemoryTools:
         proposals from that peak on."""
         bench = self._bench
         config = bench.config
-        with told():
+        with as_tool_error():
             base = bench.plan.baseline.hbm_per_chip_bytes
             standing = bench.proposals
         if not base or base.get("total") is None:

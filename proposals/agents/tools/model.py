@@ -16,6 +16,7 @@ from proposals import facts
 from proposals.agents.tools.common import (
     Configuration,
     Held,
+    as_tool_error,
     cited,
     evaluated,
     numbers_of,
@@ -24,7 +25,6 @@ from proposals.agents.tools.common import (
     present,
     proposal,
     refuse_undecided,
-    told,
 )
 from proposals.agents.tools.compiled import compiled
 from proposals.agents.tools.traffic import behind
@@ -82,7 +82,7 @@ class ModelTools:
         made = plan(bench)
         if asked.number is not None:
             return {"proposal": self._whole(proposal(bench, asked.number)), "what_runs": self._baseline()}
-        with told():
+        with as_tool_error():
             standing = bench.proposals
         return present(
             {
@@ -102,18 +102,18 @@ class ModelTools:
         """Any mesh and training keys, checked and priced from this profile: step time with range, speed-up per token
         against what ran, memory per chip with parts and headroom, communication per axis before and after (exposed), of
         which bytes, calls and link bandwidth it is made, confidence, and the rules it breaks."""
-        found = self._evaluated(asked)
+        proposal_plan = self._evaluated(asked)
         return present(
             {
-                **evaluated(found),
-                "stands_as_proposal": self._number(found.mesh, found.changes),
-                "why_not_proposed": self._why_not(found),
-                "reasons": list(found.reasoning),
-                "trade_offs": list(found.trade_offs),
-                "raises_confidence": list(found.raises),
-                "lowers_confidence": list(found.lowers),
-                "not_in_the_time": [text for key, text in _NOT_IN_THE_TIME.items() if key in found.changes],
-                "communication_is_made_of": [] if found.violations else self._traffic(found),
+                **evaluated(proposal_plan),
+                "stands_as_proposal": self._number(proposal_plan.mesh, proposal_plan.changes),
+                "why_not_proposed": self._why_not(proposal_plan),
+                "reasons": list(proposal_plan.reasoning),
+                "trade_offs": list(proposal_plan.trade_offs),
+                "raises_confidence": list(proposal_plan.raises),
+                "lowers_confidence": list(proposal_plan.lowers),
+                "not_in_the_time": [text for key, text in _NOT_IN_THE_TIME.items() if key in proposal_plan.changes],
+                "communication_is_made_of": [] if proposal_plan.violations else self._traffic(proposal_plan),
                 "what_runs": self._baseline(),
             }
         )
@@ -123,51 +123,51 @@ class ModelTools:
         bench = self._bench
         if not missing_facts(bench.config):
             return []
-        with told():
+        with as_tool_error():
             best = max((item.proposal.predicted.speedup or 1.0 for item in bench.proposals), default=1.0)
         rows = []
         for key, value in _SETTINGS:
             if value == getattr(bench.config.training, key) or getattr(bench.constraints, f"keep_{key}"):
                 continue
-            with told():
-                found = bench.pricer.evaluate(bench.config.mesh.to_json(), {key: value}, bench.constraints)
-            why, speedup = self._why_not(found), found.predicted.speedup
+            with as_tool_error():
+                proposal_plan = bench.pricer.evaluate(bench.config.mesh.to_json(), {key: value}, bench.constraints)
+            why, speedup = self._why_not(proposal_plan), proposal_plan.predicted.speedup
             if why and speedup and speedup > best:
-                rows.append({**evaluated(found, detail=False), "why_not_proposed": why})
+                rows.append({**evaluated(proposal_plan, detail=False), "why_not_proposed": why})
         return sorted(rows, key=lambda row: -row["speedup_per_token"])
 
-    def _why_not(self, found: ProposalPlan) -> str:
+    def _why_not(self, proposal_plan: ProposalPlan) -> str:
         """Why a configuration that breaks no rule is no candidate; empty where it is one."""
         missing = missing_facts(self._bench.config)
-        if found.violations or not missing or self._number(found.mesh, found.changes):
+        if proposal_plan.violations or not missing or self._number(proposal_plan.mesh, proposal_plan.changes):
             return ""
         for item in plan(self._bench).rejected:
-            if item.rule.endswith(UNCHECKED) and same_mesh(item.mesh, found.mesh):
+            if item.rule.endswith(UNCHECKED) and same_mesh(item.mesh, proposal_plan.mesh):
                 return f"It is left out of the search: {item.reason} Nothing else rules it out."
-        if not set(found.changes) - {"xla_flags"}:
+        if not set(proposal_plan.changes) - {"xla_flags"}:
             return ""
         changed = " and ".join(
-            f"{facts.setting(key)} {value}" for key, value in found.changes.items() if key != "xla_flags"
+            f"{facts.setting(key)} {value}" for key, value in proposal_plan.changes.items() if key != "xla_flags"
         )
         return (
             f"Whether {changed} fits in memory cannot be computed, because {facts.not_known(missing)}; once that is "
             "known, it is a candidate like any other."
         )
 
-    def _traffic(self, found: ProposalPlan) -> list[dict[str, Any]]:
-        return behind(candidate(self._bench.config, found.mesh, found.changes))
+    def _traffic(self, proposal_plan: ProposalPlan) -> list[dict[str, Any]]:
+        return behind(candidate(self._bench.config, proposal_plan.mesh, proposal_plan.changes))
 
     def search(self, asked: Sought) -> dict[str, Any]:
         """The best legal candidates of all (every mesh with every further change), as the proposals are chosen, within
         the constraints: utility weighs the gain against what is unsure and against what a change costs to try. What is
         predicted faster than all proposals and is no candidate stands apart, with the reason."""
-        with told():
+        with as_tool_error():
             usable = chip_of(self._bench.config.hardware).hbm_usable_bytes
             held = self._bench.constraints.joined(asked.constraints.constraints(usable))
-            found = self._bench.pricer.search(held, asked.top)
+            candidates = self._bench.pricer.search(held, asked.top)
         unknown = missing_facts(self._bench.config)
         rows = []
-        for place, item in enumerate(found, start=1):
+        for place, item in enumerate(candidates, start=1):
             row = {
                 "place": place,
                 "mesh": item.mesh,
@@ -210,23 +210,23 @@ class ModelTools:
         """Two to six configurations side by side, each as `predict` has it, and what ran; the fastest that may run, per
         token, and by how much each of the others takes longer. What is no configuration of these chips stands in
         `not_priced` with the reason."""
-        found: dict[int, ProposalPlan] = {}
+        plans: dict[int, ProposalPlan] = {}
         refused: list[dict[str, Any]] = []
         for number, one in enumerate(asked.configurations, start=1):
             try:
-                found[number] = self._evaluated(one)
+                plans[number] = self._evaluated(one)
             except ToolError as error:
                 of = present({"ici": one.ici, "dcn": one.dcn, "changes": one.changes})
                 refused.append({"configuration": number, **of, "reason": str(error)})
-        if not found:
+        if not plans:
             raise ToolError(
                 "None of them can be priced. " + " ".join(f"{r['configuration']}: {r['reason']}" for r in refused)
             )
-        fit = {number: item for number, item in found.items() if not item.violations and item.predicted.speedup}
+        fit = {number: item for number, item in plans.items() if not item.violations and item.predicted.speedup}
         best = max(fit, key=lambda number: fit[number].predicted.speedup or 0.0, default=None)
         fastest = fit[best].predicted.speedup if best is not None else None
         rows = []
-        for number, item in found.items():
+        for number, item in plans.items():
             row = {
                 "configuration": number,
                 **evaluated(item),
@@ -248,18 +248,20 @@ class ModelTools:
     def legality(self, asked: Configuration) -> dict[str, Any]:
         """Whether a configuration can run: the rules it breaks (divisibility, topology, memory, the user's
         constraints), memory per chip by parts against capacity, and which facts are missing to tell."""
-        found = self._evaluated(asked)
-        memory = found.predicted.hbm_per_chip_bytes
+        proposal_plan = self._evaluated(asked)
+        memory = proposal_plan.predicted.hbm_per_chip_bytes
         return present(
             {
-                "mesh": found.mesh,
-                "mesh_text": mesh_text(found.mesh),
-                "changes": found.changes,
-                "may_run": not found.violations,
-                "violations": [asdict(item) for item in found.violations],
+                "mesh": proposal_plan.mesh,
+                "mesh_text": mesh_text(proposal_plan.mesh),
+                "changes": proposal_plan.changes,
+                "may_run": not proposal_plan.violations,
+                "violations": [asdict(item) for item in proposal_plan.violations],
                 "hbm_per_chip_bytes": memory,
-                "memory_headroom_bytes": found.memory_headroom_bytes,
-                "fits": found.memory_headroom_bytes >= 0 if found.memory_headroom_bytes is not None else None,
+                "memory_headroom_bytes": proposal_plan.memory_headroom_bytes,
+                "fits": proposal_plan.memory_headroom_bytes >= 0
+                if proposal_plan.memory_headroom_bytes is not None
+                else None,
                 "not_known": list(missing_facts(self._bench.config)),
                 "rules": list(RULES),
                 "what_runs": {"hbm_per_chip_bytes": self._baseline().get("hbm_per_chip_bytes")} if memory else None,
@@ -277,7 +279,7 @@ class ModelTools:
             asked_for = [rule for rule in counts if asked.rule.lower() in rule.lower()]
             if not asked_for:
                 raise ToolError(f"No mesh broke the rule {asked.rule!r}; rules broken: {', '.join(counts) or 'none'}.")
-        found = [
+        matching_meshes = [
             item
             for item in made.rejected
             if asked.rule.lower() in item.rule.lower()
@@ -287,7 +289,7 @@ class ModelTools:
             "meshes_considered": made.considered,
             "rejected_listed": len(made.rejected),
             "count_by_rule": counts,
-            "matching": len(found),
+            "matching": len(matching_meshes),
             "rows": [
                 {
                     "mesh": item.mesh,
@@ -296,13 +298,13 @@ class ModelTools:
                     "reason": item.reason,
                     "whose_rule": _whose(item.rule),
                 }
-                for item in found[: asked.top]
+                for item in matching_meshes[: asked.top]
             ],
         }
 
     def _evaluated(self, asked: Configuration) -> ProposalPlan:
         refuse_undecided(self._bench, asked.changes)
-        with told():
+        with as_tool_error():
             return self._bench.pricer.evaluate(asked.mesh, asked.changes, self._bench.constraints)
 
     def _number(self, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]) -> int | None:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from diagnosis.report import OpDiagnosis
-from proposals.agents.neighbourhood import around
+from proposals.agents.neighbourhood import op_neighbourhood
 from proposals.agents.tools.common import present, refuse_without_profile, suggestion
 from proposals.agents.workbench import Workbench
 
@@ -97,7 +97,7 @@ class OpTools:
             data["roofline"] = {**peaks, **present({"ridge_flops_per_byte": roof.ridge_flops_per_byte})}
         if asked.hops and fact is not None:
             diagnosed = {op.key: op for op in ops}
-            data["neighbourhood"] = around(self._bench.profile, fact, asked.hops, diagnosed)
+            data["neighbourhood"] = op_neighbourhood(self._bench.profile, fact, asked.hops, diagnosed)
         return data
 
     def _per_call(self, op: OpDiagnosis) -> dict[str, Any]:

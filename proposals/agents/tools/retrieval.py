@@ -76,26 +76,26 @@ class RetrievalTools:
         if chip and chip not in load_chips():
             raise ToolError(f"{asked.chip!r} is not a known chip.{suggestion(chip, list(load_chips()))}")
         narrowed = Narrowed(asked.bottleneck, chip, asked.outcome, asked.change, asked.model)
-        found, notes = self._retrieval.search_history(asked.query, narrowed, asked.top)
-        return present({"found": len(found), "records": [_row(item) for item in found], "notes": list(notes)})
+        records, notes = self._retrieval.search_history(asked.query, narrowed, asked.top)
+        return present({"found": len(records), "records": [_row(item) for item in records], "notes": list(notes)})
 
     def similar_runs(self, asked: Alike) -> dict[str, Any]:
         """Records most like this run (chip, model, tokens, bottleneck), or of a change like that of one proposal, each
         with the reason and the effect expected here; none that is not alike enough."""
         case = self._case(asked.proposal)
-        found = self._retrieval.similar_records(case, asked.top)
+        records = self._retrieval.similar_records(case, asked.top)
         return {
-            "sought": present({**_known(case), "flags": sorted(case.flags)}),
-            "records": [_row(item) for item in found],
+            "sought": present({**_case_labels(case), "flags": sorted(case.flags)}),
+            "records": [_row(item) for item in records],
         }
 
     def record(self, asked: Named) -> dict[str, Any]:
         """One record of the optimization database, whole: both sides, effect, caveats, source."""
-        found = self._retrieval.record(asked.id)
-        if found is None:
+        record = self._retrieval.record(asked.id)
+        if record is None:
             raise ToolError(f"There is no record {asked.id!r} that this team may see; `search_history` finds them.")
-        data = asdict(found)
-        return present({**data, "before": _side(found.before), "after": _side(found.after)})
+        data = asdict(record)
+        return present({**data, "before": _side(record.before), "after": _side(record.after)})
 
     def search_knowledge(self, asked: Passages) -> dict[str, Any]:
         """Passages of the knowledge base and of the team's own documents, best first: what is known about sharding,
@@ -104,15 +104,17 @@ class RetrievalTools:
         if hardware and hardware not in ("tpu", "gpu") and hardware not in load_chips():
             known = ["tpu", "gpu", *load_chips()]
             raise ToolError(f"{asked.hardware!r} is not known hardware.{suggestion(hardware, known)}")
-        found, notes = self._retrieval.search_knowledge(asked.query, hardware, asked.bottleneck, asked.top)
-        return present({"found": len(found), "passages": [_passage(item) for item in found], "notes": list(notes)})
+        passages, notes = self._retrieval.search_knowledge(asked.query, hardware, asked.bottleneck, asked.top)
+        return present(
+            {"found": len(passages), "passages": [_passage(item) for item in passages], "notes": list(notes)}
+        )
 
     def passage(self, asked: Named) -> dict[str, Any]:
         """One passage, whole: statement, formula, when it applies and when not, source and section."""
-        found = self._retrieval.passage(asked.id)
-        if found is None:
+        passage = self._retrieval.passage(asked.id)
+        if passage is None:
             raise ToolError(f"There is no passage {asked.id!r}; `search_knowledge` finds them.")
-        return _passage(found, whole=True)
+        return _passage(passage, whole=True)
 
     def _case(self, number: int | None) -> Case:
         bench = self._bench
@@ -122,14 +124,14 @@ class RetrievalTools:
         return case_of_change(bench.config, bench.diagnosis, of.mesh, of.changes)
 
 
-def _known(case: Case) -> dict[str, Any]:
+def _case_labels(case: Case) -> dict[str, Any]:
     """What a case is known by, without the configurations behind it and their prices."""
     names = [field.name for field in fields(case) if field.name not in ("before", "after", "mechanism", "gain")]
     return {name: getattr(case, name) for name in names}
 
 
-def _row(found: RecordFound) -> dict[str, Any]:
-    record: Record = found.record
+def _row(record_hit: RecordFound) -> dict[str, Any]:
+    record: Record = record_hit.record
     return present(
         {
             "id": record.id,
@@ -149,8 +151,8 @@ def _row(found: RecordFound) -> dict[str, Any]:
             "caveats": list(record.caveats),
             "source": record.source,
             "provenance": record.provenance,
-            "why": list(found.why),
-            "expected_here": asdict(found.expected) if found.expected else None,
+            "why": list(record_hit.why),
+            "expected_here": asdict(record_hit.expected) if record_hit.expected else None,
         }
     )
 
@@ -159,21 +161,21 @@ def _side(side: Side) -> dict[str, Any]:
     return present({key: dict(value) if hasattr(value, "items") else value for key, value in vars(side).items()})
 
 
-def _passage(found: PassageFound, whole: bool = False) -> dict[str, Any]:
-    text = found.text if whole or len(found.text) <= EXCERPT else found.text[:EXCERPT].rsplit(" ", 1)[0] + " …"
+def _passage(passage: PassageFound, whole: bool = False) -> dict[str, Any]:
+    text = passage.text if whole or len(passage.text) <= EXCERPT else passage.text[:EXCERPT].rsplit(" ", 1)[0] + " …"
     return present(
         {
-            "id": found.key,
-            "title": found.title,
+            "id": passage.key,
+            "title": passage.title,
             "text": text,
-            "formula": found.formula,
-            "applies_when": found.applies_when,
-            "not_when": found.counter_indications,
-            "source": found.source,
-            "section": found.section,
-            "place": found.place,
-            "url": found.url if whole else "",
-            "own_document": found.own or None,
-            "why": list(found.why),
+            "formula": passage.formula,
+            "applies_when": passage.applies_when,
+            "not_when": passage.counter_indications,
+            "source": passage.source,
+            "section": passage.section,
+            "place": passage.place,
+            "url": passage.url if whole else "",
+            "own_document": passage.own or None,
+            "why": list(passage.why),
         }
     )

@@ -11,7 +11,7 @@ from agent.tools import Arguments, ToolError
 from diagnosis.report import Evidence
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
-from proposals.agents.tools.common import present, refuse_without_profile, told, without_profile
+from proposals.agents.tools.common import as_tool_error, present, refuse_without_profile, without_profile
 from proposals.agents.workbench import Workbench
 from proposals.proposer.observed import is_inference
 
@@ -144,23 +144,25 @@ class RunTools:
         """Communication per mesh axis and kind of collective: time, exposed time (nothing else ran), bytes per step and
         core, and achieved against possible bandwidth of the links."""
         refuse_without_profile(self._bench.diagnosis)
-        found = list(self._bench.diagnosis.collectives)
-        axes = list(dict.fromkeys(row.axis or "not matched" for row in found))
+        collectives = list(self._bench.diagnosis.collectives)
+        axes = list(dict.fromkeys(row.axis or "not matched" for row in collectives))
         if asked.axis:
-            found = [row for row in found if _is_on(row.axis, asked.axis)]
-            if not found:
+            collectives = [row for row in collectives if _is_on(row.axis, asked.axis)]
+            if not collectives:
                 raise ToolError(f"No collective ran on {asked.axis!r}; collectives ran on {', '.join(axes) or 'none'}.")
         by_axis: dict[str, dict[str, float | None]] = {}
         by_kind: dict[str, dict[str, float | None]] = {}
-        for row in found:
+        for row in collectives:
             sums = by_axis.setdefault(row.axis or "not matched", {}), by_kind.setdefault(row.kind, {})
             for total in sums:
                 for key in ("time_s", "share", "exposed_s", "bytes"):
                     total[key] = _sum(total, key, getattr(row, key))
-        axes_of = {kind: dict.fromkeys(r.axis or "not matched" for r in found if r.kind == kind) for kind in by_kind}
+        axes_of = {
+            kind: dict.fromkeys(r.axis or "not matched" for r in collectives if r.kind == kind) for kind in by_kind
+        }
         kinds = [{"kind": kind, "axis": "+".join(axes_of[kind]), **present(total)} for kind, total in by_kind.items()]
         rows = []
-        for row in found:
+        for row in collectives:
             achieved, possible = row.achieved_bytes_per_s, row.possible_bytes_per_s
             data = {**asdict(row), "ops": list(row.ops[:OPS_NAMED]), "op_count": len(row.ops)}
             rows.append({**data, "achieved_of_possible_share": achieved / possible if achieved and possible else None})
@@ -184,7 +186,7 @@ class RunTools:
                 also = f" with {asked.name!r} in its name" if asked.name else ""
                 raise ToolError(f"The team has no other diagnosed experiment{also} to compare with.")
             return {"experiments": [present(asdict(peer)) for peer in peers]}
-        with told():
+        with as_tool_error():
             data = retrieval.compare(asked.experiment).to_json(asked.top)
         for row in data["ops"]:
             row["before_ops"], row["after_ops"] = row["before_ops"][:2], row["after_ops"][:2]
