@@ -197,8 +197,16 @@ def _known_as(model: Mapping[str, Any]) -> str:
 
 
 def frameworks() -> dict[str, tuple[str, ...]]:
-    """What the form offers as framework: names by the title of the execution profile that they choose."""
-    return {profile.title: tuple(dict.fromkeys(profile.frameworks)) for profile in load_profiles().values()}
+    """What the form offers as framework: names by the title of the execution profile that they choose, each in its
+    first spelling."""
+    return {profile.title: _spelt_once(profile.frameworks) for profile in load_profiles().values()}
+
+
+def _spelt_once(names: Iterable[str]) -> tuple[str, ...]:
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault("".join(letter for letter in name if letter.isalnum()), name)
+    return tuple(first.values())
 
 
 def is_offered(framework: str) -> bool:

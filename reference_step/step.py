@@ -213,7 +213,7 @@ def _check(config: ExperimentConfig, mesh: Mesh) -> None:
     tensor = config.mesh.size("model")
     if shape.d_model % tensor or shape.vocab % tensor:
         name = "d_model" if shape.d_model % tensor else "vocab"
-        raise UnsupportedStep(f"{name} {getattr(shape, name)} does not divide by {tensor} tensor shards.")
+        raise UnsupportedStep(f"{name} {getattr(shape, name)} is not divisible by {tensor} tensor shards.")
 
 
 def _notes(config: ExperimentConfig) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ LEAST_EFFICIENCY = 0.01
 ROUNDED = 1.005
 #: Bytes over time up to this part above what the links carry are within the spread of a trace's times.
 LINK_TOLERANCE = 1.1
+#: A mean up to this part beyond the fastest or slowest core is rounding.
+SPREAD_TOLERANCE = 0.02
 
 
 def idle_share(profile: StepProfile) -> float | None:
@@ -176,10 +178,17 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
 
 
 def _consistent(op: Op) -> Op:
-    """The op without its intervals where these contradict themselves: exposed for longer than it was in flight."""
-    if op.exposed_s is None or op.in_flight_s is None or op.exposed_s <= op.in_flight_s * (1.0 + 1e-6):
+    """The op without what contradicts itself: exposed for longer than it was in flight, or a spread over cores that
+    its mean lies outside of.  XProf's tables and its timelines name asynchronous copies differently.
+    """
+    if op.exposed_s is not None and op.in_flight_s is not None and op.exposed_s > op.in_flight_s * (1.0 + 1e-6):
+        op = replace(op, exposed_s=None, in_flight_s=None)
+    if op.core_max_s is None or op.core_min_s is None or not op.core_count or op.self_time_s <= 0:
         return op
-    return replace(op, exposed_s=None, in_flight_s=None)
+    mean = op.self_time_s / op.core_count
+    if op.core_min_s <= mean * (1.0 + SPREAD_TOLERANCE) and mean <= op.core_max_s * (1.0 + SPREAD_TOLERANCE):
+        return op
+    return replace(op, core_max_s=None, core_min_s=None, slowest_core="")
 
 
 def _on_roofline(op: Op, peaks: tuple[float | None, float | None], on_gpu: bool) -> Op:

@@ -33,7 +33,8 @@ def heap_schedule(data: Any) -> HeapSchedule | None:
         return None
     names = [text(name, 200) for name in data.get("hloInstructionNames") or []]
     at = int(number(data.get("peakHeapSizePosition")) or 0)
-    peak = at if 0 <= at < len(sizes) else int(np.argmax(sizes))
+    # XProf's position may be the instruction before the one that reaches the peak.
+    peak = at if 0 <= at < len(sizes) and sizes[at] == max(sizes) else int(np.argmax(sizes))
     positions = thin(sizes, peak)
     rows = [row for row in data.get("maxHeapBySize") or data.get("maxHeap") or [] if isinstance(row, Mapping)]
     buffers = sorted((_buffer(row) for row in rows), key=lambda buffer: -buffer.size_bytes)

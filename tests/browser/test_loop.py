@@ -178,7 +178,7 @@ def test_proposals_are_asked_for_again_within_constraints(
     page.get_by_text("Propose again under constraints").click()
     assert violations(page) == []
     page.get_by_label("Keep the global batch").check()
-    page.get_by_label("What seq may do").select_option("keep")
+    page.get_by_label("Constraint on seq").select_option("keep")
     page.get_by_role("button", name="Propose again", exact=True).click()
     expect(page.locator("#asked")).to_contain_text("keep the size of the seq axis")
     regenerating.make(PlanRequest.objects.get(run__experiment=fresh).pk)

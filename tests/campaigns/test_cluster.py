@@ -241,7 +241,7 @@ def given_up(people, campaign):
     turn(campaign)
     launching.follow()
     run = first(campaign).launch.runs.get()
-    assert run.status == "submitted" and "its report will" in run.reason
+    assert run.status == "submitted" and "No status command is set" in run.reason
     ArmRun.objects.filter(pk=run.pk).update(submitted_at=timezone.now() - timedelta(days=6, hours=23))
     turn(campaign)
     assert first(campaign).status == TrialStatus.LAUNCHED  # it may still report
@@ -387,7 +387,7 @@ def test_a_deleted_campaign_leaves_nothing_on_the_cluster(people, ready, silent)
     ("given", "sentence"),
     [
         ({"tool": "megatron"}, "Megatron-LM runs on GPUs"),
-        ({"tool": "own"}, "No command is set"),
+        ({"tool": "own"}, "No custom command is set"),
         ({"tool": "bash"}, "Choose the training program"),
         ({"steps": 3}, "at least 10 steps"),
     ],

@@ -168,7 +168,7 @@ def test_only_what_differs_in_the_configuration() -> None:
 def test_a_difference_within_the_spread_is_no_difference() -> None:
     made = replace(profile(matmul("fusion.1", 0.9)), step_time_stdev_s=0.05)
     result = compared(made, replace(scaled(made, 1.01), step_time_stdev_s=0.05))
-    assert result.significant is False and "within the variation" in result.statement[0]
+    assert result.significant is False and "within step-time variation" in result.statement[0]
     assert compared(made, replace(scaled(made, 1.5), step_time_stdev_s=0.05)).significant is True
     assert compared(made, replace(made, step_time_stdev_s=None)).significant is None
 

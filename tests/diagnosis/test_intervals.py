@@ -84,6 +84,13 @@ def test_uneven_experts() -> None:
     assert "expert_imbalance" not in rules(diagnose(profile(expert("fusion.1", 0.4, 1.02), even, exchange), mesh))
 
 
+def test_a_spread_that_its_own_mean_lies_outside_of_is_not_shown() -> None:
+    spread = {"core_max_s": 0.27 * STEPS, "core_min_s": 0.25 * STEPS, "core_count": CORES, "slowest_core": "h TPU:2"}
+    ops = diagnose(profile(matmul("fusion.9", 0.3, **spread), matmul("fusion.1", 0.7)), MESH).ops
+    shown = next(op for op in ops if op.name == "fusion.9")
+    assert (shown.core_max_s, shown.core_min_s, shown.slowest_core) == (None, None, "")
+
+
 def test_a_core_slow_in_everything_is_a_straggler() -> None:
     spread = {"core_max_s": 0.3 * STEPS * 1.5, "core_min_s": 0.3 * STEPS, "core_count": CORES}
     diagnosis = diagnose(profile(expert("fusion.1", 0.4, 1.5), matmul("fusion.9", 0.3, **spread)), MESH)

@@ -48,7 +48,7 @@ def test_the_list_is_searched_and_leads_to_forms(people, ready) -> None:
     assert "Prediction for a configuration" in every and "Cost" in every
     few = client.get(of(ready.experiment), {"q": "chip-hour"}).content.decode()
     assert "Cost" in few and "Stragglers" not in few
-    assert "Nothing has these words" in client.get(of(ready.experiment), {"q": "zzz"}).content.decode()
+    assert "No match" in client.get(of(ready.experiment), {"q": "zzz"}).content.decode()
     form = client.get(of(ready.experiment, "cost/")).content.decode()
     assert "read access" in form and '<button class="btn btn--s btn--primary">Compute' not in form
 

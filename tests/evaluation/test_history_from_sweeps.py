@@ -99,7 +99,7 @@ def test_a_single_step_changes_one_setting_by_one_step() -> None:
     steps = [one for one in comparisons() if not one.why.startswith("From ")]
     assert len(steps) > 50
     for one in steps:
-        assert f" {step_of(one.before, one.after)} step" in one.why
+        assert f" {step_of(one.before, one.after)} change" in one.why
     a, b = (next(one for one in settings_that_ran([RUNS[name]])) for name in ("us0460", "us0463"))
     assert step_of(a, b) == ""  # the mesh and the micro-batch
 

@@ -175,7 +175,7 @@ def test_a_server_that_is_away_is_no_reason_to_lose_anything(people, launch, tok
     away = {"ASAP_URL": "http://127.0.0.1:9"}
     arguments = ["--patience", "1", "run", "--profile", "out", "--", sys.executable, program]
     done = call(arguments, tmp_path, network, launch, token, **away)
-    assert done.returncode == 0 and "asap_report.py flush sends it" in done.stderr
+    assert done.returncode == 0 and "Send it with asap_report.py flush" in done.stderr
     shutil.rmtree(tmp_path / "out")  # the disk of a pod goes with it
     spool = tmp_path / ".cache" / "asap-report"
     assert token not in "".join(path.read_text(errors="replace") for path in spool.rglob("*") if path.is_file())

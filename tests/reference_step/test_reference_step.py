@@ -126,9 +126,9 @@ def test_what_cannot_be_built_is_said() -> None:
         }
     )
     assert "pipeline" in found["pipeline"]["unsupported"]
-    assert "vocab 100 does not divide by 8 tensor shards" in found["heads"]["unsupported"]
+    assert "vocab 100 is not divisible by 8 tensor shards" in found["heads"]["unsupported"]
     assert "not lion" in found["optimizer"]["unsupported"]
-    assert "8 sequences does not divide by 3" in found["batch"]["unsupported"]
+    assert "8 sequences is not divisible by 3" in found["batch"]["unsupported"]
     assert "fp8" in found["precision"]["notes"][0]
 
 

@@ -182,7 +182,7 @@ def largest_batch(ctx: AnswerContext, given: Configured) -> Answer:
             f"{words.memory(largest)} per chip" + ("." if more else "; larger ones were not tried.")
         )
     else:
-        yield from ctx.say("None of the batches tried fits.")
+        yield from ctx.say("No batch tried fits.")
     yield from priced_table(ctx, rows, data["what_runs"], "Global batch", [f"{int(row['value']):,}" for row in rows])
 
 

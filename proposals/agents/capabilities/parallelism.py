@@ -133,7 +133,7 @@ def one_axis(ctx: AnswerContext, given: OnOneAxis) -> Answer:
     if not given.axis and not given.named:
         one = registry()["one_axis"]
         axes = [axis for axis, _ in ctx.bench.config.mesh.ici]
-        raise Missing("Name an axis.", tuple(command(one, {"axis": axis}) for axis in axes[:3]))
+        raise Missing("Name an axis of the mesh.", tuple(command(one, {"axis": axis}) for axis in axes[:3]))
     yield from _sweep(ctx, given.axis, given)
 
 
