@@ -44,8 +44,6 @@ os.environ |= {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "DJANGO_ALLOW_ASYNC_UNSAFE": "1",  # pytest-playwright runs an event loop beside synchronous tests
-    # Compiling a training step takes far longer than running it for three steps.
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
 }
 
 

@@ -67,7 +67,7 @@ def test_flags_whose_pass_left_its_ops_are_not_advised() -> None:
     found = find(diagnose(profile(matmul("fusion.1", 0.65), gather, fused), mesh), "fsdp_gathers_exposed")
     assert set(found.flags) < set(plain.flags)
     assert not any("async_collective_fusion=" in flag or "fuse_all_gather" in flag for flag in found.flags)
-    assert "are on already" in found.action
+    assert "are already enabled" in found.action
 
 
 def test_exposure_without_a_step_is_of_device_time() -> None:

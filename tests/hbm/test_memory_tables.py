@@ -87,7 +87,9 @@ def test_a_real_step_is_what_its_tables_say(tmp_path: Path) -> None:
     schedule, curve = memory.schedule, memory.allocator
     assert schedule is not None and curve is not None
     assert schedule.peak_bytes == pytest.approx(stated["peakHeapMib"] * MIB)
-    assert schedule.steps == len(stated["heapSizes"]) == 827 and schedule.peak_position == 451
+    assert schedule.steps == len(stated["heapSizes"]) == 827
+    assert stated["peakHeapSizePosition"] == 451  # the instruction before the one that reaches the peak
+    assert schedule.peak_position == 452 and stated["heapSizes"][452] == max(stated["heapSizes"])
     assert sum(b.size_bytes for b in schedule.buffers) == pytest.approx(schedule.peak_bytes, rel=0.01)
     kinds = {group.name: group.share for group in hbm.by_kind(schedule)}
     assert kinds["Parameters and optimizer state"] == pytest.approx(3159.8 / 5025.8, rel=0.01)

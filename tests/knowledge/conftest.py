@@ -13,6 +13,7 @@ import pytest
 
 from knowledge.embedding.choose import _endpoint
 from knowledge.models import Document, Kind, Passage, stamped
+from knowledge.retrieval import _vector_of
 from knowledge.services.embedding import embed_some
 from tests.backend.conftest import data_folder, people
 
@@ -123,5 +124,6 @@ def use_endpoint(settings: Any) -> Iterator[Callable[..., None]]:
     def configure(url: str, model: str = "letters", dimensions: int | None = None) -> None:
         settings.EMBEDDING = {"model": model, "api_key": "key", "base_url": url, "dimensions": dimensions}
 
+    _vector_of.cache_clear()  # of the same words, asked of an endpoint of the same name by another test
     yield configure
     _endpoint.cache_clear()

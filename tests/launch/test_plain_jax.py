@@ -40,7 +40,7 @@ def write(given: ExperimentConfig, folder: Path) -> None:
 
 
 def python(folder: Path, *arguments: str, devices: int = 1) -> subprocess.CompletedProcess[str]:
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    flags = f"--xla_force_host_platform_device_count={devices}"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=200)

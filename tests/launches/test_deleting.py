@@ -95,7 +95,10 @@ def test_a_job_that_the_cluster_does_not_end_holds_it_for_a_day_and_is_named_aft
     launching.cancel(running, people.engineer)
     launching.follow()
     run = running.runs.first()
-    assert run.reason == f"Cancelled, but job {run.name} on command.here is still to be ended: bash ended with 3: no"
+    assert (
+        run.reason
+        == f"Cancelled, but job {run.name} on command.here is still to be ended: bash ended with status 3: no"
+    )
     assert "still being cancelled" in delete(people, running.experiment)
     Launch.objects.filter(pk=running.pk).update(closed_at=timezone.now() - timedelta(days=2))
     assert "has not been cancelled in a day of trying: end it there yourself." in page(people, running.experiment)

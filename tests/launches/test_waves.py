@@ -119,7 +119,7 @@ def test_only_what_is_approved_and_expressible_is_launched(people, ready, approv
     megatron = post(approved, tool="megatron")
     assert megatron.status_code == 409 and "Megatron-LM runs on GPUs" in megatron.json()["detail"]
     own = post(approved, tool="own")
-    assert own.status_code == 409 and "No command is set" in own.json()["detail"]
+    assert own.status_code == 409 and "No custom command is set" in own.json()["detail"]
     assert post(approved, repeats=11).status_code == 400 and post(approved, tool="bash").status_code == 400
     assert not Launch.objects.exists()
     made = post(approved)

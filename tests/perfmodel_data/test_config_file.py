@@ -111,7 +111,7 @@ def test_key_order_of_the_mesh_is_kept():
         ({"training__precision": "bf15"}, "training.precision", "did you mean 'bf16'"),
         ({"training__remat": "some"}, "training.remat", "use one of none minimal full offload"),
         ({"training__weight_sharding": "fspd"}, "training.weight_sharding", "did you mean 'fsdp'"),
-        ({"training__xla_flags": [1]}, "training.xla_flags", "list of texts"),
+        ({"training__xla_flags": [1]}, "training.xla_flags", "list of strings"),
         ({"training": []}, "training", "mapping"),
         ({"software": {"date": "last week"}}, "software.date", "2025-10"),
     ],

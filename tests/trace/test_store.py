@@ -127,7 +127,7 @@ def test_wrong_input_is_refused_with_a_sentence(text: str, call: object) -> None
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.write_bytes(b"PK\x03\x04" + bytes(40))
-    with pytest.raises(TraceError, match="no event store"):
+    with pytest.raises(TraceError, match="not an event store"):
         Trace(path)
     builder = TraceBuilder()
     core = builder.add_core("TPU:0")

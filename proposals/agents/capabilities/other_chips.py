@@ -60,7 +60,9 @@ def change_chip(ctx: AnswerContext, given: Configured) -> Answer:
         given = Configured(**{**given.model_dump(exclude_defaults=True), "variants": others})
     if not given.chip and not any(each.startswith("chip=") for each in given.variants):
         one = registry()["change_chip"]
-        raise Missing("Name a chip, such as v5p or h100.", tuple(command(one, {"chip": name}) for name in ("v5p", "v6e", "h100")))
+        raise Missing(
+            "Name a chip, such as v5p or h100.", tuple(command(one, {"chip": name}) for name in ("v5p", "v6e", "h100"))
+        )
     yield from price(ctx, given)
 
 
