@@ -1,7 +1,7 @@
-"""What looks like a credential in a text that somebody else wrote, such as a log: keys, tokens, passwords.
+"""Credentials in texts from outside, such as logs: keys, tokens, passwords.
 
-By its own form where it has one (keys of cloud providers and model hubs, JSON web tokens, private keys), else by its
-place: in an address, in a header, behind a name such as `DB_PASSWORD=`.
+Recognised by format (keys of cloud providers and model hubs, JSON web tokens, private keys) or by context: in a URL, in
+a header, after a name such as `DB_PASSWORD=`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PRIVATE_KEY = re.compile(
 
 _FORM = re.compile(
     r"""\b(?:
-        (?:sk|pk|rk)-[A-Za-z0-9*._-]{6,}        # OpenAI and those like it
+        (?:sk|pk|rk)-[A-Za-z0-9*._-]{6,}        # OpenAI and compatible providers
       | (?:hf|gh[opsur])_[A-Za-z0-9]{16,} | github_pat_\w{16,} | glpat-[\w-]{16,}
       | (?:AKIA|ASIA)[A-Z0-9]{16}\b             # AWS
       | AIza[\w-]{30,} | ya29\.[\w.-]{10,}      # Google
@@ -33,13 +33,13 @@ _HEADER = re.compile(
 )
 _SECRET = r"(?:pass(?:word|wd|phrase)|secret|(?:api|access|account|private|secret)[_-]?key)"
 _SET = r"""\\?["']?[ \t]*[:=][ \t]*\\?["']?"""
-#: Behind these names whatever stands is secret.
+#: Whatever follows these names is secret.
 _NAMED = re.compile(
     rf"""({_SECRET}{_SET}|(?<!\S)--?[\w-]{{0,40}}{_SECRET}\ +)(?!\[hidden\])
     (?:(?<=")[^"\\\r\n]+|(?<=')[^'\\\r\n]+|[^\s"',;&)}}\]\\]+)""",
     re.VERBOSE | re.IGNORECASE,
 )
-#: Behind these only what has letters, digits and the length of a key: `eos_token=</s>` has not.
+#: After these, only what has letters, digits and the length of a key: `eos_token=</s>` does not.
 _NAMED_KEY = re.compile(
     rf"""((?:token|signature|\bsig|credential|cookie){_SET}|(?<!\S)--?[\w-]{{0,40}}token\ +)
     (?=[^\s"'/]{{0,200}}[0-9])(?=[^\s"'/]{{0,200}}[A-Za-z])[\w.+=~%-][\w.+=~%/-]{{15,}}""",
@@ -48,7 +48,7 @@ _NAMED_KEY = re.compile(
 
 
 def without_credentials(text: str) -> str:
-    """The text with each of them hidden; what stands around it stays."""
+    """The text with every credential hidden and the rest unchanged."""
     text = _PRIVATE_KEY.sub(HIDDEN, text)
     text = _IN_ADDRESS.sub(HIDDEN, text)
     text = _HEADER.sub(rf"\1{HIDDEN}", text)

@@ -1,4 +1,4 @@
-"""Trials on the cluster that deleting their experiment would leave running."""
+"""Trials on the cluster that would keep running unmonitored if their experiment were deleted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from launches.services import remaining
 
 
 def holds(experiment: Experiment, **_: Any) -> list[Hold]:
-    """Campaigns that launch trials or wait for one, and jobs of trials that nobody waits for any more.
+    """Campaigns on the cluster that have not ended, and cancelled trials whose jobs have not.
 
-    What runs elsewhere ends by itself once its row is gone.
+    Campaigns of other backends stop by themselves once their row is gone.
     """
     launched = Trial.objects.filter(status=TrialStatus.LAUNCHED, campaign__experiment=experiment)
     may_launch = Q(status=CampaignStatus.RUNNING, backend=Campaign.Backend.CLUSTER)
@@ -29,7 +29,7 @@ def _open(campaign: Campaign) -> Hold:
     if not campaign.open:
         return Hold(f"A trial of campaign {campaign.pk} is still on the cluster; wait until it has ended.")
     return Hold(
-        f"Campaign {campaign.pk} has not ended, and its trials on the cluster would go on unseen.",
+        f"Campaign {campaign.pk} has not ended; its trials on the cluster would continue unmonitored.",
         campaign.get_absolute_url(),
         f"/api/campaigns/{campaign.pk}/change/ with change=cancel",
     )

@@ -1,6 +1,6 @@
-"""What stands against deleting an experiment: jobs elsewhere, which would run on when their rows are gone.
+"""What blocks the deletion of an experiment: jobs on clusters, which would keep running unmonitored.
 
-Which jobs there are the layers above know; they answer to `asked`.
+Apps above this one know the jobs; they answer the signal `asked`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ asked = Signal()
 
 
 class DeletionError(Exception):
-    """The experiment cannot be deleted now.  The text says what stands against it, and what to do."""
+    """The experiment cannot be deleted now.  The text says what blocks it and what to do."""
 
 
 @dataclass(frozen=True)
 class Hold:
-    """sentence: what runs, or may.  page: where it is cancelled, api: the same as a request; empty where there is
-    nothing to cancel.  blocks: False for what was tried in vain and is only to be known."""
+    """sentence: what runs, or may run.  page, api: where to cancel it, empty if it cannot be cancelled.  blocks: False
+    if it is only a warning."""
 
     sentence: str
     page: str = ""
@@ -34,12 +34,11 @@ class Hold:
 def holds(experiment: Experiment) -> list[Hold]:
     """In the order of the layers, those that block first."""
     answers: list[tuple[Any, Any]] = asked.send(Experiment, experiment=experiment)
-    found: list[Hold] = [hold for _, answer in answers for hold in answer]
-    return sorted(found, key=lambda hold: not hold.blocks)
+    return sorted((hold for _, answer in answers for hold in answer), key=lambda hold: not hold.blocks)
 
 
 def refuse_while_held(experiment: Experiment) -> None:
-    """Raises DeletionError.  Call it with the experiment's events locked, so that nothing begins meanwhile."""
+    """Raises DeletionError.  Call it with the experiment's events locked, so that nothing starts meanwhile."""
     against = [hold for hold in holds(experiment) if hold.blocks]
     if against:
         said = (f"{hold.sentence}{f' Cancel it first: POST {hold.api}.' if hold.api else ''}" for hold in against)

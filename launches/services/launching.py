@@ -191,7 +191,7 @@ def follow() -> None:
         except BackendError as error:
             said = _words(str(error))
             ArmRun.objects.filter(pk=run.pk, status__in=[S.SUBMITTED, S.RUNNING]).update(reason=said)
-            not_yet = f"Cancelled, but job {run.job_shown} on {run.launch.backend} is still to be ended: {said}"
+            not_yet = f"Cancelled, but job {run.job_shown} on {run.launch.backend} could not be cancelled yet: {said}"
             ArmRun.objects.filter(pk=run.pk, status=S.CANCELLED).update(reason=not_yet)
         except Exception:
             logger.exception("run %s of launch %s could not be followed", run.pk, run.launch_id)
@@ -285,10 +285,10 @@ def _release(run: ArmRun) -> None:
 
 
 def _silent(run: ArmRun) -> str:
-    """Of a run whose token has expired, so that nothing can come of it any more."""
+    """Why a run has failed that can no longer report, because its token has expired."""
     days, backend = _token_lasts(run.launch).days, run.launch.backend
-    said = f"Nothing was reported in the {counted(days, 'day')} that its token was valid, and {backend} does not say "
-    return f"{said}how its jobs are doing.{_runs_on(run) or f' Its job {run.job_shown} is cancelled.'}"
+    said = f"No report arrived while its token was valid ({counted(days, 'day')}), and {backend} has no status command."
+    return f"{said}{_runs_on(run) or f' Its job {run.job_shown} is cancelled.'}"
 
 
 def _words(of_backend: str) -> str:

@@ -1,4 +1,4 @@
-"""Jobs at a backend that deleting their rows would leave running: said to whoever deletes the experiment."""
+"""Jobs at a backend that would keep running unmonitored if their experiment were deleted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from launches.services import queue
 from launches.services.arms import proposal_of
 
 S = ArmRun.Status
-#: A backend that has not ended a job in so long after it was cancelled will not be waited for any more.
+#: How long after a launch has closed a job that its backend does not cancel still blocks the deletion.
 TRIED_FOR = timedelta(days=1)
 
 
 def runs(experiment: Experiment) -> QuerySet[ArmRun]:
-    """Those whose job is still to come, runs, or is still to be ended; not those that have reported or ended there."""
+    """Those whose job is queued, running or not cancelled yet; not those that have reported or ended."""
     by_itself = Q(reported_at__isnull=False) | Q(ended_at__isnull=False)
     to_end = Q(status__in=(S.CANCELLED, S.FAILED), released=False) & ~Q(job="") & ~by_itself
     found = ArmRun.objects.filter(Q(status__in=queue.REPORTING) | to_end, launch__experiment=experiment)
@@ -30,7 +30,7 @@ def runs(experiment: Experiment) -> QuerySet[ArmRun]:
 
 
 def ending(left: Iterable[ArmRun]) -> list[Hold]:
-    """Of runs that were cancelled or given up, by backend: they block as long as their backend can be expected to."""
+    """One hold per backend for runs that were cancelled or have failed: blocking for `TRIED_FOR`, then only named."""
     by_backend: dict[tuple[str, bool], list[ArmRun]] = defaultdict(list)
     for run in left:
         closed = run.launch.closed_at
@@ -42,8 +42,8 @@ def _ending(backend: str, tried: bool, some: list[ArmRun]) -> Hold:
     jobs = ", ".join(run.job_shown for run in some[:5]) + (f" and {len(some) - 5} more" if len(some) > 5 else "")
     one = len(some) == 1
     if tried:
-        rest = "has not been cancelled in a day of trying: end it there yourself."
-        return Hold(f"{'Job' if one else 'Each of the jobs'} {jobs} on {backend} {rest}", blocks=False)
+        rest = f"could not be cancelled within a day: cancel {'it' if one else 'them'} there yourself."
+        return Hold(f"{'Job' if one else 'Jobs'} {jobs} on {backend} {rest}", blocks=False)
     said = f"{'Job' if one else 'Jobs'} {jobs} on {backend} {'is' if one else 'are'} still being cancelled"
     return Hold(f"{said}; delete the experiment in a minute.")
 
@@ -57,8 +57,9 @@ def holds(experiment: Experiment, **_: Any) -> list[Hold]:
 
 
 def _open(launch: Launch) -> Hold:
+    named = f"Launch {launch.pk} of proposal {proposal_of(launch).rank}"
     return Hold(
-        f"Launch {launch.pk} of proposal {proposal_of(launch).rank} has not ended, and its runs would go on unseen.",
+        f"{named} has not ended; its runs would continue unmonitored.",
         launch.get_absolute_url(),
         f"/api/launches/{launch.pk}/cancel/",
     )

@@ -22,8 +22,10 @@ from mcp.client.streamable_http import streamable_http_client
 
 from asapweb.mcp_server import READERS, make_server
 from experiments.models import Event
+from history.services import store
 from proposals.agents.capabilities import registry
 from proposals.models import Proposal
+from tests.history.records import record
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -75,6 +77,15 @@ def test_a_price_is_that_of_the_page(live_server, people, ready) -> None:
     assert not priced.is_error and "data 8" in text_of(priced)
     wrong = asked(server, lambda client: client.call_tool("price_mesh", {**given, "mesh": "sideways"}))
     assert "sideways" in text_of(wrong)
+
+
+def test_past_optimisations_are_searched_those_of_other_teams_left_out(live_server, people) -> None:
+    store.add(record("ours", title="Weights gathered one layer ahead"), people.team)
+    query = {"query": "weights gathered ahead"}
+    for user, is_ours in ((people.viewer, True), (people.outsider, False)):
+        server = make_server(live_server.url, token_of(user))
+        result = asked(server, lambda client: client.call_tool("search_history", query))
+        assert not result.is_error and ("Weights gathered one layer ahead" in text_of(result)) is is_ours
 
 
 def test_rights_are_those_of_the_token(live_server, people, ready) -> None:

@@ -251,7 +251,7 @@ def given_up(people, campaign):
     launching.follow()
     failed = first(campaign)
     assert failed.status == TrialStatus.FAILED and failed.launch.closed_at
-    assert "Nothing was reported in the 7 days that its token was valid" in failed.failure["sentence"]
+    assert "No report arrived while its token was valid (7 days)" in failed.failure["sentence"]
     return run, people.client("viewer").get(f"/campaigns/{campaign.pk}/").content.decode()
 
 

@@ -62,7 +62,7 @@ def delete(people: Any, experiment: Any) -> str:
 
 def test_while_a_launch_runs_nothing_is_deleted_and_the_page_says_what_to_cancel(people, running, cancelled):
     experiment = running.experiment
-    said = f"Launch {running.pk} of proposal 1 has not ended, and its runs would go on unseen."
+    said = f"Launch {running.pk} of proposal 1 has not ended; its runs would continue unmonitored."
     shown = page(people, experiment)
     assert said in shown and f"launches/#launch-{running.pk}" in shown and "This cannot be undone" not in shown
     assert said in delete(people, experiment)
@@ -97,11 +97,11 @@ def test_a_job_that_the_cluster_does_not_end_holds_it_for_a_day_and_is_named_aft
     run = running.runs.first()
     assert (
         run.reason
-        == f"Cancelled, but job {run.name} on command.here is still to be ended: bash ended with status 3: no"
+        == f"Cancelled, but job {run.name} on command.here could not be cancelled yet: bash ended with status 3: no"
     )
     assert "still being cancelled" in delete(people, running.experiment)
     Launch.objects.filter(pk=running.pk).update(closed_at=timezone.now() - timedelta(days=2))
-    assert "has not been cancelled in a day of trying: end it there yourself." in page(people, running.experiment)
+    assert "could not be cancelled within a day: cancel them there yourself." in page(people, running.experiment)
     assert "Deleted baseline" in delete(people, running.experiment)
 
 
@@ -132,7 +132,7 @@ def test_a_campaign_on_the_cluster_is_cancelled_first(people, ready, cancelled):
     experiment = ready.experiment
     asked = Asked(backend="cluster", most_trials=3, server="http://testserver")
     campaign = campaigns.begin(experiment, people.engineer, asked)
-    said = f"Campaign {campaign.pk} has not ended, and its trials on the cluster would go on unseen."
+    said = f"Campaign {campaign.pk} has not ended; its trials on the cluster would continue unmonitored."
     assert said in page(people, experiment)  # its first trial may be launched at any moment
     turn(campaign)
     assert campaign.trials.get().status == TrialStatus.LAUNCHED

@@ -66,9 +66,8 @@ def needs_no_model(ctx: AnswerContext, asked: Mapping[str, Any]) -> Answer:
     if precision and not row["has_units_for_it"]:
         native = words.listed(list(row["native_precisions"]))
         yield from ctx.say(
-            f"**{row['chip']} has no {precision} units**: matmuls run in another precision, so no compute time is "
-            "saved "
-            f"(native: {native})."
+            f"**{row['chip']} has no {precision} units**: matmuls run in another precision, so no compute "
+            f"time is saved (native: {native})."
         )
     else:
         yield from ctx.say(

@@ -318,8 +318,7 @@ def _chips_for_deadline(ctx: AnswerContext, cost: Row, own: int) -> Answer:
     """The number of chips for a run in so many days: at equal efficiency, and by prediction."""
     yield from ctx.say(
         f"Finishing in {cost['days']:.3g} days needs {cost['throughput_needed_over_now']:.3g} times the current "
-        "throughput: "
-        f"at equal efficiency **{cost['whole_chips']:,} chips** instead of {own:,}, or "
+        f"throughput: at equal efficiency **{cost['whole_chips']:,} chips** instead of {own:,}, or "
         f"{words.time(cost['step_time_needed_s'])} per step at this batch."
     )
     counts = yield from ctx.look("chip_counts", step_time_s=cost["step_time_needed_s"])
@@ -335,8 +334,7 @@ def _chips_for_deadline(ctx: AnswerContext, cost: Row, own: int) -> Answer:
         f"{reached:,} chips, the next power of two tried, are predicted to reach it on their best legal mesh."
         if reached
         else "No power of two tried is predicted to reach it at this batch; the batch would have to grow with the "
-        "number "
-        "of chips."
+        "number of chips."
     )
     lines = [[f"{row['chips']:,}", words.mesh(row), words.estimate(row)] for row in rows[-5:]]
     if lines:

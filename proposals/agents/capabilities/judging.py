@@ -116,8 +116,7 @@ def _noise(ctx: AnswerContext, row: Row) -> Answer:
     yield from ctx.say(
         f"Against your run-to-run noise of {words.share(noise)}: the predicted gain is {words.share(gain)}, "
         f"{words.share(least)} at the low end; {beyond}. Measure both over the same number of steady steps, "
-        "alternating "
-        "them."
+        "alternating them."
     )
 
 

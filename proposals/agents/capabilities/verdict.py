@@ -128,6 +128,5 @@ def turns(name: str, theirs: Row, own: str, mine: Row) -> str:
         )
     return (
         f"The order reverses if {name} measures above {words.ratio(mine['speedup_per_token'])} per token, the "
-        "prediction "
-        f"for {own}."
+        f"prediction for {own}."
     )
