@@ -2,7 +2,8 @@
 """Reports a training run to ASAP Web: step times, log, failure, peak memory and profile of one arm of a launch.
 
 One file, Python 3.8 or later, nothing but the standard library.  The bundle of a launch sets what it reads:
-ASAP_URL, ASAP_TOKEN (or ASAP_TOKEN_FILE), ASAP_LAUNCH, ASAP_ARM, ASAP_REPEAT.
+ASAP_URL, ASAP_TOKEN (or ASAP_TOKEN_FILE), ASAP_LAUNCH, ASAP_ARM, ASAP_REPEAT; `run` ends its command after
+ASAP_TIME_LIMIT_MIN minutes where that is set.
 
     asap_report.py run --profile DIR -- bash maxtext.sh     runs a command and reports how it went
     asap_report.py send --step-times times.json --log LOG --profile FILE [--failure TEXT]
@@ -38,6 +39,8 @@ import urllib.request
 PIECE_BYTES = 4 * 1024 * 1024
 #: Of a log: what is sent of the beginning and of the end where it is longer.
 HEAD_BYTES, TAIL_BYTES = 5_000_000, 45_000_000
+#: From SIGTERM at the time limit to SIGKILL, seconds.
+GRACE_S = 30
 PROFILE = re.compile(r"\.xplane\.pb(\.gz)?$|\.pt\.trace\.json(\.gz)?$|rank-\d+\.json(\.gz)?$|\.sqlite$")
 RANK = ("ASAP_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "RANK", "TPU_WORKER_ID")
 RANKS = ("ASAP_HOSTS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE")
@@ -150,8 +153,11 @@ def deliver(place, url, token, patience_s):
     shutil.rmtree(place, ignore_errors=True)
 
 
-def run_command(command, log_path):
-    """Run it, copy what it prints to our output and to the log.  Returns exit status and failure, None where none."""
+def run_command(command, log_path, limit_s=None):
+    """Run it for at most so long, copy what it prints to our output and to the log.
+
+    Returns exit status and failure, None where none.
+    """
     signals = []
     with open(log_path, "wb") as log:
         try:
@@ -163,26 +169,45 @@ def run_command(command, log_path):
 
         def pass_on(number, _frame):
             signals.append(number)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGTERM if number != signal.SIGINT else signal.SIGINT)
+            _signal(child, signal.SIGTERM if number != signal.SIGINT else signal.SIGINT)
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, pass_on)
         reader = threading.Thread(target=_copy, args=(child.stdout, log))
         reader.start()
-        while True:
-            try:
-                code = child.wait()
-                break
-            except InterruptedError:
-                continue
+        code, in_time = _wait(child, limit_s)
         reader.join(timeout=30)
+        if not in_time:
+            said = f"It reached its time limit of {limit_s / 60:g} min and was ended."
+            log.write(f"\n{said}\n".encode())
+            _say(said, 0)
+            return code if code > 0 else 124, said
     if signals:
         name = signal.Signals(signals[0]).name
         return code, f"It was ended by {name}: time limit, preemption or cancellation."
     if code < 0:
         return 128 - code, f"It was ended by {signal.Signals(-code).name}."
     return code, f"Exit status {code}." if code else None
+
+
+def _wait(child, limit_s):
+    """Exit status of a process, and whether it ended by itself within so long."""
+    try:
+        return child.wait(limit_s), True
+    except subprocess.TimeoutExpired:
+        _signal(child, signal.SIGTERM)
+    try:
+        code = child.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        code = None
+    _signal(child, signal.SIGKILL)  # also what a program that ended has left behind
+    return child.wait() if code is None else code, False
+
+
+def _signal(child, number):
+    """Send a signal to a process and those that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
 
 
 def read_log(path):
@@ -259,7 +284,8 @@ def _run(given):
     os.makedirs(spool.folder, mode=0o700, exist_ok=True)
     rank, ranks = _number(RANK, 0), _number(RANKS, 1)
     log = os.path.join(spool.folder, f"output-{os.getpid()}-{rank}.log")
-    code, failure = run_command(command, log)
+    limit_min = float(os.environ.get("ASAP_TIME_LIMIT_MIN") or 0)
+    code, failure = run_command(command, log, 60 * limit_min or None)
     try:
         times, peak, said, profiles, first = read_log(log)
         first = given.warm_up if given.warm_up is not None else first

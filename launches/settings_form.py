@@ -11,6 +11,7 @@ from django.http import QueryDict
 from accounts.text import whole_number
 from launches.services.choices import TeamValues
 
+_LIMIT_HINT = "After this time a run is ended. Bundles run by hand have no limit."
 _SERVER_HINT = "Default: the address in your browser."
 
 
@@ -30,7 +31,7 @@ GROUPS = (
     (
         "",
         (
-            Box("time_limit_min", "Time limit (min)", numeric=True),
+            Box("time_limit_min", "Time limit of a run (min)", hint=_LIMIT_HINT, numeric=True),
             Box("token_days", "Launch token lifetime (days)", numeric=True),
             Box("server", "Address of this server as seen from the cluster", "https://asap.example.com", _SERVER_HINT),
         ),

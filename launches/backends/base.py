@@ -51,7 +51,7 @@ class JobSpec:
 
     name: unique, letters, digits and hyphens.  files: of the bundle, text by name, `run.sh` among them.  environment:
     variables of every process; secret: those that nobody else may read.  hosts: processes, one on each host; chips: of
-    each host.  values: what the team set for this backend.
+    each host.  time_limit_min: after which a run is ended.  values: what the team set for this backend.
     """
 
     name: str

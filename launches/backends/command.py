@@ -11,6 +11,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from string import Formatter
 
@@ -44,7 +45,8 @@ class Command:
         known = place / "job"
         if known.exists():
             return known.read_text()
-        write_bundle(place, spec)
+        limit = {"ASAP_TIME_LIMIT_MIN": str(spec.time_limit_min)}  # no scheduler ends it: its asap_report.py does
+        write_bundle(place, replace(spec, environment={**spec.environment, **limit}))
         values = {
             "name": spec.name, "folder": place, "script": place / "run.sh", "hosts": spec.hosts,
             "chips_per_host": spec.chips_per_host, "minutes": spec.time_limit_min, "job": spec.name,

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +20,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from launches.models import ReportFile
-from launches.services import bundles, launching
+from launches.services import bundles, choices, launching
+from tests.campaigns.cluster import enable
 from tests.launches.reports import work
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -155,6 +157,53 @@ def test_a_run_that_fails_says_so_and_keeps_its_exit_status(people, launch, toke
     assert run.status == "failed" and run.failure == "Exit status 41." and run.analysis["cause"] == "out_of_memory"
     absent = call(["run", "--", "./no-such-program"], tmp_path, network, launch, token, ASAP_REPEAT="2")
     assert absent.returncode == 127
+
+
+def test_what_runs_longer_than_its_time_limit_is_ended_whatever_it_does(people, launch, token, network, tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print(os.getpid(), flush=True)\n"
+        "open('training', 'w').write(str(os.getpid()))\n"
+        "time.sleep(100)\n"
+    )
+    short = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import asap_report; asap_report.GRACE_S = 1;"
+        "sys.exit(asap_report.main())"
+    )
+    environment = {
+        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "ASAP_URL": network.url, "ASAP_TOKEN": token,
+        "ASAP_LAUNCH": str(launch.pk), "ASAP_ARM": "proposal", "ASAP_REPEAT": "1", "ASAP_TIME_LIMIT_MIN": "0.02",
+    }  # fmt: skip
+    command = [sys.executable, "-c", short, str(bundles.REPORT.parent), "run", "--", sys.executable, str(program)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 124 and "It reached its time limit of 0.02 min and was ended." in done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "training").read_text()), 0)
+    work(launch)
+    assert launch.runs.get(arm="proposal", repeat=1).analysis["cause"] == "time_out"
+
+
+def test_a_command_on_this_machine_ends_at_its_time_limit_and_the_page_says_so(
+    people, approved, live_server, settings, tmp_path
+):
+    operator = 'submit = "bash {script}"\nbackground = true'
+    shorter = 'echo "limit $ASAP_TIME_LIMIT_MIN" >&2; export ASAP_TIME_LIMIT_MIN=0.02'
+    values = {"setup": f"{shorter}\nexport ASAP_SPOOL={tmp_path}/spool", "command": "sleep 100", "time_limit_min": 7}
+    enable(people, settings, tmp_path, operator, **values)
+    made = launching.launch(approved, people.engineer, tool="own", repeats=1, steps=30, server=live_server.url)
+    work(made)
+    end = time.monotonic() + 60
+    while made.closed_at is None:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+        work(made)
+    run = made.runs.get(arm="proposal")
+    log = choices.backend("command.here").log(run.job).decode()
+    assert "limit 7" in log and "It reached its time limit of 0.02 min and was ended." in log
+    page = people.client("viewer").get(f"/proposals/{approved.pk}/launches/").content.decode()
+    assert "Timed out" in page and "The job reached its time limit." in page
 
 
 def test_lost_answers_send_no_byte_twice_that_arrived(people, launch, token, network, tmp_path):
