@@ -92,8 +92,9 @@ class ArmRun(Job):
 
     status moves one way by compare-and-set: queued → submitted → running → collecting (everything reported, being read)
     → reported or failed; cancelled from any state before collecting.  `queued` and `collecting` are held by workers.
-    job: its name at the backend.  released: nothing of it is left at the backend.  reports: what each rank reported, by
-    rank.  analysis: `proposals.failures.Failure.to_json` of its logs.  experiment: made of its profile or step time.
+    job: its name at the backend.  released: nothing of it is left at the backend; until then heartbeat_at of a run that
+    has ended says when cancelling its job last failed.  reports: what each rank reported, by rank.  analysis:
+    `proposals.failures.Failure.to_json` of its logs.  experiment: made of its profile or step time.
     """
 
     class Arm(models.TextChoices):

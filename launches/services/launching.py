@@ -20,7 +20,7 @@ from jobs import workers
 from launches import backends
 from launches.backends import BackendError, JobSpec, JobState
 from launches.models import ArmRun, Launch
-from launches.services import arms, bundles, choices, collecting, queue
+from launches.services import arms, bundles, choices, collecting, queue, remaining
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
 from proposals.models import Proposal
@@ -189,10 +189,10 @@ def follow() -> None:
         try:
             _follow(run)
         except BackendError as error:
-            said = _words(str(error))
-            ArmRun.objects.filter(pk=run.pk, status__in=[S.SUBMITTED, S.RUNNING]).update(reason=said)
-            not_yet = f"Cancelled, but job {run.job_shown} on {run.launch.backend} could not be cancelled yet: {said}"
-            ArmRun.objects.filter(pk=run.pk, status=S.CANCELLED).update(reason=not_yet)
+            if run.status in (S.SUBMITTED, S.RUNNING):
+                ArmRun.objects.filter(pk=run.pk, status=run.status).update(reason=_words(str(error)))
+            else:
+                remaining.not_cancelled(run, _words(str(error)))
         except Exception:
             logger.exception("run %s of launch %s could not be followed", run.pk, run.launch_id)
 
@@ -251,7 +251,8 @@ def _token_lasts(launch: Launch) -> timedelta:
 def _follow(run: ArmRun) -> None:
     launch, now = run.launch, timezone.now()
     if run.status not in (S.SUBMITTED, S.RUNNING):
-        _release(run)
+        if remaining.is_due(run):
+            _release(run)
         return
     if run.reported_at is not None and now - run.reported_at > RANKS_WITHIN:
         queue.begin_collecting(run.pk)
@@ -288,7 +289,7 @@ def _silent(run: ArmRun) -> str:
     """Why a run has failed that can no longer report, because its token has expired."""
     days, backend = _token_lasts(run.launch).days, run.launch.backend
     said = f"No report arrived while its token was valid ({counted(days, 'day')}), and {backend} has no status command."
-    return f"{said}{_runs_on(run) or f' Its job {run.job_shown} is cancelled.'}"
+    return f"{said}{_runs_on(run) or f' Its job {run.job_shown} is being cancelled.'}"
 
 
 def _words(of_backend: str) -> str:

@@ -1,4 +1,4 @@
-"""Jobs at a backend that would keep running unmonitored if their experiment were deleted."""
+"""Jobs at a backend that are still to be cancelled there; they run on unmonitored if their experiment is deleted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from launches.services import queue
 from launches.services.arms import proposal_of
 
 S = ArmRun.Status
-#: How long after a launch has closed a job that its backend does not cancel still blocks the deletion.
+#: How long after a launch has closed cancelling a job is tried again, and blocks the deletion.
 TRIED_FOR = timedelta(days=1)
+#: From one attempt to the next at most.
+_PAUSE = timedelta(hours=1)
 
 
 def runs(experiment: Experiment) -> QuerySet[ArmRun]:
@@ -27,6 +29,33 @@ def runs(experiment: Experiment) -> QuerySet[ArmRun]:
     to_end = Q(status__in=(S.CANCELLED, S.FAILED), released=False) & ~Q(job="") & ~by_itself
     found = ArmRun.objects.filter(Q(status__in=queue.REPORTING) | to_end, launch__experiment=experiment)
     return found.select_related("launch__proposal").order_by("launch_id", "pk")
+
+
+def is_due(run: ArmRun) -> bool:
+    """Whether to try to cancel the job of a run that has ended here: after pauses that double from the closing of its
+    launch on, for the last time once `TRIED_FOR` is over."""
+    closed, tried = run.launch.closed_at, run.heartbeat_at
+    if closed is None or tried is None or tried <= closed:
+        return True
+    return tried - closed <= TRIED_FOR and timezone.now() - tried >= min(tried - closed, _PAUSE)
+
+
+def not_cancelled(run: ArmRun, said: str) -> None:
+    """Keep when cancelling its job failed, and say so on the run unless it has reported.  said: by the backend."""
+    now, closed = timezone.now(), run.launch.closed_at
+    given_up = closed is not None and now - closed > TRIED_FOR
+    state = _given_up(one=True) if given_up else f"could not be cancelled yet: {said}"
+    job = f"job {run.job_shown} on {run.launch.backend} {state}"
+    reason = run.reason
+    if run.status == S.CANCELLED:
+        reason = f"Cancelled, but {job}"
+    elif run.status == S.FAILED and run.reported_at is None and given_up:
+        reason = f"{reason} But {job}"
+    ArmRun.objects.filter(pk=run.pk).update(heartbeat_at=now, reason=reason)
+
+
+def _given_up(one: bool) -> str:
+    return f"could not be cancelled within a day: cancel {'it' if one else 'them'} there yourself."
 
 
 def ending(left: Iterable[ArmRun]) -> list[Hold]:
@@ -42,8 +71,7 @@ def _ending(backend: str, tried: bool, some: list[ArmRun]) -> Hold:
     jobs = ", ".join(run.job_shown for run in some[:5]) + (f" and {len(some) - 5} more" if len(some) > 5 else "")
     one = len(some) == 1
     if tried:
-        rest = f"could not be cancelled within a day: cancel {'it' if one else 'them'} there yourself."
-        return Hold(f"{'Job' if one else 'Jobs'} {jobs} on {backend} {rest}", blocks=False)
+        return Hold(f"{'Job' if one else 'Jobs'} {jobs} on {backend} {_given_up(one)}", blocks=False)
     said = f"{'Job' if one else 'Jobs'} {jobs} on {backend} {'is' if one else 'are'} still being cancelled"
     return Hold(f"{said}; delete the experiment in a minute.")
 

@@ -259,7 +259,7 @@ def test_a_trial_that_stays_silent_is_given_up_and_its_job_cancelled(people, rea
     campaign = begin(people, ready, parallel=1)
     run, page = given_up(people, campaign)
     assert silent.read_text().split() == [run.name]
-    assert f"Its job {run.name} is cancelled." in page and "no cancel command" not in page
+    assert f"Its job {run.name} is being cancelled." in page and "no cancel command" not in page
     turn(campaign)
     assert campaign.status == CampaignStatus.RUNNING and campaign.trials.count() == 2  # it goes on with another
 

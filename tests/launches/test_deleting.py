@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from campaigns.models import TrialStatus
@@ -103,6 +104,38 @@ def test_a_job_that_the_cluster_does_not_end_holds_it_for_a_day_and_is_named_aft
     Launch.objects.filter(pk=running.pk).update(closed_at=timezone.now() - timedelta(days=2))
     assert "could not be cancelled within a day: cancel them there yourself." in page(people, running.experiment)
     assert "Deleted baseline" in delete(people, running.experiment)
+
+
+def test_a_cancellation_that_fails_is_tried_ever_more_rarely_and_after_a_day_no_more(
+    people, running, settings, tmp_path
+):
+    tries = tmp_path / "tries"
+    enable(
+        people,
+        settings,
+        tmp_path,
+        f"""submit = "false"\nstatus = "echo running"
+cancel = "bash -c 'echo {{name}} >> {tries}; exit 3'\"""",
+    )
+    launching.cancel(running, people.engineer)
+    run = running.runs.get(arm="proposal")
+
+    def after(past: timedelta) -> int:
+        """Attempts so far, once the clocks have moved on and the sweep came by."""
+        for rows, column in ((Launch.objects, "closed_at"), (ArmRun.objects, "heartbeat_at")):
+            rows.update(**{column: F(column) - past})
+        launching.follow()
+        return tries.read_text().split().count(run.name)
+
+    def shown() -> str:
+        return people.client("viewer").get(f"/proposals/{running.proposal_id}/launches/").content.decode()
+
+    assert after(timedelta()) == 1 and "could not be cancelled yet" in shown()
+    assert after(timedelta(seconds=15)) == 2 and after(timedelta(seconds=5)) == 2
+    assert after(timedelta(seconds=11)) == 3
+    attempts = [after(timedelta(minutes=30)) for _ in range(60)]
+    assert attempts[-1] <= 40 and attempts[-1] == attempts[-10]
+    assert f"job {run.name} on command.here could not be cancelled within a day: cancel it there yourself." in shown()
 
 
 def test_what_is_over_on_the_cluster_holds_nothing_though_it_cannot_be_cancelled(people, running, settings, tmp_path):
