@@ -43,8 +43,17 @@ def samples_fingerprint() -> str:
     return sha256(listed.encode()).hexdigest()[:32]
 
 
+def schema_in(connection: psycopg.Connection[tuple[object, ...]]) -> str:
+    """The fingerprint with the migrations that a database says it has: a dump of an older version, restored, has
+    fewer, and brings no comment of its own."""
+    there = connection.execute("select to_regclass('django_migrations')").fetchone()
+    query = "select md5(string_agg(app || '.' || name, ',' order by app, name)) from django_migrations"
+    row = connection.execute(query).fetchone() if there and there[0] else None
+    return f"{schema_fingerprint()} {row[0] if row else ''}"
+
+
 def recorded_schema(connection: psycopg.Connection[tuple[object, ...]]) -> str:
-    """The fingerprint kept in the database itself, as its comment; empty before the first migration."""
+    """`schema_in` when it was last migrated, kept as the comment of the database; empty before the first migration."""
     row = connection.execute(
         "select shobj_description(oid, 'pg_database') from pg_database where datname = current_database()"
     ).fetchone()
@@ -52,12 +61,14 @@ def recorded_schema(connection: psycopg.Connection[tuple[object, ...]]) -> str:
     return comment.removeprefix(PREFIX) if comment.startswith(PREFIX) else ""
 
 
-def record_schema(connection: psycopg.Connection[tuple[object, ...]], fingerprint: str) -> None:
+def record_schema(connection: psycopg.Connection[tuple[object, ...]]) -> None:
     """Keep it; a user who does not own the database may not, and then migrates on every start."""
     name = connection.info.dbname
     try:
         connection.execute(
-            sql.SQL("comment on database {} is {}").format(sql.Identifier(name), sql.Literal(PREFIX + fingerprint))
+            sql.SQL("comment on database {} is {}").format(
+                sql.Identifier(name), sql.Literal(PREFIX + schema_in(connection))
+            )
         )
     except psycopg.errors.InsufficientPrivilege:
         return

@@ -27,7 +27,7 @@ from asapweb.launcher.fingerprints import (
     record_schema,
     recorded_schema,
     samples_fingerprint,
-    schema_fingerprint,
+    schema_in,
     static_fingerprint,
 )
 from asapweb.launcher.folders import Home, clear_uploading, open_home, sole_use, write_holder
@@ -94,10 +94,10 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
     os.environ.update(embedded)
 
     with _connected(home) as connection:
-        recorded = recorded_schema(connection)
+        recorded, present = recorded_schema(connection), schema_in(connection)
         if sentence := complaint(connection):
             raise UserError(sentence)
-    steps = ["migrate"] if recorded != schema_fingerprint() else []
+    steps = ["migrate"] if recorded != present else []
     if not recorded:  # a new database has no samples, whatever stood in this folder before
         (home.run / "samples").unlink(missing_ok=True)
     static_mark = home.run / "static"
@@ -108,7 +108,7 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
         _Preparation(home, steps).answer(supervisor)
         if "migrate" in steps:
             with _connected(home) as connection:
-                record_schema(connection, schema_fingerprint())
+                record_schema(connection)
         if "static" in steps:
             static_mark.write_text(static_fingerprint())
         _say(f"  {' and '.join(_STEP_NAMES[step] for step in steps)} in {time.monotonic() - began:.1f} s")
