@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
 
+from experiments.sentences import Sentence, Value, say
 from perfmodel import memory
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.step_time import missing_facts
@@ -22,7 +23,7 @@ _MARGIN = 0.001
 class Forbidden:
     """Configurations that fail like one that did.
 
-    rule: `memory` (this one, and whatever the memory model gives more bytes per chip, on the same chip), `axis` (`role`
+    rule: `memory` (this one, and whatever cannot do with as few bytes per chip, on the same chip), `axis` (`role`
     with a size that does not divide `dimension`, or with its size of then where the dimension is not known), `mesh`
     (the same sizes of all axes), `configuration` (the same mesh and training).  Always of the same model; of axes that
     shard the batch or the sequence, of the same batch and length.
@@ -67,24 +68,30 @@ class Forbidden:
         return Constraints()
 
     @property
-    def sentence(self) -> str:
-        if self.rule == "memory":
-            return "Forbidden: this configuration and any that needs more memory per chip on the same chip."
+    def sentence(self) -> Sentence:
+        if self.rule == "memory" and (used := _needed(self.config)):
+            least = Value("minimum memory per chip", used[0], "bytes", "predicted")
+            return say(
+                "Forbidden: this configuration and any with a larger minimum memory per chip on the same chip. The "
+                "minimum, {} here, is the predicted memory without what the allocator can release or the framework can "
+                "recompute.",
+                least,
+            )
         if self.rule == "axis" and self.role:
             size = self.config.mesh.size(self.role)
             if self.dimension:
-                return (
+                return Sentence(
                     f"Forbidden: sizes of the {self.role} axis that do not divide {self.dimension:,}, such as {size}."
                 )
-            return f"Forbidden: size {size} of the {self.role} axis."
+            return Sentence(f"Forbidden: size {size} of the {self.role} axis.")
         if self.rule in ("axis", "mesh"):
-            return f"Forbidden: the mesh {self.config.mesh.text()}."
-        return "Forbidden: this mesh with this training configuration."
+            return Sentence(f"Forbidden: the mesh {self.config.mesh.text()}.")
+        return Sentence("Forbidden: this mesh with this training configuration.")
 
     def to_json(self) -> dict[str, Any]:
         """Rule, sentence, and the constraints under which proposals can be asked for again."""
         return {
-            "rule": self.rule, "role": self.role, "dimension": self.dimension, "sentence": self.sentence,
+            "rule": self.rule, "role": self.role, "dimension": self.dimension, "sentence": str(self.sentence),
             "constraints": self.constraints.to_json(),
         }  # fmt: skip
 
@@ -95,7 +102,11 @@ def _batch(config: ExperimentConfig) -> tuple[int | None, ...]:
 
 
 def _needed(config: ExperimentConfig) -> tuple[float, float, float] | None:
-    """Bytes per chip that a run cannot do without, all that it fills, and the capacity; None where not known."""
+    """Bytes per chip that a run cannot do without, all that it fills, and the capacity; None where not known.
+
+    The first decides whether it runs out of memory (`memory.probability_fits`, fitted to runs that did): what a
+    pipeline on GPUs fills beyond it is given back, or recomputed where nobody said what is, before an allocation fails.
+    """
     if missing_facts(config):
         return None
     try:

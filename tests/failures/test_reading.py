@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any
 
 import pytest
 
 from evaluation.failures.labelled import labelled
+from experiments.sentences import Value
 from perfmodel.config_file import parse_config
+from perfmodel.memory import per_chip
+from perfmodel.workload import from_config
 from proposals.failures import CAUSES, read_failure
 from proposals.failures.lines import BLOCK
 from proposals.failures.signatures import table
@@ -176,6 +180,31 @@ def test_out_of_memory_forbids_what_needs_more_on_the_same_chip():
     elsewhere = {**CONFIG, "hardware": {"chip": "v5p", "topology": [4, 4]}}
     assert not found.forbidden.covers(parse_config(elsewhere)[0])
     assert 0 < found.forbidden.constraints.memory_margin <= 0.5
+
+
+def test_a_pipeline_is_compared_by_what_it_cannot_do_without_and_the_sentence_says_so():
+    """Where nobody said what is recomputed, the total of the first is smaller and its minimum larger."""
+
+    def stages(pipeline: int, data: int, micro_batch: int) -> dict[str, Any]:
+        return {
+            "name": "a pipeline",
+            "hardware": {"chip": "h100", "topology": [8, 8], "slices": 1},
+            "mesh": {"ici": {"pipeline": pipeline, "data": data, "model": 8}, "dcn": {}},
+            "model": {"name": "llama3.1-70b"},
+            "software": {"framework": "megatron-lm"},
+            "training": {"global_batch": 128, "seq_len": 4096, "micro_batch": micro_batch, "weight_sharding": "zero1"},
+        }
+
+    failed, other = stages(4, 2, 1), stages(8, 1, 2)
+    used = [per_chip(from_config(parse_config(given)[0])) for given in (failed, other)]
+    least = [float(one.needed[0] - one.sparable[0]) for one in used]
+    assert used[0].total[0] < used[1].total[0] and least[0] > least[1]
+    found = read(OOM, config=failed).forbidden
+    assert found is not None and not found.covers(parse_config(other)[0])
+    turned = read(OOM, config=other).forbidden
+    assert turned is not None and turned.covers(parse_config(failed)[0])
+    assert "a larger minimum memory per chip" in found.sentence
+    assert Value("minimum memory per chip", least[0], "bytes", "predicted") in found.sentence.spans
 
 
 def test_a_batch_that_does_not_divide_says_nothing_of_another_batch():
