@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from perfmodel.observation import Observation, by_group, equations_of
 from perfmodel.prices import CalibratedPrices, mesh_distance, normal, same_training
 from perfmodel.step_time import Z80, combine
 from perfmodel.topology import Floats
-from perfmodel.workload import Workload, from_config, stack
+from perfmodel.workload import REMAT, Workload, from_config, stack
 
 #: Standard deviation of log(time) that the model's form adds per unit of a part's change on the log scale (up to the
 #: most), of what is unexplained when the mesh changes, and per doubling of axes for what no term sees (layouts,
@@ -114,8 +115,40 @@ class Calibration(BaselineStep):
             changes = ((parts[name] - before[name]) / total for name in parts)
             spread = sum((a * np.abs(change) for a, change in zip(along, changes, strict=True) if a > 0), np.zeros(1))
             variance = variance + spread**2
+        parts = self._saving_what_is_recomputed(parts, workload, each, distance)
+        total = np.maximum(sum(parts.values(), np.zeros(1)), 1e-12)
         shape = np.broadcast_shapes(total.shape, shape_of(workload), np.shape(distance))
         return self._named(parts, shares), np.broadcast_to(total, shape), np.broadcast_to(variance, shape)
+
+    def _saving_what_is_recomputed(
+        self, parts: dict[str, Floats], workload: Workload, each: Floats, distance: Floats
+    ) -> dict[str, Floats]:
+        """The parts of candidates, which save no more of the recomputation than the baseline was seen to do."""
+        if not self._not_recomputed or bool(np.all(workload.training.remat == self._base_work.training.remat)):
+            return parts
+        asked = asked_by(_with_remat(workload, self._base_work.training.remat))
+        model, _ = self._modelled(asked, self._likely)
+        before, _ = self._with_unexplained(model, self._base_parts, asked, each, distance)
+        saves = sum(before.values(), np.zeros(1)) > sum(parts.values(), np.zeros(1))
+        kept = self._not_recomputed * saves
+        return {name: value + kept * (before[name] - value) for name, value in parts.items()}
+
+    @cached_property
+    def _not_recomputed(self) -> float:
+        """Share of the recomputation expected of the baseline that the profile shows not to take place."""
+        seen_s, base = self.observation.recomputed_s, self._base_work
+        if seen_s is None:
+            return 0.0
+        asked = asked_by(_with_remat(base, np.array([REMAT.index("none")])))
+        each, distance = np.ones(1), np.zeros(1)
+        without, _ = self._with_unexplained(
+            self._modelled(asked, self._likely)[0], self._base_parts, asked, each, distance
+        )
+        ran, _ = self._with_unexplained(
+            self._modelled(self._base_asked, self._likely)[0], self._base_parts, self._base_asked, each, distance
+        )
+        saving_s = float(np.asarray(sum(ran.values()) - sum(without.values())).reshape(-1)[0])
+        return max(0.0, 1.0 - seen_s * self.unit_s / saving_s) if saving_s > 0 else 0.0
 
     def _work_ratio(self, workload: Workload) -> Floats:
         """Tokens on a chip in a step over the baseline's."""
@@ -362,6 +395,11 @@ def _talks(name: str, asked: Asked) -> Floats:
     if traffic is None or not name.startswith("ici:"):
         return np.ones(1)
     return np.where(traffic.ranks > 1, 1.0, 0.0)
+
+
+def _with_remat(workload: Workload, remat: np.ndarray) -> Workload:
+    """The same under another policy, an index into REMAT."""
+    return replace(workload, training=replace(workload.training, remat=remat))
 
 
 def _per_step_tokens(workload: Workload) -> Floats:

@@ -48,7 +48,8 @@ class Observation:
     weights_arithmetic_s: what the products in `hbm:weights` would take if only their arithmetic bound them.
     attention_s: of `compute`, time in attention kernels, None where they were not told apart.  Beside parts_s:
     unexplained_s, of collectives that no parallelism of the mesh needs, by the axes they run on, and copies_s, of bytes
-    moved for layout alone.  coverage: share of the step whose ops were listed.
+    moved for layout alone.  recomputed_s: in any part, time of ops that repeat the forward pass, None where none is
+    named so.  coverage: share of the step whose ops were listed.
     """
 
     step_time_s: float | None
@@ -60,6 +61,7 @@ class Observation:
     attention_s: float | None = None
     unexplained_s: Mapping[tuple[str, ...], float] = field(default_factory=dict)
     copies_s: float = 0.0
+    recomputed_s: float | None = None
     coverage: float = 1.0
 
     @property
@@ -85,6 +87,7 @@ class Observation:
             attention_s=None if self.attention_s is None else self.attention_s * share,
             weights_arithmetic_s=self.weights_arithmetic_s * share,
             copies_s=self.copies_s * share,
+            recomputed_s=None if self.recomputed_s is None else self.recomputed_s * share,
         )
 
     @property

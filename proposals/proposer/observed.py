@@ -40,8 +40,8 @@ class Observed:
     coverage: share of the step whose ops were listed.  timed: whether the profile has a step time.  collectives: the
     same time as traffic_s by axes and kind, with the time in flight where the profile has intervals, but for
     resharding_s, by axes: collectives that no parallelism of the mesh needs.  copies_s: of `activations_hbm`, bytes
-    moved for layout alone.  basis: as StepProfile.basis; without
-    a profile every part is predicted (`from_step_time`).
+    moved for layout alone.  recomputed_s: of ops named as repeating the forward pass; None where there are none.
+    basis: as StepProfile.basis; without a profile every part is predicted (`from_step_time`).
     """
 
     step_s: float
@@ -56,6 +56,7 @@ class Observed:
     collectives: tuple[ObservedCollective, ...] = ()
     resharding_s: dict[tuple[str, ...], float] = field(default_factory=dict)
     copies_s: float = 0.0
+    recomputed_s: float | None = None
     basis: str = "profile"
 
     @property
@@ -126,6 +127,7 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
         ),
         resharding_s=resharding,
         copies_s=copies,
+        recomputed_s=sum(seconds for op, seconds in timed if op.phase == "recompute") / (coverage or 1.0) or None,
     )
 
 

@@ -137,6 +137,7 @@ def observation(
         attention_s=work["attention"],
         unexplained_s=observed.resharding_s,
         copies_s=observed.copies_s,
+        recomputed_s=observed.recomputed_s,
         collectives=observed.collectives,
         coverage=observed.coverage,
     )
