@@ -50,15 +50,16 @@ def choose(
     keep_is_asked_away: bool = False,
     weights: Weights | None = None,
     least: int = 3,
+    constrained: bool = True,
 ) -> tuple[Choice, ...]:
-    """Three, all distinct; fewer, down to `least`, where the others would change nothing.
+    """Three, all distinct; fewer, down to `least`, where the others would change nothing, or where no more are legal.
 
     The first is the recommendation: the largest utility among what is more likely than not to gain what is worth a
     change, without the parts that add next to nothing to it; to keep what runs where nothing is.  A batch is changed
     first only where nothing at the same batch is that likely to gain.  One of the three gives what the verdict asks
     for, where anything legal does that may gain (`left_out` says why not).
     keep_is_asked_away: what runs breaks a constraint, so that it stands last if at all.  Raises ConfigError where the
-    constraints leave fewer than `least`.
+    constraints (constrained: whether there are any) leave fewer than `least`.
     """
     c, base = candidates, candidates.baseline
     share = (weights or shipped_weights()).simplify
@@ -93,7 +94,7 @@ def choose(
     # What runs is a yardstick, and goes before what the verdict asks for is left out.
     if keep in wanted[1:] and another and len(wanted) > 2:
         wanted.remove(keep)
-    return _three([*wanted[:2], *another, *wanted[2:]], c, ranked, keep is None, least)
+    return _three([*wanted[:2], *another, *wanted[2:]], c, ranked, keep is None, least, constrained)
 
 
 def _flagged(c: Candidates, ranked: Ranked, index: int) -> int:
@@ -311,7 +312,7 @@ def _differs(ranked: Ranked) -> Bools:
 
 
 def _three(
-    wanted: list[Choice], c: Candidates, ranked: Ranked, keep_is_asked_away: bool, least: int
+    wanted: list[Choice], c: Candidates, ranked: Ranked, keep_is_asked_away: bool, least: int, constrained: bool
 ) -> tuple[Choice, ...]:
     """Drop repeats and fill up: by utility, what keeps the batch first, and to keep what runs before what is worse."""
     chosen: list[Choice] = []
@@ -330,7 +331,7 @@ def _three(
             if choice.index not in seen and len(chosen) < most:
                 seen.add(choice.index)
                 chosen.append(choice)
-    if len(chosen) < least:
+    if len(chosen) < least and constrained:
         raise ConfigError("constraints", f"leave only {len(chosen)} of three configurations; relax one and try again")
     lead, scaled = chosen[0], bool(missing_facts(c.config))
     return lead, *(_as_it_is(choice, lead, ranked, scaled) for choice in chosen[1:])

@@ -84,7 +84,7 @@ class Pricer:
 
     def propose(self, constraints: Constraints | None = None) -> Plan:
         """Three proposals, legal as far as is known and within the constraints; the first is the recommendation.
-        Fewer where the program does not train, so that less can be changed.
+        Fewer where the program does not train, so that less can be changed, or where no more are legal.
 
         What runs may stand among them though it breaks a constraint, and then says so: it is what runs.  Raises
         ConfigError where a constraint makes no sense, or too little is left.
@@ -93,8 +93,11 @@ class Pricer:
         candidates, rejected, considered, priced, prices, ranked = self._field(asked)
         rules = rules_of(candidates, asked)
         unwanted = tuple(broken_by(candidates, candidates.baseline, [r for r in rules if r.asked]))
+        least = 3 if self.trains else 1
         try:
-            choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted), least=3 if self.trains else 1)
+            choices = choose(
+                candidates, prices, ranked, self.diagnosis, bool(unwanted), least=least, constrained=bool(asked)
+            )
         except ConfigError as error:
             near = next((item for item in rejected if not item.rule.startswith(RULE)), None)
             why = f"; the nearest alternative is {mesh_text(near.mesh)}: {near.reason}" if near else ""
@@ -131,7 +134,11 @@ class Pricer:
             },
             priced=priced,
             constraints=asked.to_json(),
-            notes=(*notes(self, asked, prices, baseline), *([unanswered] if unanswered else [])),
+            notes=(
+                *notes(self, asked, prices, baseline),
+                *([_few(len(proposals))] if len(proposals) < least else []),
+                *([unanswered] if unanswered else []),
+            ),
             basis=self.observed.basis,
             # Errors measured on the chip that is named say nothing of a profile from another one.
             model_error=known.to_json() if (known := self._model_error) else None,
@@ -345,3 +352,8 @@ class Pricer:
         candidates = side_by_side(self.config, self.calibration.baseline, listed)
         prices, _ = self._priced(candidates)
         return detail.neighbours(steps, candidates, prices, rules_of(candidates, asked), 2, 1)
+
+
+def _few(count: int) -> str:
+    left = "One configuration is" if count == 1 else f"Only {count} configurations are"
+    return f"{left} legal and predicted to fit, so {count} instead of three are listed; see the rejected ones."

@@ -93,9 +93,10 @@ def pricer(setup: ExperimentConfig, times: tuple[float, float, float], **facts: 
 
 def check(found: Plan, setup: ExperimentConfig, constraints: Constraints) -> None:
     """Three distinct, legal, fitting, obedient proposals with finite numbers."""
-    assert [item.rank for item in found.proposals] == [1, 2, 3]
+    assert [item.rank for item in found.proposals] == [1, 2, 3][: len(found.proposals)]
+    assert len(found.proposals) == 3 or (not constraints and any("instead of three" in note for note in found.notes))
     kinds = {(repr(item.mesh), repr(sorted(item.changes.items()))) for item in found.proposals}
-    assert len(kinds) == 3
+    assert len(kinds) == len(found.proposals)
     running = predict(setup)
     for item in found.proposals:
         assert 0.0 <= item.confidence <= 1.0
@@ -150,6 +151,16 @@ def test_any_run_gets_three_legal_proposals(setup: ExperimentConfig, times: tupl
     check(found, setup, Constraints())
     if "global_batch" in found.proposals[0].changes:  # nothing at the same batch is more likely than not to gain
         assert bench.propose(Constraints(keep_batch=True)).proposals[0].kind == "keep"
+
+
+def test_where_hardly_anything_fits_there_are_fewer_than_three() -> None:
+    """DeepSeek-V3 on 64 chips: that is no reason to refuse what does fit."""
+    training = Training(64, 2048, precision="bf16", weight_sharding="fsdp", remat="offload")
+    mesh = Mesh((("data", 64), ("seq", 1), ("expert", 1), ("model", 1)), ())
+    setup = ExperimentConfig(Hardware("v5p", (4, 4, 4), 1), mesh, get_model("deepseek-v3"), training)
+    found = pricer(setup, (1.0, 1.0, 1.0)).propose()
+    check(found, setup, Constraints())
+    assert len(found.proposals) < 3
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
