@@ -131,7 +131,7 @@ def test_the_verdict_of_experiment_3_is_that_of_its_breakdown() -> None:
     talking = sum(value for bar, value in diagnosis.breakdown_share.items() if bar.startswith("ici"))
     assert talking > 0.4 > diagnosis.breakdown_share["hbm"]
     assert find(diagnosis, "exposed_communication").saving_share == pytest.approx(talking, rel=0.01)
-    assert "40.9 % of the step" in diagnosis.bottleneck.statement
+    assert "41.0 % of the step" in diagnosis.bottleneck.statement
 
 
 def test_idle_time_below_the_overviews_last_digit_is_kept() -> None:
