@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from urllib.parse import urlsplit
 
 from django.utils.html import format_html, format_html_join
@@ -64,6 +65,7 @@ def as_html(
             notes.append(results)
     tokens = _MARKDOWN.parse(text)
     _tame(tokens)
+    _name_columns(tokens)
     html = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
     return mark_safe(_MARK.sub(lambda match: _note(notes, int(match[1])), html))  # the parser escapes raw HTML
 
@@ -96,6 +98,22 @@ def _note(notes: Sequence[Sequence[Source]], index: int) -> str:
         ((item.anchor, item.number, item.tool, item.number) for item in notes[index]),
     )  # fmt: skip
     return format_html('<sup class="srcs">{}</sup>', links)
+
+
+def _name_columns(tokens: Sequence[Token]) -> None:
+    """Each cell of a table names its column, for where a row is shown as a block."""
+    heads: list[str] = []
+    column = 0
+    for token, inside in pairwise(tokens):
+        if token.type == "thead_open":
+            heads = []
+        elif token.type == "tr_open":
+            column = 0
+        elif token.type == "th_open":
+            heads.append(_MARK.sub("", "".join(child.content for child in inside.children or ())))
+        elif token.type == "td_open":
+            token.attrs["data-column"] = heads[column]
+            column += 1
 
 
 def _tame(tokens: Sequence[Token]) -> None:

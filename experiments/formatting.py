@@ -1,8 +1,8 @@
 """Quantities as text: SI units after a no-break space, minus as −, times as ×.  Pure functions.
 
 Every function takes an SI value and returns what a reader sees: three significant digits, since no measurement here is
-known better.  None is the caller's to handle: a missing value is "not measured" with its reason, which no formatter
-can know.
+known better, and two of what is predicted (`by_origin`).  None is the caller's to handle: a missing value is "not
+measured" with its reason, which no formatter can know.
 """
 
 from __future__ import annotations
@@ -86,9 +86,15 @@ def dollars(value: float) -> str:
 ROUNDING_PERCENT = 1e-6
 
 
+#: Percent below which a share is shown as a bound: no profile tells more of it.
+SMALLEST_PERCENT = 0.1
+
+
 def share(value: float, digits: int = 3) -> Quantity:
-    """A share 0–1 in percent; 99.993 % is 100 %."""
+    """A share 0–1 in percent; 99.993 % is 100 %, 0.0002 % is < 0.1 %."""
     percent = value * 100
+    if ROUNDING_PERCENT <= abs(percent) < SMALLEST_PERCENT:
+        return Quantity(f"< {SMALLEST_PERCENT}" if percent > 0 else f"> {MINUS}{SMALLEST_PERCENT}", "%")
     if abs(percent) < ROUNDING_PERCENT or abs(percent) >= 100:
         return Quantity(number(percent), "%")
     if abs(percent) < 1:
@@ -125,6 +131,12 @@ def quantity(value: float, unit: str, digits: int = 3) -> Quantity:
     if unit in ("count", "") and float(value).is_integer():
         return Quantity(number(value), "")
     return Quantity(significant(value, digits), unit if unit != "count" else "")
+
+
+def by_origin(value: float, unit: str, origin: str) -> Quantity:
+    """The digits that its origin allows: two of what is predicted, else three.  A speed-up has two decimals, since what
+    it gains is read off them."""
+    return quantity(value, unit, 2 if origin == "predicted" else 3)
 
 
 def topology(dims: Iterable[int]) -> str:

@@ -40,7 +40,7 @@ class Value:
         """With its unit after a no-break space: three significant digits, two where predicted."""
         if self.value is None:
             return "not measured"
-        return str(formatting.quantity(float(self.value), self.unit, 2 if self.origin == "predicted" else 3))
+        return str(formatting.by_origin(float(self.value), self.unit, self.origin))
 
     @property
     def panel(self) -> str:

@@ -352,9 +352,9 @@ def _framework_assumed(config: ExperimentConfig) -> tuple[str, ...]:
     framework = framework_of(config)
     profile = profile_named(framework, chip_of(config.hardware).kind)
     if framework is None:
-        return (f"software.framework is not given: priced as {profile.title}",)
+        return (f"software.framework is not given: priced as {profile.title}.",)
     if not profile.has_measured(framework):
-        return (f"No runs of {framework[:60]} were measured: priced as {profile.title}, with a wider interval",)
+        return (f"No runs of {framework[:60]} were measured: priced as {profile.title}, with a wider interval.",)
     return ()
 
 
@@ -367,7 +367,7 @@ def _assumptions(used: memory.MemoryUse) -> tuple[str, ...]:
         f"training.remat is not given: saving all activations would need {(kept + spared) / 1e9:.0f} GB of "
         "activations; "
         f"recompute or offload is assumed to leave the {kept / 1e9:.0f} GB that fit, at no cost in time; give "
-        "training.remat to price it",
+        "training.remat to price it.",
     )
 
 

@@ -15,6 +15,8 @@ from experiments.codec import Codec
 from experiments.sentences import Text
 from proposals.constraints import MeshSizes, same_mesh
 
+#: What a citation calls `book`.
+BOOK = "How to Scale Your Model"
 #: `own`: a mesh or an edit of the user's, priced by `evaluate`.
 KINDS = ("recommendation", "safer", "bolder", "keep", "alternative", "own")
 
@@ -34,6 +36,15 @@ class Citation:
     url: str = ""
     key: str = ""
     supports: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it stands, as the knowledge base says it: `How to Scale Your Model, section 5.1.3`."""
+        if self.source == "book":
+            section = f"section {self.section}" if self.section[:1].isdigit() else self.section
+            return ", ".join(part for part in (BOOK, section) if part)
+        section = "" if self.source == "history" else self.section
+        return f"{self.source.capitalize()} {section}".strip()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from experiments.ingest import read_profile
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_mesh_argument, read_config
 from proposals.constraints import Constraints
+from proposals.plan import Citation
 from proposals.proposer import Pricer
 from proposals.proposer.from_step_time import start
 
@@ -137,4 +138,4 @@ def _one(item: dict[str, Any], title: str) -> list[str]:
 
 def _cited(cite: dict[str, Any]) -> str:
     for_what = f" ({cite['supports']})" if cite["supports"] else ""
-    return f"   [{cite['source']} {cite['section']}] {cite['title']}{for_what}"
+    return f"   [{Citation(**cite).place}] {cite['title']}{for_what}"

@@ -204,7 +204,6 @@ def _controls(state: State) -> dict[str, Any]:
         "optimizers": OPTIMIZERS,
         "frameworks": config_form.frameworks(),
         "framework_offered": config_form.is_offered(str(fields["framework"])),
-        "priced_as": config_form.priced_as(state.data),
         "total": total,
         "has_roles": any(field.role for field in fields["ici"]),
         "hidden": [(f"override_{key}", value) for key, value in overrides.items()]

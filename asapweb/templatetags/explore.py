@@ -19,10 +19,8 @@ def bounds_bar(time: Mapping[str, float], scale: float) -> SafeString:
     """Bounds as a thin band, 80 % interval as a thick one, estimate as a mark, on the scale of the bars above."""
     low, width = bars.percent(time["lower"], scale), bars.percent(time["upper"] - time["lower"], scale)
     low80, width80 = bars.percent(time["low80"], scale), bars.percent(time["high80"] - time["low80"], scale)
-    words = (
-        f"Bounds {formatting.seconds(time['lower'])} to {formatting.seconds(time['upper'])}, 80 % between "
-        f"{formatting.seconds(time['low80'])} and {formatting.seconds(time['high80'])}"
-    )
+    said = {key: formatting.by_origin(time[key], "s", "predicted") for key in ("lower", "upper", "low80", "high80")}
+    words = "Bounds {lower} to {upper}, 80 % between {low80} and {high80}".format(**said)
     return format_html(
         '<svg class="bar bar--range" role="img" aria-label="{}"><rect class="bounds" x="{}" width="{}" y="35%" '
         'height="30%"/><rect class="range80" x="{}" width="{}" y="10%" height="80%"/>'

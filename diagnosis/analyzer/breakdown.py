@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from diagnosis.analyzer.facts import HOST_TRANSFER, OpFacts, total_share
-from diagnosis.analyzer.ops import idle_share, overlapping
+from diagnosis.analyzer.ops import idle_share
 from experiments.step_profile import StepProfile
 
 ORDER = ("compute", "hbm", "ici", "dcn", "host_transfer", "host", "input", "idle", "other")
-#: Communication that a KPI states beyond the listed ops, from which on it is no rounding.
+#: Communication that a KPI has beyond the listed ops, from which on it is no rounding.
 NOTABLE_GAP = 0.005
 #: Families whose time is a stall of the step, not work of the program on the device.
 NOT_WORK = ("input", "output", "host", "idle", HOST_TRANSFER)
@@ -101,8 +101,8 @@ def shares(
     # Ops that run beside each other (streams of a GPU) add up to more than the step; a complete list fills it, and what
     # a list with gaps leaves open is known to nobody.
     if listed > busy or (complete and listed > 0 and total_share(working) >= 0.98 * busy):
-        # Where streams run beside each other, what is exposed of communication is measured, and the rest fills up.
-        measured = overlapping(profile) and kpis.get("communication_exposed") is not None
+        # Where intervals tell what is exposed of communication, it is measured, and the rest fills up.
+        measured = kpis.get("communication_exposed") is not None
         kept = {bar: value for bar, value in bars.items() if measured and (bar.startswith("ici") or bar == "dcn")}
         taken = sum(kept.values())
         if taken < min(busy, listed):
@@ -115,11 +115,13 @@ def shares(
 
 
 def _hide_overlap(bars: dict[str, float], kpis: Mapping[str, float | None]) -> None:
-    """Count only the exposed part of communication, where intervals tell it."""
+    """Count only the exposed part of communication, where intervals tell it; ops that add up to a little less are the
+    same communication, timed over the whole recording.
+    """
     exposed, hidden = kpis.get("communication_exposed"), kpis.get("communication_overlapped")
     talking = [bar for bar in bars if bar.startswith("ici") or bar == "dcn"]
     total = sum(bars[bar] for bar in talking)
-    if exposed is None or hidden is None or not total or total <= exposed:
+    if exposed is None or hidden is None or not total or total < exposed - NOTABLE_GAP:
         return
     for bar in talking:
         bars[bar] *= exposed / total

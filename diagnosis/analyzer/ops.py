@@ -21,6 +21,8 @@ _USUAL_LIMIT = {
     "data movement": "hbm",
     "scatter": "hbm",
 }
+#: What a copy to or from host memory waits for, whichever memory the profiler's cost model counts its bytes at.
+HOST_LINK = "Host link"
 #: A label on an op that reaches less of its roof than this says nothing: it waits, or its FLOPs were not recorded.
 LEAST_EFFICIENCY = 0.01
 #: An efficiency up to this is rounding; one beyond it measures the profile's idea of the roof, not the op.
@@ -155,6 +157,8 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
         else:
             kind = names.family(category, op.name.lower(), opcode, path.rpartition("/")[2])
         limit, source, efficiency = limit_of(op, kind, has_flops, peaks)
+        if kind == HOST_TRANSFER:
+            op = replace(op, bound_by=HOST_LINK, roofline_efficiency=None)
         share = op.time_share * (1.0 if _keeps_its_time(op, profile) else scale)
         facts.append(
             OpFacts(

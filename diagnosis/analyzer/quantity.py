@@ -13,16 +13,16 @@ def format_share(value: float) -> str:
     return format_value(value, "share")
 
 
-def format_time(value: float, significant: int = 3) -> str:
-    return format_value(value, "s", significant)
+def format_time(value: float, origin: str = "") -> str:
+    return format_value(value, "s", origin)
 
 
 def format_bytes(value: float) -> str:
     return format_value(value, "bytes")
 
 
-def format_value(value: float, unit: str, significant: int = 3) -> str:
-    return str(formatting.quantity(value, unit, significant)).replace(formatting.NBSP, " ")
+def format_value(value: float, unit: str, origin: str = "") -> str:
+    return str(formatting.by_origin(value, unit, origin)).replace(formatting.NBSP, " ")
 
 
 def evidence(

@@ -80,9 +80,7 @@ def _node_link(node: Mapping[str, Any], ops_url: str) -> SafeString:
 
 
 def _share(share: float) -> str:
-    if not share:
-        return "–"
-    return str(formatting.share(share)) if share >= 1e-4 else f"< {formatting.share(1e-4)}"
+    return str(formatting.share(share)) if share else "–"
 
 
 def _node_line(node: Mapping[str, Any], level: int, whole: float) -> SafeString:
@@ -103,7 +101,7 @@ def _node_line(node: Mapping[str, Any], level: int, whole: float) -> SafeString:
         '<div class="nodeline"><span class="nodename lv-{}">{}{}</span><svg class="bar bar--s" aria-hidden="true">'
         '{}</svg><span class="n">{}</span><span class="n"><b>{}</b></span>{}<span></span></div>',
         min(level, 8), shown, many, rects,
-        "–" if node["time_s"] is None else formatting.seconds(node["time_s"]), _share(node["share"]), phases,
+        "–" if node["time_s"] is None else formatting.seconds(node["time_s"]), formatting.share(node["share"]), phases,
     )  # fmt: skip
 
 

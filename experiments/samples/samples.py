@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments import formatting
+
 FOLDER = Path(__file__).parent
 CONFIG_NAME = "config.json"
 #: Wherever a number of a rebuilt profile is shown.
@@ -56,14 +58,15 @@ class CpuRun:
 CPU_RUNS = (CpuRun("cpu-data8", "data=8", 4), CpuRun("cpu-data2-seq2-model2", "data=2,seq=2,model=2", 4))
 
 
-def _paper(number: int, workload: str) -> Sample:
+def _paper(number: int, verdict: str, chip: str, dims: tuple[int, ...]) -> Sample:
+    title = f"ASAP paper, experiment {number}: {verdict} on TPU {chip}, {formatting.topology(dims)}"
     label = RECONSTRUCTED.format(number=number)
-    return Sample(f"asap-experiment-{number}", f"ASAP paper, experiment {number}: {workload}", label, "reconstructed")
+    return Sample(f"asap-experiment-{number}", title, label, "reconstructed")
 
 
 SAMPLES: Sequence[Sample] = (
-    _paper(1, "compute-bound on TPU v5p, 8 × 8 × 8"),
-    _paper(2, "HBM-bound on TPU v6e, 4 × 4"),
-    _paper(3, "communication-bound on TPU v5e, 16 × 16"),
+    _paper(1, "compute-bound", "v5p", (8, 8, 8)),
+    _paper(2, "HBM-bound", "v6e", (4, 4)),
+    _paper(3, "communication-bound", "v5e", (16, 16)),
     *(run.sample for run in CPU_RUNS),
 )

@@ -153,10 +153,14 @@ def stack_bar(
 ) -> SafeString:
     """Terms end to end on a common scale; hatched where predicted, with a whisker for its interval."""
     drawn = bars.segments(terms, scale)
+    origin = "predicted" if predicted else ""
     rects = format_html_join(
         "",
         '<rect class="f-{}" x="{}" width="{}" height="100%"><title>{}: {}</title></rect>',
-        ((s.term.css, s.x, s.width, s.term.label, str(formatting.quantity(s.term.value, unit))) for s in drawn),
+        (
+            (s.term.css, s.x, s.width, s.term.label, str(formatting.by_origin(s.term.value, unit, origin)))
+            for s in drawn
+        ),
     )
     gaps = format_html_join("", '<rect class="gap" x="{}" width="1" height="100%"/>', ((s.x,) for s in drawn[1:]))
     extra = SafeString("")
@@ -212,11 +216,11 @@ def range_bar(side: Any, ladder: Any) -> SafeString:
         width = bars.percent(side.high_s - side.low_s, ladder.scale_s)
         parts += format_html('<rect class="range" x="{}" width="{}" height="100%"/>', low, width)
     parts += format_html('<line class="mark" x1="{0}" x2="{0}" y1="-2" y2="12"/>', at)
-    words = f"predicted {formatting.seconds(side.time_s or 0.0)}"
+    words = f"predicted {formatting.by_origin(side.time_s or 0.0, 's', 'predicted')}"
     if ladder.baseline.time_s:
         base = bars.percent(ladder.baseline.time_s, ladder.scale_s)
         parts += format_html('<line class="dash" x1="{0}" x2="{0}" y1="-5" y2="15"/>', base)
-        words += f", baseline {formatting.seconds(ladder.baseline.time_s)}"
+        words += f", baseline {formatting.by_origin(ladder.baseline.time_s, 's', ladder.baseline.origin)}"
     return format_html(
         '<svg class="bar bar--s" role="img" aria-label="{}"><rect class="track" width="100%" height="100%"/>{}</svg>',
         words, parts,

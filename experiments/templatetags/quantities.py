@@ -46,12 +46,8 @@ def against_prediction(value: float) -> str:
     return f"{percent(size, 1 if size < 0.1 else 0)} {'more' if value > 0 else 'less'} than predicted"
 
 
-#: Shares below and efficiencies above these are shown as bounds: digits beyond them would be false precision.
-SMALLEST_SHARE, LARGEST_EFFICIENCY = 1e-5, 10.0
-
-
-def table_share(value: float) -> str:
-    return f"< {formatting.share(SMALLEST_SHARE)}" if 0 < value < SMALLEST_SHARE else str(formatting.share(value))
+#: An efficiency above this is shown as a bound: digits beyond it would be false precision.
+LARGEST_EFFICIENCY = 10.0
 
 
 def efficiency(value: float) -> str:
@@ -73,7 +69,6 @@ _MORE_UNITS: dict[str, Callable[[float], object]] = {
     "whole_percent": lambda value: percent(value, 0),
     "width": lambda value: f"{min(max(value, 0.0), 1.0) * 100:.1f}%",
     "against_prediction": against_prediction,
-    "table_share": table_share,
     "efficiency": efficiency,
 }
 
@@ -84,6 +79,25 @@ def quantity(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
     return str(_MORE_UNITS[unit](value) if unit in _MORE_UNITS else formatting.quantity(float(value), unit))
+
+
+@register.simple_tag
+def by_origin(value: float | None, unit: str, origin: str) -> str:
+    """`{% by_origin side.time_s "s" side.origin %}`: with the digits that its origin allows."""
+    return "–" if value is None else str(formatting.by_origin(float(value), unit, origin))
+
+
+@register.filter
+def predicted(value: float | None, unit: str) -> str:
+    """`{{ time.estimate|predicted:"s" }}`."""
+    return by_origin(value, unit, "predicted")
+
+
+@register.filter
+def predicted_change(value: float, unit: str) -> str:
+    """A change to what is predicted: `−2.2 s`, `0`."""
+    text = predicted(value, unit)
+    return "0" if abs(value) < 1e-9 else f"+{text}" if value > 0 else text
 
 
 @register.filter
@@ -128,9 +142,9 @@ def pv(origin: str, how: str = "") -> SafeString:
 
 
 @register.simple_tag
-def big(value: float, unit: str) -> SafeString:
+def big(value: float, unit: str, origin: str = "") -> SafeString:
     """A tile's number, its unit set small."""
-    parts = formatting.quantity(float(value), unit)
+    parts = formatting.by_origin(float(value), unit, origin)
     return format_html("{}<small>{}</small>", parts.number, parts.unit) if parts.unit else escape(parts.number)
 
 
@@ -222,7 +236,7 @@ def evidence_link(href: str, text: str, origin: str, label: str = "") -> SafeStr
 @register.simple_tag(takes_context=True)
 def ev(context: Mapping[str, Any], value: float, unit: str, origin: str, ref: str, how: str = "") -> SafeString:
     """A number of a table or tile that opens the evidence `ref`."""
-    text = str(formatting.quantity(float(value), unit))
+    text = str(formatting.by_origin(float(value), unit, origin))
     return evidence_link(f"{context['evidence_base']}{ref}/", text, origin, how)
 
 

@@ -11,8 +11,8 @@ from history.likeness import most_similar
 from history.record import Record
 from proposals.agents.retrieval import PassageFound, Retrieval
 from proposals.agents.workbench import Workbench
-from proposals.plan import Citation
-from proposals.proposer.citations import BOOK, EXCERPT
+from proposals.plan import BOOK, Citation
+from proposals.proposer.citations import EXCERPT
 from proposals.proposer.precedents import case_of_change
 
 

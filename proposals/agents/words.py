@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import isclose
 from typing import Any
 
-from diagnosis.analyzer.quantity import format_bytes, format_share, format_time, format_value
+from diagnosis.analyzer.quantity import format_bytes, format_time, format_value
 from proposals import facts
 from proposals.candidate import HARDWARE_KEYS, changes_chips
 
@@ -39,7 +39,7 @@ def bottleneck(verdict: Row) -> str:
 def evidence_text(row: Row) -> str:
     """The value of a row of evidence as pages show it; empty where it was not measured."""
     value = row.get("value")
-    return "" if value is None else format_value(float(value), row["unit"], 2 if row["origin"] == "predicted" else 3)
+    return "" if value is None else format_value(float(value), row["unit"], row["origin"])
 
 
 def mesh(row: Row) -> str:
@@ -109,16 +109,17 @@ def step(row: Row) -> str:
     """The predicted step time with its range."""
     time = row.get("step_time_s")
     if isinstance(time, Mapping):
-        estimate, low, high = (format_time(time[key]) for key in ("estimate", "low80", "high80"))
+        estimate, low, high = (format_time(time[key], "predicted") for key in ("estimate", "low80", "high80"))
         return f"{estimate} (80 % interval {low} to {high})" if low != high else estimate
     return format_time(time) if time else "not measured"
 
 
-def estimate(row: Row) -> str:
+def estimate(row: Row, origin: str = "") -> str:
+    """The step time; origin: of one that is a single number, as of what runs."""
     time = row.get("step_time_s")
     if isinstance(time, Mapping):
-        return format_time(time["estimate"])
-    return format_time(time) if time else "–"
+        return format_time(time["estimate"], "predicted")
+    return format_time(time, origin) if time else "–"
 
 
 def percent(value: float) -> str:
@@ -126,12 +127,12 @@ def percent(value: float) -> str:
     return f"{value * 100:.0f} %"
 
 
-def share(value: float) -> str:
-    return format_share(value)
+def share(value: float, origin: str = "") -> str:
+    return format_value(value, "share", origin)
 
 
-def time(value: float) -> str:
-    return format_time(value)
+def time(value: float, origin: str = "") -> str:
+    return format_time(value, origin)
 
 
 def traffic(row: Mapping[str, Any], side: str) -> str:

@@ -14,13 +14,12 @@ from functools import cache
 
 from knowledge.passage_file import ShippedPassage, read_all
 from knowledge.supports import Quantity, Support
-from proposals.plan import Citation
+from proposals.plan import BOOK, Citation
 from proposals.proposer.case import Case
 from proposals.proposer.changed import Changed, changed
 from proposals.proposer.quantities import Quantities
 from proposals.proposer.wording import VERDICTS
 
-BOOK = "How to Scale Your Model"
 #: Passages of one proposal, at most.
 MOST = 4
 #: Letters of a passage that a citation carries along; the page shows it whole.

@@ -84,14 +84,14 @@ def test_each_sentence_is_linked_to_results_that_hold_its_claims(name: str) -> N
 
 
 def _claimed(sentence: Sentence, of: Evidence) -> Iterator[tuple[int, str, int]]:
-    """(place, digits, decimals) of the numbers that a sentence claims."""
+    """(place, digits, decimals) of the numbers that a sentence claims; another bound may be as true."""
     bare = sentence.text
     for item in names(sentence, of):
         if item.covers:
             bare = bare[: item.start] + " " * (item.end - item.start) + bare[item.end :]
     for number in numbers(bare, sentence.header):
         digits = re.match(r"[−-]?[\d,]+(?:\.\d+)?", number.text)
-        if digits and not number.is_small_count:
+        if digits and not number.is_small_count and not bare[: number.start].endswith("< "):
             yield number.start, digits[0], number.decimals
 
 
@@ -122,7 +122,7 @@ def _caught(name: str, times: int, seed: int) -> tuple[int, int]:
 
 @pytest.mark.slow
 def test_random_wrong_numbers_are_caught() -> None:
-    found = {name: _caught(name, 1, 7) for name in SAMPLES}
+    found = {name: _caught(name, 3, 7) for name in SAMPLES}
     for name, (caught, tried) in found.items():
         assert caught / tried >= CAUGHT_EACH, (name, caught, tried)
     caught, tried = (sum(column) for column in zip(*found.values(), strict=True))

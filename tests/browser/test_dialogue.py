@@ -354,3 +354,21 @@ def test_a_form_of_the_list_says_what_is_wrong_where_it_is_and_then_asks(panel: 
     batch.fill("128")
     panel.get_by_role("button", name="Compute").click()
     expect(panel.get_by_role("log")).to_contain_text("Another batch size: mesh = data=8, seq=1; batch = 128")
+
+
+def test_nothing_of_a_wide_table_is_cut_off(server: str, experiment: Any, panel: Any, page: Page) -> None:
+    """Beside the proposals and on a phone a table of many columns stands as one block per row."""
+    from tests.dialogue.answerers import Scripted, final
+
+    heads = ("Configuration", "Step, predicted", "Per token, predicted", "80 % interval", "Confidence", "Legal")
+    cells = ("`replica 1 · data 8 · seq 16` (proposal 1)", "6.2 s", "1.19×", "0.64–2.20×", "66 %", "yes")
+    table = "\n".join(f"| {' | '.join(row)} |" for row in (heads, ("---",) * len(heads), cells))
+    answering(ask(page, "Compare them").pk, Scripted(final(table))).join(20)
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        if width == 390:
+            page.goto(f"{server}/experiments/{experiment.pk}/dialogue/")
+        expect(panel.get_by_role("cell", name="0.64–2.20×")).to_be_visible()
+        cut = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).length"
+        assert panel.locator(".said .tablewrap, header .badge").evaluate_all(cut) == 0
+        assert violations(page) == []

@@ -98,3 +98,19 @@ def test_wrong_address_says_so(server: str, as_reviewer: Any, page: Page) -> Non
     assert answer is not None and answer.status == 404
     expect(page.get_by_role("heading", name="Page not found")).to_be_visible()
     assert violations(page) == []
+
+
+def test_the_search_of_experiments_shows_its_whole_placeholder(
+    server: str, ready: Any, people: Any, sign_in: Callable[..., None], page: Page
+) -> None:
+    sign_in(people.reviewer)
+    page.goto(f"{server}/experiments/")
+    room = page.get_by_label("Search experiments").evaluate(
+        """field => {
+          const style = getComputedStyle(field), pen = document.createElement("canvas").getContext("2d");
+          pen.font = style.font;
+          const inside = field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+          return inside - pen.measureText(field.placeholder).width;
+        }"""
+    )
+    assert room >= 0

@@ -32,3 +32,13 @@ def test_transfers_shorter_than_the_work_can_be_hidden_altogether() -> None:
     back = op("copy-done.2", "copy-done", 0.2, hlo=TEXT.format(2, ""), host_bytes=moved)
     found = find(diagnose(profile(matmul("fusion.1", 0.6), away, back), config({"data": 16})), "host_offload")
     assert found.saving_share == pytest.approx(0.4) and "Only fewer bytes" not in found.impact
+
+
+def test_a_copy_to_the_host_waits_for_the_host_link_and_one_within_the_device_for_hbm() -> None:
+    """XProf counts the bytes of both at HBM."""
+    away = op("copy-done.1", "copy-done", 0.4, hlo=TEXT.format(1, ":S(5)"), host_bytes=6e9, bound_by="HBM")
+    within = op("copy-done.2", "copy-done", 0.2, hlo=TEXT.format(2, ""), bound_by="HBM", roofline_efficiency=0.5)
+    ops = {item.name: item for item in diagnose(profile(matmul("fusion.1", 0.4), away, within)).ops}
+    assert (ops["copy-done.1"].bound_by, ops["copy-done.1"].resource) == ("Host link", "host")
+    assert ops["copy-done.1"].roofline_efficiency is None
+    assert (ops["copy-done.2"].bound_by, ops["copy-done.2"].resource) == ("HBM", "hbm")

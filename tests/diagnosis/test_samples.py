@@ -15,7 +15,9 @@ from diagnosis.report import Diagnosis
 from evaluation.steps import paper
 from evaluation.steps.shipped import sample
 from evaluation.steps.variants import perturbed
+from experiments import formatting
 from experiments.ingest import read_profile
+from experiments.samples.samples import SAMPLES as SHIPPED
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
 from tests.diagnosis.build import find, rules
@@ -129,7 +131,7 @@ def test_the_verdict_of_experiment_3_is_that_of_its_breakdown() -> None:
     talking = sum(value for bar, value in diagnosis.breakdown_share.items() if bar.startswith("ici"))
     assert talking > 0.4 > diagnosis.breakdown_share["hbm"]
     assert find(diagnosis, "exposed_communication").saving_share == pytest.approx(talking, rel=0.01)
-    assert "40.9 % of the step" in diagnosis.bottleneck.statement
+    assert "41.0 % of the step" in diagnosis.bottleneck.statement
 
 
 def test_idle_time_below_the_overviews_last_digit_is_kept() -> None:
@@ -197,3 +199,15 @@ def test_command_line_errors(case: str, tmp_path: Path) -> None:
     done = command(*arguments, "--json")
     assert done.returncode == 2 and done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1 and len(done.stderr.strip()) <= 300
+
+
+@pytest.mark.parametrize("name", [item.key for item in SHIPPED])
+def test_exposed_communication_is_one_number(name: str) -> None:
+    """The KPI, the breakdown and the statement have the same share."""
+    diagnosis = diagnose(*sample(name))
+    parts = diagnosis.breakdown_s
+    links = sum(value for key, value in parts.items() if key.startswith(("ici", "dcn")))
+    exposed = diagnosis.kpis["communication_exposed"]
+    assert exposed is not None and links / sum(parts.values()) == pytest.approx(exposed, rel=1e-6)
+    stated = [item.text for item in diagnosis.bottleneck.evidence if item.label == "exposed communication"]
+    assert set(stated) <= {str(formatting.share(exposed))}

@@ -8,6 +8,7 @@ import pytest
 
 from agent.events import Stopped
 from dialogue import presentation
+from dialogue.markdown import as_html
 from dialogue.models import Held, Message, Thread
 from dialogue.services import asking
 from dialogue.services.respond import respond
@@ -47,11 +48,17 @@ def htmx(client, method, address, data=None):
     return getattr(client, method)(address, data or {}, headers={"HX-Request": "true"})
 
 
+def test_a_cell_names_its_column_for_where_a_row_is_a_block():
+    table = "| Mesh | `Step` | Gain |\n| --- | --: | --: |\n| a | 1 s | 2× |\n| b | 2 s |\n\n| Op |\n| --- |\n| c |\n"
+    html = as_html(table)
+    assert re.findall('data-column="([^"]*)"', html) == ["Mesh", "Step", "Gain", "Mesh", "Step", "Gain", "Op"]
+
+
 def test_a_thread_is_shown_whole_without_a_script(people, ready, thread, answer):
     page = people.client("viewer").get(of(ready.experiment, f"{thread.pk}/"))
     text = page.content.decode()
     assert page.status_code == 200
-    assert "<strong>Proposal 1.</strong>" in text and '<td class="n">1.25 s' in text
+    assert "<strong>Proposal 1.</strong>" in text and '<td class="n" data-column="Step">1.25 s' in text
     assert "Keep the global batch" in text and "remat full" in text
     assert f'href="/answers/{answer.pk}/steps/1/"' in text
     assert f'href="#step-{answer.pk}-1"' in text  # behind the sentence that rests on it

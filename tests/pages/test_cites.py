@@ -16,7 +16,7 @@ LINE = "model 4 → 2: the degree was above what the width hides."
 def test_a_source_says_what_it_supports(key: str) -> None:
     cite = Citation("book", "5.1.3", "Tensor parallelism is bound by d_ff", "It is.", "https://x.y", key, LINE)
     found = render_to_string("proposals/_cites.html", {"p": SimpleNamespace(citations=(cite,), findings=())})
-    assert LINE in found
+    assert LINE in found and "How to Scale Your Model, section 5.1.3 · Tensor parallelism" in found
     assert ('href="/knowledge/passages/tensor-parallel-bound/"' in found) == bool(key)
 
 

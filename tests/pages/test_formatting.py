@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnosis.analyzer.quantity import format_value
 from experiments import formatting
+from experiments.samples.samples import SAMPLES
+from experiments.sentences import Value
+from experiments.templatetags import quantities
+from proposals.agents.figures.figure import Figure
 
 
 @pytest.mark.parametrize(
@@ -25,7 +30,10 @@ def test_seconds_take_the_unit_an_engineer_would(value: float, text: str) -> Non
         (0.0535, "5.35 %"),
         (0.99998, "100 %"),
         (0.9946, "99.5 %"),
-        (0.00002, "0.002 %"),
+        (0.00002, "< 0.1 %"),
+        (1.84e-6, "< 0.1 %"),
+        (-0.0004, "> −0.1 %"),
+        (0.001, "0.1 %"),
         (0.0, "0 %"),
         (1.0, "100 %"),
     ],
@@ -52,8 +60,34 @@ def test_a_time_is_printed_within_its_last_digit(value: float) -> None:
     assert float(number.replace(",", "")) * scale == pytest.approx(value, rel=0.006)
 
 
-@given(st.floats(min_value=1e-7, max_value=1.0))
+@given(st.floats(min_value=1e-3, max_value=1.0))
 def test_a_share_is_printed_within_its_last_digit(value: float) -> None:
     found = float(str(formatting.share(value)).split(formatting.NBSP)[0]) / 100
     assert found == pytest.approx(value, rel=0.06, abs=1e-9)
     assert (found == 1.0) == (round(value, 3) == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "origin", "text"),
+    [
+        (6.178, "s", "predicted", "6.2 s"), (6.178, "s", "measured", "6.18 s"), (0.3852, "share", "predicted", "39 %"),
+        (1.187, "speedup", "predicted", "1.19×"), (0.66, "probability", "predicted", "66 %"),
+    ],
+)  # fmt: skip
+def test_a_prediction_has_two_digits_wherever_it_is_shown(value: float, unit: str, origin: str, text: str) -> None:
+    plain = text.replace(" ", formatting.NBSP)
+    assert str(formatting.by_origin(value, unit, origin)) == plain
+    assert Value("", value, unit, origin).text == quantities.by_origin(value, unit, origin) == plain
+    assert format_value(value, unit, origin) == Figure("", value, unit, origin, "").text == text
+    if origin == "predicted":
+        assert quantities.predicted(value, unit) == plain
+
+
+def test_a_predicted_change_has_its_sign() -> None:
+    changes = [quantities.predicted_change(value, "s") for value in (-2.178, 0.1234, 0.0)]
+    assert changes == [f"−2.2{formatting.NBSP}s", f"+123{formatting.NBSP}ms", "0"]
+
+
+def test_a_topology_stands_on_one_line() -> None:
+    assert formatting.topology((8, 8, 8)) == "8×8×8" in SAMPLES[0].title
+    assert not [item.title for item in SAMPLES if " × " in item.title]

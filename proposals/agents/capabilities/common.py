@@ -145,7 +145,9 @@ def priced_table(
         )
     if ran.get("step_time_s") and not any(row.get("now") for row in rows):
         own = [words.memory(ran)] if memory else []
-        lines.append([f"current, {words.mesh(ran)}", f"{words.estimate(ran)} {how(ctx)}", "1", "–", "–", *own, "yes"])
+        lines.append(
+            [f"current, {words.mesh(ran)}", f"{words.estimate(ran, how(ctx))} {how(ctx)}", "1", "–", "–", *own, "yes"]
+        )
     header = [
         first, "Step, predicted", "Per token, predicted", "80 % interval", "Confidence", *(["Memory per "
             "chip"] if memory else []), "Legal",

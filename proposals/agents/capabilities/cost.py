@@ -84,8 +84,9 @@ def mfu(ctx: AnswerContext, given: NoArguments) -> Answer:
         yield from ctx.say(f"MFU is {data['mfu_convention']}.")
     if data.get("proposals"):
         lines = [
-            f"proposal {row['number']}, predicted: {words.share(row['mfu'])}"
-            + (f" (80 % interval {words.share(row['mfu_low80'])} to {words.share(row['mfu_high80'])})"
+            f"proposal {row['number']}, predicted: {words.share(row['mfu'], 'predicted')}"
+            + (f" (80 % interval {words.share(row['mfu_low80'], 'predicted')} to "
+               f"{words.share(row['mfu_high80'], 'predicted')})"
                if "mfu_low80" in row and "mfu_high80" in row else "")
             for row in data["proposals"]
         ]  # fmt: skip
@@ -253,7 +254,7 @@ def _verdict(ctx: AnswerContext, data: Row, rows: Rows, money: Money) -> Iterato
         weeks = f", {now['weeks_of_the_run']:.2g} weeks," if now["weeks_of_the_run"] >= 3 else ""
         of = f", {words.count(data['tokens_of_the_run'])} tokens" if data.get("tokens_of_the_run") else ""
         yield (
-            f"{steps:,.0f} steps{of}: the current configuration ({words.time(now['step_time_s'])} per step, "
+            f"{steps:,.0f} steps{of}: the current configuration ({words.time(now['step_time_s'], how(ctx))} per step, "
             f"{how(ctx)}) takes **{_days(now['days_of_the_run'])}**{weeks} and {now['chip_hours_of_the_run']:,.0f} "
             f"chip-hours{paid}."
         )
@@ -283,7 +284,7 @@ def _table(ctx: AnswerContext, rows: Rows, money: Money, run: bool) -> Answer:
     ]  # fmt: skip
     lines = []
     for row in rows:
-        line = [_row_label(ctx, row), words.time(row["step_time_s"])]
+        line = [_row_label(ctx, row), words.time(row["step_time_s"], _origin(ctx, row))]
         if run:
             saved = row.get("saved_cost_of_the_run", row.get("saved_chip_hours_of_the_run"))
             shown = money if "saved_cost_of_the_run" in row else _hours
@@ -302,9 +303,14 @@ def _table(ctx: AnswerContext, rows: Rows, money: Money, run: bool) -> Answer:
 
 
 def _row_label(ctx: AnswerContext, row: Row) -> str:
-    if row.get("configuration") == "elsewhere":
-        return f"on {row['chips']:,} chips, predicted"
-    return f"proposal {row['number']}, predicted" if row.get("number") else f"current, {how(ctx)}"
+    of = f"on {row['chips']:,} chips" if row.get("configuration") == "elsewhere" else "current"
+    of = f"proposal {row['number']}" if row.get("number") else of
+    return f"{of}, {_origin(ctx, row)}"
+
+
+def _origin(ctx: AnswerContext, row: Row) -> str:
+    is_priced = row.get("number") or row.get("configuration") == "elsewhere"
+    return "predicted" if is_priced else how(ctx)
 
 
 def _with_range(row: Row, key: str, shown: Callable[[float], str]) -> str:

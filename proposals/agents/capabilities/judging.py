@@ -114,9 +114,9 @@ def _noise(ctx: AnswerContext, row: Row) -> Answer:
         "the gain is no larger than it: a single pair of runs could not show it"
     )  # fmt: skip
     yield from ctx.say(
-        f"Against your run-to-run noise of {words.share(noise)}: the predicted gain is {words.share(gain)}, "
-        f"{words.share(least)} at the low end; {beyond}. Measure both over the same number of steady steps, "
-        "alternating them."
+        f"Against your run-to-run noise of {words.share(noise)}: the predicted gain is "
+        f"{words.share(gain, 'predicted')}, {words.share(least, 'predicted')} at the low end; {beyond}. Measure both "
+        "over the same number of steady steps, alternating them."
     )
 
 
@@ -203,7 +203,7 @@ def stand(ctx: AnswerContext, given: NoArguments) -> Answer:
     rows, _, data = yield from board(ctx)
     first, others = rows[0], rows[1:]
     own = f"proposal {first['number']}"
-    told = data.get("stated_by_the_user") or data.get("held_fast_by_the_user")
+    told = data.get("stated_by_the_user") or data.get("fixed_by_user")
     better = [row for row in others if verdict.case(first, row) == "better"] if first["kind"] != "keep" else []
     if better:
         best = max(better, key=lambda row: row["speedup_per_token"])
@@ -242,7 +242,7 @@ def change_mind(ctx: AnswerContext, given: NoArguments) -> Answer:
     own, items = f"proposal {first['number']}", []
     now, time = ran.get("step_time_s"), first.get("step_time_s")
     if first["kind"] != "keep" and now and isinstance(time, Mapping):
-        inside = f"; its interval reaches {words.time(time['high80'])}" if time["high80"] > now else ""
+        inside = f"; its interval reaches {words.time(time['high80'], 'predicted')}" if time["high80"] > now else ""
         items.append(f"**its measurement**: at {words.time(now)} per step or more {own} gains nothing{inside}")
     items += [text for row in rows[1:3] if (text := verdict.turns(f"proposal {row['number']}", row, own, first))]
     unknown = data.get("not_known", ())

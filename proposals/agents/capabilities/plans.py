@@ -56,7 +56,7 @@ def recommend(ctx: AnswerContext, given: NoArguments) -> Answer:
         )
     else:
         time = (
-            f" a step of {words.step(first)} against {words.estimate(ran)} {how(ctx)},"
+            f" a step of {words.step(first)} against {words.estimate(ran, how(ctx))} {how(ctx)},"
             if isinstance(first.get("step_time_s"), Mapping)
             else ""
         )
@@ -205,11 +205,11 @@ def _winners(ctx: AnswerContext, rows: Sequence[Row], best: Row | None) -> Answe
     gaining = [row for row in legal if not words.keeps(row) and "confidence_share" in row]
     if gaining:
         sure = max(gaining, key=lambda row: row["confidence_share"])
-        items.append(f"most certain to gain: {name_of(sure)}, confidence {words.sure(sure)}")
+        items.append(f"Most certain to gain: {name_of(sure)}, confidence {words.sure(sure)}")
     held = [row for row in legal if row.get("hbm_per_chip_bytes")]
     if held:
         least = min(held, key=lambda row: row["hbm_per_chip_bytes"]["total"])
-        items.append(f"least memory per chip: {name_of(least)}, {words.memory(least)}")
+        items.append(f"Least memory per chip: {name_of(least)}, {words.memory(least)}")
     yield from ctx.bullets(items)
     overlap = [
         r

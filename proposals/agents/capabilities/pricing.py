@@ -71,7 +71,9 @@ def priced(ctx: AnswerContext, row: Row) -> Answer:
     broken, ran = words.violations(row), row.get("what_runs") or {}
     name, value = named(row), row.get("speedup_per_token")
     if not row.get("changes") and not row.get("elsewhere") and row.get("mesh_text") == ran.get("mesh_text"):
-        yield from ctx.say(f"{name} is the current configuration: {words.estimate(ran)} per step, {how(ctx)}.")
+        yield from ctx.say(
+            f"{name} is the current configuration: {words.estimate(ran, how(ctx))} per step, {how(ctx)}."
+        )
         return
     if broken:
         yield from ctx.say(f"{name} is **not legal**: {broken[0]}", *broken[1:3])
@@ -97,7 +99,7 @@ def priced(ctx: AnswerContext, row: Row) -> Answer:
         f"{f'; per token and chip {words.ratio(each)}' if each else ''}.{words.inconclusive(row)}"
     )
     if ran.get("step_time_s"):
-        yield from ctx.say(f"Step time: {words.step(row)} predicted, {words.estimate(ran)} {how(ctx)} now.")
+        yield from ctx.say(f"Step time: {words.step(row)} predicted, {words.estimate(ran, how(ctx))} {how(ctx)} now.")
         if {"global_batch", "seq_len"} & set(row.get("changes") or {}):
             yield from ctx.more("The tokens per step differ: compare the time per token.")
     yield from ctx.bullets(list(_effects(row)))
@@ -150,7 +152,7 @@ def _parts(row: Row) -> Iterator[str]:
             name = "idle, the pipeline bubble" if key == "idle" and staged else words.part_name(key)
             # A part that the breakdown of now does not have may be none or not measured: nothing is said of it.
             was = f"{words.time(old)} now, " if key in before else ""
-            yield f"{name}: {was}{words.time(new)} predicted"
+            yield f"{name}: {was}{words.time(new, 'predicted')} predicted"
 
 
 @capability(

@@ -77,7 +77,7 @@ def step_time(ctx: AnswerContext, given: NoArguments) -> Answer:
             f"The step time was not measured: {kpis['not_measured'].get('step_time_s', 'not reported')}."
         )
         return
-    yield from ctx.say(f"**{words.time(step)}** per step, {how(ctx)}.")
+    yield from ctx.say(f"**{words.time(step, how(ctx))}** per step, {how(ctx)}.")
     steps = yield from get(ctx, "steps")
     count = int(steps.get("recorded_steps") or (data.get("profile") or {}).get("steps") or 0)
     if steps.get("median_s"):
@@ -134,7 +134,7 @@ def kpis(ctx: AnswerContext, given: NoArguments) -> Answer:
     data = yield from get(ctx, "kpis")
     step, shares = data.get("step_time_s"), data.get("shares_0_to_1") or {}
     if step:
-        yield from ctx.say(f"A step takes {words.time(step)}, {how(ctx)}.")
+        yield from ctx.say(f"A step takes {words.time(step, how(ctx))}, {how(ctx)}.")
     rows = [[name, words.share(shares[key])] for key, name in FIGURES.items() if shares.get(key) is not None]
     yield from ctx.table(["Figure", "Measured"], rows)
     if data.get("mfu_convention") and shares.get("mfu") is not None:
@@ -185,7 +185,7 @@ def summary(ctx: AnswerContext, given: NoArguments) -> Answer:
     verdict = yield from get(ctx, "bottleneck")
     data = yield from get(ctx, "proposals")
     ran, first = data["what_runs"], data["proposals"][0]
-    step = f"One training step takes {words.estimate(ran)} ({how(ctx)}). " if ran.get("step_time_s") else ""
+    step = f"One training step takes {words.estimate(ran, how(ctx))} ({how(ctx)}). " if ran.get("step_time_s") else ""
     yield from ctx.say(
         f"{step}It is limited by **{words.bottleneck(verdict)}** "
         f"({words.percent(verdict['confidence_share'])} confidence)."
@@ -285,7 +285,7 @@ def measure_next(ctx: AnswerContext, given: NoArguments) -> Answer:
     if first["kind"] != "keep" and ran.get("step_time_s"):
         items.append(
             f"**A short run of proposal {first['number']} with a profile**: predicted {words.step(first)} per step "
-            f"against {words.estimate(ran)} {how(ctx)}."
+            f"against {words.estimate(ran, how(ctx))} {how(ctx)}."
         )
     missing_now = figures.get("not_measured") or {}
     items += [f"**Peak memory**: {why}" for key, why in missing_now.items() if key in ("memory", "memory_peak_share")][

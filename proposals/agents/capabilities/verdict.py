@@ -113,13 +113,13 @@ def turns(name: str, theirs: Row, own: str, mine: Row) -> str:
         if time["estimate"] <= goal:
             return (
                 f"{name[:1].upper() + name[1:]} is predicted ahead: {words.step(theirs)} against "
-                f"{words.time(goal)} for {own}; it falls behind if it measures above that."
+                f"{words.time(goal, 'predicted')} for {own}; it falls behind if it measures above that."
             )
         inside = time["low80"] <= goal <= time["high80"]
         reach = "includes" if inside else "excludes"
         return (
-            f"The order reverses if {name} measures below {words.time(goal)} per step, the prediction for {own}; "
-            f"its own prediction is {words.step(theirs)}, whose interval {reach} that."
+            f"The order reverses if {name} measures below {words.time(goal, 'predicted')} per step, the prediction for "
+            f"{own}; its own prediction is {words.step(theirs)}, whose interval {reach} that."
         )
     if theirs["speedup_per_token"] >= (mine.get("speedup_per_token") or 0.0):
         return (

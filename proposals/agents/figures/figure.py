@@ -52,8 +52,7 @@ class Figure:
 
     @property
     def text(self) -> str:
-        digits = 2 if self.origin == "predicted" and self.unit == "speedup" else 3
-        return format_value(self.value, self.unit, digits)
+        return format_value(self.value, self.unit, self.origin)
 
     @property
     def quantity(self) -> str:

@@ -61,7 +61,7 @@ def _prediction_figures(prediction: Predicted, name: str, weight: int, plan: Pla
         )
     ends = prediction.speedup_low80, prediction.speedup_high80
     within = (("80 % interval", f"{ends[0]:.2f}–{ends[1]:.2f}×"),) if ends[0] and ends[1] and ends[0] != ends[1] else ()
-    times = (("step time", format_value(step["estimate"], "s")), *inputs) if "estimate" in step else ()
+    times = (("step time", format_value(step["estimate"], "s", "predicted")), *inputs) if "estimate" in step else ()
     yield from figure(f"speed-up per token of {name}", prediction.speedup, "speedup", "predicted", "proposals",
                       formula=_SPEED_BY, inputs=(*times, *within), **more)  # fmt: skip
     for end, label in zip(ends if within else (), ("low", "high"), strict=False):

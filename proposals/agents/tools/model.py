@@ -92,7 +92,7 @@ class ModelTools:
                 "candidates_priced": made.priced,
                 "meshes_rejected": len(made.rejected),
                 "not_known": list(made.missing),
-                "held_fast_by_the_user": bench.constraints.to_json(),
+                "fixed_by_user": bench.constraints.to_json(),
                 "stated_by_the_user": dict(bench.facts),
                 "notes": list(made.notes),
             }

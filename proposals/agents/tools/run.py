@@ -61,7 +61,7 @@ class RunTools:
                 "global_batch_tokens_over_chips": tokens / config.hardware.chips if tokens else None,
                 "not_known": list(missing_facts(config)),
                 "stated_by_the_user": dict(bench.facts),
-                "held_fast_by_the_user": bench.constraints.to_json(),
+                "fixed_by_user": bench.constraints.to_json(),
                 "profile": present(
                     {
                         "provenance": profile.provenance,
