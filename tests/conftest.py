@@ -18,6 +18,8 @@ from django.db.models.signals import post_migrate
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+from tests import chromium
+
 if TYPE_CHECKING:  # reads settings of the product, so only once they are set
     from tests.launcher.application import Application
 
@@ -58,7 +60,6 @@ settings.load_profile("asap")
 APPLICATIONS = ("tests/launcher/", "tests/flow/")
 #: Each process that takes one of these files starts a server and a browser for them: they follow one another.
 BROWSER = "tests/browser/"
-BROWSERS = ("chromium", "chromium-browser")
 
 HIDDEN_LOOP = pytest.StashKey[asyncio.AbstractEventLoop]()
 
@@ -131,9 +132,9 @@ def _commits_rows(item: pytest.Item) -> bool:
 def _skip_without_browser(items: list[pytest.Item]) -> None:
     """Without a browser its tests are skipped and say why; in CI, which installs one, they fail."""
     downloaded = list(Path.home().glob(".cache/ms-playwright/chromium*"))
-    if os.environ.get("ASAP_CI") == "1" or downloaded or any(shutil.which(name) for name in BROWSERS):
+    if os.environ.get("ASAP_CI") == "1" or downloaded or chromium.installed():
         return
-    skip = pytest.mark.skip(reason="Chromium is not installed (as root: apt-get install chromium)")
+    skip = pytest.mark.skip(reason="Chromium is not installed (as root: apt-get install chromium-headless-shell)")
     for item in items:
         if {"page", "context", "browser"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(skip)

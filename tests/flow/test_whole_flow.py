@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,19 +13,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from experiments.samples.samples import SAMPLES, Sample
+from tests import chromium
 from tests.launcher.application import Application, children, copied, eventually, running
 
 ANALYSIS_MS = 90_000
-CHROMIUM_ARGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
 
 #: A page may take long on a machine that tests in parallel; how long pages take is measured in bench/, not here.
 expect.set_options(timeout=20_000)
@@ -34,8 +24,7 @@ expect.set_options(timeout=20_000)
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    return {**browser_type_launch_args, "args": CHROMIUM_ARGS, **({"executable_path": chromium} if chromium else {})}
+    return browser_type_launch_args | chromium.launch_arguments()
 
 
 @pytest.fixture(scope="module")

@@ -26,12 +26,14 @@ UNPRIVILEGED = "nobody"
 
 
 def environment(home: Path, **variables: str) -> dict[str, str]:
-    """Of a new user: nothing of this test session but the path.  Without samples, which would keep the worker busy."""
+    """Of a new user: nothing of this test session but the path.  Without samples, which would keep the worker busy, and
+    with one process that serves pages."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
     return {
         **kept,
         "HOME": str(home),
         "ASAP_SAMPLES": "0",
+        "ASAP_WEB_WORKERS": "1",
         "ASAP_HOME": str(home),
         "PYTHONPATH": os.environ.get("ASAP_TEST_CODE", str(CODE)),
         **variables,

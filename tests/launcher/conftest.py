@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.application import UNPRIVILEGED, Application, copied, new_folder
+from tests.launcher.application import UNPRIVILEGED, Application, copied, new_folder, running
 
 
 @pytest.fixture
@@ -29,6 +29,13 @@ def module_home(first_start: Application) -> Iterator[Path]:
     """The same for the tests of a module, which share an application."""
     with copied(first_start.home) as home:
         yield home
+
+
+@pytest.fixture(scope="package")
+def application(first_start: Application) -> Iterator[Application]:
+    """A running one, for all tests that leave it as it was."""
+    with copied(first_start.home) as home, running(home) as started:
+        yield started
 
 
 @pytest.fixture

@@ -17,16 +17,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from asapweb.body_limit import ANY_LENGTH_S, ANYBODY_BYTES, IDLE_S
-from tests.launcher.application import Application, running
+from tests.launcher.application import Application
 from tests.launcher.visitor import Visitor
 
 FORM = "Content-Type: application/x-www-form-urlencoded\r\n"
-
-
-@pytest.fixture(scope="module")
-def application(module_home: Path) -> Iterator[Application]:
-    with running(module_home) as started:
-        yield started
 
 
 def connect(application: Application, head: str) -> socket.socket:

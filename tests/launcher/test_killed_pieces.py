@@ -6,40 +6,47 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from tests.launcher.application import Application, eventually, running
 
 PIECES = ("PostgreSQL", "Redis", "worker", "answerer", "web server")
 
 
-def test_killed_pieces_are_started_again(used_home: Path) -> None:
-    with running(used_home) as application:
-        for piece in PIECES:
-            _remember(used_home, piece)
-            # The answerer may still be coming back from the kill before.
-            assert eventually(lambda piece=piece: _runs_anew(application, piece, 0)), piece
-            first = application.main_process(piece)
-            os.kill(first, signal.SIGKILL)
-            assert eventually(lambda piece=piece, first=first: _runs_anew(application, piece, first)), piece
-            assert eventually(application.is_ready), piece
-            now = time.time()
-            assert eventually(lambda now=now: _worker_consumes(used_home, since=now)), piece
-            assert _remembers(used_home, piece)
+@pytest.fixture(scope="module")
+def application(module_home: Path) -> Iterator[Application]:
+    with running(module_home) as started:
+        yield started
+
+
+def test_a_message_that_a_killed_redis_had_accepted_is_delivered(application: Application) -> None:
+    os.kill(application.main_process("worker"), signal.SIGSTOP)
+    _redis(application.home, "RPUSH kept-queue message")
+    os.kill(application.main_process("Redis"), signal.SIGKILL)
+    assert eventually(lambda: _redis(application.home, "LRANGE kept-queue 0 -1").count("message") >= 1)
+    _redis(application.home, "DEL kept-queue")
+    os.kill(application.main_process("worker"), signal.SIGCONT)
+
+
+def test_killed_pieces_are_started_again(application: Application) -> None:
+    for piece in PIECES:
+        _remember(application.home, piece)
+        # The answerer may still be coming back from the kill before.
+        assert eventually(lambda piece=piece: _runs_anew(application, piece, 0)), piece
+        first = application.main_process(piece)
+        os.kill(first, signal.SIGKILL)
+        assert eventually(lambda piece=piece, first=first: _runs_anew(application, piece, first)), piece
+        assert eventually(application.is_ready), piece
+        now = time.time()
+        assert eventually(lambda now=now: _worker_consumes(application.home, since=now)), piece
+        assert _remembers(application.home, piece)
+    application.stop()  # which prints the rest
     for piece in PIECES:
         assert f"{piece} was killed by signal 9: restarting" in application.text
-
-
-def test_a_message_that_a_killed_redis_had_accepted_is_delivered(used_home: Path) -> None:
-    with running(used_home) as application:
-        os.kill(application.main_process("worker"), signal.SIGSTOP)
-        _redis(used_home, "RPUSH kept-queue message")
-        os.kill(application.main_process("Redis"), signal.SIGKILL)
-        assert eventually(lambda: _redis(used_home, "LRANGE kept-queue 0 -1").count("message") >= 1)
-        _redis(used_home, "DEL kept-queue")
-        os.kill(application.main_process("worker"), signal.SIGCONT)
 
 
 def _runs_anew(application: Application, piece: str, first: int) -> bool:

@@ -39,20 +39,6 @@ def test_a_port_asked_for_and_taken_is_refused(folder: Path, listener: socket.so
     assert str(port) in refused(folder, "--port", str(port))
 
 
-def test_without_a_wish_the_next_free_port_is_taken(used_home: Path) -> None:
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            taken.bind(("127.0.0.1", 8000))
-            taken.listen()
-        except OSError:
-            pass  # someone else holds it, which is all we need
-        with running(used_home) as application:
-            assert not application.address.endswith(":8000")
-            assert "Port 8000 is in use" in application.text
-            assert eventually(application.is_ready)
-
-
 def test_two_that_start_together_take_two_ports() -> None:
     """Long before the first one listens, and though its web server would let the other listen beside it."""
     first = choose_address("127.0.0.1", None)
@@ -69,14 +55,6 @@ def test_two_that_start_together_take_two_ports() -> None:
 @pytest.mark.parametrize("port", ["0", "65536", "http", "-1", "80 80"])
 def test_no_port_at_all(folder: Path, port: str) -> None:
     assert "port" in refused(folder, PORT=port).lower()
-
-
-def test_ipv6(used_home: Path) -> None:
-    if not Path("/proc/net/if_inet6").exists():
-        pytest.skip("this machine has no IPv6")
-    with running(used_home, "--host", "::1") as application:
-        assert application.address.startswith("http://[::1]:")
-        assert eventually(application.is_ready)
 
 
 def test_an_address_that_is_not_ours(folder: Path) -> None:
@@ -162,12 +140,15 @@ def test_a_damaged_queue_is_named_with_the_way_out(folder: Path) -> None:
     assert processes_of(folder) == []
 
 
-def test_a_path_longer_than_a_socket_address(folder: Path, used_home: Path) -> None:
+def test_ipv6_and_a_path_longer_than_a_socket_address(folder: Path, used_home: Path) -> None:
+    if not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
     home = folder / ("long-" * 20) / ("longer-" * 10)
     assert len(str(home)) > LONGEST_SOCKET_FOLDER
     home.parent.mkdir()
     used_home.rename(home)
-    with running(home) as application:
+    with running(home, "--host", "::1") as application:
+        assert application.address.startswith("http://[::1]:")
         assert eventually(application.is_ready)
     assert processes_of(home) == []
 
@@ -182,12 +163,6 @@ def test_an_ordinary_user(folder: Path, unprivileged: str | None) -> None:
         assert uid == (pwd.getpwnam(unprivileged).pw_uid if unprivileged else os.getuid())
         assert (folder / "data").stat().st_mode & 0o077 == 0
     assert processes_of(folder / "data") == []
-
-
-@needs_root
-def test_root_does_not_run_the_database_as_root(used_home: Path) -> None:
-    with running(used_home) as application:
-        assert Path(f"/proc/{application.main_process('PostgreSQL')}").stat().st_uid != 0
 
 
 @needs_root

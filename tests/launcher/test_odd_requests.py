@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.launcher.application import running
+from tests.launcher.application import Application
 from tests.launcher.visitor import Visitor
 
 
 @pytest.fixture(scope="module")
-def visitor(module_home: Path) -> Iterator[Visitor]:
-    with running(module_home) as application:
-        yield Visitor(application)
+def visitor(application: Application) -> Visitor:
+    return Visitor(application)
 
 
 MANY = {f"{number}.pb": b"x" for number in range(600)}

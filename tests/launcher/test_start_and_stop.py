@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -34,27 +37,49 @@ def test_ctrl_c_ends_everything_in_order(first_start: Application) -> None:
     assert not (first_start.home / "postgres" / "postmaster.pid").exists()
 
 
-def test_a_second_start_does_only_what_is_needed_and_keeps_the_data(used_home: Path) -> None:
-    key = (used_home / "secret_key").read_text()
-    with running(used_home) as application:
-        assert "database schema" not in application.text
-        users = _query(used_home, "select count(*) from accounts_user")
-    assert users == 1
-    assert (used_home / "secret_key").read_text() == key
+@pytest.fixture(scope="module")
+def second(module_home: Path) -> Iterator[Application]:
+    """The second start on a data folder, by whoever runs the tests, while another program has port 8000."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 8000))
+            taken.listen()
+        except OSError:
+            pass  # someone else has it, which is all we need
+        with running(module_home) as application:
+            assert eventually(application.is_ready)
+            yield application
 
 
-def test_a_second_run_on_the_same_data_names_the_first(used_home: Path) -> None:
-    with running(used_home) as application:
-        sentence = refused(used_home)
-        assert application.address in sentence
-        assert "ASAP_HOME" in sentence
-        assert eventually(application.is_ready)
+def test_a_second_start_does_only_what_is_needed_and_keeps_the_data(
+    second: Application, first_start: Application
+) -> None:
+    assert "database schema" not in second.text
+    assert _query(second.home, "select count(*) from accounts_user") == 1
+    assert (second.home / "secret_key").read_text() == (first_start.home / "secret_key").read_text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_other_orderly_signals_end_it_too(used_home: Path, number: signal.Signals) -> None:
+def test_a_second_run_on_the_same_data_names_the_first(second: Application) -> None:
+    sentence = refused(second.home)
+    assert second.address in sentence
+    assert "ASAP_HOME" in sentence
+    assert second.is_ready()
+
+
+def test_without_a_wish_the_next_free_port_is_taken(second: Application) -> None:
+    assert not second.address.endswith(":8000")
+    assert "Port 8000 is in use" in second.text
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+def test_root_does_not_run_the_database_as_root(second: Application) -> None:
+    assert Path(f"/proc/{second.main_process('PostgreSQL')}").stat().st_uid != 0
+
+
+def test_a_closed_terminal_ends_it_too(used_home: Path) -> None:
     application = Application(used_home)
-    assert application.stop(number) == 0
+    assert application.stop(signal.SIGHUP) == 0
     assert processes_of(used_home) == []
 
 
@@ -65,6 +90,8 @@ def test_a_killed_launcher_leaves_no_process_and_the_next_start_works(used_home:
     assert eventually(lambda: not processes_of(used_home), within_s=90), processes_of(used_home)
     with running(used_home) as again:
         assert eventually(again.is_ready)
+        assert again.stop(signal.SIGTERM) == 0
+    assert processes_of(used_home) == []
 
 
 def _query(home: Path, statement: str) -> object:
