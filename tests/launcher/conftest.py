@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.application import UNPRIVILEGED, Application, copied, new_folder, running
+from tests.launcher.visitor import Visitor
 
 
 @pytest.fixture
@@ -36,6 +37,12 @@ def application(first_start: Application) -> Iterator[Application]:
     """A running one, for all tests that leave it as it was."""
     with copied(first_start.home) as home, running(home) as started:
         yield started
+
+
+@pytest.fixture(scope="package")
+def visitor(application: Application) -> Visitor:
+    """Its administrator, whose link works once."""
+    return Visitor(application)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -147,19 +148,18 @@ def test_bodies_that_come_by_drops_are_given_up_and_others_are_served_meanwhile(
     assert max(at for at, _ in said.values()) < ANY_LENGTH_S + 15
 
 
-def test_who_is_signed_in_or_has_a_token_sends_more(application: Application) -> None:
-    visitor = Visitor(application)
+def test_who_is_signed_in_or_has_a_token_sends_more(application: Application, visitor: Visitor) -> None:
     status, answer = visitor.upload(3 * ANYBODY_BYTES, Accept="application/json")
     assert status == 200 and "location" in json.loads(answer)
     _, page = visitor.post("/settings/tokens/", {})
     token = re.search(r'id="new-token"[^>]*>([^<]+)<', page)
     assert token
-    visitor.cookies.clear()
-    visitor.cookies["none"] = "1"
+    stranger = copy(visitor)
+    stranger.cookies = {"none": "1"}
     files = {"host.xplane.pb": os.urandom(3 * ANYBODY_BYTES)}
-    status, answer = visitor.post("/api/experiments/", {}, files, Authorization=f"Token {token[1]}")
+    status, answer = stranger.post("/api/experiments/", {}, files, Authorization=f"Token {token[1]}")
     assert status == 201, answer
-    status, answer = visitor.post("/api/experiments/", {}, files, Authorization=f"Token {token[1][:-1]}")
+    status, answer = stranger.post("/api/experiments/", {}, files, Authorization=f"Token {token[1][:-1]}")
     assert status == 401 and "valid API token" in json.loads(answer)["detail"]
     assert not list((application.home / "uploading").iterdir())
 

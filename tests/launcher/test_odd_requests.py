@@ -6,14 +6,7 @@ import json
 
 import pytest
 
-from tests.launcher.application import Application
 from tests.launcher.visitor import Visitor
-
-
-@pytest.fixture(scope="module")
-def visitor(application: Application) -> Visitor:
-    return Visitor(application)
-
 
 MANY = {f"{number}.pb": b"x" for number in range(600)}
 
