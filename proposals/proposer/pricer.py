@@ -355,5 +355,5 @@ class Pricer:
 
 
 def _few(count: int) -> str:
-    left = "One configuration is" if count == 1 else f"Only {count} configurations are"
-    return f"{left} legal and predicted to fit, so {count} instead of three are listed; see the rejected ones."
+    left = "one configuration is" if count == 1 else f"{count} configurations are"
+    return f"Only {left} legal and predicted to fit, so fewer than three are proposed; see the rejected ones."
