@@ -38,7 +38,7 @@ _MORE_TILES = (
 )
 _STEP_SHARES = {
     "duty_cycle", "communication", "input", "idle", "communication_exposed", "communication_overlapped",
-    "communication_ops", "host",
+    "host",
 }  # fmt: skip
 _RESOURCE_COLUMNS = (("compute", "Compute"), ("hbm", "HBM"), ("ici", "Collectives"), ("other", "Other"))
 #: The roofline's dots: the longest compute ops among the longest ops; smaller ones could not be seen.
@@ -137,6 +137,8 @@ def tiles(diagnosis: Diagnosis) -> list[Tile]:
         note = about if key != "step_time_s" or diagnosis.measured else "given with the configuration"
         if key in _STEP_SHARES and step:
             note = f"{formatting.seconds(value * step)} of the step {about}"
+        elif key == "communication_ops" and step:  # ops outside the steps count as well
+            note = f"{formatting.seconds(value * step)} per step, averaged over the recording, {about}"
         shown.append(Tile(key, label, value, unit, "computed" if key in COMPUTED else "measured", note, main))
     return shown
 

@@ -51,7 +51,7 @@ class OpDiagnosis:
     category reduced to matmul, collective, elementwise, reduction, data movement, attention kernel, custom call, input,
     output, host or other.  phase: forward, backward, recompute or optimizer where `op_name` tells.  tensor: what a
     collective moves.  axis_source: how the axis was found (`replica_groups`, `source_target_pairs`, `start op`,
-    `group size`, `only axis`, `mesh name`).  resource_source: `roofline`, `category` or `collective`.
+    `group size`, `only axis`, `mesh name`).  resource_source: `roofline`, `category`, `collective` or `host bytes`.
 
     Per step and core: flops, hbm_bytes, in_flight_s (a collective from its start to its end), exposed_s (the part of it
     that no other op hid), core_max_s and core_min_s (this op on the core where it takes longest and shortest), all None

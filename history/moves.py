@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import log2, prod, sqrt
+from math import log2, prod
 
 from history.record import Record, Side
 from perfmodel import xla_flags
@@ -146,12 +146,6 @@ def flags(before: Side, after: Side, chip: str) -> frozenset[str]:
 def signs(moved: Mapping[str, float]) -> list[str]:
     """The direction of each role that moved, sorted: `data+`, `seq-`."""
     return sorted(f"{role}{'+' if value > 0 else '-'}" for role, value in moved.items())
-
-
-def alignment(one: Mapping[str, float], other: Mapping[str, float]) -> float:
-    """-1 to 1: cosine of two moves; 0 where one of them moves nothing."""
-    norm = sqrt(sum(v * v for v in one.values()) * sum(v * v for v in other.values()))
-    return sum(value * other.get(role, 0.0) for role, value in one.items()) / norm if norm else 0.0
 
 
 def chips_of(side: Side) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -44,6 +44,13 @@ def picked(value: Any, index: tuple[npt.NDArray[np.intp], ...], shape: tuple[int
         return np.asarray(whole[tuple(np.minimum(at, n - 1) for at, n in zip(index, whole.shape, strict=True))])
 
     return _mapped(value, pick)
+
+
+def joined(blocks: Sequence[npt.NDArray[np.float64]], dimensions: int) -> npt.NDArray[np.float64]:
+    """Blocks along the first dimension; one where they do not depend on it."""
+    if len(blocks) == 1 or blocks[0].ndim < dimensions or all(block.shape[0] == 1 for block in blocks):
+        return blocks[0]
+    return np.concatenate(blocks)
 
 
 def _mapped(value: Any, change: Any) -> Any:

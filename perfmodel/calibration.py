@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel import memory
-from perfmodel.arrays import picked, shape_of, taken
+from perfmodel.arrays import joined, picked, shape_of, taken
 from perfmodel.baseline_step import BaselineStep, Point, Shares
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
@@ -89,9 +89,9 @@ class Calibration(BaselineStep):
             rows = slice(start, start + step)
             some, far = taken(workload, rows, shape[0]), taken(distance, rows, shape[0])
             blocks.append(self._block(some, far, along))
-        parts = {name: _joined([block[0][name] for block in blocks], len(shape)) for name in blocks[0][0]}
-        total = _joined([block[1] for block in blocks], len(shape))
-        variance = _joined([block[2] for block in blocks], len(shape))
+        parts = {name: joined([block[0][name] for block in blocks], len(shape)) for name in blocks[0][0]}
+        total = joined([block[1] for block in blocks], len(shape))
+        variance = joined([block[2] for block in blocks], len(shape))
         return self._finished(parts, total, np.sqrt(variance), workload, distance)
 
     def _block(
@@ -369,13 +369,6 @@ def calibrate(
         unplaced_s=unplaced,
         unit_s=unit_s,
     )
-
-
-def _joined(blocks: Sequence[Floats], dimensions: int) -> Floats:
-    """Blocks along the first dimension; one where they do not depend on it."""
-    if len(blocks) == 1 or blocks[0].ndim < dimensions or all(block.shape[0] == 1 for block in blocks):
-        return blocks[0]
-    return np.concatenate(blocks)
 
 
 def _along_first(point: Point, dimensions: int) -> Point:

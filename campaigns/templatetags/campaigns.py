@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from django import template
 from django.utils.html import format_html, format_html_join
@@ -117,11 +116,3 @@ def _points(corners: Sequence[tuple[float, float]]) -> str:
 
 def _pct(value: float) -> str:
     return f"{value:.2f}"
-
-
-@register.simple_tag
-def predicted_range(trial: Trial) -> Any:
-    """Low and high of the predicted step time, None where nothing was predicted."""
-    if trial.predicted_low_s is None or trial.predicted_high_s is None:
-        return None
-    return trial.predicted_low_s, trial.predicted_high_s

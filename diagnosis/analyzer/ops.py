@@ -159,6 +159,9 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
         limit, source, efficiency = limit_of(op, kind, has_flops, peaks)
         if kind == HOST_TRANSFER:
             op = replace(op, bound_by=HOST_LINK, roofline_efficiency=None)
+            source, efficiency = "host bytes", None
+        elif kind in ("input", "output", "host", "idle"):
+            source = "category"
         share = op.time_share * (1.0 if _keeps_its_time(op, profile) else scale)
         facts.append(
             OpFacts(

@@ -9,10 +9,6 @@ from diagnosis.report import Evidence
 from experiments import formatting
 
 
-def format_share(value: float) -> str:
-    return format_value(value, "share")
-
-
 def format_time(value: float, origin: str = "") -> str:
     return format_value(value, "s", origin)
 

@@ -100,11 +100,6 @@ def sure(row: Row) -> str:
     return percent(row["confidence_share"]) + (" per token and chip" if fewer_chips(row) else "")
 
 
-def confidence_head(rows: Sequence[Row]) -> str:
-    """The head of a column of confidences."""
-    return "Confidence, per token and chip" if any(map(fewer_chips, rows)) else "Confidence"
-
-
 def step(row: Row) -> str:
     """The predicted step time with its range."""
     time = row.get("step_time_s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from diagnosis import presentation
 from diagnosis.analyzer import diagnose
 from experiments.step_profile import Core
 from tests.diagnosis.build import CORES, STEPS, config, find, matmul, op, profile
@@ -42,3 +43,14 @@ def test_a_copy_to_the_host_waits_for_the_host_link_and_one_within_the_device_fo
     assert (ops["copy-done.1"].bound_by, ops["copy-done.1"].resource) == ("Host link", "host")
     assert ops["copy-done.1"].roofline_efficiency is None
     assert (ops["copy-done.2"].bound_by, ops["copy-done.2"].resource) == ("HBM", "hbm")
+    assert (ops["copy-done.1"].resource_source, ops["copy-done.2"].resource_source) == ("host bytes", "roofline")
+
+
+def test_collectives_that_ran_outside_the_steps_are_averaged_over_the_recording() -> None:
+    """An op sum counts what no step contains, so its share is not said to be of the step."""
+    seen = diagnose(
+        profile(matmul("fusion.1", 0.9), op("all-reduce.1", "all-reduce", 0.1), kpis={"communication": 0.0})
+    )
+    notes = {tile.key: tile.note for tile in presentation.tiles(seen)}
+    assert "averaged over the recording" in notes["communication_ops"]
+    assert "of the step" not in notes["communication_ops"] and "of the step" in notes["communication"]

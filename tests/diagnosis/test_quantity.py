@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.analyzer.quantity import format_share, format_value
+from diagnosis.analyzer.quantity import format_value
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_text(value: float, unit: str, text: str) -> None:
 
 @given(st.floats(min_value=1e-3, max_value=1.0))
 def test_a_printed_share_is_within_one_percent(value: float) -> None:
-    assert float(format_share(value).rstrip(" %").replace(",", "")) / 100 == pytest.approx(value, rel=0.01)
+    assert float(format_value(value, "share").rstrip(" %").replace(",", "")) / 100 == pytest.approx(value, rel=0.01)
 
 
 @given(st.floats(min_value=1e-9, max_value=1e5))

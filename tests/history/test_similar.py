@@ -92,13 +92,6 @@ def test_a_move_is_counted_by_role_over_both_networks():
     assert moves.move(record("x", before=Side(), after=after)) == {}
 
 
-def test_moves_the_same_way_align_and_opposite_ones_do_not():
-    step, longer, back = {"data": 1.0, "seq": -1.0}, {"data": 2.0, "seq": -2.0}, {"data": -1.0, "seq": 1.0}
-    assert moves.alignment(step, longer) == pytest.approx(1)
-    assert moves.alignment(step, back) == pytest.approx(-1)
-    assert moves.alignment(step, {"expert": 1.0}) == 0 == moves.alignment(step, {})
-
-
 def test_both_sides_beside_each_other():
     value = record(
         "x",

@@ -54,6 +54,8 @@ def test_a_log_and_a_failure_that_a_launch_reports(people: Any, launch: Any, tok
         f"/experiments/{launch.experiment_id}/memory/", f"/api/launches/{launch.pk}/",
     )]  # fmt: skip
     assert "[hidden]" in pages[0]
+    # Where the log has no known error, what the run itself said of its end is all there is.
+    assert ("Exit status 1" in pages[0]) == (said == PRINTED)
     assert_hidden(*pages)
 
 

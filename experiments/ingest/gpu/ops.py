@@ -31,7 +31,6 @@ class _Sum:
     time_ps: int = 0
     flops: float | None = None
     moved_bytes: float | None = None
-    counted_ps: int = 0
     exposed_copy_s: float | None = None
     groups: set[tuple[int, ...]] = field(default_factory=set)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -73,11 +73,6 @@ class Figure:
             "of": list(self.of), "inputs": [{"name": name, "value": value} for name, value in self.inputs],
         }  # fmt: skip
         return {key: value for key, value in data.items() if value not in ("", [], None)}
-
-
-def figures_with_value(figures: Iterable[Figure | None]) -> Iterator[Figure]:
-    """Those that have a value."""
-    return (figure for figure in figures if figure is not None)
 
 
 def figure(label: str, value: Any, unit: str, origin: str, place: str, **more: Any) -> Iterator[Figure]:

@@ -31,8 +31,8 @@ from proposals.agents.tools.machine import chip_named
 from proposals.agents.workbench import Workbench
 from proposals.plan import ProposalPlan
 
-#: Chips tried for a step time, as multiples of a power of two, and the most of them.
-MOST_COUNTS, MOST_CHIPS = 12, 8192
+#: The most chips tried for a step time.
+MOST_CHIPS = 8192
 #: Meshes of a slice priced with calibration, of those that the performance model alone puts first.
 CLOSER = 3
 
