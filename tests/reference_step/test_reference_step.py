@@ -32,8 +32,10 @@ WINDOWED = DENSE | {"sliding_window": 8, "sliding_window_every": 3}
 DROPLESS = {"capacity_factor": 2.0}
 
 
-#: Compiling a small step takes far longer than running it three times.
-COMPILED_QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+#: Compiling a small step takes far longer than running it three times; fusion emitters alone take half of it.
+COMPILED_QUICKLY = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
+)
 
 
 def case(
