@@ -19,11 +19,12 @@ STATES = ("begun", "ended", "huge", "broken", "advised", "launched")
 
 @pytest.fixture(scope="module")
 def campaigns(ready: Any, people: Any) -> Iterator[dict[str, int]]:
-    """One that has begun, one that has ended with failures, one of 10,000 trials, one of which every trial failed, one
+    """One that has begun, one that has ended with failures, one of 2,000 trials, one of which every trial failed, one
     in which a language model asks for trials and is refused some, one on the cluster."""
     from campaigns.models import Campaign
     from campaigns.services import campaigns as services
     from campaigns.services import running
+    from launches.models import Launch
     from tests.agent.server import ScriptedServer
     from tests.browser.trials import eager, many
 
@@ -45,13 +46,14 @@ def campaigns(ready: Any, people: Any) -> Iterator[dict[str, int]]:
             while waiting := campaign.trials.filter(status="waiting").first():
                 running.run(waiting.pk)
         elif state == "huge":
-            many(campaign, 10_000, np.random.default_rng(1))
+            many(campaign, 2_000, np.random.default_rng(1))
         elif state == "broken":
             many(campaign, 6, np.random.default_rng(2), failing=1.0)
         elif state == "launched":
             _launched(campaign, people)
     yield made
     Campaign.objects.filter(pk__in=made.values()).delete()
+    Launch.objects.filter(experiment=ready).delete()  # nothing can be deleted while its job runs
 
 
 def _launched(campaign: Any, people: Any) -> None:
