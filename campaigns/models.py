@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.urls import reverse
+from django.utils.functional import cached_property
 
 from experiments.fields import OrderedJSONField
 from jobs.models import Job
@@ -165,7 +166,7 @@ class Trial(Job):
         """Its value in this trial; of an axis that the mesh does not have, 1."""
         return self.parameters.get(name, None if name in self.training else 1)
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, Any]:
         """Sizes of the axes, then the training, as a table shows them."""
         across = {f"dcn.{axis}": size for axis, size in self.mesh.get("dcn", {}).items() if size > 1}

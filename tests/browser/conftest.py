@@ -16,7 +16,8 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page, expect
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect
+from playwright.sync_api import Error as PlaywrightError
 
 from tests import chromium
 
@@ -27,6 +28,38 @@ if TYPE_CHECKING:  # models cannot be imported before pytest has configured Djan
 AXE = Axe().axe_script
 #: Rules of axe on colours, its slowest.
 COLOURS = ["color-contrast", "link-in-text-block"]
+#: Leaves out of the costliest rule each text after the second one that is visible, of the same kind of element, and of
+#: the same colour, size, weight, and backgrounds up to the root.
+SAME_COLOURS = """() => {
+  const behind = new Map([[null, ""]]), seen = new Map();
+  const around = (it, style) => {
+    if (!behind.has(it)) {
+      style ||= getComputedStyle(it);
+      const { backgroundColor: colour, backgroundImage: image, opacity } = style;
+      const plain = colour === "rgba(0, 0, 0, 0)" && image === "none" && opacity === "1";
+      behind.set(it, around(it.parentElement) + (plain ? "" : [colour, image, opacity].join() + ";"));
+    }
+    return behind.get(it);
+  };
+  for (const it of document.body.querySelectorAll("*")) {
+    if (![...it.childNodes].some(part => part.nodeType === 3 && part.data.trim()) || !it.checkVisibility()) continue;
+    const style = getComputedStyle(it);
+    const key = [it.localName, it.className, it.parentElement.className, style.color, style.fontSize, style.fontWeight,
+      around(it, style)].join("|");
+    seen.set(key, (seen.get(key) || 0) + 1);
+    it.toggleAttribute("data-same-colours", seen.get(key) > 2);
+  }
+  axe.configure({ rules: [{ id: "color-contrast", selector: ":not([data-same-colours])" }] });
+}"""
+#: Until then colours are on their way from one theme to the other.
+SETTLED = """async () => {
+  let moving;
+  do {
+    await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+    moving = document.getAnimations().filter(it => it instanceof CSSTransition);
+    await Promise.allSettled(moving.map(it => it.finished));
+  } while (moving.length);
+}"""
 #: Themes and widths in which every page is looked at.
 VIEWS: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1280), ("dark", 1280), ("light", 390))
 
@@ -139,6 +172,59 @@ def ready(people: People) -> Any:
     return make_ready(people, "Ready to read")
 
 
+class Tab:
+    """One page for many tests: opening another costs more than most of them do in it.  What a test leaves in it is
+    taken away after it; if that fails, or the test did, the next one gets another."""
+
+    def __init__(self, browser: Browser, settings: dict[str, Any], blank: str) -> None:
+        self._browser, self._settings, self._blank = browser, settings, blank
+        self._page: Page | None = None
+
+    def page(self) -> Page:
+        if self._page is None:
+            self._page = self._browser.new_context(**self._settings).new_page()
+        return self._page
+
+    def clean(self) -> None:
+        page = self.page()
+        page.unroute_all(behavior="ignoreErrors")
+        page.goto(self._blank)  # of the server, whose storage can only be emptied there, and without a script
+        page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        page.context.clear_cookies()
+        page.set_viewport_size(self._settings["viewport"])
+        page.emulate_media(color_scheme="null")
+        page.mouse.move(0, 0)
+        assert page.context.pages == [page]
+
+    def close(self) -> None:
+        if self._page is not None:
+            self._page.context.close()
+            self._page = None
+
+
+@pytest.fixture(scope="package")
+def tab(server: str, browser: Browser, browser_context_args: dict[str, Any]) -> Iterator[Tab]:
+    made = Tab(browser, browser_context_args, server + "/static/icon.svg")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(request: pytest.FixtureRequest, tab: Tab) -> Iterator[Page]:
+    yield tab.page()
+    said = getattr(request.node, "rep_call", None)  # set by pytest-playwright
+    try:
+        assert said is not None and said.passed
+        tab.clean()
+    except (AssertionError, PlaywrightError):
+        tab.close()
+
+
+@pytest.fixture
+def context(page: Page) -> BrowserContext:
+    return page.context
+
+
 @pytest.fixture(autouse=True)
 def complaints(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     """What the browser's console says; a test ends without an error in it.  Tests that open no page need no browser."""
@@ -155,15 +241,20 @@ def complaints(request: pytest.FixtureRequest) -> Iterator[list[str]]:
         if message.type == "error" and not expected:
             said.append(message.text)
 
-    page.on("console", listen)
-    page.on("pageerror", lambda error: said.append(str(error)))
+    def fail(error: PlaywrightError) -> None:
+        said.append(str(error))
 
     def refuse(dialog: Dialog) -> None:
         said.append(f"a script of the profile ran: {dialog.message}")
         dialog.dismiss()
 
+    page.on("console", listen)
+    page.on("pageerror", fail)
     page.on("dialog", refuse)
     yield said
+    page.remove_listener("console", listen)
+    page.remove_listener("pageerror", fail)
+    page.remove_listener("dialog", refuse)
     assert said == []
 
 
@@ -195,27 +286,38 @@ def as_engineer(people: People, sign_in: Callable[[User], None]) -> People:
     return people
 
 
-def check_readable(page: Page, address: str, words: str = "") -> None:
-    """The page holds the words; in each of VIEWS axe finds nothing wrong, and it is no wider than its window."""
+def check_readable(page: Page, address: str, words: str = "", look: Callable[[str, int], None] | None = None) -> None:
+    """The page holds the words; in each of VIEWS axe finds nothing wrong, and it is no wider than its window.  The
+    theme changes in the open page; a narrow page is loaded anew, since scripts fold parts of it."""
+    shown = 0
     for theme, width in VIEWS:
-        page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=theme)
-        answer = page.goto(address)
-        assert answer is not None and answer.status == 200
-        expect(page.locator("main")).to_contain_text(words)
+        if width != shown:
+            page.set_viewport_size({"width": width, "height": 900})
+            answer = page.goto(address)
+            assert answer is not None and answer.status == 200
+            expect(page.locator("main")).to_contain_text(words)
+            shown = width
+        page.evaluate(SETTLED)
+        if look:
+            look(theme, width)
         assert violations(page, theme, width) == [], (theme, width)
         assert overflow(page) <= 0, (theme, width)
 
 
 def violations(page: Page, theme: str = "light", width: int = 1280) -> list[str]:
     """What axe finds wrong, as rule and element; in the dark theme only the colours, and in a narrow window all but
-    them, since nothing else can differ."""
-    page.evaluate(AXE)
+    them, since nothing else can differ.  Of texts that look alike on the same background, as the rows of a table do,
+    the colours of two are looked at."""
+    if not page.evaluate("window.axe !== undefined"):
+        page.evaluate(AXE)
     options: dict[str, Any] = {"resultTypes": ["violations"]}
     if theme == "dark":
         options["runOnly"] = COLOURS
     elif width < 1280:
         options["rules"] = {rule: {"enabled": False} for rule in COLOURS}
+    if width >= 1280:
+        page.evaluate(SAME_COLOURS)
     wrong = page.evaluate("options => axe.run(options).then(result => result.violations)", options)
     return [f"{item['id']}: {node['target']}" for item in wrong for node in item["nodes"]]
 

@@ -15,13 +15,21 @@ from experiments.samples.samples import SAMPLES
 from experiments.services import profiles, runs, uploads
 from tests.browser.conftest import violations
 
+SAMPLE = next(sample for sample in SAMPLES if sample.key == "asap-experiment-3")
 
-@pytest.fixture
-def wrong(people: Any) -> Experiment:
-    """Experiment 3 of the paper under another chip, another order of the axes and another batch; read, and waiting."""
+
+@pytest.fixture(scope="module")
+def value(people: Any) -> Any:
+    """What its profile says."""
     from experiments.ingest import read_profile
 
-    sample = next(sample for sample in SAMPLES if sample.key == "asap-experiment-3")
+    return read_profile(SAMPLE.files)
+
+
+@pytest.fixture
+def wrong(people: Any, value: Any) -> Experiment:
+    """Experiment 3 of the paper under another chip, another order of the axes and another batch; read, and waiting."""
+    sample = SAMPLE
     config = json.loads(sample.config.read_text())
     config["hardware"]["chip"] = "v6e"
     config["mesh"]["ici"] = {"seq": 16, "data": 4, "model": 4}
@@ -29,7 +37,6 @@ def wrong(people: Any) -> Experiment:
         experiment = uploads.receive(people.team, people.engineer, [File(file, name="third.xplane.pb.gz")],
                                      json.dumps(config), "wrongly configured")  # fmt: skip
     run = runs.newest(experiment)
-    value = read_profile(sample.files)
     profiles.store(run.profile, value, profiles.write(run, value))
     assert runs.move(run, RunStatus.UPLOADED, RunStatus.INGESTING, actor="coordinator")
     assert runs.move(run, RunStatus.INGESTING, RunStatus.CONFIGURING, actor="coordinator")

@@ -12,18 +12,19 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import VIEWS, overflow, violations
+from tests.browser.conftest import check_readable, overflow, violations
 
 STATES = ("begun", "ended", "huge", "broken", "advised", "launched")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def campaigns(ready: Any, people: Any) -> Iterator[dict[str, int]]:
-    """One that has begun, one that has ended with failures, one of 10,000 trials, one of which every trial failed, one
+    """One that has begun, one that has ended with failures, one of 2,000 trials, one of which every trial failed, one
     in which a language model asks for trials and is refused some, one on the cluster."""
     from campaigns.models import Campaign
     from campaigns.services import campaigns as services
     from campaigns.services import running
+    from launches.models import Launch
     from tests.agent.server import ScriptedServer
     from tests.browser.trials import eager, many
 
@@ -45,13 +46,14 @@ def campaigns(ready: Any, people: Any) -> Iterator[dict[str, int]]:
             while waiting := campaign.trials.filter(status="waiting").first():
                 running.run(waiting.pk)
         elif state == "huge":
-            many(campaign, 10_000, np.random.default_rng(1))
+            many(campaign, 2_000, np.random.default_rng(1))
         elif state == "broken":
             many(campaign, 6, np.random.default_rng(2), failing=1.0)
         elif state == "launched":
             _launched(campaign, people)
     yield made
     Campaign.objects.filter(pk__in=made.values()).delete()
+    Launch.objects.filter(experiment=ready).delete()  # nothing can be deleted while its job runs
 
 
 def _launched(campaign: Any, people: Any) -> None:
@@ -75,18 +77,14 @@ def _photograph(page: Page, name: str) -> None:
         page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
 
 
-@pytest.mark.parametrize(("theme", "width"), VIEWS)
 @pytest.mark.parametrize("state", STATES)
 def test_a_pool_is_readable_in_every_state(
-    state: str, theme: str, width: int, server: str, campaigns: dict[str, int], as_engineer: Any, page: Page
+    state: str, server: str, campaigns: dict[str, int], as_engineer: Any, page: Page
 ) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
-    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-    page.goto(f"{server}/campaigns/{campaigns[state]}/")
-    expect(page.get_by_role("heading", name="Global Message Pool")).to_be_visible()
-    _photograph(page, f"campaign-{state}-{width}-{theme}")
-    assert violations(page, theme) == []
-    assert overflow(page) <= 0
+    def look(theme: str, width: int) -> None:
+        _photograph(page, f"campaign-{state}-{width}-{theme}")
+
+    check_readable(page, f"{server}/campaigns/{campaigns[state]}/", "Global Message Pool", look)
 
 
 @pytest.mark.parametrize("width", [1280, 390])

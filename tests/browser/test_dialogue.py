@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browser.conftest import overflow, violations
+from tests.browser.conftest import SETTLED, overflow, violations
 
 TEXT = (
     "**Proposal 1 first.** The step takes 1.5 s instead of 1.84 s.\n\n"
@@ -292,12 +292,10 @@ def test_news_that_were_asked_for_before_the_panel_changed_shut_no_menu(panel: A
     expect(panel.get_by_label("Conversation name")).to_have_value("Batch 6")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_on_a_phone_it_is_a_page_of_its_own(server: str, experiment: Any, page: Page, scheme: Any) -> None:
+def test_on_a_phone_it_is_a_page_of_its_own(server: str, experiment: Any, page: Page) -> None:
     from tests.dialogue.answerers import Scripted, final, tool
 
     page.set_viewport_size({"width": 390, "height": 844})
-    page.emulate_media(color_scheme=scheme)
     page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
     expect(page.get_by_role("complementary", name="Challenge")).to_have_count(0)  # nothing is loaded that is not seen
     page.get_by_role("link", name="Challenge", exact=True).click()
@@ -313,6 +311,9 @@ def test_on_a_phone_it_is_a_page_of_its_own(server: str, experiment: Any, page: 
     expect(page.get_by_role("button", name="Send")).to_be_in_viewport()
     expect(page.get_by_role("button", name="Retry")).to_be_in_viewport()  # the end of the answer is not covered
     assert violations(page) == []
+    page.emulate_media(color_scheme="dark")
+    page.evaluate(SETTLED)
+    assert violations(page, "dark") == []
 
 
 def test_it_reads_and_asks_without_a_script(server: str, experiment: Any, as_engineer: Any, browser: Browser) -> None:

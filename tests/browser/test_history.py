@@ -19,7 +19,7 @@ CSV = (
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def records(people: Any) -> Iterator[Any]:
     """The shipped records, as at every start of the application; gone again for the tests of empty pages."""
     from history.models import HistoryRecord

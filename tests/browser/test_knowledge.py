@@ -21,16 +21,23 @@ RUNBOOK = (
 )
 
 
-@pytest.fixture
-def known(people: Any) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def shipped(people: Any) -> None:
     """The shipped passages with their vectors, as some minutes after every start of the application."""
-    from knowledge.models import Document, Passage
+    from knowledge.models import Passage
     from knowledge.services.embedding import embed_some
     from knowledge.services.shipped import load_shipped
 
     load_shipped()
     while embed_some(Passage) != "none":
         pass
+
+
+@pytest.fixture
+def known(shipped: None, people: Any) -> Iterator[Any]:
+    """These, and no document of the team from the test before."""
+    from knowledge.models import Document, Passage
+
     yield Passage.objects
     Document.objects.filter(team=people.team).delete()
 

@@ -21,15 +21,18 @@ _BRIGHTNESS = """async source => {
 }"""
 
 
-@pytest.mark.parametrize("place", ["Knowledge", "Accuracy", "Settings"])
-def test_every_place_can_be_reached_on_a_phone(place: str, server: str, as_engineer: Any, page: Page) -> None:
+def test_every_place_can_be_reached_on_a_phone(server: str, as_engineer: Any, page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(server + "/")
-    page.get_by_role("navigation", name="Main").get_by_text("More").click()
+    navigation = page.get_by_role("navigation", name="Main")
+    navigation.get_by_text("More").click()
     assert violations(page) == []
     assert overflow(page) <= 0
-    page.get_by_role("navigation", name="Main").get_by_role("link", name=place).click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text(place)
+    for place in ("Knowledge", "Accuracy", "Settings"):
+        if place != "Knowledge":
+            navigation.get_by_text("More").click()
+        navigation.get_by_role("link", name=place).click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text(place)
 
 
 def test_wide_windows_show_every_place_at_once(server: str, as_engineer: Any, page: Page) -> None:

@@ -32,7 +32,6 @@ PAGES = {
     "/experiments/{pk}/proposals/rejected/": "KV heads",
     "/experiments/{pk}/dialogue/": "Which do you recommend first?",
     "/experiments/{pk}/launch/": "This proposal is not approved",
-    "/experiments/{pk}/memory/": "3 proposals from 74 candidates",
     "/history/": "Optimization database",
     "/measurements/": "Predicted against measured",
     "/history/waiting/": "Awaiting measurement",

@@ -52,4 +52,4 @@ def many(campaign: Campaign, count: int, draw: np.random.Generator, failing: flo
         status="failed" if failing == 1.0 else "done", failure=FAILURE if failing == 1.0 else None,
         step_time_s=None if failing == 1.0 else 1.84, started_at=now, finished_at=now,
     )  # fmt: skip
-    Campaign.objects.filter(pk=campaign.pk).update(status="done", reason="The budget of 10,000 trials is spent.")
+    Campaign.objects.filter(pk=campaign.pk).update(status="done", reason=f"The budget of {count:,} trials is spent.")
