@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -52,10 +52,17 @@ class Tool:
 
     def parameters(self) -> dict[str, JsonValue]:
         """JSON schema of the arguments."""
-        schema: dict[str, JsonValue] = self.arguments.model_json_schema()
-        schema.pop("title", None)
-        schema.pop("description", None)
+        schema: dict[str, JsonValue] = json.loads(_schema(self.arguments))
         return schema
+
+
+@cache
+def _schema(arguments: type[BaseModel]) -> str:
+    """As text, made once: every run asks for the schemas of all its tools, and may change what it is given."""
+    schema = arguments.model_json_schema()
+    schema.pop("title", None)
+    schema.pop("description", None)
+    return json.dumps(schema)
 
 
 def tool(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import Callable
+from functools import cache
 
 import httpx2
 import openai
@@ -35,4 +38,11 @@ def bounded_client(longest_bytes: int, line: Callable[[], Line | None]) -> httpx
         event_hooks={"request": [trace], "response": [bound]},
         follow_redirects=False,  # what is sent, and the key, go where the operator said
         headers={"Accept-Encoding": "identity"},
+        verify=_trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
     )
+
+
+@cache
+def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:
+    """The authorities that the client takes by itself, which its library reads from these: once, as that is slow."""
+    return httpx2.create_ssl_context()

@@ -49,9 +49,17 @@ _NAMED_KEY = re.compile(
 
 def without_credentials(text: str) -> str:
     """The text with every credential hidden and the rest unchanged."""
-    text = _PRIVATE_KEY.sub(HIDDEN, text)
-    text = _IN_ADDRESS.sub(HIDDEN, text)
-    text = _HEADER.sub(rf"\1{HIDDEN}", text)
+    # Most lines of a log hold none of the words, for which the patterns would be tried at every place.
+    small = text.lower() if text.isascii() else None  # other letters may match ASCII ones where case is ignored
+    if "-----BEGIN " in text:
+        text = _PRIVATE_KEY.sub(HIDDEN, text)
+    if "://" in text:
+        text = _IN_ADDRESS.sub(HIDDEN, text)
+    if small is None or "authorization" in small:
+        text = _HEADER.sub(rf"\1{HIDDEN}", text)
     text = _FORM.sub(HIDDEN, text)
-    text = _NAMED.sub(rf"\1{HIDDEN}", text)
-    return _NAMED_KEY.sub(rf"\1{HIDDEN}", text)
+    if small is None or any(word in small for word in ("pass", "secret", "key")):
+        text = _NAMED.sub(rf"\1{HIDDEN}", text)
+    if small is None or any(word in small for word in ("token", "sig", "credential", "cookie")):
+        text = _NAMED_KEY.sub(rf"\1{HIDDEN}", text)
+    return text

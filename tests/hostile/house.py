@@ -44,6 +44,7 @@ class House:
     ready: Stored
     theirs: Stored
     client: Client
+    before: dict[str, str]
 
     def attack(self, elsewhere: str) -> Attack:
         passages = Passage.objects.filter(document__team=self.theirs.experiment.team)
@@ -65,12 +66,11 @@ class House:
 
 def tables() -> dict[str, str]:
     """A checksum per table."""
-    found = {}
+    names = {model._meta.db_table for model in apps.get_models()} - WRITTEN
+    each = (f"SELECT '{name}', md5(string_agg(t::text, E'\\n' ORDER BY t::text)) FROM \"{name}\" t" for name in names)
     with connection.cursor() as cursor:
-        for name in {model._meta.db_table for model in apps.get_models()} - WRITTEN:
-            cursor.execute(f"SELECT md5(coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '')) FROM \"{name}\" t")
-            found[name] = cursor.fetchone()[0]
-    return found
+        cursor.execute(" UNION ALL ".join(each))
+        return dict(cursor.fetchall())
 
 
 def seen(answer: Message) -> list[str]:
@@ -99,7 +99,7 @@ def built() -> Iterator[House]:
     with connection.cursor() as cursor:
         cursor.execute(_WATCH)
     try:
-        yield House(people, ready, theirs, client)
+        yield House(people, ready, theirs, client, tables())
     finally:
         with connection.cursor() as cursor:
             cursor.execute(_FORGET)

@@ -63,7 +63,6 @@ def elsewhere() -> Iterator[ScriptedServer]:
 def test_whatever_a_model_does(
     behaviour: Behaviour, house: House, elsewhere: ScriptedServer, monkeypatch, caplog
 ) -> None:
-    before = tables()
     thread = house.thread()
     earlier = list(thread.messages.values())
     with ScriptedServer(behaviour.script(house.attack(elsewhere.url))) as server:
@@ -94,7 +93,9 @@ def test_whatever_a_model_does(
 
     # What is kept and shown is bounded, and holds nothing that it may not.
     kept, versions = events_of(answer), seen(answer)
-    page = house.client.get(f"/experiments/{house.ready.experiment.pk}/dialogue/{thread.pk}/").content.decode()
+    shown = house.client.get(f"/answers/{answer.pk}/", headers={"HX-Request": "true"})  # as each page includes it
+    assert shown.status_code == 200
+    page = shown.content.decode()
     assert kept.count("\n") <= MOST_EVENTS and len(kept) <= MOST_EVENT_CHARS
     assert len(page) <= MOST_PAGE_BYTES
     assert not active(page)
@@ -105,7 +106,7 @@ def test_whatever_a_model_does(
         assert f"{THEIRS} " not in shown and f"{THEIRS}.md" not in shown
 
     # Nothing else happened.
-    assert tables() == before
+    assert tables() == house.before
     assert list(thread.messages.values())[: len(earlier)] == earlier
     assert thread.messages.count() == len(earlier) + 2
     assert not elsewhere.requests
@@ -119,11 +120,13 @@ def test_what_is_kept_of_it_all_is_neither_secret_nor_active(house: House) -> No
     assert not shows_key(export) and f"{THEIRS} " not in export
     answers = Message.objects.filter(thread__experiment=pk, role="assistant", provider__gt="")
     paths = [f"/experiments/{pk}/memory/", f"/experiments/{pk}/replay/", f"/experiments/{pk}/dialogue/"]
-    paths += [f"/experiments/{pk}/memory/{event}/" for event in Event.objects.values_list("pk", flat=True)[::40]]
-    paths += [f"/answers/{answer}/steps/{n}/" for answer in answers.values_list("pk", flat=True)[::9] for n in (1, 4)]
+    paths += [f"/experiments/{pk}/memory/{event}/" for event in Event.objects.values_list("pk", flat=True)[::90]]
+    paths += [f"/answers/{answer}/steps/{n}/" for answer in answers.values_list("pk", flat=True)[::20] for n in (1, 4)]
+    threads = answers.values_list("thread", flat=True)[::20]
+    paths += [f"/experiments/{pk}/dialogue/{thread}/" for thread in threads]
     for path in paths:
         page = house.client.get(path).content.decode()
-        assert not active(page) and not shows_key(page), path
+        assert not active(page) and not shows_key(page) and len(page) <= MOST_PAGE_BYTES, path
 
 
 def test_what_is_large_is_read_in_little_memory() -> None:
