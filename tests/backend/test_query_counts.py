@@ -1,4 +1,4 @@
-"""Every page and list sends as many queries for a team of 100 experiments as for one of 60."""
+"""Every page and list sends as many queries for a team of 160 experiments as for one of 60."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.dialogue.answerers import answered
 
 pytestmark = pytest.mark.slow
 
-FEW, MORE = 60, 40
+FEW, MORE = 60, 100
 
 
 def fill(people, ready, count: int, number: int) -> None:
