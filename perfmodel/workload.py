@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -212,6 +213,7 @@ def chip_of(hardware: Hardware) -> Chip:
     return replace(chip, **changes) if changes else chip
 
 
+@lru_cache(maxsize=256)
 def model_numbers(shape: ModelShape, seq_len: float) -> ModelNumbers:
     count = accounting.parameters(shape)
     flops = accounting.forward_flops(shape, seq_len)
@@ -275,6 +277,23 @@ def mesh_links(
 
 
 def mesh_numbers(hardware: Hardware, mesh: Mesh) -> MeshNumbers:
+    """Kept: what is tried on a mesh, and what it is compared with, asks for the same again and again."""
+    overrides = tuple(sorted(hardware.overrides.items()))
+    roles = tuple(sorted(mesh.axis_roles.items()))
+    return _mesh_numbers(hardware.chip, tuple(hardware.topology), hardware.slices, overrides, mesh.ici, mesh.dcn, roles)
+
+
+@lru_cache(maxsize=1024)
+def _mesh_numbers(
+    chip: str,
+    topology: tuple[int, ...],
+    slices: int,
+    overrides: tuple[tuple[str, float], ...],
+    ici_sizes: tuple[tuple[str, int], ...],
+    dcn_sizes: tuple[tuple[str, int], ...],
+    axis_roles: tuple[tuple[str, str], ...],
+) -> MeshNumbers:
+    hardware, mesh = Hardware(chip, topology, slices, dict(overrides)), Mesh(ici_sizes, dcn_sizes, dict(axis_roles))
     roles = [mesh.role(axis) for axis, _ in mesh.ici]
     sizes = np.array([[size for _, size in mesh.ici] or [1]], dtype=np.int64)
     layout, links = mesh_links(hardware, roles, sizes)
