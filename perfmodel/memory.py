@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from scipy.special import ndtr
 
 from perfmodel.config import ExperimentConfig
 from perfmodel.memory_profiles import MemoryConstants, fitted_constants
 from perfmodel.memory_stages import Stage, first_stage, last_stage
+from perfmodel.special import normal_cdf
 from perfmodel.topology import Floats
 from perfmodel.workload import (
     ACTIVATION_BYTES,
@@ -108,7 +108,7 @@ class MemoryUse:
 def probability_fits(used: MemoryUse) -> Floats:
     """Probability that a run does not run out of memory: one half where what it cannot do without is what can be
     filled."""
-    probability: Floats = ndtr(np.log(used.capacity / (used.needed - used.sparable)) / used.crash_spread)
+    probability: Floats = normal_cdf(np.log(used.capacity / (used.needed - used.sparable)) / used.crash_spread)
     return probability
 
 

@@ -8,7 +8,6 @@ from functools import reduce
 from math import log
 
 import numpy as np
-from scipy.special import ndtr
 
 from perfmodel.config import Mesh
 from perfmodel.topology import Floats
@@ -69,9 +68,3 @@ def same_training(workload: Workload, base: Workload) -> np.ndarray:
     pairs.append((workload.chip.peak, base.chip.peak))
     same: np.ndarray = reduce(np.logical_and, [(a == b) | (np.isnan(a) & np.isnan(b)) for a, b in pairs])
     return same
-
-
-def normal(z: Floats) -> Floats:
-    """Cumulative normal distribution."""
-    values: Floats = np.array(ndtr(z), dtype=np.float64)
-    return values
