@@ -41,7 +41,8 @@ class Codec(Generic[T]):
         return self._dump(value, PLAIN)
 
     def _dump(self, value: T, context: Json | None = None) -> Json:
-        dumped: Json = self._adapter.dump_python(value, mode="json", context=context)
+        # A whole number among `float | str` is written as it is; types are mypy's to complain of.
+        dumped: Json = self._adapter.dump_python(value, mode="json", context=context, warnings=False)
         return dumped
 
     def read(self, data: object) -> T:
