@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from experiments.fields import OrderedJSONField
 from jobs.models import Job
-from proposals.control_arm import Verdict, warm_up
+from proposals.control_arm import VERDICT, Verdict, warm_up
 from proposals.failures import CAUSES
 
 
@@ -80,7 +80,7 @@ class Launch(models.Model):
 
     @property
     def judged(self) -> Verdict | None:
-        return Verdict.from_json(self.verdict) if self.verdict else None
+        return VERDICT.read(self.verdict) if self.verdict else None
 
     @property
     def is_open(self) -> bool:

@@ -294,7 +294,7 @@ class Measurement(models.Model):
     failure = models.CharField(max_length=30, blank=True)  # `history.record.FAILURES`
     comment = models.TextField(blank=True)
     analysis = OrderedJSONField(default=dict, blank=True)  # `proposals.failures.Failure.to_json` of its log
-    control = OrderedJSONField(default=dict, blank=True)  # `proposals.control_arm.Verdict.to_json` of its wave
+    control = OrderedJSONField(default=dict, blank=True)  # what `proposals.control_arm.VERDICT` writes of its wave
     reason = models.TextField(blank=True)  # why it was refused, a sentence
     predicted_log_gain = models.FloatField(null=True)  # of time per token
     predicted_sigma = models.FloatField(null=True)  # of the same

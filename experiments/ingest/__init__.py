@@ -11,7 +11,7 @@ from experiments.ingest import sandbox
 from experiments.ingest.errors import IngestError, megabytes
 from experiments.ingest.limits import Limits
 from experiments.ingest.sandbox import Progress
-from experiments.step_profile import StepProfile
+from experiments.step_profile import STEP_PROFILE, StepProfile
 
 __all__ = ["FileFacts", "IngestError", "Limits", "Progress", "inspect_file", "read_profile"]
 
@@ -114,8 +114,8 @@ def read_profile(
                 raise
             raise _name_the_host(error, hosts, {**arguments, "trace": ""}, folder, limits, report) from error
     try:
-        return StepProfile.from_json(answer)
-    except (TypeError, KeyError, AttributeError) as error:
+        return STEP_PROFILE.read(answer)
+    except ValueError as error:
         raise IngestError(
             f"The converter produced no usable result for {subject}.",
             "Retry; if it recurs, report it with the file.",

@@ -23,7 +23,7 @@ from experiments.ingest.sample import keep_first_steps, steps_that_fit
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.trace_events import add_host
 from experiments.ingest.validate import BASE_BYTES, COPY_AGAIN, HostFacts, facts, host_name, load
-from experiments.step_profile import Memory, Note, SourceFile
+from experiments.step_profile import STEP_PROFILE, Memory, Note, SourceFile
 from experiments.trace import TraceBuilder
 from experiments.trace.layout import MOST_EVENTS
 from experiments.xplane import XSpace
@@ -78,14 +78,14 @@ def read(
     if contents.files[0].kind == "json":
         report("read", 0.8, "Reading XProf's JSON exports")
         profile = read_json.read([(item.path, item.name) for item in contents.files], files)
-        return profile.to_json()
+        return STEP_PROFILE.write(profile)
     # Half of what a file may have: the events are spooled to one before they are written to another.
     builder = TraceBuilder(folder, min(MOST_EVENTS, limits.unpacked_bytes // 50)) if trace else None
     if contents.files[0].kind in gpu_tasks.READERS:
         profile = gpu_tasks.read(contents, files, exclude, report, _notes([], contents, exclude), builder)
         if builder is not None and profile.ops:
             builder.write(folder / trace)
-        return profile.to_json()
+        return STEP_PROFILE.write(profile)
     hosts = _load_hosts(contents, exclude, folder, report, builder)
     if only is not None:
         if only < len(hosts):
@@ -137,7 +137,7 @@ def read(
     if builder is not None:
         programs = {str(key): name for key, name in dict(tables.op_stats.program_id_to_name_map).items()}
         builder.write(folder / trace, programs=programs)
-    return profile.to_json()
+    return STEP_PROFILE.write(profile)
 
 
 def inspect(*, path: str, name: str, folder: Path, limits: Limits, report: Report) -> dict[str, Any]:

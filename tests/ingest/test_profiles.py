@@ -10,7 +10,7 @@ import pytest
 from experiments.ingest import Limits, inspect_file, read_profile
 from experiments.ingest.validate import BASE_BYTES
 from experiments.samples.samples import FOLDER as SAMPLES
-from experiments.step_profile import StepProfile
+from experiments.step_profile import STEP_PROFILE
 from experiments.xplane import XSpace
 from tests.ingest.conftest import OPS, Save
 from tests.ingest.xspaces import OpSpec, PlaneWriter, tpu_xspace
@@ -154,7 +154,7 @@ def test_leaving_out_a_host_by_name(save: Save) -> None:
 
 def test_value_survives_json(save: Save) -> None:
     profile = read_profile([save()])
-    assert StepProfile.from_json(profile.to_json()) == profile
+    assert STEP_PROFILE.read(STEP_PROFILE.write(profile)) == profile
 
 
 def test_profile_of_the_host_only_measures_nothing_and_says_so(save: Save) -> None:
