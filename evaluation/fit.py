@@ -13,12 +13,12 @@ import numpy as np
 from evaluation import accuracy, accuracy_text
 from evaluation.ablation import ablation
 from evaluation.fit_time import fitted, problem
-from evaluation.held_out import Evaluation, held_out
+from evaluation.held_out import Evaluation, held_out, summarise
 from evaluation.ranges import errors_at, ranges
 from evaluation.time_rows import load_rows
 from evaluation.time_table import KINDS, table, write
 from perfmodel.accuracy import ACCURACY_FILE, load_accuracy
-from perfmodel.distance import SEEN_FILE, summarise
+from perfmodel.distance import SEEN_FILE
 from perfmodel.efficiency import EFFICIENCIES_FILE, load_efficiencies
 
 

@@ -1,10 +1,10 @@
-"""What the sandboxed process does with an upload: inspect it, or read it into a StepProfile."""
+"""What the sandboxed process does with an upload: read it into a StepProfile."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,6 @@ from experiments.trace.layout import MOST_EVENTS
 from experiments.xplane import XSpace
 
 RECONSTRUCTED = "reconstructed"
-#: A file of more than this is only looked at from outside when it is inspected.
-_INSPECT_BYTES = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -140,26 +138,7 @@ def read(
     return STEP_PROFILE.write(profile)
 
 
-def inspect(*, path: str, name: str, folder: Path, limits: Limits, report: Report) -> dict[str, Any]:
-    """Quick facts of one upload: kind, and of each host its name, cores, steps and ops."""
-    contents = unpack([Upload(Path(path), name)], folder, limits)
-    if contents.files[0].kind == "json":
-        tools = read_json.describe([(item.path, item.name) for item in contents.files])
-        return {"kind": "xprof_json", "hosts": [], "tools": tools}
-    if contents.files[0].kind in gpu_tasks.READERS:
-        return gpu_tasks.inspect(contents)
-    hosts: list[dict[str, Any]] = []
-    for item in contents.files:
-        size = item.path.stat().st_size
-        space, outline = load(item.path, item.name)
-        if size > _INSPECT_BYTES:
-            hosts.append({"host": host_name(outline, item.name), "name": item.name, "size_bytes": size})
-            continue
-        hosts.append({**asdict(facts(space, host_name(outline, item.name))), "name": item.name, "size_bytes": size})
-    return {"kind": "xplane", "hosts": hosts, "tools": []}
-
-
-TASKS: dict[str, Callable[..., dict[str, Any]]] = {"read": read, "inspect": inspect}
+TASKS: dict[str, Callable[..., dict[str, Any]]] = {"read": read}
 
 
 def _load_hosts(
