@@ -6,13 +6,10 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from evaluation.accuracy import SOURCES
 from evaluation.accuracy_plots import bars, scatter
-from evaluation.wrapped import wrapped
+from evaluation.report import percent, rounded, wrapped
 from perfmodel.accuracy import ACCURACY_FILE, Accuracy, ErrorScores, accuracy_json
 from perfmodel.distance import DESCRIBED, DISTANCES
 
@@ -21,8 +18,7 @@ KIND_WORDS = {"tpu": "TPU", "gpu": "GPU"}
 
 
 def write(numbers: Accuracy) -> None:
-    rounded = _rounded(accuracy_json(numbers))
-    ACCURACY_FILE.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
+    ACCURACY_FILE.write_text(json.dumps(rounded(accuracy_json(numbers)), indent=1) + "\n", encoding="utf-8")
     plots = DOCS / "accuracy"
     plots.mkdir(parents=True, exist_ok=True)
     for kind, word in KIND_WORDS.items():
@@ -31,20 +27,6 @@ def write(numbers: Accuracy) -> None:
     nearest = {part: next(iter(rows.values())) for part, rows in numbers.parts.items()}
     (plots / "parts.svg").write_text(bars(nearest, "Median error beside the naive model's"), encoding="utf-8")
     (DOCS / "accuracy.md").write_text(wrapped(text(numbers)), encoding="utf-8")
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    if isinstance(value, float):
-        return float(f"{value:.4g}") if np.isfinite(value) else None
-    return value
-
-
-def percent(value: float | None) -> str:
-    return "–" if value is None or not np.isfinite(value) else f"{100 * value:.1f} %"
 
 
 def _number(value: float | None, digits: int = 2) -> str:
