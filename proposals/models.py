@@ -16,7 +16,7 @@ from jobs.models import Job
 from proposals.candidate import changes_chips
 from proposals.compiling.result import CHECK, CompileCheck
 from proposals.constraints import Constraints
-from proposals.failures import CAUSES
+from proposals.failures.stored import FAILURE, StoredFailure
 from proposals.plan import PLAN, PROPOSAL, Plan, ProposalPlan
 
 #: What a failure (`history.record.FAILURES`) is called.
@@ -314,9 +314,9 @@ class Measurement(models.Model):
         indexes = [models.Index(fields=["team", "status"], name="measurement_by_status")]
 
     @property
-    def cause_words(self) -> str:
+    def told(self) -> StoredFailure:
         """What the log was read as."""
-        return CAUSES.get(self.analysis.get("cause", ""), "")
+        return FAILURE.read(self.analysis)
 
     @property
     def failure_words(self) -> str:

@@ -101,7 +101,7 @@ def _arm(launch: Launch, runs: list[ArmRun], arm: str) -> Arm:
         Timed(
             tuple(run.report.get("step_times_s") or ()),
             run.report.get("warm_up"),
-            (str(run.analysis.get("sentence") or "") or run.reason or "It failed.") if run.status == S.FAILED else "",
+            (run.told.sentence or run.reason or "It failed.") if run.status == S.FAILED else "",
         )
         for run in runs
         if run.arm == arm and run.status in (S.REPORTED, S.FAILED)
@@ -179,7 +179,7 @@ def _measure(launch: Launch, runs: list[ArmRun], verdict: Verdict) -> None:
                 measuring.link(proposal, experiment, user, control=VERDICT.write(verdict))
         elif verdict.outcome == "reject":
             failed = next(run for run in arm if run.status == S.FAILED)
-            kind = failed.analysis.get("failure") or "other"
+            kind = failed.told.failure or "other"
             measuring.report_failure(proposal, user, kind, failed.reason, analysis=failed.analysis)
     except measuring.MeasureError as error:
         Launch.objects.filter(pk=launch.pk).update(note=clean(str(error)))
