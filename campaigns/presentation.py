@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from campaigns.models import Campaign, Trial, TrialStatus
 from campaigns.services.planning import SENTENCE, cost_of
-from proposals.failures import CAUSES
+from proposals.failures.stored import FAILURE
 
 #: Trials of a page of the table; points of the trajectory and lines of the parallel coordinates that are drawn.
 PAGE, MOST_POINTS, MOST_LINES = 100, 400, 150
@@ -154,7 +154,7 @@ def stored_sentence(value: Any) -> str:
 
 
 def cause_words(failure: Mapping[str, Any] | None) -> str:
-    return CAUSES.get(failure["cause"], failure["cause"]) if failure else ""
+    return FAILURE.read(failure).words if failure else ""
 
 
 def trajectory(campaign: Campaign, trials: Sequence[Trial]) -> Trajectory | None:

@@ -20,7 +20,8 @@ from evaluation.sweeps import load_sweeps
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig
 from perfmodel.legality import schedule_fails
-from perfmodel.memory_profiles import MemoryConstants
+from perfmodel.memory_profiles import MemoryConstants, fitted_constants
+from perfmodel.memory_stages import first_stage
 from perfmodel.workload import Workload, from_config, stack
 
 Floats = npt.NDArray[np.float64]
@@ -102,11 +103,16 @@ def peak_rows(source: str) -> Rows:
     return rows.take(np.isfinite(rows.measured_bytes))
 
 
+def of_first_stage(w: Workload, constants: MemoryConstants | None = None) -> memory.MemoryUse:
+    """Memory of the first pipeline stage, where rank 0 is, which is the one that some programs report."""
+    return memory.of_stage(w, first_stage(w), constants or fitted_constants())
+
+
 def peak(rows: Rows, constants: MemoryConstants | None = None) -> Floats:
     """What the model says of the figure that the source printed, in bytes."""
     printed = PRINTED[rows.source]
     if printed == "reserved":
-        used = memory.of_first_stage(rows.work, constants)
+        used = of_first_stage(rows.work, constants)
         return used.total - used.runtime
     used = memory.per_chip(rows.work, constants)
     return used.needed - used.runtime if printed == "allocated" else used.total

@@ -23,8 +23,8 @@ from evaluation import history_ablation
 from evaluation.confidence_pairs import Predicted, predict_pairs
 from evaluation.history_ablation import changed, same_work
 from evaluation.measured_pairs import MeasuredRun, measured_pairs
+from evaluation.report import wrapped
 from evaluation.time_table import table_without_model
-from evaluation.wrapped import wrapped
 from history import seeds
 from history.case import Case, cases_of, hardware_kind
 from history.labels import BOUND, REPEAT

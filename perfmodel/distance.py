@@ -8,7 +8,7 @@ on which it was not measured; a program of which nothing was measured.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -83,12 +83,6 @@ def run_keys(config: ExperimentConfig) -> RunKeys:
         f"{training.weight_sharding} {hardware.slices}"
     )
     return RunKeys(f"{workload} {sizes} {settings}", workload, scale, layers, chip, known)
-
-
-def summarise(configs: Iterable[ExperimentConfig]) -> dict[str, list[str]]:
-    """All keys of measured runs by level, for SEEN_FILE."""
-    keys = [run_keys(config) for config in configs]
-    return {level: sorted({getattr(key, level) for key in keys}) for level in RunKeys.__dataclass_fields__}
 
 
 @cache

@@ -112,16 +112,6 @@ def probability_fits(used: MemoryUse) -> Floats:
     return probability
 
 
-def peak_spread(w: Workload, distance: str | None = None) -> Floats:
-    """Standard deviation of log(measured / predicted) of the peak, per candidate.
-
-    distance: one of `memory_profiles.DISTANCES`, where it is known how near the fit has come; by default another
-    workload of a program whose peaks were measured, and another program where none were.
-    """
-    name = "spread" if distance is None else f"spread_{distance}"
-    return fitted_constants().of(name, w.training.profile)
-
-
 def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
     """Memory of the fullest pipeline stage of every candidate.  constants: the fitted ones by default."""
     constants_used = constants or fitted_constants()
@@ -133,12 +123,6 @@ def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse
     return MemoryUse(
         **{part.name: np.where(later, getattr(last, part.name), getattr(first, part.name)) for part in fields(first)}
     )
-
-
-def of_first_stage(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
-    """Memory of the first pipeline stage, where rank 0 is, which is the one that some programs report."""
-    constants_used = constants or fitted_constants()
-    return of_stage(w, first_stage(w), constants_used)
 
 
 def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:

@@ -13,14 +13,14 @@ docs/launches.md, from `tests/launches/test_control_arm.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil, exp, expm1, isfinite, log, sqrt
-from typing import Any
 
 import numpy as np
 
 from experiments import formatting
+from experiments.codec import Codec
 from perfmodel.special import student_quantile
 
 ADOPT, REJECT, NO_DIFFERENCE, UNDECIDED = "adopt", "reject", "no_difference", "undecided"
@@ -98,17 +98,8 @@ class Verdict:
     def words(self) -> str:
         return WORDS[self.outcome]
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
-        """Reads what `to_json` wrote; raises KeyError or TypeError on anything else."""
-        arms = {
-            name: ArmSummary(**{**data[name], "run_medians_s": tuple(data[name]["run_medians_s"])})
-            for name in ("proposal", "control")
-        }
-        return cls(**{**data, **arms, "missing": tuple(data["missing"])})
+VERDICT = Codec(Verdict)
 
 
 def judge(proposal: Arm, control: Arm, expected: float | None = None) -> Verdict:

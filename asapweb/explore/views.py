@@ -121,7 +121,7 @@ def _context(state: State, meshes: Meshes | None, page: ExperimentPage | None) -
         "scale_s": max(values, default=0.0),
         "speedup": _speedup(page, answer),
         "known_bytes": _known_bytes(answer),
-        "optico": (accuracy() or {}).get("optico"),
+        "optico": numbers.optico if (numbers := accuracy()) else None,
         "plot": plot(state, meshes) if meshes is not None else None,
         "controls": _controls(state),
         "errors": config_form.errors_by_slot(state.errors, config_form.SLOTS),

@@ -20,6 +20,7 @@ from campaigns.services import launched, planning, spaces
 from campaigns.services.queues import CAMPAIGNS, TRIALS
 from experiments.models import Experiment
 from experiments.services import configuration, events
+from jobs.jobs import released
 from launches.models import ArmRun
 from launches.services.bundles import BundleError
 from launches.services.launching import LaunchError
@@ -249,7 +250,7 @@ def retry(trial: Trial, user: User) -> None:
         events.lock(trial.campaign.experiment_id)
         # As it is now: it may have been paused or resumed since somebody looked.
         campaign = Campaign.objects.select_for_update().defer("landscape").get(pk=trial.campaign_id)
-        again = {"status": TrialStatus.WAITING, "failure": None, "worker": "", "attempts": 0, "heartbeat_at": None}
+        again = {"status": TrialStatus.WAITING, "failure": None, **released()}
         if not Trial.objects.filter(pk=trial.pk, status=TrialStatus.FAILED).update(**again):
             raise CampaignError("Only a trial that failed can be tried again.")
         ended = (CampaignStatus.DONE, CampaignStatus.CANCELLED, CampaignStatus.FAILED)

@@ -11,7 +11,7 @@ from django.utils import timezone
 from accounts.models import User
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import events
-from jobs.jobs import Jobs
+from jobs.jobs import Jobs, released
 
 WORKING = [status for status in RunStatus if status.is_working]
 #: The Coordinator does them.
@@ -65,7 +65,7 @@ def move(
     now = timezone.now()
     values: dict[str, Any] = {"status": new, **(fields or {})}
     if not new.is_working:
-        values.update(worker="", heartbeat_at=None, attempts=0)
+        values |= released()
     elif run.worker:
         values["heartbeat_at"] = now
     if new.is_final:

@@ -27,7 +27,7 @@ from history.services.formats import FileError
 from history.services.rows import Complaint, Row
 from history.services.store import add_many, taken_keys
 from jobs import workers
-from jobs.jobs import Jobs
+from jobs.jobs import Jobs, released
 
 State = RecordImport.State
 IMPORTS = "imports"
@@ -261,7 +261,7 @@ def _import(made: RecordImport) -> None:
 def _move(made: RecordImport, new: str, **values: Any) -> bool:
     """On to another state, with what was found; False where it has been moved, or taken over, meanwhile."""
     if new not in READING.open:
-        values |= {"worker": "", "heartbeat_at": None, "attempts": 0}
+        values |= released()
     same = RecordImport.objects.filter(pk=made.pk, state=made.state, worker=made.worker)
     if not same.update(state=new, **values):
         return False

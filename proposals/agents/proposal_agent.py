@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.control import Cancel
-from agent.events import Final, RunEvent, Stopped, ToolReturned
+from agent.events import RunEvent, Stopped, ToolReturned
 from agent.limits import Limits
 from agent.loop import Outcome, run
 from agent.messages import Message, SystemMessage, Usage, UserMessage
@@ -144,10 +144,7 @@ def propose(
             return Considered("cancelled", sentence=outcome.stopped.sentence)
         answer, struck = _struck(outcome.stopped, judge, evidence_shown)
         said = answer.model_dump(mode="json") if answer else "The built-in reasoner's proposals are kept."
-        yield Final(
-            said, "model" if answer else "fallback", outcome.usage, outcome.cost_usd, outcome.turns,
-            outcome.tool_calls, outcome.duration_s,
-        )  # fmt: skip
+        yield outcome.final(said, "model" if answer else "fallback")
     spent = (evidence_shown.results, outcome.usage, outcome.cost_usd, outcome.duration_s)
     if answer is None:
         return Considered("fallback", (), 0, 0, outcome.stopped.sentence if outcome.stopped else "", *spent)

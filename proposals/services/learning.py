@@ -138,8 +138,8 @@ def _effect(made: Measurement) -> str:
     """The measured effect beside what was predicted, in one sentence."""
     if made.speedup is None:
         words = made.failure.replace("_", " ")
-        read = [made.analysis.get(key, "") for key in ("sentence", "line")]
-        return " ".join(filter(None, [f"It did not run: {words}.", *read, made.comment]))
+        told = made.told
+        return " ".join(filter(None, [f"It did not run: {words}.", told.sentence, told.line, made.comment]))
     assert made.before_step_time_s is not None and made.after_step_time_s is not None
     said = (
         f"Step time {formatting.seconds(made.before_step_time_s)} → {formatting.seconds(made.after_step_time_s)}, "

@@ -25,7 +25,7 @@ from experiments.services import against_profile, configuration, events, secrets
 from experiments.services.text import clean
 from history.record import FAILURES, outcome_of
 from proposals.candidate import chips_ratio
-from proposals.control_arm import NO_DIFFERENCE, Verdict
+from proposals.control_arm import NO_DIFFERENCE, VERDICT, Verdict
 from proposals.failures import Failure
 from proposals.matching import Match, token_ratio
 from proposals.models import FAILURE_WORDS, Measurement, Proposal
@@ -209,7 +209,7 @@ def complete(pk: int) -> bool:
     except MeasureError as error:
         return _finish(made, run, {"status": Measurement.Status.REFUSED, "reason": str(error), "run": run}, None)
     if made.control.get("speedup"):
-        compared = against_control(compared, Verdict.from_json(made.control))
+        compared = against_control(compared, VERDICT.read(made.control))
     reach = range80(made)
     values = {
         "status": Measurement.Status.MEASURED,

@@ -373,15 +373,15 @@ def test_a_pasted_text_that_is_no_model_is_refused_in_a_sentence(text, people: P
 
 def test_the_accuracy_page_shows_the_numbers_of_the_fit(people: People):
     html, numbers = page(people.client("viewer"), "/accuracy/"), load_accuracy()
-    for distances in numbers["distances"].values():
+    for distances in numbers.distances.values():
         for row in distances.values():
-            assert f"<b>{row['median'] * 100:.1f}\u00a0%</b>" in html
-    for source, both in numbers["ranking"].items():
+            assert f"<b>{row.median * 100:.1f}\u00a0%</b>" in html
+    for source, both in numbers.ranking.items():
         assert f">{source}</th>" in html
-        assert f"{both['ours']['regret_mean'] * 100:.1f}\u00a0%" in html
-    assert numbers["worst"][0]["id"] in html
+        assert f"{both.ours.regret_mean * 100:.1f}\u00a0%" in html
+    assert numbers.worst[0].id in html
     scatter = data_in(html, "x-agreement")
-    assert sum(len(group["points"]) for group in scatter["groups"]) == numbers["rows"]
+    assert sum(len(group["points"]) for group in scatter["groups"]) == numbers.rows
 
 
 def test_the_accuracy_page_shows_how_good_proposals_are(people: People):

@@ -98,7 +98,9 @@ def test_sums_of_a_step_are_the_diagnosis(people, experiment) -> None:
 def test_a_selection_is_counted_alone(people, experiment) -> None:
     profile = Profile.objects.get(experiment=experiment)
     trace = Trace(storage.absolute(profile.trace))
-    t0, t1 = trace.step_span(2)
+    steps = [trace.steps(core) for core in range(len(trace.cores))]
+    t0 = min(int(starts[numbers == 2][0]) for numbers, starts, _ in steps)
+    t1 = max(int(ends[numbers == 2][0]) for numbers, _, ends in steps)
     middle = (t0 + t1) // 2
     answer = client_of(people.viewer).get(
         f"/experiments/{experiment.pk}/timeline/sums/", {"t0": t0 / 1e12, "t1": middle / 1e12, "selected": "1"}

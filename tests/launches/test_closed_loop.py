@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments import trial
 from experiments.services import runs, uploads
+from experiments.trial import runner
 from history.models import HistoryRecord
 from launches.models import ArmRun
 from launches.services import choices, launching
@@ -67,7 +67,7 @@ def test_baseline_profile_proposal_both_arms_verdict_record(people, live_server,
     for name, value in cache.items():
         monkeypatch.setenv(name, value)
     config, _ = parse_config(CONFIG)
-    baseline = trial.run(config, steps=3, folder=tmp_path / "baseline")
+    baseline = runner.run(config, steps=3, folder=tmp_path / "baseline")
     assert baseline.failure is None
     (xplane,) = (tmp_path / "baseline").glob("plugins/profile/*/*.xplane.pb")
     files = [upload("baseline.xplane.pb", xplane.read_bytes())]

@@ -17,7 +17,7 @@ from history.record import Record, Side
 from proposals.plan import Plan
 from proposals.proposer import Pricer
 from proposals.proposer.likeness import Library
-from proposals.proposer.precedents import case_of_change, closest_precedents, from_record, precedents_of, published
+from proposals.proposer.precedents import case_of_change, closest_precedents, precedents_of, published
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, profile_of
 
 BEFORE = Side(mesh={"ici": {"data": 4, "model": 4}}, training={"global_batch": 32, "seq_len": 4096, "remat": "full"})
@@ -31,8 +31,7 @@ RECORD = Record(
 
 
 def test_a_record_with_both_meshes_and_an_effect_is_a_precedent() -> None:
-    found = from_record(RECORD)
-    assert found is not None
+    (found,) = precedents_of([RECORD])
     assert found.time_ratio == pytest.approx(0.8)
     assert found.case.move == {"data": 2.0, "model": -2.0, "micro_batch": -2.0}
     cited = found.citation()
@@ -53,7 +52,7 @@ def test_a_record_with_both_meshes_and_an_effect_is_a_precedent() -> None:
     ],
 )
 def test_a_record_that_does_not_say_enough_is_none(record: Record) -> None:
-    assert from_record(record) is None
+    assert not precedents_of([record])
 
 
 def test_custom_axes_and_training_keys_are_read_by_their_roles() -> None:
@@ -61,8 +60,7 @@ def test_custom_axes_and_training_keys_are_read_by_their_roles() -> None:
     more = replace(
         AFTER, mesh={"ici": {"fsdp": 16, "mdl": 1}}, axis_roles={"mdl": "model"}, training={"global_batch": 64}
     )  # fmt: skip
-    found = from_record(replace(RECORD, before=side, after=more, changes=("mesh", "batch")))
-    assert found is not None
+    (found,) = precedents_of([replace(RECORD, before=side, after=more, changes=("mesh", "batch"))])
     assert found.after == {"data": 16, "model": 1}
     assert found.case.move["global_batch"] == 1.0
 
@@ -158,7 +156,7 @@ def test_what_other_flags_did_is_no_precedent_for_these() -> None:
         before = Side(training={"global_batch": 32, "seq_len": 4096})
         return replace(RECORD, id=f"r{len(flags)}", before=before, after=after, changes=("xla_flags",))
 
-    assert from_record(flagged()) is None  # it does not say which
+    assert not precedents_of([flagged()])  # it does not say which
     held = case(flags=frozenset({"--xla_a"}))
     same, other = (Library(precedents_of([flagged(flag)]), held) for flag in ("--xla_a=1", "--xla_b=1"))
     assert asked(same, xla_flags=1)[0] > 0.9

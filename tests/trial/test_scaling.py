@@ -7,7 +7,7 @@ from math import prod
 import pytest
 from hypothesis import given, settings
 
-from experiments.trial import Room, scale
+from experiments.trial.scaling import Room, scale
 from perfmodel import legality
 from perfmodel.config_file import config_to_json, parse_config
 from tests.launch.configs import config, legal_configs
