@@ -14,6 +14,8 @@ from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase
+from django.views.decorators.http import require_http_methods
+from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Membership, Role, Team
 from accounts.services import current_membership, membership_of, memberships
@@ -32,13 +34,16 @@ def refusal(role: Role | str) -> str:
     )
 
 
-def require(role: Role | str) -> Callable[[View[P]], View[P]]:
-    """Decorator of a view: signed in, a member of a team, and with at least this role in the chosen one.
+def require(role: Role | str, *methods: str, htmx: bool = False) -> Callable[[View[P]], View[P]]:
+    """Decorator of a view: signed in, a member of a team, with at least this role in the chosen one, by one of these
+    methods.  `htmx`: it answers htmx with another body than a browser, which caches must know.
 
     Anonymous visitors are sent to sign in and back.  The membership is on `request.membership`.
     """
 
     def decorate(view: View[P]) -> View[P]:
+        answer = require_http_methods(list(methods))(vary_on_headers("HX-Request")(view) if htmx else view)
+
         @wraps(view)
         def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             if not request.user.is_authenticated:
@@ -49,7 +54,7 @@ def require(role: Role | str) -> Callable[[View[P]], View[P]]:
             if not membership.may(role):
                 raise PermissionDenied(refusal(role))
             request.membership = membership  # type: ignore[attr-defined]
-            return view(request, *args, **kwargs)
+            return answer(request, *args, **kwargs)
 
         return guarded
 

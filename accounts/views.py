@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts import members, services, tokens
 from accounts.attempts import WINDOW, Attempt
@@ -110,15 +110,13 @@ def _settings(request: HttpRequest, status: int = 200, **more: Any) -> HttpRespo
 
 
 @never_cache
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def settings(request: HttpRequest) -> HttpResponse:
     """The account: who one is, the team, its members, one's API tokens."""
     return _settings(request)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def choose_team(request: HttpRequest) -> HttpResponse:
     team = whole_number(request.POST.get("team", ""))
     if team is None or not services.choose_team(request, team):
@@ -126,8 +124,7 @@ def choose_team(request: HttpRequest) -> HttpResponse:
     return redirect("home")
 
 
-@require(Role.ADMINISTRATOR)
-@require_POST
+@require(Role.ADMINISTRATOR, "POST")
 def add_member(request: HttpRequest) -> HttpResponse:
     """Add a person: who has no account yet gets one and a link to sign in, who has one is asked by a link to join."""
     team = request.membership.team  # type: ignore[attr-defined]
@@ -143,8 +140,7 @@ def add_member(request: HttpRequest) -> HttpResponse:
     return _settings(request, invitation=address, invitation_for=members.account_name(username))
 
 
-@require(Role.ADMINISTRATOR)
-@require_POST
+@require(Role.ADMINISTRATOR, "POST")
 def change_member(request: HttpRequest, pk: int) -> HttpResponse:
     """Another role, or none."""
     changed = get_object_or_404(Membership, pk=pk, team=request.membership.team)  # type: ignore[attr-defined]
@@ -161,8 +157,7 @@ def change_member(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @never_cache
-@require(Role.ADMINISTRATOR)
-@require_POST
+@require(Role.ADMINISTRATOR, "POST")
 def member_link(request: HttpRequest, pk: int) -> HttpResponse:
     """A new one-time link for a member, shown once."""
     of_member = get_object_or_404(Membership, pk=pk, team=request.membership.team)  # type: ignore[attr-defined]
@@ -178,8 +173,7 @@ def _with_link(request: HttpRequest, member: Membership) -> HttpResponse:
     return _settings(request, new_link=address, new_link_for=member.user)
 
 
-@require(Role.ADMINISTRATOR)
-@require_POST
+@require(Role.ADMINISTRATOR, "POST")
 def withdraw_invitation(request: HttpRequest, pk: int) -> HttpResponse:
     """End an invitation that nobody has accepted yet."""
     withdrawn = members.withdraw(request.membership.team, pk)  # type: ignore[attr-defined]
@@ -192,8 +186,7 @@ def withdraw_invitation(request: HttpRequest, pk: int) -> HttpResponse:
 
 @never_cache
 @sensitive_post_parameters()
-@require(Role.VIEWER)
-@require_http_methods(["GET", "HEAD", "POST"])
+@require(Role.VIEWER, "GET", "HEAD", "POST")
 def password(request: HttpRequest) -> HttpResponse:
     """Set or change one's password; every other session of the account ends."""
     user = cast(User, request.user)
@@ -222,8 +215,7 @@ def password(request: HttpRequest) -> HttpResponse:
 
 
 @never_cache
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def create_token(request: HttpRequest) -> HttpResponse:
     """A new API token, shown once."""
     try:
@@ -233,8 +225,7 @@ def create_token(request: HttpRequest) -> HttpResponse:
     return _settings(request, new_token=token)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def revoke_token(request: HttpRequest, key: str) -> HttpResponse:
     deleted, _ = tokens.visible(request.user).filter(token_key=key).delete()
     if deleted:

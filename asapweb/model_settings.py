@@ -11,8 +11,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -132,17 +130,14 @@ def _page(request: HttpRequest, report: ConnectionReport | None = None) -> HttpR
 
 
 @never_cache
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def model(request: HttpRequest) -> HttpResponse:
     """Which language model is configured, within which limits, and what is missing."""
     return _page(request)
 
 
 @never_cache
-@require(Role.ADMINISTRATOR)
-@require_POST
-@vary_on_headers("HX-Request")
+@require(Role.ADMINISTRATOR, "POST", htmx=True)
 def test_model(request: HttpRequest) -> HttpResponse:
     """Ask the model for a word, a tool call and an object, and say what came of it."""
     agent = request.POST.get("agent", "")
@@ -155,8 +150,7 @@ def test_model(request: HttpRequest) -> HttpResponse:
     return _page(request, report)
 
 
-@require(Role.ADMINISTRATOR)
-@require_POST
+@require(Role.ADMINISTRATOR, "POST")
 def keep_payloads(request: HttpRequest) -> HttpResponse:
     """How many days the team keeps what agents sent and got."""
     try:

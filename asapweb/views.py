@@ -10,8 +10,6 @@ from django.db.models import Count, F, OrderBy, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import NoReverseMatch, reverse
-from django.views.decorators.http import require_GET
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -44,9 +42,7 @@ STATES = (
 _OF_STATES = {key: Count("team", filter=condition) for key, _, condition in STATES}
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def home(request: HttpRequest) -> HttpResponse:
     """What needs this person, what runs now, what is new."""
     membership = request.membership  # type: ignore[attr-defined]
@@ -100,9 +96,7 @@ def _pipes(experiments: list[Experiment]) -> list[tuple[Experiment, list[Any]]]:
     return [(item, steps_of(run, events_by_run.get(run.pk, ())) if run is not None else []) for item, run in runs]
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def experiments(request: HttpRequest) -> HttpResponse:
     """The team's experiments: searched, narrowed, sorted and paged on the server."""
     team = request.membership.team  # type: ignore[attr-defined]
@@ -158,8 +152,7 @@ def _narrowed(rows: QuerySet[Experiment], asked: dict[str, str]) -> QuerySet[Exp
     return rows
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def jump(request: HttpRequest) -> HttpResponse:
     """Places and experiments whose name holds what was typed."""
     membership = request.membership  # type: ignore[attr-defined]

@@ -11,8 +11,6 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
@@ -31,8 +29,7 @@ ORDERS = {"number": "number", "-number": "-number", "time": "step_time_s", "-tim
 _CHANGES = {"pause": services.pause, "resume": services.resume, "cancel": services.cancel}
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "HEAD", "POST"])
+@require(Role.VIEWER, "GET", "HEAD", "POST")
 def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
     """The campaigns of an experiment; POST begins one."""
     posted = request.method == "POST"
@@ -56,9 +53,7 @@ def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "campaigns/campaigns.html", context, status=400 if posted else 200)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def campaign(request: HttpRequest, pk: int) -> HttpResponse:
     """The Global Message Pool of a campaign."""
     row = _campaign(request, pk)
@@ -104,8 +99,7 @@ def _ordered(rows: list[Trial], order: str) -> list[Trial]:
     return rows[::-1] if order.startswith("-") else rows
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def change(request: HttpRequest, pk: int) -> HttpResponse:
     """Pause, resume or cancel."""
     row = _campaign(request, pk, Role.ENGINEER)
@@ -120,8 +114,7 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect(row)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def retry(request: HttpRequest, pk: int, number: int) -> HttpResponse:
     row = _campaign(request, pk, Role.ENGINEER)
     trial = get_object_or_404(row.trials.select_related("campaign"), number=number)
@@ -132,8 +125,7 @@ def retry(request: HttpRequest, pk: int, number: int) -> HttpResponse:
     return redirect(row)
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def difference(request: HttpRequest, pk: int) -> HttpResponse:
     """What differs between two trials: `a` (default: what runs) and `b` (default: the best)."""
     row = _campaign(request, pk)
@@ -153,8 +145,7 @@ def difference(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "campaigns/difference.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def as_json(request: HttpRequest, pk: int) -> HttpResponse:
     row = _campaign(request, pk)
     rows = [presentation.exported(trial) for trial in row.trials.all()]
@@ -162,8 +153,7 @@ def as_json(request: HttpRequest, pk: int) -> HttpResponse:
     return _file(text, "application/json", f"campaign-{row.pk}.json")
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def as_csv(request: HttpRequest, pk: int) -> HttpResponse:
     shown = _campaign(request, pk)
     rows = [_flat(trial) for trial in shown.trials.all()]

@@ -9,8 +9,6 @@ from urllib.parse import urlencode
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -41,8 +39,7 @@ _IN_FORM = frozenset(("q", "category", "mesh_axis", "bound_by"))
 NEIGHBOURS = 12
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def experiment(request: HttpRequest, pk: int) -> HttpResponse:
     """An experiment's first page: its diagnosis, or what is being done and what it waits for."""
     page = experiment_page(request, pk)
@@ -139,9 +136,7 @@ def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_O
     return context | {"ops": page, "largest_share": max((row.time_share for row in page.rows), default=0.0)}
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def ops(request: HttpRequest, pk: int) -> HttpResponse:
     """All ops of the newest diagnosis, sorted, filtered and paged; grouped by a column where asked."""
     page = experiment_page(request, pk)
@@ -153,9 +148,7 @@ def ops(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, part, context)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def op(request: HttpRequest, pk: int, rank: int) -> HttpResponse:
     """One op: its numbers, HLO text, framework path and source line, and the ops of the same module."""
     page = experiment_page(request, pk)
@@ -176,9 +169,7 @@ def op(request: HttpRequest, pk: int, rank: int) -> HttpResponse:
     return render(request, part, context)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def evidence(request: HttpRequest, pk: int, ref: str) -> HttpResponse:
     """What stands behind one number: in the drawer, or as a page of its own."""
     page = experiment_page(request, pk)
@@ -191,8 +182,7 @@ def evidence(request: HttpRequest, pk: int, ref: str) -> HttpResponse:
     return render(request, part, context)
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def modules(request: HttpRequest, pk: int) -> HttpResponse:
     """The whole tree of modules, as far as it was kept."""
     page = experiment_page(request, pk)

@@ -9,8 +9,6 @@ from urllib.parse import urlencode
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_GET
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -26,8 +24,7 @@ OPS_AT_ONCE = 3000
 UNITS = {"step": "s", "token": "s_per_token", "share": "share"}
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def compare(request: HttpRequest) -> HttpResponse:
     """The chooser, and what differs between the two that were chosen."""
     q = request.GET.get("q", "").strip()
@@ -46,9 +43,7 @@ def compare(request: HttpRequest) -> HttpResponse:
     return render(request, "diagnosis/compare.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def ops(request: HttpRequest) -> HttpResponse:
     """The op-level differences, paged; alone for the page's part, as a page of its own without scripts."""
     before, after = _compared_diagnoses(request)
@@ -64,9 +59,7 @@ def ops(request: HttpRequest) -> HttpResponse:
     return render(request, part, context)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def evidence(request: HttpRequest, index: int) -> HttpResponse:
     """What stands behind one number of the comparison's sentences."""
     before, after = _compared_diagnoses(request)

@@ -8,7 +8,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.text import slugify
-from django.views.decorators.http import require_GET
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -20,8 +19,7 @@ from experiments.models import Experiment
 from experiments.pages import experiment_page
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def report(request: HttpRequest, pk: int) -> HttpResponse:
     """The four sections as running text with their tables; what the printer gets."""
     page = experiment_page(request, pk)
@@ -32,8 +30,7 @@ def report(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "diagnosis/report.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def markdown(request: HttpRequest, pk: int) -> HttpResponse:
     """The report as one Markdown file."""
     page = experiment_page(request, pk)
@@ -42,8 +39,7 @@ def markdown(request: HttpRequest, pk: int) -> HttpResponse:
     return _file(page.experiment, record, document.write(page.experiment, record, address), "md", "text/markdown")
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def contract(request: HttpRequest, pk: int) -> HttpResponse:
     """The object of `asap diagnose --json`."""
     page = experiment_page(request, pk)

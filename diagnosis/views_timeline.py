@@ -11,7 +11,6 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotModified, JsonResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -45,8 +44,7 @@ def timeline_of(request: HttpRequest, pk: int) -> Timeline:
         raise Http404(str(error)) from error
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def timeline(request: HttpRequest, pk: int) -> HttpResponse:
     """The timeline of a profile: one step of every core, or what the address names."""
     page = experiment_page(request, pk)
@@ -112,8 +110,7 @@ def side(profile: Profile) -> dict[str, Any]:
     return {"experiment": profile.experiment, **panel(shown, view, {}, pk), **sums_context(shown, view, {})}
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def tile(request: HttpRequest, pk: int, version: str, level: int, index: int) -> HttpResponse:
     """One tile as bytes (`experiments.trace.tiles.pack`); kept by the browser, since its version is in the address."""
     shown = timeline_of(request, pk)
@@ -145,8 +142,7 @@ def tile_response(request: HttpRequest, shown: Timeline, level: int, index: int,
     return response
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def sums_part(request: HttpRequest, pk: int) -> HttpResponse:
     """Sums, longest spans and gaps of what is selected, or in view."""
     page = experiment_page(request, pk)
@@ -234,8 +230,7 @@ def _matches(shown: Timeline, names: list[int], view: dict[str, Any]) -> list[di
     return sorted(rows, key=lambda row: -row["sum_s"])[:50]
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def spans(request: HttpRequest, pk: int) -> HttpResponse:
     """Where the events of an op, or those that hold some words, are: [track, start, duration] in ps, in order."""
     shown = timeline_of(request, pk)
@@ -245,8 +240,7 @@ def spans(request: HttpRequest, pk: int) -> HttpResponse:
     return JsonResponse({"names": len(names), "spans": [[row.track, row.start, row.duration] for row in rows]})
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def event(request: HttpRequest, pk: int) -> HttpResponse:
     """One event: that of a track at a moment (`t`, s), or by its number."""
     page = experiment_page(request, pk)
@@ -283,8 +277,7 @@ def _duration_statistics(shown: Timeline, span: sums.Span) -> dict[str, Any]:
             "most_s": float(mine.max()) / PS, "last": trace.tracks[span.track].count - 1}  # fmt: skip
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def write(request: HttpRequest, pk: int) -> HttpResponse:
     """Have the files of a profile that was read before timelines were kept read again for it."""
     page = experiment_page(request, pk, Role.ENGINEER)
@@ -295,8 +288,7 @@ def write(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("timeline", pk)
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def export(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
     """The events as Trace Event JSON, which Perfetto opens."""
     shown = timeline_of(request, pk)

@@ -8,8 +8,6 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
@@ -21,8 +19,7 @@ from experiments.models import Event
 from experiments.pages import experiment_page
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def dialogue(request: HttpRequest, pk: int, thread_pk: int | None = None) -> HttpResponse:
     """The dialogue on a page of its own: a thread, else the newest; `?thread=new` begins another."""
     page = experiment_page(request, pk)
@@ -30,9 +27,7 @@ def dialogue(request: HttpRequest, pk: int, thread_pk: int | None = None) -> Htt
     return as_page(request, page, thread)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def panel(request: HttpRequest, pk: int) -> HttpResponse:
     """The panel alone, for htmx; `?thread=` a thread's number or `new`."""
     page = experiment_page(request, pk)
@@ -42,9 +37,7 @@ def panel(request: HttpRequest, pk: int) -> HttpResponse:
     return as_panel(request, page, thread)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def news(request: HttpRequest, pk: int) -> HttpResponse:
     """The panel again if its thread has changed since `?state=`, else 204: others see what is asked here."""
     page = experiment_page(request, pk)
@@ -56,9 +49,7 @@ def news(request: HttpRequest, pk: int) -> HttpResponse:
     return as_panel(request, page, thread)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def message(request: HttpRequest, pk: int) -> HttpResponse:
     """One answer as it stands, and beside it what changes with it: what is held, and the form to ask."""
     answer: Message = get_for(request.user, answers(), Role.VIEWER, pk=pk)
@@ -73,9 +64,7 @@ def message(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "dialogue/_message.html", {**context, "row": row, "beside": True})
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def step(request: HttpRequest, pk: int, number: int) -> HttpResponse:
     """Input and result of an answer's tool call, from the events that hold them whole."""
     answer = get_for(request.user, answers(), Role.VIEWER, pk=pk)

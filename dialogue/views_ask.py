@@ -7,7 +7,6 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_POST
 
 from accounts.models import Role
 from accounts.permissions import check, get_for, require
@@ -18,8 +17,7 @@ from dialogue.services.asking import DialogueError
 from experiments.pages import ExperimentPage, experiment_page
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def ask(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask in a thread, or in a new one: `text` as typed, or `suggestion` as clicked."""
     page = experiment_page(request, pk, Role.ENGINEER)
@@ -36,8 +34,7 @@ def ask(request: HttpRequest, pk: int) -> HttpResponse:
     return shown(request, page, thread, new_address=is_new)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def stop(request: HttpRequest, pk: int) -> HttpResponse:
     """End an answer that is being written."""
     answer = get_for(request.user, answers(), Role.ENGINEER, pk=pk)
@@ -45,8 +42,7 @@ def stop(request: HttpRequest, pk: int) -> HttpResponse:
     return shown(request, _page(request, answer.thread), answer.thread)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def retry(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask the question of the last answer again."""
     answer = get_for(request.user, answers(), Role.ENGINEER, pk=pk)
@@ -58,8 +54,7 @@ def retry(request: HttpRequest, pk: int) -> HttpResponse:
     return shown(request, page, answer.thread)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def release(request: HttpRequest, pk: int) -> HttpResponse:
     """Take back something that the thread holds."""
     rows = Held.objects.select_related("thread__experiment")
@@ -68,8 +63,7 @@ def release(request: HttpRequest, pk: int) -> HttpResponse:
     return shown(request, _page(request, held.thread), held.thread)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def add(request: HttpRequest, pk: int, index: int) -> HttpResponse:
     """Add a mesh that an answer offers as a proposal, and go to its card."""
     answer = get_for(request.user, answers(), Role.ENGINEER, pk=pk)
@@ -83,8 +77,7 @@ def add(request: HttpRequest, pk: int, index: int) -> HttpResponse:
     return _go(request, f"{place}#proposal-{made.rank}")
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def propose(request: HttpRequest, pk: int) -> HttpResponse:
     """Propose again within what the thread holds."""
     thread = get_for(request.user, threads(), Role.ENGINEER, pk=pk)
@@ -95,8 +88,7 @@ def propose(request: HttpRequest, pk: int) -> HttpResponse:
     return _go(request, f"{reverse('proposals', args=[thread.experiment_id])}?asked={made.pk}")
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def rename(request: HttpRequest, pk: int) -> HttpResponse:
     """Give a thread another name."""
     thread = get_for(request.user, threads(), Role.ENGINEER, pk=pk)
@@ -108,8 +100,7 @@ def rename(request: HttpRequest, pk: int) -> HttpResponse:
     return shown(request, page, thread)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a thread for everybody."""
     thread = get_for(request.user, threads(), Role.VIEWER, pk=pk)

@@ -6,8 +6,6 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_GET, require_http_methods
-from django.views.decorators.vary import vary_on_headers
 from django_htmx.http import reswap, retarget
 
 from accounts.models import Role
@@ -24,9 +22,7 @@ from proposals.agents.capabilities import registry
 LONGEST = 80
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def listing(request: HttpRequest, pk: int) -> HttpResponse:
     """All capabilities by area, or those that `?q=` finds; as a page, or as a part of the panel for htmx."""
     page = experiment_page(request, pk)
@@ -45,9 +41,7 @@ def listing(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "dialogue/palette.html", page.context("proposals", **more))
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", "POST", htmx=True)
 def capability(request: HttpRequest, pk: int, key: str) -> HttpResponse:
     """The form of one capability; posted, it asks for it in the thread, or in a new one."""
     page = experiment_page(request, pk, Role.ENGINEER if request.method == "POST" else Role.VIEWER)

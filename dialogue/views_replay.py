@@ -8,8 +8,6 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role, User
 from accounts.permissions import require
@@ -19,8 +17,7 @@ from experiments.pages import ExperimentPage, experiment_page
 from proposals.agents.replaying import NoRecording, Rerun
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def replays(request: HttpRequest, pk: int) -> HttpResponse:
     """Which answers are on record."""
     page = experiment_page(request, pk, Role.ENGINEER)
@@ -30,26 +27,21 @@ def replays(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "replay/replays.html", page.context("memory", answers=answers, works=works, thread=thread))
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def replay(request: HttpRequest, pk: int, message: int) -> HttpResponse:
     """The steps of one answer: one after the other, or all."""
     page = experiment_page(request, pk, Role.ENGINEER)
     return _recording_page(request, page, _of_answer(page, message))
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def replay_work(request: HttpRequest, pk: int, run: int, agent: str) -> HttpResponse:
     """The steps of what an agent did with a run."""
     page = experiment_page(request, pk, Role.ENGINEER)
     return _recording_page(request, page, _of_work(page, run, agent))
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def rerun(request: HttpRequest, pk: int, message: int) -> HttpResponse:
     """Give the answer again; shows whether it is the same, or where it differs.  Nothing is stored."""
     page = experiment_page(request, pk, Role.ENGINEER)
@@ -57,8 +49,7 @@ def rerun(request: HttpRequest, pk: int, message: int) -> HttpResponse:
     return _rerun_response(request, page, context, lambda: replaying.rerun(page.experiment, message, request.user))  # type: ignore[arg-type]
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def rerun_work(request: HttpRequest, pk: int, run: int, agent: str) -> HttpResponse:
     """Let the agent work again on the run, in the same way."""
     page = experiment_page(request, pk, Role.ENGINEER)

@@ -10,8 +10,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -67,8 +65,7 @@ def form_context(
     }
 
 
-@require(Role.ENGINEER)
-@require_http_methods(["GET", "POST"])
+@require(Role.ENGINEER, "GET", "POST")
 def upload(request: HttpRequest) -> HttpResponse:
     """The upload page; a POST stores the files and leads to the experiment (303, or JSON for the page's script)."""
     if request.method == "POST":
@@ -117,8 +114,7 @@ def config_text(request: HttpRequest) -> str | None:
     return None
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def check_configuration(request: HttpRequest) -> HttpResponse:
     """What is wrong with the form as it stands, field by field; stores nothing."""
     base, experiment = None, None
@@ -139,8 +135,7 @@ def check_configuration(request: HttpRequest) -> HttpResponse:
     return render(request, "experiments/_check.html", context)
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
+@require(Role.VIEWER, "GET", "POST")
 def configuration(request: HttpRequest, pk: int) -> HttpResponse:
     """The experiment's configuration; a POST saves it and starts or restarts the analysis."""
     page = experiment_page(request, pk, Role.ENGINEER if request.method == "POST" else Role.VIEWER)
@@ -258,9 +253,7 @@ def progress_context(page: ExperimentPage) -> dict[str, Any]:
     }
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def progress(request: HttpRequest, pk: int) -> HttpResponse:
     """The steps alone, for the live page; once the run has moved on so far that the page changes, reload it."""
     page = experiment_page(request, pk)
@@ -276,8 +269,7 @@ def progress(request: HttpRequest, pk: int) -> HttpResponse:
     return response
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def retry(request: HttpRequest, pk: int) -> HttpResponse:
     page = experiment_page(request, pk, Role.ENGINEER)
     try:
@@ -288,8 +280,7 @@ def retry(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("experiment", pk)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def add_files(request: HttpRequest, pk: int) -> HttpResponse:
     """Replace a broken file or add a missing host, then read everything again."""
     page = experiment_page(request, pk, Role.ENGINEER)
@@ -301,8 +292,7 @@ def add_files(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("experiment", pk)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def exclude_file(request: HttpRequest, pk: int, file_pk: int) -> HttpResponse:
     """Go on without one host."""
     page = experiment_page(request, pk, Role.ENGINEER)
@@ -316,8 +306,7 @@ def exclude_file(request: HttpRequest, pk: int, file_pk: int) -> HttpResponse:
     return redirect("experiment", pk)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def exclude_host(request: HttpRequest, pk: int) -> HttpResponse:
     """Go on without the host that the failed analysis named, be it a file or inside an archive."""
     page = experiment_page(request, pk, Role.ENGINEER)
@@ -329,8 +318,7 @@ def exclude_host(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("experiment", pk)
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
+@require(Role.VIEWER, "GET", "POST")
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask, then delete the experiment with its files, diagnosis and proposals."""
     page = experiment_page(request, pk, Role.ENGINEER)

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_GET
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -15,8 +14,7 @@ from experiments.pages import experiment_page
 from experiments.services import profiles
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def hbm(request: HttpRequest, pk: int) -> HttpResponse:
     """What fills the device's memory, and what sets its peak."""
     page = experiment_page(request, pk)

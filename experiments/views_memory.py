@@ -7,8 +7,6 @@ import json
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -18,9 +16,7 @@ from experiments.pages import experiment_page
 from experiments.services import events
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def memory(request: HttpRequest, pk: int) -> HttpResponse:
     """The Sharding Memory: the experiment's events, oldest first, narrowed as the address says."""
     page = experiment_page(request, pk)
@@ -41,8 +37,7 @@ def memory(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, part, context)
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def event(request: HttpRequest, pk: int, event_pk: int) -> HttpResponse:
     """To the page that holds the event, at its place: the address by which sentences cite it."""
     page = experiment_page(request, pk)
@@ -50,9 +45,7 @@ def event(request: HttpRequest, pk: int, event_pk: int) -> HttpResponse:
     return redirect(f"{reverse('memory', args=[pk])}?at={row.pk}#event-{row.pk}")
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def event_data(request: HttpRequest, pk: int, event_pk: int) -> HttpResponse:
     """An event's data: into the list, or as JSON by itself."""
     page = experiment_page(request, pk)
@@ -63,8 +56,7 @@ def event_data(request: HttpRequest, pk: int, event_pk: int) -> HttpResponse:
     return render(request, "experiments/_event_data.html", {"event": row, "data": event_words.pretty(row)})
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def memory_export(request: HttpRequest, pk: int) -> StreamingHttpResponse:
     """The events that the filters leave, as JSON Lines."""
     page = experiment_page(request, pk)

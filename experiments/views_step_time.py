@@ -8,7 +8,6 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
 
 from accounts.models import Role, Team
 from accounts.permissions import require
@@ -25,8 +24,7 @@ from perfmodel.strict_text import parse_text
 MAX_ADDRESS = 20_000
 
 
-@require(Role.ENGINEER)
-@require_http_methods(["GET", "POST"])
+@require(Role.ENGINEER, "GET", "POST")
 def step_time(request: HttpRequest) -> HttpResponse:
     """The form, filled in from `?config=` where another page hands its configuration over; a POST starts the run."""
     team = request.membership.team  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -45,8 +45,7 @@ _SESSION_TOKEN = "xprof-{}"
 TIMEOUT_S = 240.0
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
+@require(Role.VIEWER, "GET", "POST")
 def xprof(request: HttpRequest, pk: int) -> HttpResponse:
     """The page around XProf's own; a POST starts it."""
     page = experiment_page(request, pk)
@@ -75,8 +74,7 @@ def _open(request: HttpRequest, profile_pk: int, pk: int) -> None:
         messages.error(request, str(error))
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def stop(request: HttpRequest, pk: int) -> HttpResponse:
     """End XProf for this profile."""
     page = experiment_page(request, pk)
@@ -203,8 +201,7 @@ def _framed(response: HttpResponseBase, request: HttpRequest) -> HttpResponseBas
     return response
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def log_archive(request: HttpRequest, pk: int) -> StreamingHttpResponse:
     """The files as XProf and TensorBoard want them: a zip with `plugins/profile/<session>/HOST.xplane.pb`."""
     page = experiment_page(request, pk)

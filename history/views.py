@@ -11,8 +11,6 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import check, require, team_ids
@@ -29,9 +27,7 @@ ALIKE = 5
 _LINKED = ("experiment_before", "experiment_after", "profile_after", "added_by")
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def history(request: HttpRequest) -> HttpResponse:
     """Records of the team and the published ones: narrowed, searched, sorted, in pages."""
     filters = Filters.read(request.GET)
@@ -89,9 +85,7 @@ def _may_delete(request: HttpRequest, record: HistoryRecord) -> bool:
         return False
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def record(request: HttpRequest, pk: int) -> HttpResponse:
     """One record: both sides line by line, effect, caveats, source, and records like it."""
     row = _record_or_404(request, pk)
@@ -130,8 +124,7 @@ def _compare_href(record: HistoryRecord) -> str:
     return f"{reverse('compare')}?a={before.pk}&b={record.profile_after_id}"
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
+@require(Role.VIEWER, "GET", "POST")
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask, then delete a record of the team."""
     row = _record_or_404(request, pk)
@@ -156,8 +149,7 @@ def _cited_by(request: HttpRequest) -> list[int]:
     return sorted(teams, key=lambda pk: pk != chosen)
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def export(request: HttpRequest, kind: str) -> HttpResponseBase:
     """All records that the filters leave, or the matches of a search, as a file."""
     if kind not in FORMAT_WORDS:
@@ -165,9 +157,7 @@ def export(request: HttpRequest, kind: str) -> HttpResponseBase:
     return exports.response(request, request.membership.team, Filters.read(request.GET), kind)  # type: ignore[attr-defined]
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def cited(request: HttpRequest, key: str) -> HttpResponse:
     """The record that a citation names: its page, or a short form that opens in place."""
     row = next((team_record for team in _cited_by(request) if (team_record := search.of_key(team, key))), None)

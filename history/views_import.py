@@ -6,8 +6,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import check, get_for, require
@@ -22,8 +20,7 @@ _WORKING = (RecordImport.State.CHECKING, RecordImport.State.IMPORTING)
 _FOUND = RecordImport.objects.select_related("created_by")
 
 
-@require(Role.ENGINEER)
-@require_http_methods(["GET", "POST"])
+@require(Role.ENGINEER, "GET", "POST")
 def choose(request: HttpRequest) -> HttpResponse:
     """The form; what was sent is checked, nothing is imported yet."""
     team = request.membership.team  # type: ignore[attr-defined]
@@ -56,9 +53,7 @@ def choose(request: HttpRequest) -> HttpResponse:
     return render(request, "history/import.html", context, status=422 if problem else 200)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def file(request: HttpRequest, pk: int) -> HttpResponse:
     """What is in a file, and what became of it."""
     made = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
@@ -80,8 +75,7 @@ def file(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, part, context)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def confirm(request: HttpRequest, pk: int) -> HttpResponse:
     """Import the good rows of a checked file."""
     made = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
@@ -92,8 +86,7 @@ def confirm(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("history-file", pk)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def discard(request: HttpRequest, pk: int) -> HttpResponse:
     """Forget a checked file."""
     made = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)

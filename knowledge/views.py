@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_GET
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require, team_ids
@@ -21,9 +19,7 @@ MODE_WORDS = {"fused": "both", "vector": "semantic", "text": "keywords"}
 ALIKE = 5
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def knowledge(request: HttpRequest) -> HttpResponse:
     """What the team knows: narrowed by topic, hardware, bottleneck and source, and searched by words and meaning."""
     team = request.membership.team  # type: ignore[attr-defined]
@@ -54,9 +50,7 @@ def _chips(facets: Sequence[Facet], filters: Filters) -> Iterator[tuple[str, str
         yield filters.tag.replace("_", " "), filters.but(tag="").query()
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def passage(request: HttpRequest, key: str) -> HttpResponse:
     """The passage that a citation names: its page, or a short form that opens in place."""
     # Whichever team is chosen: pages of each cite their own.

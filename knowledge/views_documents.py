@@ -9,8 +9,6 @@ from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET, require_http_methods
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import refusal, require, team_ids
@@ -25,9 +23,7 @@ _TYPES = {"pdf": ("application/pdf", ".pdf"), "markdown": ("text/markdown; chars
 _TEXT = ("text/plain; charset=utf-8", ".txt")
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", "POST", htmx=True)
 def documents(request: HttpRequest) -> HttpResponse:
     """What the team added, newest first, and the form to add more."""
     membership = request.membership  # type: ignore[attr-defined]
@@ -60,9 +56,7 @@ def documents(request: HttpRequest) -> HttpResponse:
     return render(request, part, context, status=422 if problem else 200)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def document(request: HttpRequest, pk: int) -> HttpResponse:
     """A document of the team, or a shipped one, with its passages in their order."""
     shown = _found(request, pk)
@@ -81,8 +75,7 @@ def document(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, part, context)
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def original(request: HttpRequest, pk: int) -> HttpResponseBase:
     """The file as it was added, to look up what a passage cites; always as a download."""
     shown = _found(request, pk)
@@ -94,8 +87,7 @@ def original(request: HttpRequest, pk: int) -> HttpResponseBase:
     return FileResponse(path.open("rb"), as_attachment=True, filename=name, content_type=content_type)
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
+@require(Role.VIEWER, "GET", "POST")
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask, then delete a document with its passages."""
     shown = _found(request, pk)

@@ -8,7 +8,7 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
@@ -30,8 +30,7 @@ _LAUNCHES = _ALL.exclude(proposal=None)
 MOST_SHOWN = 20
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
+@require(Role.VIEWER, "GET", "POST")
 def launches(request: HttpRequest, pk: int) -> HttpResponse:
     """Both arms of every wave of a proposal; a POST launches another."""
     role = Role.ENGINEER if request.method == "POST" else Role.VIEWER
@@ -62,8 +61,7 @@ def _page(request: HttpRequest, proposal: Proposal, **more: Any) -> HttpResponse
     return render(request, "launches/launches.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def part(request: HttpRequest, pk: int) -> HttpResponse:
     """One wave, as it is now: a part of the page, which asks again while it is open."""
     launch = get_for(request.user, _LAUNCHES, Role.VIEWER, pk=pk)
@@ -72,8 +70,7 @@ def part(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "launches/_launch.html", {"card": card(launch), "membership": request.membership})  # type: ignore[attr-defined]
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     launch = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
     try:
@@ -84,8 +81,7 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect(launch)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def token(request: HttpRequest, pk: int) -> HttpResponse:
     """A token that reports to this launch only, shown once."""
     launch = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
@@ -97,8 +93,7 @@ def token(request: HttpRequest, pk: int) -> HttpResponse:
     return _page(request, arms.proposal_of(launch), new_token=text, token_of=launch)
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def bundle(request: HttpRequest, pk: int, arm: str) -> HttpResponse:
     """What an arm is run with, as a zip."""
     launch = get_for(request.user, _ALL, Role.VIEWER, pk=pk)
@@ -114,8 +109,7 @@ def bundle(request: HttpRequest, pk: int, arm: str) -> HttpResponse:
     )
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
+@require(Role.VIEWER, "GET", "POST")
 def settings(request: HttpRequest) -> HttpResponse:
     """Where this team's launches run, and what every bundle begins with."""
     membership = request.membership  # type: ignore[attr-defined]

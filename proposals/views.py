@@ -6,8 +6,6 @@ from django.contrib import messages
 from django.db.models.fields.json import KeyTextTransform
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
@@ -24,8 +22,7 @@ from proposals.views_again import asked_context
 _SHOWN = ("review__author", "experiment", "plan__run__profile", "measurement__experiment", "measurement__run")
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def proposals(request: HttpRequest, pk: int) -> HttpResponse:
     """One plan's proposals beside the baseline, the newest unless another is asked for."""
     page = experiment_page(request, pk)
@@ -74,9 +71,7 @@ def _chosen_plan(request: HttpRequest, page: ExperimentPage) -> PlanRecord | Non
     return get_object_or_404(regenerating.of_experiment(page.experiment).select_related("run"), pk=pk)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def rejected(request: HttpRequest, pk: int) -> HttpResponse:
     """Candidates that were not legal, by the rule they broke."""
     page = experiment_page(request, pk)
@@ -88,8 +83,7 @@ def rejected(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, part, context)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def decide(request: HttpRequest, pk: int) -> HttpResponse:
     """Approve or reject a proposal, once."""
     proposal = get_for(request.user, Proposal.objects.select_related("plan__run"), Role.REVIEWER, pk=pk)

@@ -6,8 +6,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -19,8 +17,7 @@ from proposals.models import Measurement, PlanRequest, Proposal
 from proposals.services import failing, regenerating
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def propose_again(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask for another plan: with the form's constraints, with those of a plan less one, or without one of its meshes.
 
@@ -52,9 +49,7 @@ def propose_again(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("proposals", pk)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def request_state(request: HttpRequest, pk: int) -> HttpResponse:
     """How far the newest request is; once it is done the page is loaded again."""
     page = experiment_page(request, pk)

@@ -8,8 +8,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
@@ -36,8 +34,7 @@ def context(plan: PlanRecord) -> dict[str, Any]:
     }
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def ask(request: HttpRequest, pk: int) -> HttpResponse:
     """Compile baseline and proposals of the plan."""
     plan = get_for(request.user, PlanRecord.objects.select_related("run"), Role.ENGINEER, pk=pk)
@@ -48,8 +45,7 @@ def ask(request: HttpRequest, pk: int) -> HttpResponse:
     return _back(plan)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """Stop what is waiting or being compiled."""
     plan = get_for(request.user, PlanRecord.objects.select_related("run"), Role.ENGINEER, pk=pk)
@@ -58,9 +54,7 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     return _back(plan)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def state(request: HttpRequest, pk: int) -> HttpResponse:
     """How far the checks are; once they are done the page is loaded again."""
     plan = get_for(request.user, PlanRecord.objects.select_related("run"), Role.VIEWER, pk=pk)

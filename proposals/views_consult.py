@@ -5,8 +5,6 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -19,8 +17,7 @@ from proposals.services import consulting, regenerating
 PAGES = {"diagnosis": "experiment", "proposals": "proposals"}
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def consult(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask the model to read the newest run."""
     page = experiment_page(request, pk, Role.ENGINEER)
@@ -31,9 +28,7 @@ def consult(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect(PAGES.get(request.POST.get("where", ""), "proposals"), pk)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def consultation(request: HttpRequest, pk: int) -> HttpResponse:
     """How far the model is; the part of the page that says so asks for it again while it reads."""
     page = experiment_page(request, pk)

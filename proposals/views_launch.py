@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_GET
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
@@ -36,16 +35,14 @@ class Section:
     purpose: str
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def of_experiment(request: HttpRequest, pk: int) -> HttpResponse:
     """The files of the approved proposal, else of the first."""
     experiment_page(request, pk)
     return _page(request, pk, launching.default(pk))
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def of_proposal(request: HttpRequest, pk: int) -> HttpResponse:
     proposal = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
     return _page(request, proposal.experiment_id, proposal)
@@ -65,8 +62,7 @@ def _page(request: HttpRequest, experiment_id: int, proposal: Proposal | None) -
     return render(request, "proposals/launch.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def download(request: HttpRequest, pk: int, name: str) -> HttpResponse:
     """One file, or all of them as `launch.zip`."""
     proposal = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)

@@ -7,8 +7,6 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
@@ -33,8 +31,7 @@ def _back(proposal: Proposal) -> HttpResponse:
     return redirect(proposal)
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
+@require(Role.VIEWER, "GET", "POST")
 def upload(request: HttpRequest, pk: int) -> HttpResponse:
     """Upload the profile of the run that a proposal led to; its configuration is filled in, and the two are linked."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
@@ -82,8 +79,7 @@ def _receive(request: HttpRequest, proposal: Proposal, context: dict[str, object
     return JsonResponse({"location": address}) if wants_json else HttpResponseRedirect(address)
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
+@require(Role.VIEWER, "GET", "POST")
 def step_time(request: HttpRequest, pk: int) -> HttpResponse:
     """Enter the step time of the run that a proposal led to, where there is no profile of it; the two are linked."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
@@ -106,8 +102,7 @@ def step_time(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "experiments/step_time.html", views_step_time.context(proposal.team, data) | more)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def link(request: HttpRequest, pk: int) -> HttpResponse:
     """Count an experiment as the run of the proposal, or say that it is none."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
@@ -126,8 +121,7 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("experiment", experiment.pk) if request.POST.get("from") == "run" else _back(proposal)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def unlink(request: HttpRequest, pk: int) -> HttpResponse:
     """Take back a link that has no result yet."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
@@ -138,8 +132,7 @@ def unlink(request: HttpRequest, pk: int) -> HttpResponse:
     return _back(proposal)
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def failed(request: HttpRequest, pk: int) -> HttpResponse:
     """Keep that the proposed configuration did not run, and why: as chosen, else as the log says."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
@@ -154,9 +147,7 @@ def failed(request: HttpRequest, pk: int) -> HttpResponse:
     return _back(proposal)
 
 
-@require(Role.VIEWER)
-@require_POST
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "POST", htmx=True)
 def failure_cause(request: HttpRequest, pk: int) -> HttpResponse:
     """The cause in the log of a failed run, before anything is saved."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
@@ -173,8 +164,7 @@ def failure_cause(request: HttpRequest, pk: int) -> HttpResponse:
     return _back(proposal)
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def measurements(request: HttpRequest) -> HttpResponse:
     """Predicted against measured, for all results of the team."""
     team = request.membership.team  # type: ignore[attr-defined]
@@ -189,9 +179,7 @@ def measurements(request: HttpRequest) -> HttpResponse:
     return render(request, "proposals/measurements.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
+@require(Role.VIEWER, "GET", htmx=True)
 def waiting(request: HttpRequest) -> HttpResponse:
     """Approved proposals that wait for their measurement, for the History page."""
     team = request.membership.team  # type: ignore[attr-defined]

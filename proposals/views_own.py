@@ -6,7 +6,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
@@ -20,8 +19,7 @@ from proposals.services import own_mesh, plans
 _FOUND = PlanRecord.objects.select_related("run__experiment", "run__profile")
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def own(request: HttpRequest, pk: int) -> HttpResponse:
     """The form with its price: of what runs, of a proposal (`?proposal=`), or of a mesh in the address."""
     plan = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
@@ -37,8 +35,7 @@ def _start(request: HttpRequest, plan: PlanRecord) -> own_form.Given:
     return own_form.from_query(request.GET) or now
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def price(request: HttpRequest, pk: int) -> HttpResponse:
     """The price of the form as it stands; stores nothing."""
     plan = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
@@ -49,8 +46,7 @@ def price(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "proposals/_own_answer.html", page.context("proposals", plan=plan, **_answer(plan, given)))
 
 
-@require(Role.VIEWER)
-@require_http_methods(["POST"])
+@require(Role.VIEWER, "POST")
 def add(request: HttpRequest, pk: int) -> HttpResponse:
     """Add the form's configuration to the plan as a proposal."""
     plan = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)

@@ -11,7 +11,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDi
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -44,8 +43,7 @@ _FACTS = {
 }
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def explore(request: HttpRequest) -> HttpResponse:
     """The model's answer to the state in the address; by htmx only the part that changes."""
     state = read(request.GET)
@@ -237,8 +235,7 @@ def _fixes(state: State) -> list[tuple[str, int, str]]:
     return fixes
 
 
-@require(Role.VIEWER)
-@require_GET
+@require(Role.VIEWER, "GET")
 def explore_experiment(request: HttpRequest, pk: int) -> HttpResponse:
     """From an experiment to Explore with its configuration in the address."""
     page = experiment_page(request, pk)
@@ -250,8 +247,7 @@ def explore_experiment(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponseRedirect(f"{reverse('explore')}?{state.query()}")
 
 
-@require(Role.VIEWER)
-@require_POST
+@require(Role.VIEWER, "POST")
 def use_model(request: HttpRequest) -> HttpResponse:
     """A config.json pasted on the page becomes the shape in the address; nothing is stored."""
     query = QueryDict(request.POST.get("state", "")[:20_000])
@@ -291,8 +287,7 @@ def _pasted(text: str) -> dict[str, Any] | str:
     return model_to_json(shape)
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET"])
+@require(Role.VIEWER, "GET")
 def accuracy_page(request: HttpRequest) -> HttpResponse:
     """How far predictions were off on published runs that the fit had not seen."""
     numbers = accuracy()
