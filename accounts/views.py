@@ -20,6 +20,7 @@ from accounts import members, services, tokens
 from accounts.attempts import WINDOW, Attempt
 from accounts.confinement import login
 from accounts.models import Membership, Role, User
+from accounts.pages import refusals_as_messages
 from accounts.permissions import require
 from accounts.text import whole_number
 
@@ -144,15 +145,13 @@ def add_member(request: HttpRequest) -> HttpResponse:
 def change_member(request: HttpRequest, pk: int) -> HttpResponse:
     """Another role, or none."""
     changed = get_object_or_404(Membership, pk=pk, team=request.membership.team)  # type: ignore[attr-defined]
-    try:
+    with refusals_as_messages(request):
         if request.POST.get("remove"):
             members.remove(changed)
             messages.success(request, f"{changed.user} is no longer in the team.")
         else:
             members.change_role(changed, request.POST.get("role", ""))
             messages.success(request, f"{changed.user} now has the role {Role(request.POST['role']).label.lower()}.")
-    except members.MemberError as error:
-        messages.error(request, str(error))
     return redirect("settings")
 
 

@@ -13,6 +13,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 
 from accounts.models import Role
+from accounts.pages import refusals_as_messages
 from accounts.permissions import require
 from agent.limits import Price
 from agent.provider.check import ConnectionReport, check_connection
@@ -153,11 +154,8 @@ def test_model(request: HttpRequest) -> HttpResponse:
 @require(Role.ADMINISTRATOR, "POST")
 def keep_payloads(request: HttpRequest) -> HttpResponse:
     """How many days the team keeps what agents sent and got."""
-    try:
+    with refusals_as_messages(request):
         days = retention.set_days(request.membership.team, request.POST.get("days", ""))  # type: ignore[attr-defined]
-    except retention.RetentionError as error:
-        messages.error(request, str(error))
-    else:
         kept = "as long as their experiment" if days is None else f"{days} day{'' if days == 1 else 's'}"
         messages.success(request, f"Agent payloads are kept for {kept}.")
     return redirect("settings")

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
 from accounts.models import Role
+from accounts.pages import refusals_as_messages
 from accounts.permissions import get_for, require
 from accounts.text import whole_number
 from campaigns import presentation
@@ -107,10 +108,8 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
     if act is None:
         messages.error(request, "A campaign can be paused, resumed or cancelled.")
         return redirect(row)
-    try:
+    with refusals_as_messages(request):
         act(row, request.user)  # type: ignore[arg-type]
-    except services.CampaignError as error:
-        messages.error(request, str(error))
     return redirect(row)
 
 
@@ -118,10 +117,8 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
 def retry(request: HttpRequest, pk: int, number: int) -> HttpResponse:
     row = _campaign(request, pk, Role.ENGINEER)
     trial = get_object_or_404(row.trials.select_related("campaign"), number=number)
-    try:
+    with refusals_as_messages(request):
         services.retry(trial, request.user)  # type: ignore[arg-type]
-    except services.CampaignError as error:
-        messages.error(request, str(error))
     return redirect(row)
 
 

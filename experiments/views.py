@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from accounts.models import Role
+from accounts.pages import refusals_as_messages
 from accounts.permissions import require
 from accounts.text import whole_number
 from experiments import config_form
@@ -272,11 +273,9 @@ def progress(request: HttpRequest, pk: int) -> HttpResponse:
 @require(Role.VIEWER, "POST")
 def retry(request: HttpRequest, pk: int) -> HttpResponse:
     page = experiment_page(request, pk, Role.ENGINEER)
-    try:
+    with refusals_as_messages(request):
         if page.run is not None:
             runs.retry(page.run, request.user)  # type: ignore[arg-type]
-    except runs.RunError as error:
-        messages.error(request, str(error))
     return redirect("experiment", pk)
 
 
@@ -284,11 +283,9 @@ def retry(request: HttpRequest, pk: int) -> HttpResponse:
 def add_files(request: HttpRequest, pk: int) -> HttpResponse:
     """Replace a broken file or add a missing host, then read everything again."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    try:
+    with refusals_as_messages(request):
         if page.run is not None:
             uploads.add_files(page.run, request.user, request.FILES.getlist("files"))  # type: ignore[arg-type]
-    except (uploads.UploadError, runs.RunError) as error:
-        messages.error(request, str(error))
     return redirect("experiment", pk)
 
 
@@ -299,10 +296,8 @@ def exclude_file(request: HttpRequest, pk: int, file_pk: int) -> HttpResponse:
     if page.run is None:
         return redirect("experiment", pk)
     file = get_object_or_404(page.run.profile.files, pk=file_pk)
-    try:
+    with refusals_as_messages(request):
         uploads.exclude_file(page.run, file, request.user)  # type: ignore[arg-type]
-    except (uploads.UploadError, runs.RunError) as error:
-        messages.error(request, str(error))
     return redirect("experiment", pk)
 
 
@@ -310,11 +305,9 @@ def exclude_file(request: HttpRequest, pk: int, file_pk: int) -> HttpResponse:
 def exclude_host(request: HttpRequest, pk: int) -> HttpResponse:
     """Go on without the host that the failed analysis named, be it a file or inside an archive."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    try:
+    with refusals_as_messages(request):
         if page.run is not None:
             uploads.exclude_host(page.run, request.POST.get("host", ""), request.user)  # type: ignore[arg-type]
-    except (uploads.UploadError, runs.RunError) as error:
-        messages.error(request, str(error))
     return redirect("experiment", pk)
 
 

@@ -8,6 +8,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from accounts.models import Role
+from accounts.pages import refusals_as_messages
 from accounts.permissions import check, get_for, require
 from history.models import RecordImport
 from history.record import CHANGES, FAILURES, OUTCOMES
@@ -79,10 +80,8 @@ def file(request: HttpRequest, pk: int) -> HttpResponse:
 def confirm(request: HttpRequest, pk: int) -> HttpResponse:
     """Import the good rows of a checked file."""
     made = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
-    try:
+    with refusals_as_messages(request):
         imports.confirm(made)
-    except imports.ImportRefused as error:
-        messages.error(request, str(error))
     return redirect("history-file", pk)
 
 
@@ -90,10 +89,8 @@ def confirm(request: HttpRequest, pk: int) -> HttpResponse:
 def discard(request: HttpRequest, pk: int) -> HttpResponse:
     """Forget a checked file."""
     made = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
-    try:
+    with refusals_as_messages(request):
         imports.discard(made)
-    except imports.ImportRefused as error:
-        messages.error(request, str(error))
-        return redirect("history-file", pk)
-    messages.success(request, f"{made.name} was discarded; nothing was imported.")
-    return redirect("history-import")
+        messages.success(request, f"{made.name} was discarded; nothing was imported.")
+        return redirect("history-import")
+    return redirect("history-file", pk)

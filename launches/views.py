@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from accounts.models import Role
+from accounts.pages import refusals_as_messages
 from accounts.permissions import get_for, require
 from accounts.text import whole_number
 from experiments.pages import experiment_page
@@ -36,16 +37,14 @@ def launches(request: HttpRequest, pk: int) -> HttpResponse:
     role = Role.ENGINEER if request.method == "POST" else Role.VIEWER
     proposal = get_for(request.user, _PROPOSALS, role, pk=pk)
     if request.method == "POST":
-        try:
+        with refusals_as_messages(request):
             made = launching.launch(
                 proposal, request.user, tool=request.POST.get("tool", ""),  # type: ignore[arg-type]
                 repeats=whole_number(request.POST.get("repeats", "")) or 0,
                 steps=whole_number(request.POST.get("steps", "")) or 0, server=request.build_absolute_uri("/"),
             )  # fmt: skip
-        except launching.LaunchError as error:
-            messages.error(request, str(error))
-            return redirect("launches", proposal.pk)
-        return redirect(made)
+            return redirect(made)
+        return redirect("launches", proposal.pk)
     return _page(request, proposal)
 
 
@@ -73,11 +72,9 @@ def part(request: HttpRequest, pk: int) -> HttpResponse:
 @require(Role.VIEWER, "POST")
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     launch = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
-    try:
+    with refusals_as_messages(request):
         launching.cancel(launch, request.user)  # type: ignore[arg-type]
         messages.success(request, "Cancelled; what was reported stays.")
-    except launching.LaunchError as error:
-        messages.error(request, str(error))
     return redirect(launch)
 
 
@@ -85,12 +82,10 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
 def token(request: HttpRequest, pk: int) -> HttpResponse:
     """A token that reports to this launch only, shown once."""
     launch = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
-    try:
+    with refusals_as_messages(request):
         text = launching.new_token(launch, request.user)  # type: ignore[arg-type]
-    except launching.LaunchError as error:
-        messages.error(request, str(error))
-        return redirect(launch)
-    return _page(request, arms.proposal_of(launch), new_token=text, token_of=launch)
+        return _page(request, arms.proposal_of(launch), new_token=text, token_of=launch)
+    return redirect(launch)
 
 
 @require(Role.VIEWER, "GET")

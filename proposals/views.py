@@ -8,6 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
 from accounts.models import Role
+from accounts.pages import refusals_as_messages
 from accounts.permissions import get_for, require
 from accounts.text import whole_number
 from diagnosis.models import DiagnosisRecord
@@ -87,16 +88,13 @@ def rejected(request: HttpRequest, pk: int) -> HttpResponse:
 def decide(request: HttpRequest, pk: int) -> HttpResponse:
     """Approve or reject a proposal, once."""
     proposal = get_for(request.user, Proposal.objects.select_related("plan__run"), Role.REVIEWER, pk=pk)
-    try:
+    with refusals_as_messages(request):
         review = reviews.decide(
             proposal,
             request.user,  # type: ignore[arg-type]
             request.POST.get("decision", ""),
             request.POST.get("comment", ""),
         )
-    except reviews.ReviewError as error:
-        messages.error(request, str(error))
-    else:
         kept = " Its measurement will be added to the history." if review.decision == Decision.APPROVED else ""
         messages.success(request, f"{review.get_decision_display()}.{kept}")
     return redirect(proposal)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from accounts.models import Role
+from accounts.pages import refusals_as_messages
 from accounts.permissions import require
 from accounts.text import whole_number
 from experiments.pages import experiment_page
@@ -41,12 +41,10 @@ def propose_again(request: HttpRequest, pk: int) -> HttpResponse:
             ).to_json()
         elif base.excluded:  # the form does not show them, their chips do
             constraints["excluded"] = base.to_json()["excluded"]
-    try:
+    with refusals_as_messages(request):
         regenerating.request(page.experiment, request.user, constraints)  # type: ignore[arg-type]
-    except regenerating.RequestError as error:
-        messages.error(request, str(error))
-        return redirect(reverse("proposals", args=[pk]) + "#constraints")
-    return redirect("proposals", pk)
+        return redirect("proposals", pk)
+    return redirect(reverse("proposals", args=[pk]) + "#constraints")
 
 
 @require(Role.VIEWER, "GET", htmx=True)

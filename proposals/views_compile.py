@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from accounts.models import Role
+from accounts.pages import refusals_as_messages
 from accounts.permissions import get_for, require
 from proposals import compiled
 from proposals.models import PlanRecord
@@ -38,10 +39,8 @@ def context(plan: PlanRecord) -> dict[str, Any]:
 def ask(request: HttpRequest, pk: int) -> HttpResponse:
     """Compile baseline and proposals of the plan."""
     plan = get_for(request.user, PlanRecord.objects.select_related("run"), Role.ENGINEER, pk=pk)
-    try:
+    with refusals_as_messages(request):
         compiling.request(plan, request.user)  # type: ignore[arg-type]
-    except compiling.CompilingError as error:
-        messages.error(request, str(error))
     return _back(plan)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
 from accounts.models import Role
+from accounts.pages import refusals_as_messages
 from accounts.permissions import require
 from accounts.text import whole_number
 from experiments.pages import experiment_page
@@ -21,10 +21,8 @@ PAGES = {"diagnosis": "experiment", "proposals": "proposals"}
 def consult(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask the model to read the newest run."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    try:
+    with refusals_as_messages(request):
         consulting.request(page.experiment, request.user)  # type: ignore[arg-type]
-    except consulting.ConsultingError as error:
-        messages.error(request, str(error))
     return redirect(PAGES.get(request.POST.get("where", ""), "proposals"), pk)
 
 

@@ -9,6 +9,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from accounts.models import Role
+from accounts.pages import refusals_as_messages
 from accounts.permissions import get_for, require
 from accounts.text import whole_number
 from experiments import config_form, views_step_time
@@ -108,7 +109,7 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     number = whole_number(request.POST.get("experiment", "")) or 0
     experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=number)
-    try:
+    with refusals_as_messages(request):
         if request.POST.get("answer") == "no":
             measuring.dismiss(proposal, experiment, request.user)  # type: ignore[arg-type]
             messages.success(request, "Noted; it will not be suggested again.")
@@ -116,8 +117,6 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
             made = measuring.link(proposal, experiment, request.user)  # type: ignore[arg-type]
             done = made.status == Measurement.Status.MEASURED
             messages.success(request, "Measured." if done else "Linked; the result appears after the analysis.")
-    except measuring.MeasureError as error:
-        messages.error(request, str(error))
     return redirect("experiment", experiment.pk) if request.POST.get("from") == "run" else _back(proposal)
 
 
@@ -125,10 +124,8 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
 def unlink(request: HttpRequest, pk: int) -> HttpResponse:
     """Take back a link that has no result yet."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
-    try:
+    with refusals_as_messages(request):
         measuring.unlink(proposal, request.user)  # type: ignore[arg-type]
-    except measuring.MeasureError as error:
-        messages.error(request, str(error))
     return _back(proposal)
 
 
@@ -137,12 +134,9 @@ def failed(request: HttpRequest, pk: int) -> HttpResponse:
     """Keep that the proposed configuration did not run, and why: as chosen, else as the log says."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     failure, comment = request.POST.get("failure", ""), request.POST.get("comment", "")
-    try:
+    with refusals_as_messages(request):
         cause = failing.analyse(proposal, request.FILES.getlist("logs"), comment)
         measuring.report_failure(proposal, request.user, failure, comment, cause)  # type: ignore[arg-type]
-    except measuring.MeasureError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, "Saved as failed and added to the history.")
     return _back(proposal)
 

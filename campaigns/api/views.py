@@ -18,7 +18,7 @@ from accounts.permissions import get_for
 from campaigns import presentation
 from campaigns.models import MOST_TOKENS, Campaign, CampaignStatus, Trial
 from campaigns.services import campaigns as services
-from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, TeamObjects
+from experiments.api.common import ConfigErrors, Detail, Invalid, TeamObjects
 from experiments.api.views import of_experiment
 from experiments.models import Experiment
 from launches.services.choices import MOST_STEPS, TOOLS
@@ -174,10 +174,7 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
         made = self.get_object()
         given = ChangeSerializer(data=request.data)
         given.is_valid(raise_exception=True)
-        try:
-            _CHANGES[given.validated_data["change"]](made, request.user)
-        except services.CampaignError as error:
-            raise Conflict(str(error)) from error
+        _CHANGES[given.validated_data["change"]](made, request.user)
         made.refresh_from_db()
         return Response(CampaignSerializer(made).data)
 
@@ -199,9 +196,6 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
         given = RetrySerializer(data=request.data)
         given.is_valid(raise_exception=True)
         trial = get_object_or_404(made.trials.select_related("campaign"), number=given.validated_data["number"])
-        try:
-            services.retry(trial, request.user)
-        except services.CampaignError as error:
-            raise Conflict(str(error)) from error
+        services.retry(trial, request.user)
         trial.refresh_from_db()
         return Response(TrialSerializer(trial).data)

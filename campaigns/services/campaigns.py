@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from accounts.models import Role, User
 from accounts.permissions import check
+from accounts.refusals import Refused
 from agent.provider.settings import SettingsError
 from campaigns.backends import read_landscape
 from campaigns.engine.space import key_of, settings_of
@@ -41,8 +42,8 @@ MOST_OPEN = 5
 LEAST_STEPS = 10
 
 
-class CampaignError(Exception):
-    """It cannot be done as asked.  The text is a sentence for the user."""
+class CampaignError(Refused):
+    """It cannot be done as asked."""
 
 
 @dataclass(frozen=True)

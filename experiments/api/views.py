@@ -39,7 +39,7 @@ from experiments.api.serializers import (
     UploadSerializer,
 )
 from experiments.models import Experiment, Profile, Run
-from experiments.services import configuration, deleting, events, profiles, runs, starting, storage, uploads
+from experiments.services import configuration, events, profiles, runs, starting, storage, uploads
 from experiments.services.text import clean
 
 EXACT = ("state", "chip", "model_name", "bottleneck", "origin")
@@ -158,10 +158,7 @@ class ExperimentViewSet(
         return [MultiPartParser()] if multipart else [JSONParser()]
 
     def perform_destroy(self, instance: Experiment) -> None:
-        try:
-            uploads.delete(instance, self.request.user)
-        except deleting.DeletionError as error:
-            raise Conflict(str(error)) from error
+        uploads.delete(instance, self.request.user)
 
     @extend_schema(
         methods=["GET"],
@@ -318,10 +315,7 @@ class RunViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[R
     def retry(self, request: Request, pk: str) -> Response:
         """Retry a failed run, as a new run that starts at the failed stage."""
         run = self.get_object()
-        try:
-            again = runs.retry(run, request.user)
-        except runs.RunError as error:
-            raise Conflict(str(error)) from error
+        again = runs.retry(run, request.user)
         return Response(RunSerializer(again).data, status=status.HTTP_201_CREATED)
 
 

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from accounts.models import Role, Team, User
 from accounts.permissions import check
+from accounts.refusals import Refused
 from accounts.text import display_name
 from disk import space
 from experiments.ingest.json_documents import is_tool_export
@@ -49,8 +50,8 @@ _ENDINGS = (
 _CONFIG_ENDINGS = (".yaml", ".yml")
 
 
-class UploadError(Exception):
-    """The upload cannot be received.  The text is one sentence for the user.
+class UploadError(Refused):
+    """The upload cannot be received.
 
     too_large: it is over the limit.  no_space: the server's disk is too full for it.
     """
@@ -59,11 +60,7 @@ class UploadError(Exception):
         super().__init__(message)
         self.too_large = too_large
         self.no_space = no_space
-
-    @property
-    def status(self) -> int:
-        """Of the HTTP response: 413, 507, or 422 for what is wrong with the files."""
-        return 413 if self.too_large else 507 if self.no_space else 422
+        self.status = 413 if too_large else 507 if no_space else 422
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from accounts.models import Role
 from accounts.permissions import check, team_ids
-from experiments.api.common import Conflict, Detail, Invalid, TeamObjects, TooLarge, number_param, team_for
+from experiments.api.common import Detail, Invalid, TeamObjects, TooLarge, number_param, team_for
 from history.api.serializers import (
     AlikeSerializer,
     ImportRequest,
@@ -177,10 +177,7 @@ class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     def confirm(self, request: Request, pk: str) -> Response:
         """Import the valid rows of a checked file."""
         made = self.get_object()
-        try:
-            imports.confirm(made)
-        except imports.ImportRefused as error:
-            raise Conflict(str(error)) from error
+        imports.confirm(made)
         return Response(ImportSerializer(made).data)
 
 

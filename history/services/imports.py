@@ -16,6 +16,7 @@ from django.core.files import File
 from django.utils import timezone
 
 from accounts.models import Team, User
+from accounts.refusals import Refused
 from accounts.text import display_name
 from disk import space
 from experiments.services import storage
@@ -44,7 +45,7 @@ BATCH = 500
 KEPT_FOR = timedelta(days=1)
 
 
-class ImportRefused(Exception):
+class ImportRefused(Refused):
     """The file or the wish cannot be taken; one sentence.  too_large: it is over the limit."""
 
     def __init__(self, message: str, *, too_large: bool = False) -> None:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.permissions import get_for, team_ids
-from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, TeamObjects
+from experiments.api.common import ConfigErrors, Detail, Invalid, TeamObjects
 from experiments.api.views import of_experiment
 from experiments.models import Experiment
 from history.record import FAILURES
@@ -138,28 +138,20 @@ class MeasurementViewSet(
             raise Invalid("Give either experiment (the run of the proposal), or failure or log (why it failed).")
         proposals = Proposal.objects.select_related("experiment", "plan__run__profile")
         proposal = get_for(request.user, proposals, Role.ENGINEER, pk=values["proposal"])
-        try:
-            if "experiment" not in values:
-                files = [values["log_file"]] if "log_file" in values else []
-                proposals = failing.analyse(proposal, files, values.get("log", ""))
-                made = measuring.report_failure(
-                    proposal, request.user, values.get("failure", ""), values["comment"], proposals
-                )
-            else:
-                experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
-                made = measuring.link(proposal, experiment, request.user)
-        except measuring.MeasureError as error:
-            raise Conflict(str(error)) from error
+        if "experiment" not in values:
+            files = [values["log_file"]] if "log_file" in values else []
+            cause = failing.analyse(proposal, files, values.get("log", ""))
+            made = measuring.report_failure(proposal, request.user, values.get("failure", ""), values["comment"], cause)
+        else:
+            experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
+            made = measuring.link(proposal, experiment, request.user)
         return Response(MeasurementSerializer(made).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(responses={204: None, 403: Detail, 409: Detail}, tags=["measurements"])
     def destroy(self, request: Request, pk: str) -> Response:
         """Remove a link that has no result yet."""
         made = self.get_object()
-        try:
-            measuring.unlink(made.proposal, request.user)
-        except measuring.MeasureError as error:
-            raise Conflict(str(error)) from error
+        measuring.unlink(made.proposal, request.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     @extend_schema(responses=SummarySerializer, tags=["measurements"])
@@ -223,8 +215,5 @@ class PlanRequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamO
         given.is_valid(raise_exception=True)
         values = given.validated_data
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
-        try:
-            made = regenerating.request(experiment, request.user, values["constraints"])
-        except regenerating.RequestError as error:
-            raise Conflict(str(error)) from error
+        made = regenerating.request(experiment, request.user, values["constraints"])
         return Response(PlanRequestSerializer(made).data, status=status.HTTP_202_ACCEPTED)

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from accounts.models import Role, User
 from accounts.permissions import check
+from accounts.refusals import Refused
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import events, runs
 from experiments.services.text import clean
@@ -28,8 +29,8 @@ OPEN = (Consultation.Status.QUEUED, Consultation.Status.WORKING)
 CONSULTATIONS = Jobs(Consultation, OPEN, Consultation.Status.WORKING, queue=DIALOGUE_QUEUE)
 
 
-class ConsultingError(Exception):
-    """The model cannot be asked.  The text is a sentence for the user."""
+class ConsultingError(Refused):
+    """The model cannot be asked."""
 
 
 def models() -> tuple[str, ...]:
