@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 
+from accounts.permissions import MemberRequest
 from accounts.refusals import Refused
 
 
@@ -18,3 +21,10 @@ def refusals_as_messages(request: HttpRequest) -> Iterator[None]:
         yield
     except Refused as error:
         messages.error(request, str(error))
+
+
+def page_or_part(
+    request: MemberRequest, page: str, part: str, context: dict[str, Any], status: int = 200
+) -> HttpResponse:
+    """The template `page` for a browser, only its `part` for htmx."""
+    return render(request, part if request.htmx else page, context, status=status)

@@ -9,12 +9,12 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
 from accounts.models import Role
 from accounts.pages import refusals_as_messages
-from accounts.permissions import get_for, require
+from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
 from campaigns import presentation
 from campaigns.forms import CampaignForm
@@ -31,7 +31,7 @@ _CHANGES = {"pause": services.pause, "resume": services.resume, "cancel": servic
 
 
 @require(Role.VIEWER, "GET", "HEAD", "POST")
-def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
+def campaigns(request: MemberRequest, pk: int) -> HttpResponse:
     """The campaigns of an experiment; POST begins one."""
     posted = request.method == "POST"
     page = experiment_page(request, pk, Role.ENGINEER if posted else Role.VIEWER)
@@ -39,7 +39,7 @@ def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
     problem = ""
     if posted and form.is_valid():
         try:
-            return redirect(services.begin(page.experiment, request.user, form.asked(request.build_absolute_uri("/"))))  # type: ignore[arg-type]
+            return redirect(services.begin(page.experiment, request.user, form.asked(request.build_absolute_uri("/"))))
         except services.CampaignError as error:
             problem = str(error)
     config = configuration.load(page.experiment)
@@ -55,7 +55,7 @@ def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET", htmx=True)
-def campaign(request: HttpRequest, pk: int) -> HttpResponse:
+def campaign(request: MemberRequest, pk: int) -> HttpResponse:
     """The Global Message Pool of a campaign."""
     row = _campaign(request, pk)
     page = experiment_page(request, row.experiment_id)
@@ -84,7 +84,7 @@ def campaign(request: HttpRequest, pk: int) -> HttpResponse:
         columns=[],
     )
     context["names"] = context["names"][:MOST_COLUMNS]
-    part = request.htmx and not request.htmx.boosted  # type: ignore[attr-defined]
+    part = request.htmx and not request.htmx.boosted
     return render(request, "campaigns/_pool.html" if part else "campaigns/campaign.html", context)
 
 
@@ -101,7 +101,7 @@ def _ordered(rows: list[Trial], order: str) -> list[Trial]:
 
 
 @require(Role.VIEWER, "POST")
-def change(request: HttpRequest, pk: int) -> HttpResponse:
+def change(request: MemberRequest, pk: int) -> HttpResponse:
     """Pause, resume or cancel."""
     row = _campaign(request, pk, Role.ENGINEER)
     act = _CHANGES.get(request.POST.get("change", ""))
@@ -109,21 +109,21 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
         messages.error(request, "A campaign can be paused, resumed or cancelled.")
         return redirect(row)
     with refusals_as_messages(request):
-        act(row, request.user)  # type: ignore[arg-type]
+        act(row, request.user)
     return redirect(row)
 
 
 @require(Role.VIEWER, "POST")
-def retry(request: HttpRequest, pk: int, number: int) -> HttpResponse:
+def retry(request: MemberRequest, pk: int, number: int) -> HttpResponse:
     row = _campaign(request, pk, Role.ENGINEER)
     trial = get_object_or_404(row.trials.select_related("campaign"), number=number)
     with refusals_as_messages(request):
-        services.retry(trial, request.user)  # type: ignore[arg-type]
+        services.retry(trial, request.user)
     return redirect(row)
 
 
 @require(Role.VIEWER, "GET")
-def difference(request: HttpRequest, pk: int) -> HttpResponse:
+def difference(request: MemberRequest, pk: int) -> HttpResponse:
     """What differs between two trials: `a` (default: what runs) and `b` (default: the best)."""
     row = _campaign(request, pk)
     page = experiment_page(request, row.experiment_id)
@@ -143,7 +143,7 @@ def difference(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET")
-def as_json(request: HttpRequest, pk: int) -> HttpResponse:
+def as_json(request: MemberRequest, pk: int) -> HttpResponse:
     row = _campaign(request, pk)
     rows = [presentation.exported(trial) for trial in row.trials.all()]
     text = json.dumps({"campaign": row.pk, "status": row.status, "config": row.config, "trials": rows}, indent=1)
@@ -151,7 +151,7 @@ def as_json(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET")
-def as_csv(request: HttpRequest, pk: int) -> HttpResponse:
+def as_csv(request: MemberRequest, pk: int) -> HttpResponse:
     shown = _campaign(request, pk)
     rows = [_flat(trial) for trial in shown.trials.all()]
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -177,10 +177,10 @@ def _file(text: str, kind: str, name: str) -> HttpResponse:
     return HttpResponse(text, content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
-def _campaign(request: HttpRequest, pk: int, role: Role = Role.VIEWER) -> Campaign:
+def _campaign(request: MemberRequest, pk: int, role: Role = Role.VIEWER) -> Campaign:
     return get_for(request.user, Campaign.objects.select_related("experiment").defer("landscape"), role, pk=pk)
 
 
-def _number(request: HttpRequest, name: str, default: int) -> int:
+def _number(request: MemberRequest, name: str, default: int) -> int:
     number = whole_number(request.GET.get(name, ""))
     return default if number is None else number

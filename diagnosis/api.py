@@ -12,9 +12,9 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.rest import TeamObjects, number_param
 from diagnosis import services
 from diagnosis.models import DiagnosisRecord, OpRow
-from experiments.api.common import TeamObjects, number_param
 from experiments.api.views import of_experiment
 
 

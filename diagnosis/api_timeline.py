@@ -15,10 +15,10 @@ from rest_framework.views import APIView
 
 from accounts.models import Role
 from accounts.permissions import get_for
+from accounts.rest import Detail
 from diagnosis import timelines
 from diagnosis.timelines import PS, Timeline
 from diagnosis.views_timeline import tile_response
-from experiments.api.common import Detail
 from experiments.models import Experiment
 from experiments.services import runs, traces
 

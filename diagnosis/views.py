@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.pages import page_or_part
+from accounts.permissions import MemberRequest, require
 from diagnosis import evidence as behind
 from diagnosis import presentation, services, strips
 from diagnosis.analyzer import report
@@ -40,7 +41,7 @@ NEIGHBOURS = 12
 
 
 @require(Role.VIEWER, "GET")
-def experiment(request: HttpRequest, pk: int) -> HttpResponse:
+def experiment(request: MemberRequest, pk: int) -> HttpResponse:
     """An experiment's first page: its diagnosis, or what is being done and what it waits for."""
     page = experiment_page(request, pk)
     context = page.context("diagnosis", **progress_context(page))
@@ -104,7 +105,7 @@ def _by_heading(diagnosis: Diagnosis) -> dict[str, list[Any]]:
     return {"details": [(head, rest) if rest else ("", head) for head, _, rest in details], "sums": sums}
 
 
-def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_ON_PAGE) -> dict[str, Any]:
+def ops_context(request: MemberRequest, record: DiagnosisRecord, size: int = OPS_ON_PAGE) -> dict[str, Any]:
     """One page of the ops table, as the address asks for it."""
     filters = {key: request.GET.get(key, "") for key in (*services.FILTERS, *services.MORE_FILTERS)}
     sort = request.GET.get("sort", "-time_share")
@@ -137,19 +138,18 @@ def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_O
 
 
 @require(Role.VIEWER, "GET", htmx=True)
-def ops(request: HttpRequest, pk: int) -> HttpResponse:
+def ops(request: MemberRequest, pk: int) -> HttpResponse:
     """All ops of the newest diagnosis, sorted, filtered and paged; grouped by a column where asked."""
     page = experiment_page(request, pk)
     record = record_of(page, without=["data", "modules"])
     # The table within the report is short; its links lead to the next rows of the same length.
     size = OPS_IN_REPORT if request.GET.get("size") == str(OPS_IN_REPORT) else OPS_ON_PAGE
     context = page.context("diagnosis", record=record, **ops_context(request, record, size))
-    part = "diagnosis/_ops.html" if request.htmx else "diagnosis/ops.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "diagnosis/ops.html", "diagnosis/_ops.html", context)
 
 
 @require(Role.VIEWER, "GET", htmx=True)
-def op(request: HttpRequest, pk: int, rank: int) -> HttpResponse:
+def op(request: MemberRequest, pk: int, rank: int) -> HttpResponse:
     """One op: its numbers, HLO text, framework path and source line, and the ops of the same module."""
     page = experiment_page(request, pk)
     record = record_of(page, without=["data", "modules"])
@@ -165,12 +165,11 @@ def op(request: HttpRequest, pk: int, rank: int) -> HttpResponse:
         neighbourhood={"name": next(iter(where.values()), ""), "query": urlencode(where)},
         ranks=services.ranks_beside(row),
     )
-    part = "diagnosis/_op.html" if request.htmx else "diagnosis/op.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "diagnosis/op.html", "diagnosis/_op.html", context)
 
 
 @require(Role.VIEWER, "GET", htmx=True)
-def evidence(request: HttpRequest, pk: int, ref: str) -> HttpResponse:
+def evidence(request: MemberRequest, pk: int, ref: str) -> HttpResponse:
     """What stands behind one number: in the drawer, or as a page of its own."""
     page = experiment_page(request, pk)
     record = record_of(page)
@@ -178,12 +177,11 @@ def evidence(request: HttpRequest, pk: int, ref: str) -> HttpResponse:
     if panel is None:
         raise Http404("No such evidence in this diagnosis.")
     context = page.context("diagnosis", record=record, panel=panel, files=record.run.profile.files.all())
-    part = "diagnosis/_evidence.html" if request.htmx else "diagnosis/evidence.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "diagnosis/evidence.html", "diagnosis/_evidence.html", context)
 
 
 @require(Role.VIEWER, "GET")
-def modules(request: HttpRequest, pk: int) -> HttpResponse:
+def modules(request: MemberRequest, pk: int) -> HttpResponse:
     """The whole tree of modules, as far as it was kept."""
     page = experiment_page(request, pk)
     record = record_of(page, without=["data"])

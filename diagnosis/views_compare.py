@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.pages import page_or_part
+from accounts.permissions import MemberRequest, require
 from diagnosis import comparing, views_timeline
 from diagnosis.compare import CollectiveChange, Comparison, KpiChange
 from diagnosis.evidence import Panel
@@ -25,11 +26,11 @@ UNITS = {"step": "s", "token": "s_per_token", "share": "share"}
 
 
 @require(Role.VIEWER, "GET")
-def compare(request: HttpRequest) -> HttpResponse:
+def compare(request: MemberRequest) -> HttpResponse:
     """The chooser, and what differs between the two that were chosen."""
     q = request.GET.get("q", "").strip()
     a, b = (_side(request, key) for key in ("a", "b"))
-    offered = comparing.choices(request.membership.team, q)  # type: ignore[attr-defined]
+    offered = comparing.choices(request.membership.team, q)
     context: dict[str, Any] = {"here": "experiments", "q": q, "a": a, "b": b, "choices": _with_chosen(offered, a, b)}
     context["same"] = a is not None and b is not None and a.profile.pk == b.profile.pk
     context["undiagnosed"] = [side for side in (a, b) if side is not None and side.record is None]
@@ -44,7 +45,7 @@ def compare(request: HttpRequest) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET", htmx=True)
-def ops(request: HttpRequest) -> HttpResponse:
+def ops(request: MemberRequest) -> HttpResponse:
     """The op-level differences, paged; alone for the page's part, as a page of its own without scripts."""
     before, after = _compared_diagnoses(request)
     comparison = comparing.full(before, after)
@@ -55,12 +56,11 @@ def ops(request: HttpRequest) -> HttpResponse:
         **_addresses(before, after),
     }
     context |= _ops_context(request, before, after, comparison)
-    part = "diagnosis/_compare_ops.html" if request.htmx else "diagnosis/compare_ops.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "diagnosis/compare_ops.html", "diagnosis/_compare_ops.html", context)
 
 
 @require(Role.VIEWER, "GET", htmx=True)
-def evidence(request: HttpRequest, index: int) -> HttpResponse:
+def evidence(request: MemberRequest, index: int) -> HttpResponse:
     """What stands behind one number of the comparison's sentences."""
     before, after = _compared_diagnoses(request)
     comparison = comparing.summary(before, after)
@@ -73,16 +73,15 @@ def evidence(request: HttpRequest, index: int) -> HttpResponse:
     rows = [(record, list(behind.filter(diagnosis=record)[:50])) for record in (before, after)]
     panel = Panel(item.label, item.value, item.unit, item.origin, item.formula, item.source)
     context = {"here": "experiments", "panel": panel, "rows": rows if item.ops else [], **_addresses(before, after)}
-    part = "diagnosis/_compare_evidence.html" if request.htmx else "diagnosis/compare_evidence.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "diagnosis/compare_evidence.html", "diagnosis/_compare_evidence.html", context)
 
 
-def _side(request: HttpRequest, key: str) -> comparing.Chosen | None:
+def _side(request: MemberRequest, key: str) -> comparing.Chosen | None:
     value = request.GET.get(key, "")
     return comparing.chosen(request.user, value) if value else None
 
 
-def _compared_diagnoses(request: HttpRequest) -> tuple[DiagnosisRecord, DiagnosisRecord]:
+def _compared_diagnoses(request: MemberRequest) -> tuple[DiagnosisRecord, DiagnosisRecord]:
     sides = [_side(request, key) for key in ("a", "b")]
     records = [side.record for side in sides if side is not None and side.record is not None]
     if len(records) != 2:
@@ -160,7 +159,7 @@ def _verdict(row: KpiChange) -> str:
 
 
 def _ops_context(
-    request: HttpRequest, before: DiagnosisRecord, after: DiagnosisRecord, comparison: Comparison
+    request: MemberRequest, before: DiagnosisRecord, after: DiagnosisRecord, comparison: Comparison
 ) -> dict[str, Any]:
     shown = request.GET.get("show", "all")
     shown = shown if shown in comparing.SHOWN else "all"

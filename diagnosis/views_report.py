@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.text import slugify
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.permissions import MemberRequest, require
 from diagnosis import markdown as document
 from diagnosis import presentation, services
 from diagnosis.models import DiagnosisRecord
@@ -20,7 +20,7 @@ from experiments.pages import experiment_page
 
 
 @require(Role.VIEWER, "GET")
-def report(request: HttpRequest, pk: int) -> HttpResponse:
+def report(request: MemberRequest, pk: int) -> HttpResponse:
     """The four sections as running text with their tables; what the printer gets."""
     page = experiment_page(request, pk)
     record = record_of(page)
@@ -31,7 +31,7 @@ def report(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET")
-def markdown(request: HttpRequest, pk: int) -> HttpResponse:
+def markdown(request: MemberRequest, pk: int) -> HttpResponse:
     """The report as one Markdown file."""
     page = experiment_page(request, pk)
     record = record_of(page)
@@ -40,7 +40,7 @@ def markdown(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET")
-def contract(request: HttpRequest, pk: int) -> HttpResponse:
+def contract(request: MemberRequest, pk: int) -> HttpResponse:
     """The object of `asap diagnose --json`."""
     page = experiment_page(request, pk)
     record = record_of(page)

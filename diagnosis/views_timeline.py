@@ -13,7 +13,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
 from diagnosis import timelines
 from diagnosis.timelines import PS, Timeline
@@ -26,7 +26,7 @@ from experiments.trace import OPS, Trace, perfetto, sums
 MOST_SPANS = 2000
 
 
-def load(page: ExperimentPage, request: HttpRequest) -> Timeline:
+def load(page: ExperimentPage, request: MemberRequest) -> Timeline:
     """The timeline of the newest run's profile, or of the one that the address names.  Raises `traces.NoTrace`."""
     profile = page.run.profile if page.run is not None else None
     if (number := whole_number(request.GET.get("profile", ""))) is not None:
@@ -36,7 +36,7 @@ def load(page: ExperimentPage, request: HttpRequest) -> Timeline:
     return timelines.of_profile(profile, page.experiment.config)
 
 
-def timeline_of(request: HttpRequest, pk: int) -> Timeline:
+def timeline_of(request: MemberRequest, pk: int) -> Timeline:
     """The same for the parts of the page, which are not there without events."""
     try:
         return load(experiment_page(request, pk), request)
@@ -45,7 +45,7 @@ def timeline_of(request: HttpRequest, pk: int) -> Timeline:
 
 
 @require(Role.VIEWER, "GET")
-def timeline(request: HttpRequest, pk: int) -> HttpResponse:
+def timeline(request: MemberRequest, pk: int) -> HttpResponse:
     """The timeline of a profile: one step of every core, or what the address names."""
     page = experiment_page(request, pk)
     try:
@@ -111,7 +111,7 @@ def side(profile: Profile) -> dict[str, Any]:
 
 
 @require(Role.VIEWER, "GET")
-def tile(request: HttpRequest, pk: int, version: str, level: int, index: int) -> HttpResponse:
+def tile(request: MemberRequest, pk: int, version: str, level: int, index: int) -> HttpResponse:
     """One tile as bytes (`experiments.trace.tiles.pack`); kept by the browser, since its version is in the address."""
     shown = timeline_of(request, pk)
     tag = f'"{shown.version}-{request.GET.urlencode()}-{level}-{index}"'
@@ -143,7 +143,7 @@ def tile_response(request: HttpRequest, shown: Timeline, level: int, index: int,
 
 
 @require(Role.VIEWER, "GET")
-def sums_part(request: HttpRequest, pk: int) -> HttpResponse:
+def sums_part(request: MemberRequest, pk: int) -> HttpResponse:
     """Sums, longest spans and gaps of what is selected, or in view."""
     page = experiment_page(request, pk)
     try:
@@ -231,7 +231,7 @@ def _matches(shown: Timeline, names: list[int], view: dict[str, Any]) -> list[di
 
 
 @require(Role.VIEWER, "GET")
-def spans(request: HttpRequest, pk: int) -> HttpResponse:
+def spans(request: MemberRequest, pk: int) -> HttpResponse:
     """Where the events of an op, or those that hold some words, are: [track, start, duration] in ps, in order."""
     shown = timeline_of(request, pk)
     view = timelines.view_of(shown, request.GET)
@@ -241,7 +241,7 @@ def spans(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET")
-def event(request: HttpRequest, pk: int) -> HttpResponse:
+def event(request: MemberRequest, pk: int) -> HttpResponse:
     """One event: that of a track at a moment (`t`, s), or by its number."""
     page = experiment_page(request, pk)
     try:
@@ -255,7 +255,7 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "diagnosis/_timeline_event.html", context)
 
 
-def _event_of(trace: Trace, request: HttpRequest) -> sums.Span | None:
+def _event_of(trace: Trace, request: MemberRequest) -> sums.Span | None:
     track, number = request.GET.get("track", ""), request.GET.get("number", "")
     if not track.isdigit() or len(track) > 9 or int(track) >= len(trace.tracks):
         raise Http404("There is no such track.")
@@ -278,7 +278,7 @@ def _duration_statistics(shown: Timeline, span: sums.Span) -> dict[str, Any]:
 
 
 @require(Role.VIEWER, "POST")
-def write(request: HttpRequest, pk: int) -> HttpResponse:
+def write(request: MemberRequest, pk: int) -> HttpResponse:
     """Have the files of a profile that was read before timelines were kept read again for it."""
     page = experiment_page(request, pk, Role.ENGINEER)
     if page.run is not None and traces.ask(page.run.profile):
@@ -289,7 +289,7 @@ def write(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET")
-def export(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
+def export(request: MemberRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
     """The events as Trace Event JSON, which Perfetto opens."""
     shown = timeline_of(request, pk)
     pieces = perfetto.gzipped(perfetto.events(shown.trace))

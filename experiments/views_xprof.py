@@ -22,7 +22,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.permissions import MemberRequest, require
 from experiments.pages import experiment_page
 from experiments.services import log_directory, viewers
 from experiments.viewer import ViewerError
@@ -46,7 +46,7 @@ TIMEOUT_S = 240.0
 
 
 @require(Role.VIEWER, "GET", "POST")
-def xprof(request: HttpRequest, pk: int) -> HttpResponse:
+def xprof(request: MemberRequest, pk: int) -> HttpResponse:
     """The page around XProf's own; a POST starts it."""
     page = experiment_page(request, pk)
     profile = page.run.profile if page.run is not None else None
@@ -62,20 +62,20 @@ def xprof(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "experiments/xprof.html", context)
 
 
-def _open(request: HttpRequest, profile_pk: int, pk: int) -> None:
+def _open(request: MemberRequest, profile_pk: int, pk: int) -> None:
     page = experiment_page(request, pk)
     if request.session.session_key is None:
         request.session.save()
     assert page.run is not None
     try:
-        token = viewers.open_for(page.run.profile, request.user, str(request.session.session_key))  # type: ignore[arg-type]
+        token = viewers.open_for(page.run.profile, request.user, str(request.session.session_key))
         request.session[_SESSION_TOKEN.format(profile_pk)] = token
     except ViewerError as error:
         messages.error(request, str(error))
 
 
 @require(Role.VIEWER, "POST")
-def stop(request: HttpRequest, pk: int) -> HttpResponse:
+def stop(request: MemberRequest, pk: int) -> HttpResponse:
     """End XProf for this profile."""
     page = experiment_page(request, pk)
     if page.run is not None:
@@ -202,7 +202,7 @@ def _framed(response: HttpResponseBase, request: HttpRequest) -> HttpResponseBas
 
 
 @require(Role.VIEWER, "GET")
-def log_archive(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+def log_archive(request: MemberRequest, pk: int) -> StreamingHttpResponse:
     """The files as XProf and TensorBoard want them: a zip with `plugins/profile/<session>/HOST.xplane.pb`."""
     page = experiment_page(request, pk)
     if page.run is None or not viewers.can_open(page.run.profile):

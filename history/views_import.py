@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from accounts.models import Role
-from accounts.pages import refusals_as_messages
-from accounts.permissions import check, get_for, require
+from accounts.pages import page_or_part, refusals_as_messages
+from accounts.permissions import MemberRequest, check, get_for, require
 from history.models import RecordImport
 from history.record import CHANGES, FAILURES, OUTCOMES
 from history.services import imports
@@ -22,9 +22,9 @@ _FOUND = RecordImport.objects.select_related("created_by")
 
 
 @require(Role.ENGINEER, "GET", "POST")
-def choose(request: HttpRequest) -> HttpResponse:
+def choose(request: MemberRequest) -> HttpResponse:
     """The form; what was sent is checked, nothing is imported yet."""
-    team = request.membership.team  # type: ignore[attr-defined]
+    team = request.membership.team
     problem = ""
     if request.method == "POST":
         file = request.FILES.get("file")
@@ -32,7 +32,7 @@ def choose(request: HttpRequest) -> HttpResponse:
             problem = "Choose a file of records first."
         else:
             try:
-                made = imports.receive(team, request.user, file)  # type: ignore[arg-type]
+                made = imports.receive(team, request.user, file)
             except imports.ImportRefused as error:
                 problem = str(error)
             else:
@@ -55,7 +55,7 @@ def choose(request: HttpRequest) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET", htmx=True)
-def file(request: HttpRequest, pk: int) -> HttpResponse:
+def file(request: MemberRequest, pk: int) -> HttpResponse:
     """What is in a file, and what became of it."""
     made = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
     report = made.report
@@ -72,12 +72,11 @@ def file(request: HttpRequest, pk: int) -> HttpResponse:
         ],
         "more_preview": max(0, report.get("good", 0) - len(report.get("preview", ()))),
     }
-    part = "history/_import.html" if request.htmx else "history/import_file.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "history/import_file.html", "history/_import.html", context)
 
 
 @require(Role.VIEWER, "POST")
-def confirm(request: HttpRequest, pk: int) -> HttpResponse:
+def confirm(request: MemberRequest, pk: int) -> HttpResponse:
     """Import the good rows of a checked file."""
     made = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     with refusals_as_messages(request):
@@ -86,7 +85,7 @@ def confirm(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "POST")
-def discard(request: HttpRequest, pk: int) -> HttpResponse:
+def discard(request: MemberRequest, pk: int) -> HttpResponse:
     """Forget a checked file."""
     made = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     with refusals_as_messages(request):

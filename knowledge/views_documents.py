@@ -7,11 +7,12 @@ from typing import Any
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import FileResponse, Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 
 from accounts.models import Role
-from accounts.permissions import refusal, require, team_ids
+from accounts.pages import page_or_part
+from accounts.permissions import MemberRequest, refusal, require, team_ids
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.kinds import ACCEPTED, ENDINGS
 from knowledge.documents.limits import LIMITS
@@ -24,9 +25,9 @@ _TEXT = ("text/plain; charset=utf-8", ".txt")
 
 
 @require(Role.VIEWER, "GET", "POST", htmx=True)
-def documents(request: HttpRequest) -> HttpResponse:
+def documents(request: MemberRequest) -> HttpResponse:
     """What the team added, newest first, and the form to add more."""
-    membership = request.membership  # type: ignore[attr-defined]
+    membership = request.membership
     problem, title = "", request.POST.get("title", "")
     if request.method == "POST":
         if not membership.may(Role.ENGINEER):
@@ -52,12 +53,13 @@ def documents(request: HttpRequest) -> HttpResponse:
         "endings": ",".join(ENDINGS),
         "accepted": ACCEPTED,
     }
-    part = "knowledge/_documents.html" if request.htmx else "knowledge/documents.html"  # type: ignore[attr-defined]
-    return render(request, part, context, status=422 if problem else 200)
+    return page_or_part(
+        request, "knowledge/documents.html", "knowledge/_documents.html", context, status=422 if problem else 200
+    )
 
 
 @require(Role.VIEWER, "GET", htmx=True)
-def document(request: HttpRequest, pk: int) -> HttpResponse:
+def document(request: MemberRequest, pk: int) -> HttpResponse:
     """A document of the team, or a shipped one, with its passages in their order."""
     shown = _found(request, pk)
     passages = shown.passages.defer("embedding", "search").order_by("position", "pk")
@@ -71,12 +73,11 @@ def document(request: HttpRequest, pk: int) -> HttpResponse:
         "embedding": shown.state == State.READY and shown.embedded < shown.living,
         "may_delete": service.may_delete(request.user, shown),
     }
-    part = "knowledge/_document.html" if request.htmx else "knowledge/document.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "knowledge/document.html", "knowledge/_document.html", context)
 
 
 @require(Role.VIEWER, "GET")
-def original(request: HttpRequest, pk: int) -> HttpResponseBase:
+def original(request: MemberRequest, pk: int) -> HttpResponseBase:
     """The file as it was added, to look up what a passage cites; always as a download."""
     shown = _found(request, pk)
     path = service.original(shown)
@@ -88,7 +89,7 @@ def original(request: HttpRequest, pk: int) -> HttpResponseBase:
 
 
 @require(Role.VIEWER, "GET", "POST")
-def delete(request: HttpRequest, pk: int) -> HttpResponse:
+def delete(request: MemberRequest, pk: int) -> HttpResponse:
     """Ask, then delete a document with its passages."""
     shown = _found(request, pk)
     if shown.team_id is None:
@@ -104,7 +105,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "knowledge/delete.html", context)
 
 
-def _found(request: HttpRequest, pk: int) -> Any:
+def _found(request: MemberRequest, pk: int) -> Any:
     """The document for somebody who may see it.  Raises Http404."""
     mine = service.counted(service.owned(team_ids(request.user))).filter(pk=pk).first()
     shipped = service.counted(Document.objects.filter(team=None))

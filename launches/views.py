@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 
 from accounts.models import Role
 from accounts.pages import refusals_as_messages
-from accounts.permissions import get_for, require
+from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
 from experiments.pages import experiment_page
 from launches import backends
@@ -32,14 +32,14 @@ MOST_SHOWN = 20
 
 
 @require(Role.VIEWER, "GET", "POST")
-def launches(request: HttpRequest, pk: int) -> HttpResponse:
+def launches(request: MemberRequest, pk: int) -> HttpResponse:
     """Both arms of every wave of a proposal; a POST launches another."""
     role = Role.ENGINEER if request.method == "POST" else Role.VIEWER
     proposal = get_for(request.user, _PROPOSALS, role, pk=pk)
     if request.method == "POST":
         with refusals_as_messages(request):
             made = launching.launch(
-                proposal, request.user, tool=request.POST.get("tool", ""),  # type: ignore[arg-type]
+                proposal, request.user, tool=request.POST.get("tool", ""),
                 repeats=whole_number(request.POST.get("repeats", "")) or 0,
                 steps=whole_number(request.POST.get("steps", "")) or 0, server=request.build_absolute_uri("/"),
             )  # fmt: skip
@@ -61,35 +61,35 @@ def _page(request: HttpRequest, proposal: Proposal, **more: Any) -> HttpResponse
 
 
 @require(Role.VIEWER, "GET")
-def part(request: HttpRequest, pk: int) -> HttpResponse:
+def part(request: MemberRequest, pk: int) -> HttpResponse:
     """One wave, as it is now: a part of the page, which asks again while it is open."""
     launch = get_for(request.user, _LAUNCHES, Role.VIEWER, pk=pk)
-    if not request.htmx:  # type: ignore[attr-defined]
+    if not request.htmx:
         return redirect(launch)
-    return render(request, "launches/_launch.html", {"card": card(launch), "membership": request.membership})  # type: ignore[attr-defined]
+    return render(request, "launches/_launch.html", {"card": card(launch), "membership": request.membership})
 
 
 @require(Role.VIEWER, "POST")
-def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+def cancel(request: MemberRequest, pk: int) -> HttpResponse:
     launch = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
     with refusals_as_messages(request):
-        launching.cancel(launch, request.user)  # type: ignore[arg-type]
+        launching.cancel(launch, request.user)
         messages.success(request, "Cancelled; what was reported stays.")
     return redirect(launch)
 
 
 @require(Role.VIEWER, "POST")
-def token(request: HttpRequest, pk: int) -> HttpResponse:
+def token(request: MemberRequest, pk: int) -> HttpResponse:
     """A token that reports to this launch only, shown once."""
     launch = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
     with refusals_as_messages(request):
-        text = launching.new_token(launch, request.user)  # type: ignore[arg-type]
+        text = launching.new_token(launch, request.user)
         return _page(request, arms.proposal_of(launch), new_token=text, token_of=launch)
     return redirect(launch)
 
 
 @require(Role.VIEWER, "GET")
-def bundle(request: HttpRequest, pk: int, arm: str) -> HttpResponse:
+def bundle(request: MemberRequest, pk: int, arm: str) -> HttpResponse:
     """What an arm is run with, as a zip."""
     launch = get_for(request.user, _ALL, Role.VIEWER, pk=pk)
     if arm not in ArmRun.Arm.values:
@@ -105,9 +105,9 @@ def bundle(request: HttpRequest, pk: int, arm: str) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET", "POST")
-def settings(request: HttpRequest) -> HttpResponse:
+def settings(request: MemberRequest) -> HttpResponse:
     """Where this team's launches run, and what every bundle begins with."""
-    membership = request.membership  # type: ignore[attr-defined]
+    membership = request.membership
     team = membership.team
     chosen = choices.of_team(team)
     context: dict[str, Any] = {"here": "settings", "manual": backends.MANUAL, "membership": membership}
@@ -115,7 +115,7 @@ def settings(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         key, values = request.POST.get("backend", ""), values_of(request.POST)
         try:
-            choices.save(team, request.user, key, values)  # type: ignore[arg-type]
+            choices.save(team, request.user, key, values)
             messages.success(request, "Saved; it applies to the next launch.")
             return redirect(reverse("launch-settings"))
         except PermissionError as error:

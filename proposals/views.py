@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.db.models.fields.json import KeyTextTransform
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
 from accounts.models import Role
-from accounts.pages import refusals_as_messages
-from accounts.permissions import get_for, require
+from accounts.pages import page_or_part, refusals_as_messages
+from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
 from diagnosis.models import DiagnosisRecord
 from experiments.pages import ExperimentPage, experiment_page
@@ -24,7 +24,7 @@ _SHOWN = ("review__author", "experiment", "plan__run__profile", "measurement__ex
 
 
 @require(Role.VIEWER, "GET")
-def proposals(request: HttpRequest, pk: int) -> HttpResponse:
+def proposals(request: MemberRequest, pk: int) -> HttpResponse:
     """One plan's proposals beside the baseline, the newest unless another is asked for."""
     page = experiment_page(request, pk)
     context = page.context("proposals", **progress_context(page))
@@ -62,7 +62,7 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "proposals/proposals.html", context)
 
 
-def _chosen_plan(request: HttpRequest, page: ExperimentPage) -> PlanRecord | None:
+def _chosen_plan(request: MemberRequest, page: ExperimentPage) -> PlanRecord | None:
     """`?plan=`, else the newest.  Raises Http404 for one that is not of this experiment."""
     given = request.GET.get("plan", "")
     if not given:
@@ -73,25 +73,24 @@ def _chosen_plan(request: HttpRequest, page: ExperimentPage) -> PlanRecord | Non
 
 
 @require(Role.VIEWER, "GET", htmx=True)
-def rejected(request: HttpRequest, pk: int) -> HttpResponse:
+def rejected(request: MemberRequest, pk: int) -> HttpResponse:
     """Candidates that were not legal, by the rule they broke."""
     page = experiment_page(request, pk)
     plan = _chosen_plan(request, page)
     if plan is None:
         raise Http404("This experiment has no proposals yet.")
     context = page.context("proposals", plan=plan, rules=presentation.rejected_by_rule(plan))
-    part = "proposals/_rejected.html" if request.htmx else "proposals/rejected.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "proposals/rejected.html", "proposals/_rejected.html", context)
 
 
 @require(Role.VIEWER, "POST")
-def decide(request: HttpRequest, pk: int) -> HttpResponse:
+def decide(request: MemberRequest, pk: int) -> HttpResponse:
     """Approve or reject a proposal, once."""
     proposal = get_for(request.user, Proposal.objects.select_related("plan__run"), Role.REVIEWER, pk=pk)
     with refusals_as_messages(request):
         review = reviews.decide(
             proposal,
-            request.user,  # type: ignore[arg-type]
+            request.user,
             request.POST.get("decision", ""),
             request.POST.get("comment", ""),
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from accounts.models import Role
-from accounts.pages import refusals_as_messages
-from accounts.permissions import get_for, require
+from accounts.pages import page_or_part, refusals_as_messages
+from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
 from experiments import config_form, views_step_time
 from experiments.models import Experiment
@@ -33,7 +33,7 @@ def _back(proposal: Proposal) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET", "POST")
-def upload(request: HttpRequest, pk: int) -> HttpResponse:
+def upload(request: MemberRequest, pk: int) -> HttpResponse:
     """Upload the profile of the run that a proposal led to; its configuration is filled in, and the two are linked."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     context = {
@@ -54,13 +54,13 @@ def upload(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "experiments/upload.html", context)
 
 
-def _receive(request: HttpRequest, proposal: Proposal, context: dict[str, object]) -> HttpResponse:
+def _receive(request: MemberRequest, proposal: Proposal, context: dict[str, object]) -> HttpResponse:
     wants_json = request.headers.get("Accept") == "application/json"
     text = config_text(request)
     try:
         experiment = uploads.receive(
             proposal.team,
-            request.user,  # type: ignore[arg-type]
+            request.user,
             request.FILES.getlist("files"),
             config_text=text,
             name=request.POST.get("name", ""),
@@ -73,7 +73,7 @@ def _receive(request: HttpRequest, proposal: Proposal, context: dict[str, object
         context |= form_context(config_form.data_from(request.POST)) if way == "form" else {}
         return render(request, "experiments/upload.html", context, status=error.status)
     try:
-        measuring.link(proposal, experiment, request.user)  # type: ignore[arg-type]
+        measuring.link(proposal, experiment, request.user)
     except measuring.MeasureError as error:
         messages.error(request, f"Uploaded, but not linked to the proposal: {error}")
     address = reverse("experiment", args=[experiment.pk])
@@ -81,7 +81,7 @@ def _receive(request: HttpRequest, proposal: Proposal, context: dict[str, object
 
 
 @require(Role.VIEWER, "GET", "POST")
-def step_time(request: HttpRequest, pk: int) -> HttpResponse:
+def step_time(request: MemberRequest, pk: int) -> HttpResponse:
     """Enter the step time of the run that a proposal led to, where there is no profile of it; the two are linked."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     more: dict[str, object] = {"measures": proposal}
@@ -92,7 +92,7 @@ def step_time(request: HttpRequest, pk: int) -> HttpResponse:
         if experiment is None:
             return views_step_time.page(request, proposal.team, checked, **more)
         try:
-            measuring.link(proposal, experiment, request.user)  # type: ignore[arg-type]
+            measuring.link(proposal, experiment, request.user)
         except measuring.MeasureError as error:
             messages.error(request, f"Started, but not linked to the proposal: {error}")
         return redirect("experiment", experiment.pk)
@@ -104,45 +104,45 @@ def step_time(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "POST")
-def link(request: HttpRequest, pk: int) -> HttpResponse:
+def link(request: MemberRequest, pk: int) -> HttpResponse:
     """Count an experiment as the run of the proposal, or say that it is none."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     number = whole_number(request.POST.get("experiment", "")) or 0
     experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=number)
     with refusals_as_messages(request):
         if request.POST.get("answer") == "no":
-            measuring.dismiss(proposal, experiment, request.user)  # type: ignore[arg-type]
+            measuring.dismiss(proposal, experiment, request.user)
             messages.success(request, "Noted; it will not be suggested again.")
         else:
-            made = measuring.link(proposal, experiment, request.user)  # type: ignore[arg-type]
+            made = measuring.link(proposal, experiment, request.user)
             done = made.status == Measurement.Status.MEASURED
             messages.success(request, "Measured." if done else "Linked; the result appears after the analysis.")
     return redirect("experiment", experiment.pk) if request.POST.get("from") == "run" else _back(proposal)
 
 
 @require(Role.VIEWER, "POST")
-def unlink(request: HttpRequest, pk: int) -> HttpResponse:
+def unlink(request: MemberRequest, pk: int) -> HttpResponse:
     """Take back a link that has no result yet."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     with refusals_as_messages(request):
-        measuring.unlink(proposal, request.user)  # type: ignore[arg-type]
+        measuring.unlink(proposal, request.user)
     return _back(proposal)
 
 
 @require(Role.VIEWER, "POST")
-def failed(request: HttpRequest, pk: int) -> HttpResponse:
+def failed(request: MemberRequest, pk: int) -> HttpResponse:
     """Keep that the proposed configuration did not run, and why: as chosen, else as the log says."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     failure, comment = request.POST.get("failure", ""), request.POST.get("comment", "")
     with refusals_as_messages(request):
         cause = failing.analyse(proposal, request.FILES.getlist("logs"), comment)
-        measuring.report_failure(proposal, request.user, failure, comment, cause)  # type: ignore[arg-type]
+        measuring.report_failure(proposal, request.user, failure, comment, cause)
         messages.success(request, "Saved as failed and added to the history.")
     return _back(proposal)
 
 
 @require(Role.VIEWER, "POST", htmx=True)
-def failure_cause(request: HttpRequest, pk: int) -> HttpResponse:
+def failure_cause(request: MemberRequest, pk: int) -> HttpResponse:
     """The cause in the log of a failed run, before anything is saved."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     context: dict[str, object] = {"p": proposal, "failures": FAILURE_WORDS, "causes": CAUSES}
@@ -152,16 +152,16 @@ def failure_cause(request: HttpRequest, pk: int) -> HttpResponse:
         said = str(cause.sentence) if cause is not None else "Paste the log or choose its file first."
     except measuring.MeasureError as error:
         context["problem"] = said = str(error)
-    if request.htmx:  # type: ignore[attr-defined]
+    if request.htmx:
         return render(request, "proposals/_failure.html", context)
     messages.info(request, said)
     return _back(proposal)
 
 
 @require(Role.VIEWER, "GET")
-def measurements(request: HttpRequest) -> HttpResponse:
+def measurements(request: MemberRequest) -> HttpResponse:
     """Predicted against measured, for all results of the team."""
-    team = request.membership.team  # type: ignore[attr-defined]
+    team = request.membership.team
     results = measuring.results(team)
     page = Paginator(results, RESULTS_ON_PAGE).get_page(request.GET.get("page"))
     context = {
@@ -174,12 +174,11 @@ def measurements(request: HttpRequest) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET", htmx=True)
-def waiting(request: HttpRequest) -> HttpResponse:
+def waiting(request: MemberRequest) -> HttpResponse:
     """Approved proposals that wait for their measurement, for the History page."""
-    team = request.membership.team  # type: ignore[attr-defined]
+    team = request.membership.team
     rows = unmeasured.waiting(team)
     # Primary keys first: what is sorted by the day of its review are not whole plans and profiles.
     keys = list(rows.values_list("pk", flat=True)[:MOST_WAITING])
     context = {"here": "history", "loops": list(rows.filter(pk__in=keys)), "total": rows.count()}
-    part = "proposals/_waiting.html" if request.htmx else "proposals/waiting.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "proposals/waiting.html", "proposals/_waiting.html", context)

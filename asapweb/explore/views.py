@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.permissions import MemberRequest, require
 from asapweb.explore import answer as answers
 from asapweb.explore import measured, proposing, report, spaces
 from asapweb.explore.answer import Answer, Bar
@@ -44,12 +44,12 @@ _FACTS = {
 
 
 @require(Role.VIEWER, "GET")
-def explore(request: HttpRequest) -> HttpResponse:
+def explore(request: MemberRequest) -> HttpResponse:
     """The model's answer to the state in the address; by htmx only the part that changes."""
     state = read(request.GET)
     page = experiment_page(request, state.experiment) if state.experiment else None
     state, meshes, sentence = _meshes(state)
-    part = request.headers.get("HX-Target", "") if request.htmx else ""  # type: ignore[attr-defined]
+    part = request.headers.get("HX-Target", "") if request.htmx else ""
     context: dict[str, Any] = {"state": state, "here": "explore", "meshes_sentence": sentence}
     context |= _table(state, meshes)
     if part == "meshes":
@@ -65,7 +65,7 @@ def explore(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def _answered(request: HttpRequest, response: HttpResponse, state: State) -> HttpResponse:
+def _answered(request: MemberRequest, response: HttpResponse, state: State) -> HttpResponse:
     """A part; a choice that was made (not a slider on its way) becomes an address of its own."""
     address = f"{reverse('explore')}?{state.query()}"
     if request.headers.get("X-Commit") and request.headers.get("HX-Current-URL", "").partition("?")[2] != state.query():
@@ -236,7 +236,7 @@ def _fixes(state: State) -> list[tuple[str, int, str]]:
 
 
 @require(Role.VIEWER, "GET")
-def explore_experiment(request: HttpRequest, pk: int) -> HttpResponse:
+def explore_experiment(request: MemberRequest, pk: int) -> HttpResponse:
     """From an experiment to Explore with its configuration in the address."""
     page = experiment_page(request, pk)
     experiment: Experiment = page.experiment
@@ -248,7 +248,7 @@ def explore_experiment(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "POST")
-def use_model(request: HttpRequest) -> HttpResponse:
+def use_model(request: MemberRequest) -> HttpResponse:
     """A config.json pasted on the page becomes the shape in the address; nothing is stored."""
     query = QueryDict(request.POST.get("state", "")[:20_000])
     state = read(query)
@@ -288,7 +288,7 @@ def _pasted(text: str) -> dict[str, Any] | str:
 
 
 @require(Role.VIEWER, "GET")
-def accuracy_page(request: HttpRequest) -> HttpResponse:
+def accuracy_page(request: MemberRequest) -> HttpResponse:
     """How far predictions were off on published runs that the fit had not seen."""
     numbers = accuracy()
     context: dict[str, Any] = {"here": "accuracy", "numbers": numbers}

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.permissions import check, get_for, team_ids
-from accounts.rest import Detail, TeamObjects, number_param
+from accounts.rest import Detail, TeamObjects, number_param, validated
 from dialogue.api.serializers import (
     HeldSerializer,
     MessageSerializer,
@@ -34,13 +34,6 @@ from proposals.api.views_loop import PlanRequestSerializer
 
 EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Restrict to this experiment.")
 THREAD = OpenApiParameter("thread", OpenApiTypes.INT, description="Restrict to this thread.")
-
-
-def _validated_data(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    serializer = kind(data=request.data)
-    serializer.is_valid(raise_exception=True)
-    values: dict[str, Any] = serializer.validated_data
-    return values
 
 
 @extend_schema_view(
@@ -63,7 +56,7 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     )  # fmt: skip
     def create(self, request: Request) -> Response:
         """Open a thread; requires an engineer.  Returns your unused thread if you have one."""
-        values = _validated_data(NewThread, request)
+        values = validated(NewThread, request)
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
         made = asking.open_thread(experiment, request.user)
         return Response(ThreadSerializer(made).data, status=status.HTTP_201_CREATED)
@@ -74,7 +67,7 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     def partial_update(self, request: Request, pk: str) -> Response:
         """Rename a thread; requires an engineer."""
         thread = self.get_object()
-        values = _validated_data(ThreadTitle, request)
+        values = validated(ThreadTitle, request)
         try:
             asking.rename(thread, request.user, values["title"])
         except DialogueError as error:
@@ -107,7 +100,7 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
         thread = self.get_object()
         if request.method == "GET":
             return Response(MessageSerializer(thread.messages.select_related("author"), many=True).data)
-        values = _validated_data(NewMessage, request)
+        values = validated(NewMessage, request)
         answer = asking.ask(thread, request.user, values["text"])
         return Response(MessageSerializer(answer).data, status=status.HTTP_202_ACCEPTED)
 
@@ -162,7 +155,7 @@ class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
     def add(self, request: Request, pk: str) -> Response:
         """Add a mesh offered in the answer to the newest plan, after the same checks as any proposal."""
         answer = self.get_object()
-        values = _validated_data(OfferRequest, request)
+        values = validated(OfferRequest, request)
         made = acting.add_offered(answer, values["effect"], request.user)
         contract = {**made.value.to_json(), **ProposalSerializer(made).data}
         return Response(contract, status=status.HTTP_201_CREATED)

@@ -16,18 +16,8 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.parsers import JSONParser
-from experiments.api.common import (
-    ConfigErrors,
-    Conflict,
-    Contradicted,
-    Detail,
-    Invalid,
-    NoSpace,
-    TeamObjects,
-    TooLarge,
-    number_param,
-    team_for,
-)
+from accounts.rest import Conflict, Detail, Invalid, NoSpace, TeamObjects, TooLarge, number_param, team_for, validated
+from experiments.api.common import ConfigErrors, Contradicted
 from experiments.api.serializers import (
     ConfigurationSerializer,
     EventSerializer,
@@ -142,12 +132,11 @@ class ExperimentViewSet(
     def step_time(self, request: Request) -> Response:
         """Start a run from a measured step time, without a profile: three proposals calibrated to that number."""
         team = team_for(request, Role.ENGINEER)
-        given = StepTimeSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        data = given.validated_data["config"]
+        given = validated(StepTimeSerializer, request)
+        data = given["config"]
         if not isinstance(data, dict):
             raise Invalid("config must be a configuration (a JSON object).")
-        name = given.validated_data.get("name", "")
+        name = given.get("name", "")
         experiment, checked = starting.from_step_time(team, request.user, data, name)
         refuse_errors(checked)
         data = ExperimentDetailSerializer(experiment, context=self.get_serializer_context()).data

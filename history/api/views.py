@@ -17,7 +17,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from accounts.models import Role
 from accounts.permissions import check, team_ids
-from experiments.api.common import Detail, Invalid, TeamObjects, TooLarge, number_param, team_for
+from accounts.rest import Detail, Invalid, TeamObjects, TooLarge, number_param, team_for, validated
 from history.api.serializers import (
     AlikeSerializer,
     ImportRequest,
@@ -153,9 +153,7 @@ class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
 
         202 for a large file: a worker reads it; poll the returned import for its state.
         """
-        given = ImportRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(ImportRequest, request)
         team = team_for(request, Role.ENGINEER)
         try:
             made = imports.receive(

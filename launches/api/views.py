@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.permissions import get_for
-from accounts.rest import Detail, TeamObjects
+from accounts.rest import Detail, TeamObjects, validated
 from experiments.api.common import ConfigErrors
 from launches.api.serializers import LaunchRequest, LaunchSerializer
 from launches.models import Launch
@@ -36,9 +36,7 @@ class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
 
         409 with the reason if the proposal is not approved, already has a result, or is already running.
         """
-        given = LaunchRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(LaunchRequest, request)
         proposals = Proposal.objects.select_related("experiment", "plan__run__profile", "team")
         proposal = get_for(request.user, proposals, Role.ENGINEER, pk=values.pop("proposal"))
         made = launching.launch(proposal, request.user, server=request.build_absolute_uri("/"), **values)

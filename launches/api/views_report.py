@@ -18,7 +18,7 @@ from accounts.confinement import AnyTokenAuthentication, scope_of
 from accounts.models import Role
 from accounts.parsers import JSONParser
 from accounts.permissions import get_for
-from accounts.rest import Conflict, Detail, Invalid, NoSpace
+from accounts.rest import Conflict, Detail, Invalid, NoSpace, validated
 from accounts.text import whole_number
 from disk import space
 from experiments.api.common import ConfigErrors
@@ -59,9 +59,8 @@ class FilesView(_Report):
     def post(self, request: Request, pk: int, arm: str, repeat: int) -> Response:
         """Announce a log or profile by its SHA-256; the response says how many bytes have been received."""
         run = self.run(request, pk, arm, repeat)
-        given = FileRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        return Response(FileSerializer(reporting.begin_file(run, **given.validated_data)).data)
+        made = reporting.begin_file(run, **validated(FileRequest, request))
+        return Response(FileSerializer(made).data)
 
 
 class FileView(_Report):

@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 
 from accounts.models import Role
 from accounts.permissions import get_for
-from experiments.api.common import Detail
+from accounts.rest import Detail
 from proposals.compiling import predicted
 from proposals.compiling.result import OUTCOMES
 from proposals.models import Compilation, PlanRecord

@@ -14,8 +14,8 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.permissions import get_for, team_ids
-from accounts.rest import TeamRole
-from experiments.api.common import ConfigErrors, Detail, Paging, TeamObjects
+from accounts.rest import Detail, Paging, TeamObjects, TeamRole, validated
+from experiments.api.common import ConfigErrors
 from experiments.api.views import of_experiment
 from experiments.services.text import clean, clean_json
 from proposals.launch import KINDS
@@ -241,9 +241,7 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
 
     def _own(self, request: Request) -> tuple[PlanRecord, dict[str, Any]]:
         plan = self.get_object()
-        given = OwnMeshRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        return plan, given.validated_data
+        return plan, validated(OwnMeshRequest, request)
 
 
 class ReviewsView(ListAPIView[Review]):
@@ -269,9 +267,7 @@ class ReviewsView(ListAPIView[Review]):
     )
     def post(self, request: Request) -> Response:
         """Approve or reject a proposal; requires a reviewer.  409, naming the reviewer, if already reviewed."""
-        given = ReviewRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(ReviewRequest, request)
         proposal = get_for(
             request.user, Proposal.objects.select_related("plan__run"), Role.VIEWER, pk=values["proposal"]
         )

@@ -14,7 +14,8 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.permissions import get_for, team_ids
-from experiments.api.common import ConfigErrors, Detail, Invalid, TeamObjects
+from accounts.rest import Detail, Invalid, TeamObjects, validated
+from experiments.api.common import ConfigErrors
 from experiments.api.views import of_experiment
 from experiments.models import Experiment
 from history.record import FAILURES
@@ -131,9 +132,7 @@ class MeasurementViewSet(
         `status` is `linked` until the experiment's analysis is ready; the measurement then follows automatically.
         409 with the reason if the runs are not comparable or the proposal already has a result.
         """
-        given = MeasurementRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(MeasurementRequest, request)
         if ("experiment" in values) == bool({"failure", "log", "log_file"} & set(values)):
             raise Invalid("Give either experiment (the run of the proposal), or failure or log (why it failed).")
         proposals = Proposal.objects.select_related("experiment", "plan__run__profile")
@@ -211,9 +210,7 @@ class PlanRequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamO
 
         409 with the reason if the run is not ready, a constraint is invalid, or another request is open.
         """
-        given = AskSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(AskSerializer, request)
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
         made = regenerating.request(experiment, request.user, values["constraints"])
         return Response(PlanRequestSerializer(made).data, status=status.HTTP_202_ACCEPTED)
