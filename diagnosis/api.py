@@ -113,8 +113,9 @@ class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
             number_param(request, "page") or 1,
             number_param(request, "size") or services.PAGE_SIZE,
         )
-        results = [op_json(row) for row in page.rows]
-        return Response({"count": page.total, "page": page.number, "pages": page.pages, "results": results})
+        results = [op_json(row) for row in page]
+        count, pages = page.paginator.count, page.paginator.num_pages
+        return Response({"count": count, "page": page.number, "pages": pages, "results": results})
 
 
 def op_json(row: OpRow) -> dict[str, Any]:

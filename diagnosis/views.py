@@ -119,22 +119,27 @@ def ops_context(request: MemberRequest, record: DiagnosisRecord, size: int = OPS
         "axes": axes,
         "bounds": bounds,
         "group": "",
+        "filtered": any(filters.values()),
         "group_words": GROUP_WORDS,
         "full": size != OPS_IN_REPORT,
         "short_size": OPS_IN_REPORT if size == OPS_IN_REPORT else "",
     }
     group = request.GET.get("group", "")
     if group in services.GROUPS:
-        summed = services.groups(record, group, filters, sort, number, GROUPS_ON_PAGE)
-        largest = max((row["share"] or 0.0 for row in summed.rows), default=0.0)
-        head = dict(GROUP_WORDS)[group]
+        sort = sort if sort.removeprefix("-") in services.GROUP_SORTS else "-time_share"
+        groups = services.groups(record, group, filters, sort, number, GROUPS_ON_PAGE)
         return context | {
-            "group": group, "group_head": head, "groups": summed, "sort": summed.sort, "largest_share": largest
-        }  # fmt: skip
+            "group": group,
+            "group_head": dict(GROUP_WORDS)[group],
+            "groups": groups,
+            "grouped_ops": sum(row["count"] for row in groups.paginator.object_list),
+            "sort": sort,
+            "largest_share": max((row["share"] or 0.0 for row in groups), default=0.0),
+        }
     # Ranks follow the shares, and have the index.
     order = "rank" if sort == "-time_share" else sort
     page = services.ops(record, filters, order, number, size)
-    return context | {"ops": page, "largest_share": max((row.time_share for row in page.rows), default=0.0)}
+    return context | {"ops": page, "largest_share": max((row.time_share for row in page), default=0.0)}
 
 
 @require(Role.VIEWER, "GET", htmx=True)

@@ -164,15 +164,15 @@ def _ops_context(
     shown = request.GET.get("show", "all")
     shown = shown if shown in comparing.SHOWN else "all"
     find = request.GET.get("find", "").strip()
-    page = comparing.ops_page(comparison, shown, find, request.GET.get("page", "1"))
+    page, counts = comparing.ops_page(comparison, shown, find, request.GET.get("page", "1"))
     return {
         "page": page,
         "show": shown,
         "find": find,
-        "showings": [(name, words, page.counts[name]) for name, words in _SHOWINGS],
-        "largest_change": max((abs(row.change) for row in page.rows), default=0.0),
-        "before_ranks": comparing.ranks(before, [key for row in page.rows for key in row.before_ops]),
-        "after_ranks": comparing.ranks(after, [key for row in page.rows for key in row.after_ops]),
+        "showings": [(name, words, counts[name]) for name, words in _SHOWINGS],
+        "largest_change": max((abs(row.change) for row in page), default=0.0),
+        "before_ranks": comparing.ranks(before, [key for row in page for key in row.before_ops]),
+        "after_ranks": comparing.ranks(after, [key for row in page for key in row.after_ops]),
         "has_ops": True,
     }
 
