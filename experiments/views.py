@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from django.contrib import messages
@@ -11,7 +11,7 @@ from django.http import HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
-from accounts.models import Role
+from accounts.models import Role, Team
 from accounts.pages import refusals_as_messages
 from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
@@ -68,36 +68,38 @@ def form_context(
 
 @require(Role.ENGINEER, "GET", "POST")
 def upload(request: MemberRequest) -> HttpResponse:
-    """The upload page; a POST stores the files and leads to the experiment (303, or JSON for the page's script)."""
-    if request.method == "POST":
-        return _receive(request)
+    """The upload page; a POST stores the files and leads to the experiment."""
     team = request.membership.team
-    samples = Experiment.objects.filter(team=team).exclude(sample="").order_by("pk")
-    return render(
-        request,
-        "experiments/upload.html",
-        {"here": "upload", "limit_bytes": uploads.limit_bytes(), "samples": samples, **form_context(None)},
-    )
+    if request.method == "POST":
+        return receive(request, team)
+    return upload_page(request, samples=Experiment.objects.filter(team=team).exclude(sample="").order_by("pk"))
 
 
-def _receive(request: MemberRequest) -> HttpResponse:
+def upload_page(request: MemberRequest, status: int = 200, **context: Any) -> HttpResponse:
+    context = {"here": "upload", "limit_bytes": uploads.limit_bytes(), **form_context(None), **context}
+    return render(request, "experiments/upload.html", context, status=status)
+
+
+def receive(
+    request: MemberRequest, team: Team, received: Callable[[Experiment], None] | None = None, **context: Any
+) -> HttpResponse:
+    """Store what was uploaded, call `received` with its experiment, and lead there: 303, or JSON for the page's script.
+
+    Refused, the page says why, with what was typed.
+    """
     wants_json = request.headers.get("Accept") == "application/json"
+    text = config_text(request)
     try:
         experiment = uploads.receive(
-            request.membership.team,
-            request.user,
-            request.FILES.getlist("files"),
-            config_text=config_text(request),
-            name=request.POST.get("name", ""),
+            team, request.user, request.FILES.getlist("files"), config_text=text, name=request.POST.get("name", "")
         )
     except uploads.UploadError as error:
         if wants_json:
             return JsonResponse({"error": str(error)}, status=error.status)
-        data = config_form.data_from(request.POST)
-        context = {
-            "here": "upload", "upload_error": str(error), "limit_bytes": uploads.limit_bytes(), **form_context(data)
-        }  # fmt: skip
-        return render(request, "experiments/upload.html", context, status=error.status)
+        context |= {"upload_error": str(error), "config_text": text or "", "way": request.POST.get("config_way", "")}
+        return upload_page(request, error.status, **form_context(config_form.data_from(request.POST)), **context)
+    if received is not None:
+        received(experiment)
     address = reverse("experiment", args=[experiment.pk])
     return JsonResponse({"location": address}) if wants_json else HttpResponseRedirect(address)
 

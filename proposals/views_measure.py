@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 
 from accounts.models import Role
 from accounts.pages import page_or_part, refusals_as_messages
 from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
-from experiments import config_form, views_step_time
+from experiments import views, views_step_time
 from experiments.models import Experiment
-from experiments.services import uploads
-from experiments.views import config_text, form_context
 from perfmodel.strict_text import parse_text
 from proposals import measured
 from proposals.failures import CAUSES
@@ -36,48 +35,23 @@ def _back(proposal: Proposal) -> HttpResponse:
 def upload(request: MemberRequest, pk: int) -> HttpResponse:
     """Upload the profile of the run that a proposal led to; its configuration is filled in, and the two are linked."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
-    context = {
-        "here": "upload",
-        "measures": proposal,
-        "limit_bytes": uploads.limit_bytes(),
-        "way": "file",
-        **form_context(None),
-    }
+
+    def linked(experiment: Experiment) -> None:
+        try:
+            measuring.link(proposal, experiment, request.user)
+        except measuring.MeasureError as error:
+            messages.error(request, f"Uploaded, but not linked to the proposal: {error}")
+
     if request.method == "POST":
-        return _receive(request, proposal, context)
+        return views.receive(request, proposal.team, linked, measures=proposal)
+    context: dict[str, Any] = {"way": "file"}
     try:
         context["config_text"] = launching.configuration_text(proposal)
     except launching.LaunchError as error:
-        context |= {"way": "later", "problem": str(error)}
+        context = {"way": "later", "problem": str(error)}
     if measuring.has_result(proposal):
         context["problem"] = "This proposal already has a result; this upload is not linked to it."
-    return render(request, "experiments/upload.html", context)
-
-
-def _receive(request: MemberRequest, proposal: Proposal, context: dict[str, object]) -> HttpResponse:
-    wants_json = request.headers.get("Accept") == "application/json"
-    text = config_text(request)
-    try:
-        experiment = uploads.receive(
-            proposal.team,
-            request.user,
-            request.FILES.getlist("files"),
-            config_text=text,
-            name=request.POST.get("name", ""),
-        )
-    except uploads.UploadError as error:
-        if wants_json:
-            return JsonResponse({"error": str(error)}, status=error.status)
-        way = request.POST.get("config_way", "file")
-        context |= {"upload_error": str(error), "config_text": text or "", "way": way}
-        context |= form_context(config_form.data_from(request.POST)) if way == "form" else {}
-        return render(request, "experiments/upload.html", context, status=error.status)
-    try:
-        measuring.link(proposal, experiment, request.user)
-    except measuring.MeasureError as error:
-        messages.error(request, f"Uploaded, but not linked to the proposal: {error}")
-    address = reverse("experiment", args=[experiment.pk])
-    return JsonResponse({"location": address}) if wants_json else HttpResponseRedirect(address)
+    return views.upload_page(request, measures=proposal, **context)
 
 
 @require(Role.VIEWER, "GET", "POST")
