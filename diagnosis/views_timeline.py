@@ -33,15 +33,12 @@ def load(page: ExperimentPage, request: MemberRequest) -> Timeline:
         profile = get_object_or_404(page.experiment.profiles, pk=number)
     if profile is None:
         raise traces.NoTrace("Nothing has been uploaded yet.")
-    return timelines.of_profile(profile, page.experiment.config)
+    return timelines.of_profile(profile, page.experiment)
 
 
 def timeline_of(request: MemberRequest, pk: int) -> Timeline:
     """The same for the parts of the page, which are not there without events."""
-    try:
-        return load(experiment_page(request, pk), request)
-    except traces.NoTrace as error:
-        raise Http404(str(error)) from error
+    return load(experiment_page(request, pk), request)
 
 
 @require(Role.VIEWER, "GET")
@@ -102,7 +99,7 @@ _LANE_WORDS = {"ops": "Ops", "async": "Async in flight", "host": "Host threads"}
 def side(profile: Profile) -> dict[str, Any]:
     """One side of a comparison: the panel of its usual step and its sums, or the reason why there is none."""
     try:
-        shown = timelines.of_profile(profile, profile.experiment.config)
+        shown = timelines.of_profile(profile, profile.experiment)
     except traces.NoTrace as error:
         return {"reason": str(error)}
     view = timelines.view_of(shown, {})
@@ -146,10 +143,7 @@ def tile_response(request: HttpRequest, shown: Timeline, level: int, index: int,
 def sums_part(request: MemberRequest, pk: int) -> HttpResponse:
     """Sums, longest spans and gaps of what is selected, or in view."""
     page = experiment_page(request, pk)
-    try:
-        shown = load(page, request)
-    except traces.NoTrace as error:
-        raise Http404(str(error)) from error
+    shown = load(page, request)
     view = timelines.view_of(shown, request.GET)
     view["is_selected"] = request.GET.get("selected") == "1"
     context = page.context("timeline", **sums_context(shown, view, request.GET))
@@ -244,10 +238,7 @@ def spans(request: MemberRequest, pk: int) -> HttpResponse:
 def event(request: MemberRequest, pk: int) -> HttpResponse:
     """One event: that of a track at a moment (`t`, s), or by its number."""
     page = experiment_page(request, pk)
-    try:
-        shown = load(page, request)
-    except traces.NoTrace as error:
-        raise Http404(str(error)) from error
+    shown = load(page, request)
     span = _event_of(shown.trace, request)
     context = page.context("timeline", shown=shown, event=span_row(shown, span) if span else None)
     if span is not None:

@@ -84,8 +84,7 @@ def bottleneck_class(name: str) -> str:
 def resource_class(op: Any, experiment: Experiment) -> str:
     """Colour class of an op's resource; ICI takes the shade of the role that its axis has in this experiment."""
     if op.resource == "ici":
-        roles = ((experiment.config or {}).get("mesh") or {}).get("axis_roles")
-        return bars.axis_class(op.mesh_axis, roles) if op.mesh_axis else "ici"
+        return bars.axis_class(op.mesh_axis, experiment.axis_roles) if op.mesh_axis else "ici"
     return op.resource if op.resource in ("compute", "hbm", "dcn", "host", "idle") else "idle"
 
 
