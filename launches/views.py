@@ -19,7 +19,7 @@ from launches import backends
 from launches.models import ArmRun, Launch
 from launches.presentation import card
 from launches.services import arms, bundles, choices, launching
-from launches.settings_form import GROUPS, shown, values_of
+from launches.settings_form import SettingsForm, filled
 from proposals.models import Proposal
 from proposals.services import measuring
 
@@ -111,11 +111,11 @@ def settings(request: MemberRequest) -> HttpResponse:
     team = membership.team
     chosen = choices.of_team(team)
     context: dict[str, Any] = {"here": "settings", "manual": backends.MANUAL, "membership": membership}
-    key, values = chosen.backend, chosen.values
+    key, form = chosen.backend, filled(chosen.values)
     if request.method == "POST":
-        key, values = request.POST.get("backend", ""), values_of(request.POST)
+        key, form = request.POST.get("backend", ""), SettingsForm(request.POST)
         try:
-            choices.save(team, request.user, key, values)
+            choices.save(team, request.user, key, form.filled_values())
             messages.success(request, "Saved; it applies to the next launch.")
             return redirect(reverse("launch-settings"))
         except PermissionError as error:
@@ -126,7 +126,7 @@ def settings(request: MemberRequest) -> HttpResponse:
         context["keys"] = choices.enabled().keys
     except choices.ChoiceError as error:
         context |= {"keys": (backends.MANUAL,), "problem": str(error)}
-    context |= {"key": key, "values": shown(values), "groups": GROUPS}
+    context |= {"key": key, "form": form}
     return render(request, "launches/settings.html", context, status=422 if "problem" in context else 200)
 
 
