@@ -56,7 +56,7 @@ def require(role: Role | str, *methods: str, htmx: bool = False) -> Callable[[Me
     def decorate(view: MemberView[P]) -> View[P]:
         answer = require_http_methods(list(methods))(vary_on_headers("HX-Request")(view) if htmx else view)
 
-        @wraps(view)
+        @wraps(answer)
         def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             if not request.user.is_authenticated:
                 return redirect_to_login(request.get_full_path())
