@@ -16,7 +16,7 @@ from accounts.models import Role
 from accounts.pages import refusals_as_messages
 from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
-from campaigns import presentation
+from campaigns import charts, presentation
 from campaigns.forms import CampaignForm
 from campaigns.models import Campaign, Trial, TrialStatus
 from campaigns.services import campaigns as services
@@ -67,23 +67,27 @@ def campaign(request: MemberRequest, pk: int) -> HttpResponse:
     rows = [trial for trial in trials if not state or trial.status == state]
     rows = _ordered(rows, order)
     listed = Paginator(rows, presentation.PAGE).get_page(request.GET.get("page"))
+    names = list(presentation.varying_parameters(trials))[:MOST_COLUMNS]
+    trajectory, parallel = presentation.trajectory(row, trials), presentation.parallel(trials)
     context = page.context(
         "campaigns",
         campaign=row,
         over=presentation.overview(row, trials),
-        trajectory=presentation.trajectory(row, trials),
-        parallel=presentation.parallel(trials),
+        trajectory=trajectory,
+        trajectory_chart=charts.trajectory(trajectory) if trajectory else "",
+        parallel=parallel,
+        parallel_chart=charts.parallel(parallel) if parallel else "",
         importance=presentation.importance(trials),
         health=presentation.stored_sentence(row.analysis.get("sentence", "")),
         memory=presentation.memory_of(row),
         page=listed,
-        names=list(presentation.varying_parameters(trials)),
+        rows=[presentation.row(trial, names) for trial in listed],
+        names=names,
         order=order,
         state=state,
         states=[(value, label) for value, label in TrialStatus.choices if any(t.status == value for t in trials)],
         columns=[],
     )
-    context["names"] = context["names"][:MOST_COLUMNS]
     part = request.htmx and not request.htmx.boosted
     return render(request, "campaigns/_pool.html" if part else "campaigns/campaign.html", context)
 

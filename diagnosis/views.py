@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,9 +19,11 @@ from diagnosis import presentation, services, strips
 from diagnosis.analyzer import report
 from diagnosis.models import DiagnosisRecord
 from diagnosis.report import Diagnosis
+from diagnosis.tree_drawing import module_nodes
 from experiments import bars
 from experiments.models import RunStatus
 from experiments.pages import ExperimentPage, experiment_page
+from experiments.templatetags.components import BOTTLENECK_CLASS
 from experiments.views import progress_context, waiting_form
 
 #: What bounds an op, in the words of the legend.
@@ -68,19 +71,23 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
     tiles = presentation.tiles(diagnosis)
     missing = diagnosis.not_measured
     notes = presentation.further_notes(diagnosis, summary)
+    ops_url = reverse("ops", args=[page.experiment.pk])
+    least_module = SMALLEST_MODULE * (record.modules.get("share") or 1.0)
     return {
         "record": record,
         "diagnosis": diagnosis,
         "is_older": page.run is not None and record.run_id != page.run.pk,
+        "verdict_class": BOTTLENECK_CLASS.get(diagnosis.bottleneck.primary, "idle"),
         "tiles": tiles,
         "more_tiles": sum(not tile.main for tile in tiles),
         "ceiling": presentation.ceiling(diagnosis),
         "report": _by_heading(diagnosis),
         "strips": strips.strips(diagnosis.timeline, bars.collectives_class(terms)),
         "no_steps": missing.get("step_time_s") or missing.get("step_time") or "No core of the profile marks its steps.",
-        "sources_base": f"{reverse('ops', args=[page.experiment.pk])}?q=",
+        "sources_base": f"{ops_url}?q=",
         "tree": record.modules,
-        "least_module": SMALLEST_MODULE * (record.modules.get("share") or 1.0),
+        "tree_nodes": partial(module_nodes, record.modules, ops_url, 3, least_module),
+        "least_module": least_module,
         "terms": terms,
         "terms_total": total,
         "terms_largest": max((term.value for term in terms), default=0.0),
@@ -132,14 +139,15 @@ def ops_context(request: MemberRequest, record: DiagnosisRecord, size: int = OPS
             "group": group,
             "group_head": dict(GROUP_WORDS)[group],
             "groups": groups,
-            "grouped_ops": sum(row["count"] for row in groups.paginator.object_list),
+            "op_count": sum(row["count"] for row in groups.paginator.object_list),
             "sort": sort,
             "largest_share": max((row["share"] or 0.0 for row in groups), default=0.0),
         }
     # Ranks follow the shares, and have the index.
     order = "rank" if sort == "-time_share" else sort
     page = services.ops(record, filters, order, number, size)
-    return context | {"ops": page, "largest_share": max((row.time_share for row in page), default=0.0)}
+    largest = max((row.time_share for row in page), default=0.0)
+    return context | {"ops": page, "op_count": page.paginator.count, "largest_share": largest}
 
 
 @require(Role.VIEWER, "GET", htmx=True)
@@ -190,7 +198,9 @@ def modules(request: MemberRequest, pk: int) -> HttpResponse:
     """The whole tree of modules, as far as it was kept."""
     page = experiment_page(request, pk)
     record = record_of(page, without=["data"])
-    return render(request, "diagnosis/modules.html", page.context("diagnosis", record=record, tree=record.modules))
+    nodes = module_nodes(record.modules, reverse("ops", args=[pk]), 4)
+    context = page.context("diagnosis", record=record, tree=record.modules, tree_nodes=nodes)
+    return render(request, "diagnosis/modules.html", context)
 
 
 def record_of(page: ExperimentPage, without: Sequence[str] = ("modules",)) -> DiagnosisRecord:

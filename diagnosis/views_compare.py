@@ -18,7 +18,7 @@ from diagnosis.compare import CollectiveChange, Comparison, KpiChange
 from diagnosis.evidence import Panel
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.presentation import axis_name, kpi_words
-from experiments import bars
+from experiments import bars, formatting
 
 #: Up to so many ops on both sides together the table is part of the page; more come after it.
 OPS_AT_ONCE = 3000
@@ -116,7 +116,7 @@ def _addresses(before: DiagnosisRecord, after: DiagnosisRecord) -> dict[str, Any
 
 def _comparison_context(before: DiagnosisRecord, after: DiagnosisRecord, comparison: Comparison) -> dict[str, Any]:
     basis = comparison.comparability.basis
-    roles = ((before.run.experiment.config or {}).get("mesh") or {}).get("axis_roles")
+    roles = before.run.experiment.axis_roles
     was = bars.step_terms({term.term: term.before for term in comparison.breakdown}, roles)
     now = bars.step_terms({term.term: term.after for term in comparison.breakdown}, roles)
     shown = {term.key for term in (*was, *now)}
@@ -125,6 +125,10 @@ def _comparison_context(before: DiagnosisRecord, after: DiagnosisRecord, compari
     return {
         **_addresses(before, after),
         "comparison": comparison,
+        "configuration": [
+            (row, _config_value(row.before, row.field), _config_value(row.after, row.field))
+            for row in comparison.configuration
+        ],
         "basis": basis,
         "unit": UNITS[basis],
         "kpis": [(kpi_words(row.key), row, _verdict(row)) for row in comparison.kpis],
@@ -140,6 +144,17 @@ def _comparison_context(before: DiagnosisRecord, after: DiagnosisRecord, compari
         "largest_collective": max((abs(row.change) for row in comparison.collectives), default=0.0),
         "sides": [_head(before), _head(after)],
     }
+
+
+def _config_value(value: Any, key: str) -> str:
+    """A value of the configuration as its file has it; an axis that a mesh does not name has size one."""
+    if value is None and key.startswith("mesh."):
+        return "1"
+    if value is None or value == "" or value == []:
+        return "not given"
+    if isinstance(value, list | tuple):
+        return ", ".join(str(item) for item in value)
+    return formatting.number(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _collective(row: CollectiveChange, roles: Mapping[str, str] | None) -> dict[str, Any]:

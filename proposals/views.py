@@ -16,7 +16,7 @@ from experiments.pages import ExperimentPage, experiment_page
 from experiments.views import progress_context
 from proposals import constraint_form, facts, presentation, views_compile
 from proposals.models import FAILURE_WORDS, Decision, PlanRecord, Proposal
-from proposals.services import plans, regenerating, reviews
+from proposals.services import consulting, plans, regenerating, reviews
 from proposals.views_again import asked_context
 
 #: What a card shows beside the proposal.
@@ -49,6 +49,7 @@ def proposals(request: MemberRequest, pk: int) -> HttpResponse:
             **asked_context(regenerating.newest(page.experiment)),
             **views_compile.context(plan),
             "ladder": presentation.ladder(plan, cards, plan.priced_with, record),
+            "argued": consulting.model_lines(plan),
             "findings": {item.rule: item.title for item in (record.value.findings if record else ())},
             "missing": facts.in_words(value.missing),
             "memory_unknown": presentation.is_memory_unknown(plan, record),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -17,6 +18,7 @@ from experiments import views, views_step_time
 from experiments.models import Experiment
 from perfmodel.strict_text import parse_text
 from proposals import measured
+from proposals.drawing import reliability_plot
 from proposals.failures import CAUSES
 from proposals.models import FAILURE_WORDS, Measurement, Proposal
 from proposals.services import failing, launching, measuring, unmeasured
@@ -138,10 +140,12 @@ def measurements(request: MemberRequest) -> HttpResponse:
     team = request.membership.team
     results = measuring.results(team)
     page = Paginator(results, RESULTS_ON_PAGE).get_page(request.GET.get("page"))
+    shown = measured.results(results, page)
     context = {
         "here": "measurements",
         "page": page,
-        "results": measured.results(results, page),
+        "results": shown,
+        "reliability_plot": partial(reliability_plot, shown.reliability),
         "waiting": unmeasured.waiting(team).count(),
     }
     return render(request, "proposals/measurements.html", context)

@@ -15,7 +15,7 @@ from django.utils.cache import patch_vary_headers
 from accounts.models import Role
 from accounts.permissions import MemberRequest, require
 from asapweb.explore import answer as answers
-from asapweb.explore import measured, proposing, report, spaces
+from asapweb.explore import drawing, measured, proposing, report, spaces
 from asapweb.explore.answer import Answer, Bar
 from asapweb.explore.spaces import Meshes
 from asapweb.explore.state import State, divisors, from_config, read, searchable
@@ -112,11 +112,13 @@ def _context(state: State, meshes: Meshes | None, page: ExperimentPage | None) -
     base = measured.baseline(page, state.config) if page is not None else None
     bars = _bars(answer, meshes, base)
     values = [bar.time["upper"] if bar.time and "upper" in bar.time else bar.total_s for bar in bars]
+    scale_s = max(values, default=0.0)
     return {
         "found": answer,
+        "memory_map": drawing.memory_map(answer.parts) if answer is not None else "",
         "refusal": refusal,
-        "bars": bars,
-        "scale_s": max(values, default=0.0),
+        "bars": [(bar, drawing.bounds_bar(bar.time, scale_s) if bar.time else "") for bar in bars],
+        "scale_s": scale_s,
         "speedup": _speedup(page, answer),
         "known_bytes": _known_bytes(answer),
         "optico": (accuracy() or {}).get("optico"),

@@ -241,6 +241,7 @@ PATHS = [
     "",
     "ops/",
     "ops/?group=source",
+    "?group=source",
     "ops/1/",
     "modules/",
     "report/",
