@@ -14,7 +14,7 @@ from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import Axis, Row, get
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead
-from proposals.agents.capabilities.shares import NO_OPS, measured_only
+from proposals.agents.capabilities.shares import NO_OPS
 
 
 class OnAxis(Arguments):
@@ -34,9 +34,11 @@ class NamedFlags(Arguments):
     "How long do the all-gathers and reduce-scatters take?",
     "What are the all-reduces on this axis moving?",
 )
-@measured_only
 def communication(ctx: AnswerContext, given: OnAxis) -> Answer:
     """Collectives per mesh axis and kind: time, exposed time, share hidden behind compute, bytes, tensors."""
+    if no_profile(ctx):
+        yield from predicted_instead(ctx, NO_OPS)
+        return
     data = yield from get(ctx, "collectives", axis=given.axis, by_kind=True)
     rows = data.get("rows") or []
     if not rows:
@@ -87,9 +89,11 @@ def _kinds(ctx: AnswerContext, data: Row) -> Answer:
     "Why is the all-reduce bandwidth so low?",
     "Is the ICI or NVLink bandwidth saturated?",
 )
-@measured_only
 def bandwidth(ctx: AnswerContext, given: OnAxis) -> Answer:
     """Achieved and possible bandwidth of the collectives per axis, DCN included, with the share reached."""
+    if no_profile(ctx):
+        yield from predicted_instead(ctx, NO_OPS)
+        return
     data = yield from get(ctx, "collectives", axis=given.axis)
     rows = [row for row in data.get("rows") or [] if row.get("possible_bytes_per_s")]
     if not rows:

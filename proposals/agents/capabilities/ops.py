@@ -14,7 +14,7 @@ from proposals.agents.capabilities.capability import capability, command, regist
 from proposals.agents.capabilities.common import ChipName, Row, get
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead, recorded
 from proposals.agents.capabilities.findings import findings_about
-from proposals.agents.capabilities.shares import NO_OPS, beside, measured_only, ops_named, shares, time_of
+from proposals.agents.capabilities.shares import NO_OPS, beside, ops_named, shares, time_of
 
 #: Share of the link bandwidth below which bytes do not explain the time of a collective.
 WAITING = 0.1
@@ -37,9 +37,11 @@ class OfChip(Arguments):
     "What are the hottest operations?",
     "List the most expensive fusions.",
 )
-@measured_only
 def top_ops(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The ops that take the most time, each with its share of the step, its category and what limits it."""
+    if no_profile(ctx):
+        yield from predicted_instead(ctx, NO_OPS)
+        return
     data = yield from get(ctx, "ops", top=10)
     rows = data.get("rows") or []
     if not rows:
@@ -70,9 +72,11 @@ def _limit(row: Row) -> str:
     "Is this op compute bound or memory bound?",
     "What is the slowest kernel waiting for?",
 )
-@measured_only
 def op(ctx: AnswerContext, given: OneOp) -> Answer:
     """One op: time, what bounds it, roofline position or link bandwidth, its source and neighbours in the program."""
+    if no_profile(ctx):
+        yield from predicted_instead(ctx, NO_OPS)
+        return
     named = ops_named(ctx)
     if len(named) > 1:
         yield from beside(ctx, named)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Concatenate, ParamSpec
+from collections.abc import Sequence
 
 from agent.tools import ToolError
 from proposals.agents import words
@@ -13,7 +11,6 @@ from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import Row, get
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead
 
-P = ParamSpec("P")
 NO_OPS = "No profile was recorded, so neither ops nor collectives were measured"
 #: Rows of a table, and parts of a group that are columns.
 MOST_ROWS, MOST_PARTS = 8, 4
@@ -31,22 +28,12 @@ def time_of(row: Row, key: str = "time_s") -> str:
     return words.time(row[key]) if row.get(key) else "–"
 
 
-def measured_only(
-    answer: Callable[Concatenate[AnswerContext, P], Answer],
-) -> Callable[Concatenate[AnswerContext, P], Answer]:
-    """Decorator of an answer about ops: without a profile it is the predicted breakdown, and why."""
-
-    @wraps(answer)
-    def answered(ctx: AnswerContext, *args: P.args, **kwargs: P.kwargs) -> Answer:
-        yield from predicted_instead(ctx, NO_OPS) if no_profile(ctx) else answer(ctx, *args, **kwargs)
-
-    return answered
-
-
-@measured_only
 def shares(ctx: AnswerContext, by: str, head: str, empty: str, then_by: str = "") -> Answer:
     """Time per step and share of the step by a property of the ops, and of each group by another; what is named in the
     message first, in words."""
+    if no_profile(ctx):
+        yield from predicted_instead(ctx, NO_OPS)
+        return
     data = yield from get(ctx, "ops", group_by=by, top=20, **({"then_by": then_by} if then_by else {}))
     rows = [row for row in data.get("rows") or [] if row.get("time_share")]
     if not [row for row in rows if row.get(by)]:
