@@ -7,3 +7,7 @@ class Refused(Exception):
     """What was asked for cannot be done.  The text is a sentence for the user; `status` is the answer over REST."""
 
     status = 409
+
+    def __init__(self, text: str, *, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status or self.status

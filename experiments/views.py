@@ -94,10 +94,11 @@ def receive(
             team, request.user, request.FILES.getlist("files"), config_text=text, name=request.POST.get("name", "")
         )
     except uploads.UploadError as error:
+        status = 422 if error.status == 400 else error.status
         if wants_json:
-            return JsonResponse({"error": str(error)}, status=error.status)
+            return JsonResponse({"error": str(error)}, status=status)
         context |= {"upload_error": str(error), "config_text": text or "", "way": request.POST.get("config_way", "")}
-        return upload_page(request, error.status, **form_context(config_form.data_from(request.POST)), **context)
+        return upload_page(request, status, **form_context(config_form.data_from(request.POST)), **context)
     if received is not None:
         received(experiment)
     address = reverse("experiment", args=[experiment.pk])

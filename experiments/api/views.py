@@ -16,7 +16,7 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.parsers import JSONParser
-from accounts.rest import Conflict, Detail, Invalid, NoSpace, TeamObjects, TooLarge, number_param, team_for, validated
+from accounts.rest import Conflict, Detail, Invalid, TeamObjects, number_param, team_for, validated
 from experiments.api.common import ConfigErrors, Contradicted
 from experiments.api.serializers import (
     ConfigurationSerializer,
@@ -105,21 +105,14 @@ class ExperimentViewSet(
         text = config_file.read().decode("utf-8", "replace") if config_file else str(request.data.get("config") or "")
         if text.strip():
             refuse_errors(configuration.read_text(text))
-        try:
-            experiment = uploads.receive(
-                team,
-                request.user,
-                request.FILES.getlist("files"),
-                text,
-                str(request.data.get("name") or ""),
-                accept=accepted(request.data.getlist("accept")),
-            )
-        except uploads.UploadError as error:
-            if error.too_large:
-                raise TooLarge(str(error)) from error
-            if error.no_space:
-                raise NoSpace(str(error)) from error
-            raise Invalid(str(error)) from error
+        experiment = uploads.receive(
+            team,
+            request.user,
+            request.FILES.getlist("files"),
+            text,
+            str(request.data.get("name") or ""),
+            accept=accepted(request.data.getlist("accept")),
+        )
         data = ExperimentDetailSerializer(experiment, context=self.get_serializer_context()).data
         return Response(data, status=status.HTTP_201_CREATED)
 

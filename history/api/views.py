@@ -17,7 +17,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from accounts.models import Role
 from accounts.permissions import check, team_ids
-from accounts.rest import Detail, Invalid, TeamObjects, TooLarge, number_param, team_for, validated
+from accounts.rest import Detail, Invalid, TeamObjects, number_param, team_for, validated
 from history.api.serializers import (
     AlikeSerializer,
     ImportRequest,
@@ -155,12 +155,9 @@ class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
         """
         values = validated(ImportRequest, request)
         team = team_for(request, Role.ENGINEER)
-        try:
-            made = imports.receive(
-                team, request.user, values["file"], kind=values.get("type", ""), straight=not values["dry_run"]
-            )
-        except imports.ImportRefused as error:
-            raise (TooLarge if error.too_large else Invalid)(str(error)) from error
+        made = imports.receive(
+            team, request.user, values["file"], kind=values.get("type", ""), straight=not values["dry_run"]
+        )
         working = made.state in (RecordImport.State.CHECKING, RecordImport.State.IMPORTING)
         code = status.HTTP_202_ACCEPTED if working else status.HTTP_201_CREATED
         return Response(ImportSerializer(made).data, status=code)
