@@ -148,6 +148,12 @@ def memory_of(campaign: Campaign) -> Origin:
     return origins.get(Campaign.Backend(campaign.backend), Origin("measured"))
 
 
+def row(trial: Trial, names: Sequence[str]) -> tuple[Trial, str, str, list[str]]:
+    """A trial in the table: why it was chosen, why it failed, and its values of the parameters."""
+    values = [shown(trial.parameter(name)) for name in names]
+    return trial, stored_sentence(trial.why), cause_words(trial.failure), values
+
+
 def stored_sentence(value: Any) -> str:
     """A stored sentence with its values."""
     return SENTENCE.validate_python(value)

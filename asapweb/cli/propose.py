@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from asapweb.cli.arguments import PROFILE_FILES
 from asapweb.cli.contradictions import print_contradictions
 from asapweb.user_error import UserError
 from diagnosis.analyzer import diagnose
@@ -27,9 +28,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "profiles",
         nargs="*",
         metavar="PROFILE",
-        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch "
-        "traces (one per rank) or Nsight Systems .sqlite exports; without one, proposals are based on the "
-        "configuration's measured step time, or on the performance model alone",
+        help=f"{PROFILE_FILES}; without one, proposals are based on the configuration's measured step time, or on the "
+        "performance model alone",
     )
     parser.add_argument("--config", required=True, help="the run's configuration, JSON or YAML")
     asked = parser.add_argument_group("constraints on every proposal")

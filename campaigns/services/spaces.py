@@ -15,6 +15,7 @@ from campaigns.engine.pool import Trial as Tried
 from campaigns.engine.space import key_of, searched
 from campaigns.engine.wishes import Register
 from campaigns.models import Campaign, TrialStatus
+from experiments.kept import Kept
 from experiments.models import RunStatus
 from experiments.services import profiles
 from perfmodel.calibration import Calibration
@@ -27,7 +28,7 @@ from proposals.constraints import Constraints
 from proposals.failures import Failure
 from proposals.failures.stored import FAILURE
 from proposals.proposer import Pricer
-from proposals.services.context import Kept, of_run
+from proposals.services.context import of_run
 
 #: Campaigns kept in a process.
 KEPT = 4

@@ -9,6 +9,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import User
+from accounts.refusals import Refused
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import events
 from jobs.jobs import Jobs, released
@@ -18,8 +19,8 @@ WORKING = [status for status in RunStatus if status.is_working]
 RUNS = Jobs(Run, tuple(WORKING))
 
 
-class RunError(Exception):
-    """What was asked for cannot be done with the run as it stands.  The text is a sentence for the user."""
+class RunError(Refused):
+    """What was asked for cannot be done with the run as it stands."""
 
 
 def newest(experiment: Experiment) -> Run | None:

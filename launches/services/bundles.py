@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from accounts.refusals import Refused
 from launches.models import ArmRun, Launch
 from launches.services import arms, choices
 from perfmodel.chips import get_chip
@@ -29,8 +30,8 @@ _PROFILED = """if [ "$ASAP_REPEAT" = 1 ]; then PROFILE="${PROFILE-1}"; fi  # the
 PROFILED, PROFILE_AFTER = 3, 10
 
 
-class BundleError(Exception):
-    """This arm cannot be written for this tool.  The text is a sentence for the user."""
+class BundleError(Refused):
+    """This arm cannot be written for this tool."""
 
 
 def of_arm(launch: Launch, arm: str) -> dict[str, str]:

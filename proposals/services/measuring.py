@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from accounts.models import Role, Team, User
 from accounts.permissions import check
+from accounts.refusals import Refused
 from diagnosis import comparing
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, Origin, Run, RunStatus
@@ -38,8 +39,8 @@ MAX_COMMENT = 10_000
 _PLACE = "the configuration of that run"
 
 
-class MeasureError(Exception):
-    """This run does not measure this proposal.  The text is a sentence for the user."""
+class MeasureError(Refused):
+    """This run does not measure this proposal."""
 
 
 def results(teams: Team | list[int]) -> QuerySet[Measurement]:

@@ -11,6 +11,7 @@ from django.db.models import Max
 
 from accounts.models import Role, User
 from accounts.permissions import check
+from accounts.refusals import Refused
 from experiments.models import Experiment, ReviewState
 from experiments.services import events, profiles
 from perfmodel.config import ConfigError
@@ -20,8 +21,10 @@ from proposals.plan import ProposalPlan, is_same
 from proposals.services import checks, context, plans
 
 
-class OwnMeshError(Exception):
-    """This cannot be priced, or not be added.  The text is a sentence for the user."""
+class OwnMeshError(Refused):
+    """This cannot be priced, or not be added."""
+
+    status = 400
 
 
 def evaluate(plan: PlanRecord, mesh: MeshSizes, changes: Mapping[str, Any] | None = None) -> ProposalPlan:

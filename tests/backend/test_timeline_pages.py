@@ -125,7 +125,9 @@ def test_tiles_are_cached_by_their_version(people, experiment) -> None:
     packed = client.get(address, headers={"Accept-Encoding": "gzip"})
     assert gzip.decompress(packed.content) == first.content
     rows = int.from_bytes(first.content[:4], "little")
-    assert rows == len(timelines.of_profile(Profile.objects.get(experiment=experiment), None).trace.tracks_of(["ops"]))
+    assert rows == len(
+        timelines.of_profile(Profile.objects.get(experiment=experiment), experiment).trace.tracks_of(["ops"])
+    )
     for wrong in ("?lane=none", "?block=7", "?block=-1"):
         assert client.get(address + wrong).status_code == 404
     assert client.get(address.replace("/44/0/", "/3/0/")).status_code == 404

@@ -25,6 +25,7 @@ from perfmodel.workload import REMAT
 from proposals.agents import notation
 from proposals.agents.filling import Sizes, axis_of, fill
 from proposals.agents.identity import ByIdentity
+from proposals.agents.tools import common
 from proposals.agents.tools.common import Configuration, as_tool_error, evaluated, numbers_of, present, refuse_undecided
 from proposals.agents.tools.economics import unknown
 from proposals.agents.tools.machine import chip_named
@@ -66,10 +67,7 @@ class Varied(Arguments):
     of: Configuration | None = Field(None, description="What it varies of; empty: the current configuration.")
 
 
-class ElsewhereTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class ElsewhereTools(common.Tools):
     def retarget(self, asked: Elsewhere) -> dict[str, Any]:
         """The run on another chip or another number of chips, on the mesh given or its best legal one there: step time
         with range, speed-up per token and per chip, memory per chip, and the mesh. Remat changes

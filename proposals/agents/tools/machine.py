@@ -16,9 +16,8 @@ from perfmodel.chips import Chip, load_chips
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from perfmodel.xla_flags import cause_of, flag_set
-from proposals.agents.tools.common import present, suggestion
+from proposals.agents.tools.common import Tools, present, suggestion
 from proposals.agents.tools.flags import PROGRAMS, FlagTools, program
-from proposals.agents.workbench import Workbench
 
 #: FLOPs per parameter and token of a training step, forward and backward (Kaplan et al. 2020; scaling book 4).
 FLOPS_PER_PARAMETER = 6
@@ -30,10 +29,7 @@ class Which(Arguments):
     chip: str = Field("", max_length=40, description="A chip's key such as v5p or h100; empty: the run's own.")
 
 
-class MachineTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class MachineTools(Tools):
     def hardware(self, asked: Which) -> dict[str, Any]:
         """A chip as data: peak FLOP/s, HBM capacity and bandwidth, links, network per host, the link to host memory
         (PCIe), devices that JAX counts per chip, and the ridge point in FLOPs per byte, with sources. Everything is per

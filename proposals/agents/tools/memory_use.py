@@ -11,8 +11,7 @@ from perfmodel.accounting import parameters
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from proposals import facts
-from proposals.agents.tools.common import as_tool_error, present
-from proposals.agents.workbench import Workbench
+from proposals.agents.tools.common import Tools, as_tool_error, present
 
 #: Axes over which replicas of the weights lie, and those that cut the weights themselves.
 _REPLICAS, _CUTS = ("replica", "data", "fsdp"), ("model", "pipeline", "expert")
@@ -28,10 +27,7 @@ class Held(Arguments):
     stated_bytes: float | None = Field(None, gt=0, le=1e15, description="Peak per chip that the user measured.")
 
 
-class MemoryTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class MemoryTools(Tools):
     def memory_use(self, asked: Held) -> dict[str, Any]:
         """What fills the memory of a chip in the current configuration, over how many chips each part is sharded, and
         what the proposals change. With a peak that the user measured: what lies beyond the computed parts, and the

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.legality import RULES
@@ -16,6 +16,8 @@ from proposals import facts
 from proposals.agents.tools.common import (
     Configuration,
     Held,
+    ProposalOrConfiguration,
+    Tools,
     as_tool_error,
     cited,
     evaluated,
@@ -28,7 +30,7 @@ from proposals.agents.tools.common import (
 )
 from proposals.agents.tools.compiled import compiled
 from proposals.agents.tools.traffic import behind
-from proposals.agents.workbench import Standing, Workbench
+from proposals.agents.workbench import Standing
 from proposals.candidate import candidate
 from proposals.constraints import RULE, mesh_text, same_mesh
 from proposals.plan import Neighbour, ProposalPlan
@@ -44,17 +46,8 @@ class Sought(Arguments):
     top: int = Field(8, ge=1, le=25)
 
 
-class SensitivityOf(Arguments):
+class SensitivityOf(ProposalOrConfiguration):
     """A proposal by its number, or a configuration."""
-
-    number: int | None = Field(None, description="Of a proposal.")
-    configuration: Configuration | None = Field(None, description="Or any configuration.")
-
-    @model_validator(mode="after")
-    def one_of_both(self) -> SensitivityOf:
-        if (self.number is None) == (self.configuration is None):
-            raise ValueError("give either the number of a proposal or a configuration")
-        return self
 
 
 class SideBySide(Arguments):
@@ -68,11 +61,8 @@ class LeftOut(Arguments):
     top: int = Field(10, ge=1, le=40)
 
 
-class ModelTools:
+class ModelTools(Tools):
     """Whatever the Proposer's bench can price, always under the facts and constraints of the conversation."""
-
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
 
     def proposals(self, asked: Numbered) -> dict[str, Any]:
         """The proposals as they stand, with their status: mesh, changes, predicted step time and speed-up with 80 %
