@@ -79,14 +79,15 @@ def lines(items: Sequence[Compared]) -> Iterator[str]:
     versions = sorted({f"jax {r['versions']['jax']}, libtpu {r['versions']['libtpu']}" for r in (i.row for i in items)})
     workloads = {item.config.name for item in items}
     others = [row for row in rows() if row["outcome"] not in ("fits", "out_of_memory")]
+    otherwise = f" {len(others)} more ended otherwise ({_counts(others)})." if others else ""
     yield "# The performance model against the TPU compiler"
     yield ""
     yield (
         f"Written by `python -m evaluation.compiled_report` from {len(items)} configurations of {len(workloads)} "
         f"workloads, compiled at quick effort between {days[0]} and {days[-1]} with {'; '.join(versions)} "
         "(`evaluation/data/compiled`; `python -m evaluation.compiled` and `python -m "
-        f"evaluation.campaigns.compiled_programs` resume where they stopped). {len(others)} more ended otherwise "
-        f"({_counts(others)}). The step is the [reference step](compile-check.md#the-reference-step). Nothing is "
+        f"evaluation.campaigns.compiled_programs` resume where they stopped).{otherwise} The step is the "
+        "[reference step](compile-check.md#the-reference-step). Nothing is "
         "fitted to these results. The XLA terms of the memory model were derived from the compiler's programs with "
         f"the first {SEEN} in view ([performance-model.md](performance-model.md#memory)); *compiled afterwards* are "
         "two models on slices that none of the first has. (The last choice was that groups of 64 chips and more have "

@@ -56,11 +56,12 @@ def section(figures: dict[str, Any]) -> list[str]:
         sweep = rows["sweeps"]
         lines += [
             "",
-            f"Measured, of the {sweep['cases']} sweeps: {sweep['measured']} first proposals were run by their "
-            f"authors; {_share(sweep['measured_faster'])} of these were measured faster than the start, "
+            f"Sweeps ({sweep['cases']} in all): the authors ran the first proposal in {sweep['measured']}; "
+            f"{_share(sweep['measured_faster'])} of these were measured faster than the baseline, "
             f"{_share(sweep['measured_near'])} within 2 % of the fastest; on average "
-            f"{_percent(sweep['measured_left'])} over the fastest, with starts at {_percent(sweep['measured_lost'])}. "
-            f"{sweep['failed']} ran out of memory; the others were not run. Stated confidence of first proposals that "
+            f"{_percent(sweep['measured_left'])} over the fastest, with baselines at "
+            f"{_percent(sweep['measured_lost'])}. {sweep['failed']} ran out of memory. Stated confidence of first "
+            "proposals that "
             f"move the mesh: {_share(sweep['stated'])}.",
             "",
         ]
