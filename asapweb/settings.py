@@ -250,7 +250,7 @@ CELERY_BEAT_SCHEDULE = {
     # A file of records that was checked and never imported.
     "forget imports": {"task": "history.tasks.forget_imports", "schedule": 600.0, "options": {"expires": 600}},
     # What has no vector yet: another embedder was configured, or it failed.
-    "embed what waits": {"task": "knowledge.tasks.sweep", "schedule": 120.0, "options": {"expires": 60}},
+    "embed pending rows": {"task": "knowledge.tasks.sweep", "schedule": 120.0, "options": {"expires": 60}},
 }
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1}
 if CELERY_BROKER_URL.startswith(("redis", "rediss", "sentinel")):

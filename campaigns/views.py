@@ -60,7 +60,7 @@ def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @vary_on_headers("HX-Request")
 def campaign(request: HttpRequest, pk: int) -> HttpResponse:
-    """The Global Message Pool of a campaign."""
+    """The trials of a campaign."""
     row = _campaign(request, pk)
     page = experiment_page(request, row.experiment_id)
     known = row.trials.defer("worker", "heartbeat_at").select_related("launch").prefetch_related("launch__runs")

@@ -92,7 +92,7 @@ def _proposal(
     if case.move:
         yield from _records(records, case)
     else:
-        yield "- (keeps what runs)"
+        yield "- (keeps the current configuration)"
 
 
 @cache

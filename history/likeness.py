@@ -362,8 +362,8 @@ def _reason(theirs: Case, ours: Case) -> str:
     priced = _priced(theirs, ours)
     if priced is None:
         same = theirs.model_name or "the same run"
-        why = "the model has no term for XLA flags" if _flags_alone(theirs) else "too little is known of it"
-        return f"the same change{where} of {same}; not priced, as {why}"
+        why = "the model has no term for XLA flags" if _flags_alone(theirs) else "too few facts are known to price it"
+        return f"the same change{where} of {same}; not priced: {why}"
     if theirs.failure:
         there, here = (_percent(of.fill) for of in priced)
         return f"memory {there} full there{where}, as computed, {here} here"
@@ -376,7 +376,7 @@ def _terms_in_words(theirs: Mechanism, ours: Mechanism) -> str:
     names = list(TERMS)
     told = [n for n in order[:2] if max(abs(theirs.terms[n]), abs(ours.terms[n])) >= WORTH_SAYING]
     if not told:
-        return "none by as much as 1 % of the step, as predicted"
+        return "none by 1 % of the step or more (predicted)"
     parts = []
     for place, n in enumerate(told):
         of, here = ("of the step ", "here ") if not place else ("", "")

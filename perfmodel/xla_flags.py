@@ -193,7 +193,7 @@ def read(data: Mapping[str, Any]) -> tuple[FlagSet, ...]:
     flag_sets = []
     for row in read_rows(FlagRow, {str(number): row for number, row in enumerate(data["set"], start=1)}).values():
         if row.cause not in CAUSES:
-            raise DataError(f"{row.cause!r} is no known cause; known: {', '.join(CAUSES)}")
+            raise DataError(f"unknown cause {row.cause!r}; known: {', '.join(CAUSES)}")
         if not set(row.sources) <= set(sources):
             raise DataError(f"{row.cause}: a set of flags without a known source does not load")
         flag_sets.append(

@@ -47,7 +47,7 @@ class Settings:
         values = {key: value.strip() for key, value in env.items() if value.strip()}
         key = values.get("OPENAI_API_KEY", "")
         if not (key.isascii() and key.isprintable()) or " " in key:
-            raise SettingsError("OPENAI_API_KEY holds characters that no key has; copy it again.")
+            raise SettingsError("OPENAI_API_KEY contains invalid characters; copy it again.")
         base_url = values.get("OPENAI_BASE_URL", DEFAULT_BASE_URL)
         if not _plain_address(base_url):  # a password there would stand in every log of requests
             raise SettingsError("OPENAI_BASE_URL must be an address such as https://host/v1, without user and query.")

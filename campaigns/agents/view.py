@@ -58,7 +58,7 @@ class Tools:
         failures = Counter(CAUSES[t.failure.cause] if t.failure else CAUSES["unknown"] for t in pool.failed)
         return present(
             {
-                "what_runs": _what_runs(config) | self._ran_as(config),
+                "current": _what_runs(config) | self._ran_as(config),
                 "health_state": q.analysis.health.state,
                 "asks_for": str(q.analysis.health.sentence),
                 "most_promising": [

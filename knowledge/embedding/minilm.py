@@ -94,7 +94,7 @@ def wheel_file(name: str) -> Path:
     for file in files:
         if file.name == name and file.parent.name == "model":
             return Path(str(file.locate()))
-    raise EmbeddingError(f"The wheel {WHEEL} holds no {name}: run `bin/bootstrap run`.")
+    raise EmbeddingError(f"The wheel {WHEEL} does not contain {name}: run `bin/bootstrap run`.")
 
 
 @lru_cache(maxsize=1)

@@ -160,7 +160,7 @@ def _uploaded(run: ArmRun, profiles: list[ReportFile]) -> Experiment | None:
                 made = uploads.receive(run.launch.team, run.launch.created_by, files, text, name, label=label)
                 ArmRun.objects.filter(pk=run.pk, experiment=None).update(experiment=made)
         except uploads.UploadError as error:
-            ArmRun.objects.filter(pk=run.pk).update(reason=f"Its profile was not taken: {error}"[:300])
+            ArmRun.objects.filter(pk=run.pk).update(reason=f"Its profile was rejected: {error}"[:300])
             return None
     return made
 
@@ -185,7 +185,9 @@ def _measure(launch: Launch, runs: list[ArmRun], verdict: Verdict) -> None:
         Launch.objects.filter(pk=launch.pk).update(note=clean(str(error)))
     except Exception:
         logger.exception("launch %s could not be measured", launch.pk)
-        Launch.objects.filter(pk=launch.pk).update(note="Internal error: the verdict stands, the measurement failed.")
+        Launch.objects.filter(pk=launch.pk).update(
+            note="Internal error: the measurement was not stored; the verdict is unaffected."
+        )
 
 
 def _from_step_time(launch: Launch, arm: list[ArmRun], user: User) -> Experiment | None:

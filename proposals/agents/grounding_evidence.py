@@ -113,6 +113,11 @@ class Evidence:
         return {result for result, text in self.texts if name.lower() in text.lower()}
 
 
+#: Keys by which a row is about the current configuration or a proposal; the later ones are of results that earlier
+#: versions stored in a conversation.
+_CURRENT_KEYS = ("current", "what_runs")
+_IS_CURRENT_KEYS = ("is_current", "is_what_runs")
+_NUMBER_KEYS = ("proposal_number", "stands_as_proposal")
 #: The tool whose results are worth what their operands are.
 CALCULATE = "calculate"
 #: What values are printed in, beside SI.
@@ -175,7 +180,7 @@ class _Walk:
 
     def _below(self, row: Mapping[str, Any], key: str, at: _At) -> _At:
         kind = _BY_UNIT.get(str(row["unit"])) if key == "value" and "unit" in row else _kind(key)
-        owners = frozenset((CURRENT,)) if key in ("what_runs", "current") else at.owners
+        owners = frozenset((CURRENT,)) if key in _CURRENT_KEYS else at.owners
         within = at.within
         if _is_name(key) and isinstance(row.get("kind"), str):
             within |= {row["kind"].lower()}  # what the product calls an op of such a name
@@ -208,12 +213,12 @@ class _Walk:
             if CURRENT in at.owners:
                 evidence.baseline = mesh
             owners = {mesh_name(mesh)} | ({CURRENT} & at.owners)
-            number = value.get("number") or value.get("stands_as_proposal")
+            number = value.get("number") or _first(value, _NUMBER_KEYS)
             if isinstance(number, int) and CURRENT not in owners:
                 evidence.proposals.setdefault(number, set()).add(result)
                 evidence.mesh_of_proposal[number] = mesh
                 owners.add(f"proposal {number}")
-            kept = value.get("kind") == "keep" or value.get("is_what_runs") is True
+            kept = value.get("kind") == "keep" or _first(value, _IS_CURRENT_KEYS) is True
             owners |= {CURRENT} if kept else set()
             ran = isinstance(value.get("trial"), int)  # of a campaign
             at = replace(at, owners=frozenset(owners), term=(), predicted=CURRENT not in owners and not ran)
@@ -302,6 +307,10 @@ def mesh_name(mesh: Mesh) -> str:
 
 
 #: Keys of texts that come from the user's files.
+def _first(row: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    return next((row[key] for key in keys if row.get(key)), None)
+
+
 _FOREIGN = frozenset(("name", "op_name", "hlo", "source", "key", "experiment", "ops", "device", "id", "op", "file"))
 
 

@@ -94,7 +94,7 @@ def test_an_argument_from_the_question_to_a_new_proposal(server: str, experiment
     answering(
         ask(page, "Keep the batch. Which first?").pk,
         Scripted(
-            tool(1, "predict", arguments, {"step_time_s": 1.5, "what_runs": {"step_time_s": 1.84}}),
+            tool(1, "predict", arguments, {"step_time_s": 1.5, "current": {"step_time_s": 1.84}}),
             ConstraintStated({"keep_batch": True}, "Keep the global batch."), offer, TextDelta(1, TEXT[:20]),
             final(TEXT),
         ),

@@ -178,7 +178,7 @@ def test_it_may_set_its_wish_against_what_runs_and_against_the_best(serve: Serve
     def model(body: dict[str, Any]) -> Reply:
         shown = seen(body)
         row = shown["built_in_candidates"][3]
-        now_s, then_s = shown["what_runs"]["predicted_step_time_s"], row["step_time_s"]
+        now_s, then_s = shown["current"]["predicted_step_time_s"], row["step_time_s"]
         ratio = f"{now_s / then_s:.3g}× faster than the current configuration"
         reason = f"Predicted at {then_s:.3g} s, {ratio} at {now_s:.3g} s."
         return answer({"trials": [{"ici": row["mesh"]["ici"], "changes": row.get("changes", {}), "reason": reason}]})

@@ -318,7 +318,7 @@ def test_shipped_documents_stay(people, passages):
     path = f"/knowledge/documents/{passages.pk}/delete/"
     assert people.client("administrator").post(path).status_code == 403
     page = text(people.client("administrator").get(f"/knowledge/documents/{passages.pk}/"))
-    assert "Shipped with the product" in page and "Delete" not in page
+    assert "Shipped with ASAP Web" in page and "Delete" not in page
 
 
 def test_many_documents_come_in_pages(people):

@@ -73,8 +73,8 @@ def test_no_quantity_is_there_that_no_statement_asks_for() -> None:
         ("model down", "write change direction"),
         ("colour up: it is brighter", "names 'colour'"),
         ("verdict up: it is", "no direction 'up'"),
-        ("model down if model: it is", "'model' is no condition"),
-        ("model down if model > 2 or seq > 1: it is", "is no condition"),
+        ("model down if model: it is", "'model' is not a condition"),
+        ("model down if model > 2 or seq > 1: it is", "is not a condition"),
     ],
 )
 def test_a_statement_that_is_not_understood_is_refused(line: str, says: str) -> None:

@@ -88,7 +88,7 @@ def profile(
     times = [step.time_s for step in steps_read]
     computed = dict(kpis.computed)
     if ops:
-        computed["ops"] = "kernels of one framework op, its shapes, modules and phase are one op"
+        computed["ops"] = "kernels are grouped by framework op, shapes, module and phase"
         computed["time_share"] = "time of all occurrences of an op / profiled time, over all devices"
     if times:
         computed["step_time"] = GPU_FORMULAS["step_time"]

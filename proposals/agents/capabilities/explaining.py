@@ -96,7 +96,7 @@ def left_over(ctx: AnswerContext) -> Answer:
         if row["kind"] != "bare" and row["found"] and row["found"][0]["text"] not in ctx.text
     ]  # fmt: skip
     if rows:
-        yield from ctx.say("The numbers you name:")
+        yield from ctx.say("Numbers in your message:")
         yield from numbers(ctx, {"numbers": rows, "relations": traced_numbers.get("relations")})
 
 

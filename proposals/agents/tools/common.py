@@ -44,7 +44,7 @@ class Configuration(Arguments):
 
 
 class Held(Arguments):
-    """Constraints, beside those that the user holds fast already."""
+    """Constraints, in addition to those that the user has stated."""
 
     keep_batch: bool = False
     keep_axes: tuple[str, ...] = Field(default=(), description="Names or roles of axes whose size is kept.")
