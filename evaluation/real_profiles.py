@@ -188,7 +188,7 @@ def main() -> int:
     listed = sources()
     if not listed:
         print(
-            "None of the profiles in real_profiles.toml is on this machine; docs/accuracy-profiles.md stays as it is."
+            "None of the profiles in real_profiles.toml is on this machine; docs/accuracy-profiles.md is unchanged."
         )
         return 1
     write(DOCS, listed)

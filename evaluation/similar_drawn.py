@@ -133,7 +133,7 @@ def _told(record: Record) -> Iterator[str]:
 def _side(side: Side) -> str:
     keys = ("global_batch", "micro_batch", "grad_accum", "seq_len", "remat", "weight_sharding", "precision")
     training = ", ".join(f"{key} {side.training[key]}" for key in keys if side.training.get(key) is not None)
-    return f"{(side.mesh or {}).get('ici') or 'mesh not named'} ({training or 'settings not named'})"
+    return f"{(side.mesh or {}).get('ici') or 'mesh not stated'} ({training or 'settings not stated'})"
 
 
 def of_records(draw: str) -> Iterator[str]:

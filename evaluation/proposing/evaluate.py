@@ -76,7 +76,7 @@ VARIANTS = (
     Variant("roofline off", roofline=False),
     Variant("both off", history=False, roofline=False),
 )
-HELD_FAST = Variant("training keys held fast", held=True)
+HELD_FAST = Variant("training keys pinned", held=True)
 
 
 @dataclass(frozen=True)

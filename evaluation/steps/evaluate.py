@@ -58,7 +58,7 @@ CAUSES: dict[str, Callable[[Scenario, dict[str, float]], float]] = {
     "expert_imbalance": lambda s, of: of.get("imbalance", 0.0),
     "sequence_parallel_exposed": lambda s, of: of.get("sequence", 0.0),
     "resharding": lambda s, of: of.get("reshard", 0.0),
-    "low_link_bandwidth": lambda s, of: of.get("slow wires", 0.0),
+    "low_link_bandwidth": lambda s, of: of.get("slow links", 0.0),
     "replicated_weights": _replicated,
     "hbm_bound_elementwise": lambda s, of: of.get("elementwise", 0.0),
     "optimizer_update": lambda s, of: of.get("optimizer", 0.0),

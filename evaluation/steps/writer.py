@@ -159,7 +159,7 @@ class Writer:
         asynchronous = hidden > 0
         self.enter("communication", seconds, cause)
         if not asynchronous and self.s.wires < 0.5:
-            self.lose("slow wires", seconds * (1 - self.s.wires))
+            self.lose("slow links", seconds * (1 - self.s.wires))
         size = int(wires.size[0])
         result, operand = payload / 2, payload / 2
         if kind == "all-gather":

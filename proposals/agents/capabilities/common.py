@@ -95,7 +95,7 @@ def needs_no_model(ctx: AnswerContext, asked: Mapping[str, Any]) -> Answer:
 
 
 def board(ctx: AnswerContext) -> Generator[Said, None, tuple[list[Row], Row, Row]]:
-    """The proposals by rank, what ran, and all that the tool `proposals` says."""
+    """Proposals by rank, the current configuration, and the whole result of the tool `proposals`."""
     data = yield from get(ctx, "proposals")
     return list(data["proposals"]), data["current"], data
 
@@ -211,7 +211,7 @@ def how(ctx: AnswerContext) -> str:
 
 
 def proof(ctx: AnswerContext, row: Row) -> Answer:
-    """Whether a measured run stands behind a proposal."""
+    """Whether a measured run supports a proposal."""
     keys = [item["key"] for item in row.get("citations", ()) if item.get("source") == "history" and item.get("key")]
     for key in keys:
         record = yield from ctx.look("record", id=key)

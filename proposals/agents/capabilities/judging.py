@@ -74,7 +74,7 @@ def confidence(ctx: AnswerContext, given: Configured) -> Answer:
 
 
 def _interval(row: Row, name: str) -> Iterator[str]:
-    """Whether a predicted gain can be told from none, in words."""
+    """Whether a predicted gain is distinguishable from none, in words."""
     low, high = row.get("speedup_low80"), row.get("speedup_high80")
     if not low or not high or not row.get("speedup_per_token"):
         return

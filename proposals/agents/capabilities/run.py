@@ -1,4 +1,4 @@
-"""The run and its figures: what ran, how long a step takes, why, and what a number is."""
+"""The run and its figures: configuration, step time, bottleneck, and what a number is."""
 
 from __future__ import annotations
 

@@ -199,7 +199,8 @@ def hardware_for(chip: Chip, chips: int) -> Hardware:
 
 
 def _mesh(config: ExperimentConfig, text: str, chip: Chip, chips: int) -> Mesh:
-    """A mesh in words over other chips: axes that are not named, or do not fit any more, take what is left."""
+    """A mesh given in words, over other chips: unspecified axes, or those that no longer fit, take the remaining
+    factor."""
     hardware = config.hardware
     if (chip.name, chips) != (hardware.chip, hardware.chips):
         hardware = hardware_for(chip, chips)
