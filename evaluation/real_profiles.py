@@ -187,9 +187,7 @@ def write(docs: Path, listed: Sequence[Source]) -> None:
 def main() -> int:
     listed = sources()
     if not listed:
-        print(
-            "None of the profiles in real_profiles.toml is on this machine; docs/accuracy-profiles.md is unchanged."
-        )
+        print("None of the profiles in real_profiles.toml is on this machine; docs/accuracy-profiles.md is unchanged.")
         return 1
     write(DOCS, listed)
     print(f"docs/accuracy-profiles.md: {len(listed)} profiles.")

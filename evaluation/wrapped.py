@@ -1,4 +1,5 @@
-"""Paragraphs of written pages, wrapped like those of pages written by hand."""
+"""Generated pages in the form of those written by hand: wrapped paragraphs, percentages as `47 %`, and as
+`221 %` where three digits are before the point."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ WIDTH = 120
 
 
 def wrapped(page: str) -> str:
-    """Markdown with its long lines wrapped, but for tables, headings and images.  No text has code blocks."""
+    """Markdown with long lines wrapped, except tables, headings and images.  No text has code blocks."""
+    page = re.sub(r"(?<=\d)%", " %", page)
+    page = re.sub(r"(?<![\d.,])\d{3,}\.\d+(?= %)", lambda share: f"{float(share[0]):.0f}", page)
     return "\n".join(_wrapped(line) for line in page.split("\n"))
 
 

@@ -177,7 +177,7 @@ def _per_token(case: Case, config: Any) -> float:
 def outcomes(
     variant: Variant, apart: bool | None = None, every: int = 1, source: str | None = None
 ) -> tuple[Outcome, ...]:
-    """Of the open half, of the half kept apart, or of both; of every so many only, and of one source or all."""
+    """Of the development half, of the held-out half, or of both; of every so many only, and of one source or all."""
     chosen = [case for case in cases() if apart in (None, case.apart) and source in (None, case.source)]
     chosen = [case for case in chosen if case.source == "recipe"] if variant.held else chosen
     return tuple(one for case in chosen[::every] if (one := _outcome(case, variant)) is not None)
@@ -266,7 +266,7 @@ def groups(found: Sequence[Outcome]) -> dict[str, list[Outcome]]:
         "recipes, TPU": part(lambda case: case.source == "recipe" and kind(case) == "tpu"),
         "recipes, GPU": part(lambda case: case.source == "recipe" and kind(case) == "gpu"),
         "recipes, dense": part(lambda case: case.source == "recipe" and not mixture(case)),
-        "recipes, mixtures": part(lambda case: case.source == "recipe" and mixture(case)),
+        "recipes, MoE": part(lambda case: case.source == "recipe" and mixture(case)),
         "sweeps": part(lambda case: case.source == "sweep"),
     }
     return {name: row for name, row in rows.items() if row}
@@ -297,7 +297,7 @@ def reliability(found: Sequence[Outcome]) -> list[dict[str, float]]:
 
 
 def numbers() -> dict[str, Any]:
-    halves = {"open": False, "kept apart": True}
+    halves = {"development": False, "held out": True}
     return {
         "halves": {
             half: {
