@@ -48,7 +48,7 @@ _OF_STATES = {key: Count("team", filter=condition) for key, _, condition in STAT
 @require_GET
 @vary_on_headers("HX-Request")
 def home(request: HttpRequest) -> HttpResponse:
-    """What needs this person, what runs now, what is new."""
+    """Items that need action, running jobs, and recent changes."""
     membership = request.membership  # type: ignore[attr-defined]
     team = membership.team
     everything = with_review_state(Experiment.objects.filter(team=team))

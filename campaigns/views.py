@@ -135,7 +135,7 @@ def retry(request: HttpRequest, pk: int, number: int) -> HttpResponse:
 @require(Role.VIEWER)
 @require_GET
 def difference(request: HttpRequest, pk: int) -> HttpResponse:
-    """What differs between two trials: `a` (default: what runs) and `b` (default: the best)."""
+    """What differs between two trials: `a` (default: the current configuration) and `b` (default: the best)."""
     row = _campaign(request, pk)
     page = experiment_page(request, row.experiment_id)
     trials = list(row.trials.all())

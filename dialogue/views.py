@@ -60,7 +60,7 @@ def news(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @vary_on_headers("HX-Request")
 def message(request: HttpRequest, pk: int) -> HttpResponse:
-    """One answer as it stands, and beside it what changes with it: what is held, and the form to ask."""
+    """One answer, with what changes with it: constraints and facts, and the form to ask."""
     answer: Message = get_for(request.user, answers(), Role.VIEWER, pk=pk)
     thread = answer.thread
     if not request.htmx:  # type: ignore[attr-defined]

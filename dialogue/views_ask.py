@@ -134,7 +134,7 @@ def _go(request: HttpRequest, place: str) -> HttpResponse:
 
 
 def shown(request: HttpRequest, page: ExperimentPage, thread: Thread | None, new_address: bool = False) -> HttpResponse:
-    """The thread as it stands now; on a page of its own a new one gets its own address."""
+    """The current thread; on a page of its own a new one gets its own URL."""
     if not request.htmx or (new_address and is_full(request)):  # type: ignore[attr-defined]
         return _go(request, address(page.experiment, thread))
     return as_panel(request, page, thread)

@@ -1,4 +1,4 @@
-"""What stands beside runs as similar, for a reader to grade: `python -m evaluation.similar_drawn [--draw NAME]`.
+"""Records shown as similar to runs, for a reader to grade: `python -m evaluation.similar_drawn [--draw NAME]`.
 
 20 runs, the paper's experiments first, then published recipes from a poorer start, TPU and GPU in turn, drawn by a hash
 of the draw's name; the records of their own model on their own chip are left out.  Then the pages of some records.

@@ -47,7 +47,7 @@ def form_context(
     placed = config_form.errors_by_slot(errors or {}, config_form.SLOTS)
     product = config_form.product_check(data or {})
     if product is not None and product["ok"] is False and "mesh-ici" in placed:
-        placed["mesh-ici"], product["hint"] = product["hint"], ""  # the product stands beside it already
+        placed["mesh-ici"], product["hint"] = product["hint"], ""  # the product is shown next to it already
     return {
         "fields": config_form.fields_from(data),
         "errors": placed,
@@ -120,7 +120,7 @@ def config_text(request: HttpRequest) -> str | None:
 @require(Role.VIEWER)
 @require_POST
 def check_configuration(request: HttpRequest) -> HttpResponse:
-    """What is wrong with the form as it stands, field by field; stores nothing."""
+    """Errors of the form, field by field; stores nothing."""
     base, experiment = None, None
     if (pk := whole_number(request.POST.get("experiment", ""))) is not None:
         experiment = experiment_page(request, pk).experiment
@@ -203,7 +203,7 @@ def _prefill(page: ExperimentPage) -> Prefilled:
 
 
 def _prefilled(page: ExperimentPage) -> Mapping[str, Mark]:
-    """Fields that hold what nobody typed, and what they rest on."""
+    """Fields that were filled automatically, and their evidence."""
     if page.run is None or page.experiment.config or page.experiment.config_draft:
         return {}
     return _prefill(page).marks
@@ -304,7 +304,7 @@ def add_files(request: HttpRequest, pk: int) -> HttpResponse:
 @require(Role.VIEWER)
 @require_POST
 def exclude_file(request: HttpRequest, pk: int, file_pk: int) -> HttpResponse:
-    """Go on without one host."""
+    """Continue without one host."""
     page = experiment_page(request, pk, Role.ENGINEER)
     if page.run is None:
         return redirect("experiment", pk)
@@ -319,7 +319,7 @@ def exclude_file(request: HttpRequest, pk: int, file_pk: int) -> HttpResponse:
 @require(Role.VIEWER)
 @require_POST
 def exclude_host(request: HttpRequest, pk: int) -> HttpResponse:
-    """Go on without the host that the failed analysis named, be it a file or inside an archive."""
+    """Continue without the host that the failed analysis named, be it a file or inside an archive."""
     page = experiment_page(request, pk, Role.ENGINEER)
     try:
         if page.run is not None:

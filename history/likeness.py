@@ -5,7 +5,7 @@ change and of the case, and splits the logarithm of the speed-up among the terms
 changes are alike as far as the same terms move by as much.  What the model got wrong of the measured change, it gets
 wrong of the other as far as they are alike: that is what a record adds to a prediction.  A failure for want of memory
 is alike as far as the memory is as full of the same here.  What cannot be priced is compared by its labels
-(`history.labels`), and then only changes of the same model.  What the numbers rest on: docs/history.md,
+(`history.labels`), and then only changes of the same model.  Sources of the numbers: docs/history.md,
 `evaluation.transfer`.
 """
 
@@ -60,7 +60,7 @@ REPEATED = 0.1
 #: Standard deviation of the logarithm of an effect, beyond a repeated measurement's, of which nothing alike was
 #: measured; and of a repeated measurement.
 SPREAD, NOISE = 0.12, 0.07
-#: Standard deviations on either side that hold four in five.
+#: Standard deviations on either side of an 80 % interval.
 Z80 = NormalDist().inv_cdf(0.9)
 #: Likeness of two moves from which they are one, where nothing else tells what they do.
 SAME_MOVE = 0.9

@@ -1,4 +1,4 @@
-"""A Markdown file of passages as it stands in knowledge/passages (the format: knowledge/passages/README.md), read
+"""A Markdown file of passages in knowledge/passages (the format: knowledge/passages/README.md), read
 strictly: what is not understood is refused with its file and line."""
 
 from __future__ import annotations

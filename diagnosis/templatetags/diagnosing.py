@@ -65,7 +65,7 @@ def _node(node: Mapping[str, Any], ops_url: str, level: int, depth: int, least: 
             min(level + 1, 8), formatting.number(hidden), "" if hidden == 1 else "s", formatting.share(rest),
         )  # fmt: skip
     opened = SafeString(" open") if level < depth else SafeString("")
-    # The link stands beside the summary, not in it: a control within a control cannot be reached by all.
+    # The link is next to the summary, not in it: a control within a control cannot be reached by all.
     return format_html(
         '<div class="node"><details{}><summary>{}</summary>{}</details>{}</div>', opened, line, inner, link
     )
@@ -119,7 +119,7 @@ def config_value(value: Any, key: str = "") -> str:
 
 @register.simple_tag
 def delta_bar(change: float, scale: float) -> SafeString:
-    """A change to the left (gained) or right (lost) of the middle; decorative, the number stands beside it."""
+    """A change to the left (gained) or right (lost) of the middle; decorative, the number is next to it."""
     part = min(1.0, abs(change) / scale) * 50 if scale else 0.0
     x = 50.0 if change > 0 else 50.0 - part
     return format_html(

@@ -198,7 +198,7 @@ def on_cpus() -> list[str]:
 
 
 def correlation(item: Recorded) -> float:
-    """Of measured and predicted log time per token, of what ran."""
+    """Of measured and predicted log time per token, of layouts that ran."""
     ran = np.isfinite(item.time_s)
     return float(np.corrcoef(np.log(item.per_token[ran]), item.candidates.log_s[ran])[0, 1])
 

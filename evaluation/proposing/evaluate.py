@@ -37,7 +37,7 @@ from proposals.proposer.space import Candidates
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = ROOT / "proposals" / "accuracy.json"
-#: Meshes alone; the rest of a run is held fast.
+#: Meshes alone; the rest of a run is pinned.
 HELD = Constraints(keep_batch=True, keep_remat=True, keep_weight_sharding=True, keep_micro_batches=True, no_flags=True)
 #: A sweep has no sequence axis either.
 SWEEP = replace(HELD, fixed={"seq": 1})
@@ -185,7 +185,7 @@ def outcomes(
 
 @cache
 def _outcome(case: Case, variant: Variant) -> Outcome | None:
-    """None where with all keys held fast fewer than three legal meshes are left."""
+    """None if with all keys pinned fewer than three legal meshes are left."""
     try:
         return outcome(case, variant)
     except ConfigError:

@@ -76,7 +76,7 @@ CAUSES: dict[str, Callable[[Scenario, dict[str, float]], float]] = {
 }  # fmt: skip
 
 
-#: Causes that a claim may rest on beside its own: who waits in a collective leaves its wires empty.
+#: Causes that a claim may have besides its own: a rank that waits in a collective leaves its links idle.
 _ALSO = {"low_link_bandwidth": ("straggler", "imbalance")}
 _NEED_FLOPS = ("low_matrix_efficiency", "unaligned_shapes")
 
@@ -93,7 +93,7 @@ def _piped(s: Scenario) -> bool:
 
 @dataclass
 class Tally:
-    """Of one rule: steps where it is wanted, of those found; steps where it claims much, of those falsely."""
+    """Of one rule: positive steps, those detected; steps where it claims much, of those falsely."""
 
     wanted: int = 0
     found: int = 0

@@ -74,7 +74,7 @@ def confine(limits: Limits, parent: int, *, with_parent_thread: bool = True) -> 
     except (OSError, AttributeError):
         pass  # not Linux: the limits below still hold
     if os.getppid() != parent:
-        os._exit(1)  # it died before we asked to be told
+        os._exit(1)  # it died before we asked to be notified
     for kind, soft, hard in (
         (resource.RLIMIT_CORE, 0, 0),
         (resource.RLIMIT_AS, limits.memory_bytes, limits.memory_bytes),

@@ -28,7 +28,7 @@ WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 
 LAYERS, HEADS, EPSILON = 6, 12, 1e-12
 MOST_TOKENS = 256
-#: Texts that are computed together, the longest at most so many times as long as the shortest.
+#: Longest over shortest text of a batch, at most.
 AT_ONCE, MOST_PADDED = 8, 1.25
 
 _lock = threading.Lock()

@@ -166,7 +166,7 @@ def _uploaded(run: ArmRun, profiles: list[ReportFile]) -> Experiment | None:
 
 
 def _measure(launch: Launch, runs: list[ArmRun], verdict: Verdict) -> None:
-    """Let the proposal's measurement rest on the verdict; a fault of ours is loud and costs no verdict."""
+    """Store the verdict as the proposal's measurement; an internal error is logged and leaves the verdict."""
     proposal, user = arms.proposal_of(launch), launch.created_by
     arm = [run for run in runs if run.arm == ArmRun.Arm.PROPOSAL]
     if user is None or measuring.has_result(proposal):

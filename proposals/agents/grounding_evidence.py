@@ -74,7 +74,7 @@ class Evidence:
         return evidence
 
     def _required_names(self, operand: Number) -> frozenset[str] | None:
-        """What must be named to reckon with a number: nothing (empty) where it stands in the evidence, in the unit of
+        """What must be named to reckon with a number: nothing (empty) where it is in the evidence, in the unit of
         its field or as it is printed, else the text in which it does; None where it stands nowhere."""
         if is_constant(operand):
             return frozenset()
@@ -195,7 +195,7 @@ class _Walk:
         )
 
     def _is_predicted(self, key: str, owners: frozenset[str], at: _At) -> bool:
-        """Without a profile only the step time of what runs was measured, and what its configuration states."""
+        """Without a profile only the step time of the current configuration was measured, and its stated values."""
         if CURRENT in owners:
             inside = self.evidence.without_profile and key in ("breakdown_s", "breakdown_share", "communication")
             return (at.predicted and at.owners == owners) or inside
@@ -295,7 +295,7 @@ def _named_by(document: Mapping[str, Any], key: str) -> frozenset[str]:
     return frozenset((key.lower(), *(name.lower() for name in called if len(name) > 12 and len(name.split()) > 1)))
 
 
-#: Where in a source something stands.
+#: A place in a source.
 _PLACE = re.compile(
     r"(?:sections?|chapters?|exercises?|pages?|pp?\.|figures?|tables?|pull request|issue)\b", re.IGNORECASE
 )
@@ -319,7 +319,7 @@ def _is_name(key: str) -> bool:
 
 
 def _names_in(value: Any, key: str) -> Iterator[str]:
-    """Names from the user's files, wherever they stand."""
+    """Names from the user's files, wherever they occur."""
     if isinstance(value, str) and _is_name(key):
         yield value
     elif isinstance(value, Mapping):

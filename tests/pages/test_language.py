@@ -1,4 +1,8 @@
-"""Every text that a person or a language model reads uses the words of the glossary (experiments/glossary.toml)."""
+"""Every text that a person or a language model reads uses the words of the glossary (experiments/glossary.toml).
+
+Docstrings and comments too: those of capabilities, tools and views are shown in the palette, by MCP and in the REST
+schema, and the others are what the next engineer reads.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,6 @@ PACKAGES = (
     "asapweb", "campaigns", "dialogue", "launches", "jobs", "proposals", "history", "diagnosis", "experiments",
     "knowledge", "accounts", "agent", "perfmodel", "disk", "reference_step", "evaluation", "bench",
 )  # fmt: skip
-#: Where docstrings and comments are checked too.  Those of capabilities, tools and views are shown in the palette, by
-#: MCP and in the REST schema.
-DOCSTRINGS = (
-    "proposals/agents/capabilities/", "proposals/agents/tools/", "campaigns/agents/",
-)  # fmt: skip
 #: Texts in the words of others: user phrases that are recognised, the glossary itself, quoted logs and messages.
 OTHERS = (
     "experiments/glossary.toml", "proposals/agents/capabilities/phrases.toml",
@@ -39,7 +38,8 @@ PATTERN = re.compile(r"\\b|\(\?[:<!]|\\s")
 #: Strings and comments of Python and of JavaScript.
 TOKEN = {
     ".py": re.compile(
-        r'(?P<comment>#[^\n]*)|[rRbBuUfF]{0,2}(?P<string>"""(?:[^\\]|\\.)*?"""|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')',
+        r"(?P<comment>#[^\n]*(?:\n[ \t]*#[^\n]*)*)|"
+        r'[rRbBuUfF]{0,2}(?P<string>"""(?:[^\\]|\\.)*?"""|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')',
         re.DOTALL,
     ),
     ".js": re.compile(
@@ -71,7 +71,7 @@ class Texts:
 
 
 def _code(path: Path, name: str) -> Iterator[str]:
-    """Strings with a space, joined where they adjoin; docstrings and comments where they are checked."""
+    """Comments, docstrings, and strings with a space, joined where they adjoin."""
     source = path.read_text("utf-8")
     if name.startswith("proposals/agents/capabilities/"):
         source = EXAMPLES.sub(r"\1)", source)
@@ -79,9 +79,8 @@ def _code(path: Path, name: str) -> Iterator[str]:
     for match in TOKEN[path.suffix].finditer(source):
         own_line = not source[source.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
         docstring = own_line and match[0].startswith('"""')
-        if match["comment"] or docstring:
-            if path.suffix == ".js" or name.startswith(DOCSTRINGS):
-                yield re.sub(r"\s*\n\s*(#:?|\*)?", " ", match[0])
+        if docstring or match["comment"]:
+            yield re.sub(r"\n\s*[#*]?:?", " ", match[0])
             continue
         if end >= 0 and not source[end : match.start()].strip():
             joined += match["string"][1:-1]

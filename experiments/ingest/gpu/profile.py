@@ -27,7 +27,7 @@ from perfmodel.chips import Chip, chip_of_device, get_chip
 
 _MOST_STEPS = 20_000
 _MOST_LEFT_OUT = 5
-#: Share of the time of matrix products that must have FLOPs for a rate of the whole to mean anything.
+#: Share of the time of matmuls that must have FLOPs for a rate of the whole to mean anything.
 _LEAST_KNOWN = 0.8
 
 GPU_FORMULAS = {
@@ -130,7 +130,7 @@ def _kpis(
 ) -> Kpis:
     kpis = Kpis()
     from_timelines(kpis, cores)
-    # What runs before the first step was launched before it: nothing was lost there.
+    # Kernels before the first step were launched before it: nothing was lost there.
     kpis.values["goodput"] = None
     kpis.computed.pop("goodput", None)
     kpis.reasons["goodput"] = "A trace of a few steps does not show the time lost outside them."
