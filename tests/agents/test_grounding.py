@@ -1,4 +1,4 @@
-"""True texts pass; whatever is invented is caught, and the complaint says what stands in the results."""
+"""True texts pass; whatever is invented is caught, and the complaint says what the results contain."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _caught(name: str, times: int, seed: int) -> tuple[int, int]:
             for _ in range(times):
                 other = _another(digits, decimals, rng)
                 said = sentence.text[:start] + other + sentence.text[start + len(digits) :]
-                # As it stands in its text: below its heading, after what stands before it.
+                # In its context: below its heading, after the preceding text.
                 around = f"## {sentence.heading}\n\n{sentence.before}\n{said}" if sentence.heading else said
                 tried += 1
                 caught += bool(check(around, of))

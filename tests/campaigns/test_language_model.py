@@ -101,7 +101,7 @@ def advised(people: Any, ready: Any, **more: Any) -> Campaign:
 
 
 def first(campaign: Campaign) -> None:
-    """Measure what runs, and plan what follows."""
+    """Measure the current configuration, and plan what follows."""
     running.run(campaign.trials.get(number=0).pk)
 
 
@@ -230,7 +230,7 @@ def test_a_model_that_insists_gets_the_built_in_choice_and_the_trial_says_so(
 
 
 def test_a_trial_is_asked_for_once(serve: Serve, people: Any, ready: Any) -> None:
-    """What runs already, and the same wish in every step."""
+    """The current configuration, and the same requested trial in every step."""
     current = parse_config(CONFIG)[0]
 
     def model(body: dict[str, Any]) -> Reply:

@@ -1,4 +1,4 @@
-"""The knowledge base's pages: what owner, teammate, outsider and a wrong method get, and what stands on them."""
+"""The knowledge base's pages: what owner, teammate, outsider and a wrong method get, and what they show."""
 
 from __future__ import annotations
 
