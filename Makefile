@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 # Each start of the application would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-help: ## what can be made
+help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 run: ## start the application; PORT=8080, ASAP_HOME=/path (docs/operation.md)
@@ -17,7 +17,7 @@ test: ## run all tests in three processes; ARGS="-n 0 tests/launcher -k port" fo
 	@bin/test-tools
 	@$(PYTHON) -m pytest -n 3 $(ARGS)
 
-quick: ## run the fast tests: without browser, application and workers, and what else takes seconds
+quick: ## run the fast tests: excludes browser, application, workers and other slow ones
 	@bin/bootstrap dev
 	@$(PYTHON) -m pytest -n 2 -m "not slow" $(ARGS)
 
@@ -29,7 +29,7 @@ bench: ## measure this installation
 	@bin/bootstrap run
 	@for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(PYTHON) -m bench.$$name || exit 1; done
 
-accuracy: ## write what docs say of diagnoses, proposals, retrieval, failures, campaigns, calibration and profiles
+accuracy: ## regenerate the accuracy pages: diagnoses, proposals, retrieval, failures, campaigns, calibration, profiles
 	@bin/bootstrap dev
 	@$(PYTHON) -m evaluation.steps.evaluate
 	@$(PYTHON) -m evaluation.proposing.evaluate
@@ -41,11 +41,11 @@ accuracy: ## write what docs say of diagnoses, proposals, retrieval, failures, c
 	@$(PYTHON) -m evaluation.transfer
 	@$(PYTHON) -m evaluation.real_profiles
 
-quality: ## answers to questions of others, to be marked (docs/quality.md); ARGS="QUESTIONS RUNS ANSWERS [--endpoint]"
+quality: ## answer the question set for grading (docs/reasoner.md); ARGS="QUESTIONS RUNS ANSWERS [--endpoint]"
 	@bin/bootstrap dev
 	@$(PYTHON) -m evaluation.quality.evaluate $(ARGS)
 
-fit: ## fit memory, step times, confidence and ranking to the measured runs, and what questions mean to the examples; ARGS=--ablate
+fit: ## fit memory, step times, confidence and ranking to the measured runs, and the intent classifier; ARGS=--ablate
 	@bin/bootstrap dev
 	@$(PYTHON) -m evaluation.memory_report --fit
 	@$(PYTHON) -m evaluation.fit $(ARGS)
@@ -55,7 +55,7 @@ fit: ## fit memory, step times, confidence and ranking to the measured runs, and
 	@$(PYTHON) -m evaluation.fit_certainty
 	@$(PYTHON) -m evaluation.campaigns.fit
 
-seeds: ## draw the optimization database's seeds from the published tables and the measured sweeps
+seeds: ## regenerate the seed records from the published tables and the measured sweeps
 	@bin/bootstrap run
 	@$(PYTHON) -m evaluation.seeds.build
 	@$(PYTHON) -m evaluation.history_from_sweeps

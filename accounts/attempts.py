@@ -15,7 +15,7 @@ from accounts.services import hash_of
 
 WINDOW = timedelta(minutes=15)
 OF_NAME = 10
-#: An office may stand behind one address.
+#: An office may share one address.
 OF_ADDRESS = 100
 
 

@@ -46,7 +46,7 @@ from agent.tools import Tool, by_name, call_tool, refused
 M = TypeVar("M", bound=BaseModel)
 A = TypeVar("A")
 
-#: Of one answer; a model that is told of so many mistakes writes anew.
+#: Of one answer; with more errors than this the model starts again.
 _MOST_COMPLAINTS = 25
 #: Fewer tokens than this are not worth a request.
 _LEAST_ANSWER_TOKENS = 32

@@ -107,7 +107,7 @@ def message_from_json(data: object) -> Message:
 
 
 def size_chars(messages: Iterable[Message]) -> int:
-    """Characters of texts, tool names and arguments: what an estimate of tokens rests on."""
+    """Characters of texts, tool names and arguments: the basis of token estimates."""
     total = 0
     for message in messages:
         total += len(message.text)

@@ -1,4 +1,4 @@
-"""Answers in a schema: what the model is told, what a strict server accepts, and how a text becomes a value."""
+"""Answers in a schema: what the model sees, what a strict server accepts, and how a text becomes a value."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _strict(node: JsonValue) -> JsonValue:
 
 
 def instruction(schema: Mapping[str, JsonValue]) -> str:
-    """What the model is told of the schema, also where the server is told it: some servers ignore it."""
+    """Description of the schema for the model, also if the server gets it: some servers ignore it."""
     return (
         "Your final answer must be one JSON object that is valid under this JSON schema, with no text around it:\n"
         + json.dumps(schema, ensure_ascii=False)

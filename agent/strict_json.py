@@ -26,7 +26,7 @@ def loads(text: str | bytes, *, surrogates: bool = False) -> Any:
     level = [value]
     for _ in range(DEEPEST):
         if not surrogates and any(isinstance(item, str) and _LONE.search(item) for item in level):
-            raise ValueError("a lone surrogate (\\ud800 to \\udfff) is no character")
+            raise ValueError("a lone surrogate (\\ud800 to \\udfff) is not a valid character")
         level = [
             item
             for outer in level

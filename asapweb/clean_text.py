@@ -14,7 +14,7 @@ from accounts.text import clean
 
 
 class CleanTextMiddleware(MiddlewareMixin):
-    """Stands behind the CSRF middleware, so that no form is read for its sake that is refused anyway."""
+    """Runs after the CSRF middleware, so that no rejected form is parsed."""
 
     def process_request(self, request: HttpRequest) -> None:
         if "\0" in request.path_info:

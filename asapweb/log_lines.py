@@ -1,4 +1,4 @@
-"""Lines of the log, without what opens a door: sign-in links, invitations and links to XProf's pages stand in the
+"""Lines of the log, without what opens a door: sign-in links, invitations and links to XProf's pages are in the
 addresses of requests."""
 
 from __future__ import annotations

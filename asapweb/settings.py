@@ -14,7 +14,7 @@ ASAP_HOME = home_folder()
 DEBUG = flag("DEBUG")
 SECRET_KEY = secret_key(ASAP_HOME)
 ALLOWED_HOSTS = names("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
-#: A deployment names its hosts and stands behind TLS; `make run` serves plain HTTP on the loopback interface.
+#: A deployment names its hosts and uses TLS; `make run` serves plain HTTP on the loopback interface.
 HTTPS = flag("ASAP_HTTPS", default="ALLOWED_HOSTS" in os.environ)
 
 INSTALLED_APPS = [
@@ -199,7 +199,7 @@ SPECTACULAR_SETTINGS = {
 }
 
 # Background work.  A task may run twice and its worker may die at any moment: tasks are idempotent, by compare-and-set.
-#: Whether a configured language model reads each run by itself once the built-in reasoner's answer stands.
+#: Whether a configured language model reads each run by itself once the built-in reasoner's answer is stored.
 LLM_AUTO = flag("ASAP_LLM_AUTO", default=True)
 #: Whether the compile check runs with every new plan where the compiler is installed (docs/compile-check.md).
 COMPILE_AUTO = flag("ASAP_COMPILE_AUTO", default=True)
@@ -250,7 +250,7 @@ CELERY_BEAT_SCHEDULE = {
     # A file of records that was checked and never imported.
     "forget imports": {"task": "history.tasks.forget_imports", "schedule": 600.0, "options": {"expires": 600}},
     # What has no vector yet: another embedder was configured, or it failed.
-    "embed what waits": {"task": "knowledge.tasks.sweep", "schedule": 120.0, "options": {"expires": 60}},
+    "embed pending rows": {"task": "knowledge.tasks.sweep", "schedule": 120.0, "options": {"expires": 60}},
 }
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1}
 if CELERY_BROKER_URL.startswith(("redis", "rediss", "sentinel")):

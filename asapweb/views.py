@@ -45,7 +45,7 @@ _OF_STATES = {key: Count("team", filter=condition) for key, _, condition in STAT
 
 @require(Role.VIEWER, "GET", htmx=True)
 def home(request: MemberRequest) -> HttpResponse:
-    """What needs this person, what runs now, what is new."""
+    """Items that need action, running jobs, and recent changes."""
     membership = request.membership
     team = membership.team
     everything = with_review_state(Experiment.objects.filter(team=team))

@@ -38,14 +38,14 @@ def alone(home: Path, scale: float, requests: int) -> list[str]:
     opened = measure(Team.objects.get(name="Team 1"), requests)
     opened.sort(key=lambda item: -item.processor_p95_s)
     late = sum(item.p95_s > AIM_ALONE_S for item in opened)
-    print(f"{len(opened)} addresses; {late} over {AIM_ALONE_S * 1e3:.0f} ms by the clock at a load of {load:.1f}")
+    print(f"{len(opened)} URLs; {late} over {AIM_ALONE_S * 1e3:.0f} ms by the clock at a load of {load:.1f}")
     rows = [
         f"| `{item.address}` | {item.queries} | {item.p50_s * 1e3:.0f} | {item.p95_s * 1e3:.0f} "
         f"| {item.processor_p95_s * 1e3:.0f} |"
         for item in opened[:12]
     ]
-    head = f"{len(opened)} addresses alone, load average {load:.1f}; the slowest by processor time:"
-    table = ["| address | queries | p50, ms | p95, ms | of processor, ms |", "|---|---|---|---|---|", *rows]
+    head = f"{len(opened)} URLs requested individually, load average {load:.1f}; the slowest by CPU time:"
+    table = ["| URL | queries | p50, ms | p95, ms | CPU p95, ms |", "|---|---|---|---|---|", *rows]
     return [head, "", *table]
 
 
@@ -88,7 +88,7 @@ def _times(rows: list[dict[str, Any]]) -> list[str]:
 
 def _memory(before: dict[str, Held], after: dict[str, Held]) -> list[str]:
     lines = [
-        "| piece | processes | largest before, MB | after, MB | all, shared pages divided: before, MB | after, MB |",
+        "| service | processes | largest before, MB | after, MB | total PSS: before, MB | after, MB |",
         "|---|---|---|---|---|---|",
     ]
     for piece, now in after.items():

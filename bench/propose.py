@@ -25,7 +25,7 @@ from proposals.proposer import Pricer
 from proposals.proposer.precedents import Precedent, published
 
 LLAMA3_70B = ModelShape(80, 8192, 28_672, 64, 8, 128, 128_256, name="llama3-70b")
-#: Topology and mesh (data, seq, model) of what ran.
+#: Topology and mesh (data, seq, model) of the current configuration.
 RUNS = {512: ((8, 8, 8), (128, 1, 4)), 8960: ((16, 20, 28), (1120, 1, 8))}
 PRECEDENTS = 10_000
 STEPS, LISTED = 4, 2_000

@@ -1,7 +1,7 @@
 """Retrieval over 100,000 passages: what a search takes, by mode and with filters, from the query's words to the hits.
 
 The passages are drawn from the shipped ones: each holds sentences of two or three of them and a vector between theirs,
-so that words and vectors are as crowded as in a real collection.  The shipped ones stand beside them with their
+so that words and vectors are as crowded as in a real collection.  The shipped ones are among them with their
 questions.  The queries are the labelled questions of the tests.
 """
 

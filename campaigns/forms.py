@@ -29,7 +29,7 @@ class CampaignForm(forms.Form):
         min_value=1e-6,
         required=False,
         label="Best hand-tuned step time (s)",
-        help_text="Drawn in the plot as the time to beat.",
+        help_text="Shown in the plot as a reference line.",
     )
     most_tokens = forms.IntegerField(
         min_value=1,

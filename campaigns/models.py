@@ -109,7 +109,7 @@ class TrialStatus(models.TextChoices):
 class Trial(Job):
     """One configuration of a campaign, tried once or, where its failure was not its own, again.
 
-    number: 0 is what runs already.  key: the same for the same configuration (`engine.space.key_of`), once per
+    number: 0 is the current configuration.  key: the same for the same configuration (`engine.space.key_of`), once per
     campaign.  mesh, training: of its configuration.  predicted_*: when it was chosen; gain: expected improvement as a
     share; why: spans of the sentence; chosen_by: whose choice it was.  failure: `Failure.to_json`.  runs: how often it
     ran, ran_s: seconds of all of these together.  started_at, finished_at: of the newest.  launch: of the newest run on

@@ -90,7 +90,8 @@ class Importance:
 
 @dataclass(frozen=True)
 class Overview:
-    """Numbers of the head.  speedup: of the best over what runs; cost: dollars, None without a price."""
+    """Numbers of the head.  speedup: of the best over the current configuration; cost: dollars, None without a
+    price."""
 
     total: int
     ran: int
@@ -206,7 +207,7 @@ def trajectory(campaign: Campaign, trials: Sequence[Trial]) -> Trajectory | None
 
 
 def _thinned(points: Sequence[Point]) -> Sequence[Point]:
-    """Every improvement, and of the others as many as can be told apart."""
+    """Every improvement, and of the others as many as can be distinguished."""
     if len(points) <= MOST_POINTS:
         return points
     better = [point for point in points if point.kind == "better"][-MOST_POINTS // 2 :]

@@ -56,7 +56,7 @@ def campaigns(request: MemberRequest, pk: int) -> HttpResponse:
 
 @require(Role.VIEWER, "GET", htmx=True)
 def campaign(request: MemberRequest, pk: int) -> HttpResponse:
-    """The Global Message Pool of a campaign."""
+    """The trials of a campaign."""
     row = _campaign(request, pk)
     page = experiment_page(request, row.experiment_id)
     known = row.trials.defer("worker", "heartbeat_at").select_related("launch").prefetch_related("launch__runs")
@@ -128,7 +128,7 @@ def retry(request: MemberRequest, pk: int, number: int) -> HttpResponse:
 
 @require(Role.VIEWER, "GET")
 def difference(request: MemberRequest, pk: int) -> HttpResponse:
-    """What differs between two trials: `a` (default: what runs) and `b` (default: the best)."""
+    """What differs between two trials: `a` (default: the current configuration) and `b` (default: the best)."""
     row = _campaign(request, pk)
     page = experiment_page(request, row.experiment_id)
     trials = list(row.trials.all())

@@ -19,7 +19,7 @@ from experiments.api.views import of_experiment
 
 
 class DiagnosisSerializer(serializers.ModelSerializer[DiagnosisRecord]):
-    """A diagnosis as it is listed."""
+    """A diagnosis in a list."""
 
     experiment = serializers.IntegerField(source="run.experiment_id", read_only=True)
 
@@ -54,7 +54,7 @@ class DiagnosisContractSerializer(DiagnosisSerializer):
 
 
 class OpsPageSerializer(serializers.Serializer[Any]):
-    """One page of ops: the whole of each, with HLO text, framework path and source line."""
+    """A page of ops with all fields, including HLO text, framework path and source line."""
 
     count = serializers.IntegerField()
     page = serializers.IntegerField()

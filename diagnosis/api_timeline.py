@@ -23,7 +23,7 @@ from experiments.services import runs
 
 
 class TimelineSerializer(serializers.Serializer[Any]):
-    """What the tiles draw.  Times in seconds from the profile's start; tracks in the order of a tile's rows."""
+    """Data drawn by the tiles.  Times in seconds from the profile's start; tracks in the order of a tile's rows."""
 
     version = serializers.CharField()
     profile = serializers.IntegerField()
@@ -37,7 +37,7 @@ class TimelineSerializer(serializers.Serializer[Any]):
 
 
 class SumsSerializer(serializers.Serializer[Any]):
-    """What ran in [t0_s, t1_s), events cut at its ends; sums over all cores."""
+    """Sums over [t0_s, t1_s) and all cores, with events clipped to the range."""
 
     t0_s = serializers.FloatField()
     t1_s = serializers.FloatField()
@@ -49,7 +49,7 @@ class SumsSerializer(serializers.Serializer[Any]):
 
 
 def of_experiment(request: Request, pk: int) -> Timeline:
-    """The timeline of the newest run's profile; 404 for outsiders, and where there are no events."""
+    """The timeline of the newest run's profile; 404 for non-members or if there are no events."""
     experiment = get_for(request.user, Experiment.objects.all(), Role.VIEWER, pk=pk)
     run = runs.newest(experiment)
     if run is None:
@@ -129,7 +129,7 @@ class TimelineSumsView(APIView):
 
 
 class TimelineTileView(APIView):
-    """A tile as bytes: what is drawn of the tracks of a lane in [index · 2^level, (index + 1) · 2^level) ps."""
+    """A binary tile with the events of the tracks of a lane in [index · 2^level, (index + 1) · 2^level) ps."""
 
     @extend_schema(
         parameters=[

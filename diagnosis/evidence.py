@@ -1,4 +1,4 @@
-"""What stands behind one number of a diagnosis: its value, rows, formula and source."""
+"""Evidence of one number of a diagnosis: value, rows, formula and source."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MOST_ROWS = 100
 
 @dataclass(frozen=True)
 class Panel:
-    """What stands behind one number: its value, rows, formula and source.
+    """Evidence of one number: value, rows, formula and source.
 
-    ops: rows of the ops table, with their sum over all of them; rows: (words, number) where it rests on no ops.
+    ops: rows of the ops table, with their sum over all of them; rows: (words, number) if it has no ops.
     """
 
     title: str

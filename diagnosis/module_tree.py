@@ -35,7 +35,7 @@ _COLUMNS = {"compute": "compute", "hbm": "hbm", "ici": "ici", "dcn": "ici"}
 
 
 def _segments(path: str) -> list[str]:
-    """Split at slashes that stand in no parentheses."""
+    """Split at slashes outside parentheses."""
     parts, depth, start = [], 0, 0
     for at, letter in enumerate(path):
         if letter == "(":

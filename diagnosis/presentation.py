@@ -285,7 +285,7 @@ def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
     """Time per module and resource, by descending time, and its unit: `s`, or `share` where no step was marked.  Shares
     are of the step, of device time where none was marked.
 
-    Ops that carry no module stand under `unattributed`.
+    Ops without a module are listed under `unattributed`.
     """
     summed = list(
         ops.order_by().values_list("module", "resource").annotate(time=Sum("time_s"), share=Sum("time_share"))

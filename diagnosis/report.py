@@ -214,10 +214,10 @@ class Diagnosis:
     where that is known.
     breakdown_share: the same as shares 0–1 (of device time where no step was marked).
     collectives: per axis and kind, the costliest axis first.  groups: the ops summed by `category`, `module`, `source`
-    and `bound_by`, at most 40 each, by descending share; ops without the property stand under an empty value.
+    and `bound_by`, at most 40 each, by descending share; ops without the property are listed under an empty value.
     timeline: the profile's own steps by cores; without steps where no core marks them.
     report: the four sections of the paper's report, {heading: [sentence, …]}.
-    basis: what it rests on: `profile`; `step_time` where nothing but the step time was measured, `model` where nothing
+    basis: `profile`; `step_time` where nothing but the step time was measured, `model` where nothing
     was.  Without a profile breakdown_s, breakdown_share and the bottleneck are predicted, not measured, and
     predicted_step_time_s is what the performance model alone makes of the configuration.
     coverage: share 0–1 of op time that the listed ops make up; None in what earlier versions stored.
@@ -243,7 +243,7 @@ class Diagnosis:
 
     @property
     def measured(self) -> bool:
-        """Whether a profile stands behind it: otherwise the breakdown and the bottleneck are predicted."""
+        """Whether it is based on a profile: otherwise the breakdown and the bottleneck are predicted."""
         return self.basis == PROFILE
 
     @property

@@ -1,6 +1,6 @@
 """The steps of every core as strips: what the timeline draws, and the table beside it.
 
-A strip lays a core's steps end to end on one scale, each split into its exclusive parts; the parts stand in a fixed
+A strip lays a core's steps end to end on one scale, each split into its exclusive parts; the parts are in a fixed
 order, since the profile tells how long each took within a step, not when.  With many steps each is a column instead,
 as high as it is long.
 """

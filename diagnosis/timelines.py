@@ -34,7 +34,7 @@ KIND_WORDS = {
     "host": ("Host", "host"),
     "other": ("Other", "mute"),
 }
-#: Cores with at most so many rows show asynchronous ops from the start.
+#: Cores with at most this many rows show asynchronous ops from the start.
 MOST_ROWS_WITH_ASYNC = 32
 MOST_STEPS_LISTED = 2000
 MOST_AXES = 24

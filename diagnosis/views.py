@@ -37,7 +37,7 @@ GROUP_WORDS = (
     ("category", "Category"), ("module", "Module"), ("source", "Source line"), ("bound_by", "Bound"),
     ("mesh_axis", "Axis"), ("phase", "Phase"),
 )  # fmt: skip
-#: Filters that the form itself shows; the others stand beside it as chips.
+#: Filters that the form itself shows; the others are chips next to it.
 _IN_FORM = frozenset(("q", "category", "mesh_axis", "bound_by"))
 #: Beside an op: others of its module.
 NEIGHBOURS = 12
@@ -106,7 +106,8 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
 
 
 def _by_heading(diagnosis: Diagnosis) -> dict[str, list[Any]]:
-    """The sentences that the page's figures do not already show: what ran, and the sums by family and module."""
+    """The sentences that the page's figures do not already show: the configuration, and the sums by family and
+    module."""
     sums = [line for line in diagnosis.report.get(report.IDENTIFICATION, ()) if not line[:1].isdigit()]
     details = [line.partition(": ") for line in diagnosis.report.get(report.DETAILS, ())]
     return {"details": [(head, rest) if rest else ("", head) for head, _, rest in details], "sums": sums}
@@ -183,7 +184,7 @@ def op(request: MemberRequest, pk: int, rank: int) -> HttpResponse:
 
 @require(Role.VIEWER, "GET", htmx=True)
 def evidence(request: MemberRequest, pk: int, ref: str) -> HttpResponse:
-    """What stands behind one number: in the drawer, or as a page of its own."""
+    """Evidence of one number: in the drawer, or as a page of its own."""
     page = experiment_page(request, pk)
     record = record_of(page)
     panel = behind.find(record, ref)

@@ -1,4 +1,4 @@
-"""Pages of a comparison: two profiles side by side, their ops, and what stands behind its numbers."""
+"""Pages of a comparison: two profiles side by side, their ops, and the evidence of its numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.presentation import axis_name, kpi_words
 from experiments import bars, formatting
 
-#: Up to so many ops on both sides together the table is part of the page; more come after it.
+#: Up to this many ops on both sides together the table is part of the page; more come after it.
 OPS_AT_ONCE = 3000
 UNITS = {"step": "s", "token": "s_per_token", "share": "share"}
 
@@ -61,7 +61,7 @@ def ops(request: MemberRequest) -> HttpResponse:
 
 @require(Role.VIEWER, "GET", htmx=True)
 def evidence(request: MemberRequest, index: int) -> HttpResponse:
-    """What stands behind one number of the comparison's sentences."""
+    """Evidence of one number of the comparison's sentences."""
     before, after = _compared_diagnoses(request)
     comparison = comparing.summary(before, after)
     if index >= len(comparison.evidence):

@@ -1,4 +1,5 @@
-"""Threads in which an engineer challenges an experiment's proposals, their messages, and what they hold fast."""
+"""Threads in which an engineer challenges an experiment's proposals, their messages, and the constraints and facts
+stated in them."""
 
 from __future__ import annotations
 

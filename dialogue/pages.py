@@ -45,7 +45,7 @@ def chosen(request: HttpRequest, experiment: Experiment, pk: int | None) -> Thre
 
 
 def is_full(request: HttpRequest) -> bool:
-    """Whether the panel stands on a page of its own, and not beside the proposals."""
+    """Whether the panel is a page of its own, not next to the proposals."""
     return bool(request.GET.get("full") or request.POST.get("full"))
 
 

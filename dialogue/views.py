@@ -52,7 +52,7 @@ def news(request: MemberRequest, pk: int) -> HttpResponse:
 
 @require(Role.VIEWER, "GET", htmx=True)
 def message(request: MemberRequest, pk: int) -> HttpResponse:
-    """One answer as it stands, and beside it what changes with it: what is held, and the form to ask."""
+    """One answer, with what changes with it: constraints and facts, and the form to ask."""
     answer: Message = get_for(request.user, answers(), Role.VIEWER, pk=pk)
     thread = answer.thread
     if not request.htmx:

@@ -127,7 +127,7 @@ def _go(request: MemberRequest, place: str) -> HttpResponse:
 def shown(
     request: MemberRequest, page: ExperimentPage, thread: Thread | None, new_address: bool = False
 ) -> HttpResponse:
-    """The thread as it stands now; on a page of its own a new one gets its own address."""
+    """The current thread; on a page of its own a new one gets its own URL."""
     if not request.htmx or (new_address and is_full(request)):
         return _go(request, address(page.experiment, thread))
     return as_panel(request, page, thread)

@@ -17,7 +17,7 @@ EMERGENCY_SHARE, RESERVE_SHARE = 1 / 3, 2 / 3
 
 @dataclass
 class Reserve:
-    """The reserve of one disk.  folder: where its file lies.  short: as it was told last."""
+    """The reserve of one disk.  folder: where its file lies.  short: as last reported."""
 
     folder: Path
     short: bool = False

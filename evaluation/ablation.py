@@ -19,10 +19,10 @@ from perfmodel.efficiency import to_scale
 TERMS: dict[str, dict[str, float]] = {
     "matmul efficiency falls with few rows": {"rows_half": 1e-3},
     "matmul efficiency falls with narrow shards": {"width_half": 1e-3},
-    "kernel launches set the pace": {"layer_s": 1e-9, "moe_layer_s": 1e-9},
+    "kernel-launch overhead": {"layer_s": 1e-9, "moe_layer_s": 1e-9},
     "fixed time per collective": {"message_s": 1e-9, "network_message_s": 1e-9},
     "network slower than NVLink": {"network": 1.0},
-    "tensor collectives beside a pipeline": {"beside_pipeline_s": 1e-12},
+    "tensor-parallel collectives overlapping a pipeline": {"beside_pipeline_s": 1e-12},
     "stalls of pipelined runs": {"stall_per_host": 0.0},
     "gradient reduction per doubling of ranks": {"reduce_s": 1e-9},
     "elementwise work waits for HBM": {"hbm_exposed": 1e-6},

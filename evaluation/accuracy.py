@@ -49,7 +49,7 @@ NEWER = 2026.0
 def part_of(row: TimeRow) -> str:
     """The line of the report a row belongs to."""
     if row.source == "recipes":
-        return f"recipes, {row.chip.kind.upper()}, {'mixtures' if row.mixture else 'dense'}"
+        return f"recipes, {row.chip.kind.upper()}, {'MoE' if row.mixture else 'dense'}"
     if row.source == "ultrascale":
         return f"ultrascale, {'with a pipeline' if row.pipelined else 'no pipeline'}"
     return row.source

@@ -50,7 +50,7 @@ def text(numbers: Accuracy) -> str:
             f"Written by `make fit` on {numbers.date} from {numbers.rows:,} measured runs "
             f"({numbers.configurations:,} configurations of {numbers.workloads} workloads). Every error is "
             "|estimate / measured − 1| of a run held out of the fit; bias is the median of estimate / measured − 1. "
-            "The naive model is a constant MFU per chip, precision and dense or mixture: the median of the runs it "
+            "The naive model is a constant MFU per chip, precision and dense or MoE: the median of the runs it "
             "may see. Memory: [accuracy-memory.md](accuracy-memory.md), against the TPU compiler "
             "[accuracy-compiled.md](accuracy-compiled.md). Calibration with a profile: "
             "[accuracy-calibration.md](accuracy-calibration.md). Proposals: "
@@ -115,7 +115,7 @@ def _ranking(numbers: Accuracy) -> list[str]:
         "## Ranking the configurations of a workload",
         "",
         "Whole workloads are held out of the fit. *Regret*: time of the configuration predicted fastest over the "
-        "fastest measured, less one; *of three*: the best of the first three; *trials*: runs in predicted order "
+        "fastest measured, minus 1; *of three*: the best of the first three; *trials*: runs in predicted order "
         "until one is within 2 % of the fastest. In brackets: the naive model.",
         "",
         "| source | workloads | Spearman | regret, median | mean | of three, median | mean | trials |",
@@ -159,7 +159,7 @@ def _others(numbers: Accuracy) -> list[str]:
             f"{percent(row.median)}, bias {percent(row.bias)} (naive {percent(row.naive_median)}), "
             f"{row.rows} rows."
         )
-    lines += ["", "## Noise floor", "", "Spread of repeated configurations (largest over smallest, less one):", ""]
+    lines += ["", "## Noise floor", "", "Spread of repeated configurations (largest over smallest, minus 1):", ""]
     lines += [
         f"- {source}: median {percent(row.median)}, 90 % below {percent(row.ninety)} "
         f"({row.configurations} configurations)"

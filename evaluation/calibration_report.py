@@ -131,14 +131,14 @@ def _sequence(trial: Trial) -> Floats:
     return np.broadcast_to(trial.candidates.work.mesh.seq, (len(trial.candidates),))
 
 
-#: What is left out of the calibration, or added to it.
+#: Components removed from the calibration, or added to it.
 ABLATIONS: Mapping[str, Callable[[Trial], Score]] = {
-    "as it is": lambda t: t.both(),
+    "full method": lambda t: t.both(),
     "step time alone": lambda t: t.both(_step_alone(t.observation)),
     "model, batch and sequence length withheld": _hidden,
     "without time in flight": lambda t: t.both(_no_flight(t.observation)),
-    "resharding and copies booked under their parts": lambda t: t.both(_in_bars(t.observation)),
-    "without one factor for the whole step": lambda t: t.both(without=frozenset({"whole"})),
+    "resharding and copies attributed to their terms": lambda t: t.both(_in_bars(t.observation)),
+    "without a global step factor": lambda t: t.both(without=frozenset({"whole"})),
     "without common link efficiency": lambda t: t.both(without=frozenset({"link"})),
     "without contiguous sequences": lambda t: t.both(without=frozenset({"contiguous"})),
     "without repeated elementwise work": lambda t: t.both(without=frozenset({"replicated"})),
@@ -174,7 +174,7 @@ def numbers() -> dict[str, Any]:
         "stalled": stalled,
         "scenarios": rows,
         "ablation": {
-            name: {"kept apart" if apart else "open": asdict(mean(values)) for apart, values in halves.items()}
+            name: {"held out" if apart else "development": asdict(mean(values)) for apart, values in halves.items()}
             for name, halves in ablation.items()
         },
     }
@@ -186,7 +186,7 @@ def summed(rows: Iterable[Mapping[str, Any]], method: str) -> Score:
 
 def report(figures: Mapping[str, Any]) -> str:
     rows = figures["scenarios"]
-    halves = {"kept apart": [r for r in rows if r["apart"]], "open": [r for r in rows if not r["apart"]]}
+    halves = {"held out": [r for r in rows if r["apart"]], "development": [r for r in rows if not r["apart"]]}
     lines = [
         "# Calibration with a profile",
         "",
@@ -200,11 +200,11 @@ def report(figures: Mapping[str, Any]) -> str:
         "*Model alone*: fitted efficiencies, no profile. *Profile alone*: every measured part multiplied by the "
         "ratio of its modelled times. *Both*: the posterior "
         "([performance-model.md](performance-model.md#from-a-profile)). Spearman: rank correlation over the "
-        "landscape. Regret: time of the first choice over the best, less one. Error: mean absolute error of the log "
+        "landscape. Regret: time of the first choice over the best, minus 1. Error: mean absolute error of the log "
         "gain over the baseline. Coverage: share of gains in the 80 % interval. Means over scenarios. Half of each "
-        f"kind, by hash, was held out (*kept apart*, {len(halves['kept apart'])} scenarios); {len(halves['open'])} "
-        "were open for tuning. The held-out half was looked at once during development, when an early version was "
-        "worse there than the model alone; further open scenarios and a common link efficiency were added.",
+        f"kind, by hash, was held out ({len(halves['held out'])} scenarios); the other {len(halves['development'])} "
+        "were used during development. The held-out half was looked at once then, when an early version was worse "
+        "there than the model alone; further development scenarios and a common link efficiency were added.",
         "",
         "## Summary",
         "",
@@ -229,15 +229,15 @@ def report(figures: Mapping[str, Any]) -> str:
     lines += [
         "## Ablation",
         "",
-        "What is removed from *both*, or added to it. The last two rows are not used by the product. Stalls apply in "
-        f"{figures['stalled']} of {len(rows)} scenarios (the verdict must be communication, with its own time below "
+        "Components removed from *both*, or added to it. The last two rows are not used by the product. Stalls apply "
+        f"in {figures['stalled']} of {len(rows)} scenarios (the verdict must be communication, with its own time below "
         "30 % of the step), so they could not be evaluated. A causal imbalance is part of the posterior instead.",
         "",
         "| | half | Spearman | regret | error | bias | coverage |",
         "|---|---|--:|--:|--:|--:|--:|",
     ]
     for name, halves_of in figures["ablation"].items():
-        lines += [f"| {name} | {half} | {_cells(Score(**halves_of[half]))} |" for half in ("open", "kept apart")]
+        lines += [f"| {name} | {half} | {_cells(Score(**halves_of[half]))} |" for half in ("development", "held out")]
     lines += [
         "",
         "## Every scenario",
@@ -247,7 +247,7 @@ def report(figures: Mapping[str, Any]) -> str:
     ]
     for row in rows:
         cells = " | ".join(_short(Score(**row["methods"][name])) for name in METHODS)
-        half = "kept apart" if row["apart"] else "open"
+        half = "held out" if row["apart"] else "development"
         lines.append(f"| {row['name'].rpartition(' ')[0]} | {half} | {row['candidates']} | {cells} |")
     return "\n".join(lines) + "\n"
 

@@ -79,20 +79,21 @@ def lines(items: Sequence[Compared]) -> Iterator[str]:
     versions = sorted({f"jax {r['versions']['jax']}, libtpu {r['versions']['libtpu']}" for r in (i.row for i in items)})
     workloads = {item.config.name for item in items}
     others = [row for row in rows() if row["outcome"] not in ("fits", "out_of_memory")]
+    otherwise = f" {len(others)} more ended otherwise ({_counts(others)})." if others else ""
     yield "# The performance model against the TPU compiler"
     yield ""
     yield (
         f"Written by `python -m evaluation.compiled_report` from {len(items)} configurations of {len(workloads)} "
         f"workloads, compiled at quick effort between {days[0]} and {days[-1]} with {'; '.join(versions)} "
         "(`evaluation/data/compiled`; `python -m evaluation.compiled` and `python -m "
-        f"evaluation.campaigns.compiled_programs` resume where they stopped). {len(others)} more ended otherwise "
-        f"({_counts(others)}). The step is the [reference step](compile-check.md#the-reference-step). Nothing is "
+        f"evaluation.campaigns.compiled_programs` resume where they stopped).{otherwise} The step is the "
+        "[reference step](compile-check.md#the-reference-step). Nothing is "
         "fitted to these results. The XLA terms of the memory model were derived from the compiler's programs with "
         f"the first {SEEN} in view ([performance-model.md](performance-model.md#memory)); *compiled afterwards* are "
-        "two models on slices that none of the first has. (The last choice was that groups of 64 chips and more have "
+        "two models on topologies not among the first. (The last choice was that groups of 64 chips and more have "
         "no windows. Before it, the median error of the 155 compiled after the other terms had been chosen was 5.1 "
-        "%.) Configurations are drawn at random; of landscapes, those that the model puts at most 20 % above the "
-        "memory. Memory is the planned peak, which quick effort overstates ([compile-check.md](compile-check.md)). "
+        "%.) Configurations are chosen at random; for campaigns, only those predicted to need at most 20 % more than "
+        "the memory. Memory is the planned peak, which quick effort overstates ([compile-check.md](compile-check.md)). "
         "For a program that does not fit, the compiler gives only a lower bound (the same for three remat policies "
         "of one mesh), so these count only for whether they fit."
     )
@@ -135,7 +136,7 @@ def _groups(items: Sequence[Compared]) -> Iterator[tuple[str, list[Compared]]]:
     for chip in sorted({item.config.hardware.chip for item in items}):
         yield chip, those(lambda item, chip=chip: item.config.hardware.chip == chip)  # type: ignore[misc]
     yield "dense", those(lambda item: not (item.config.model and item.config.model.experts))
-    yield "mixture of experts", those(lambda item: bool(item.config.model and item.config.model.experts))
+    yield "MoE", those(lambda item: bool(item.config.model and item.config.model.experts))
     for remat in ("full", "minimal", "none"):
         yield f"remat {remat}", those(lambda item, remat=remat: item.config.training.remat == remat)  # type: ignore[misc]
     for sharding in ("fsdp", "zero1"):

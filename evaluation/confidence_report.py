@@ -74,9 +74,9 @@ def text(numbers: Mapping[str, Any]) -> str:
             "held-out families ([history-transfer.md](history-transfer.md#in-the-confidence)). Only a measurement of "
             "the same change of the same run counts.",
             "",
-            "Where no peak was measured, memory has a fitted spread: programs need a factor more or less than "
-            f"computed, whose logarithm has the standard deviation {fit['memory_spread']:.2f}, from which runs of the "
-            "sources that list failures ran (nanotron's sweeps and OptiCo; a source of n runs counts as √n). "
+            "Where no peak was measured, memory has a fitted spread: actual ÷ computed memory is log-normal with σ = "
+            f"{fit['memory_spread']:.2f}, fitted to which runs succeeded in the "
+            "sources that list failures (nanotron's sweeps and OptiCo; a source of n runs counts as √n). "
             "nanotron's sweeps do not distinguish crashes from running out of memory: of the runs with three "
             f"quarters of the memory free {percent(numbers['crashes'])} failed, and this share is assumed at any "
             "usage. A run at its own computed memory is evidence that the program needs little more than computed "
@@ -101,7 +101,7 @@ def text(numbers: Mapping[str, Any]) -> str:
             "",
             f"The Brier score of a constant share is {known['all']['brier_constant']:.3f}, of the confidence "
             f"{known['all']['brier']:.3f}; the log losses are {known['all']['log_loss_constant']:.3f} and "
-            f"{known['all']['log_loss']:.3f}. Even odds score 0.25 and 0.69. Where the direction is about equally "
+            f"{known['all']['log_loss']:.3f}. A coin flip scores 0.25 and 0.69. Where the direction is about equally "
             "often right for any predicted gain, a confidence cannot be much better than a constant share.",
             "",
             "## Reliability",
@@ -121,7 +121,7 @@ def text(numbers: Mapping[str, Any]) -> str:
             "source alone. If that is far above the shipped floor, gains are outside the interval more often than "
             "stated; if far below, the confidence is understated.",
             "",
-            "| pairs | n | gain predicted | measured | in range | own floor |",
+            "| pairs | n | gain predicted | measured | in range | floor fitted to source |",
             "|---|--:|--:|--:|--:|--:|",
             *_errors(known["by_source"], numbers["floors"]),
             "",
@@ -149,13 +149,14 @@ def _fills(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _scores(known: Mapping[str, Any], unknown: Mapping[str, Any]) -> list[str]:
     lines = [
-        "| pairs | n | right | stated | Brier | constant | raw | log loss | constant | raw | in range | raw |",
+        "| pairs | n | right | stated | Brier: ours | constant | raw | log loss: ours | constant | raw "
+        "| in range: ours | raw |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     rows = [("model known", known["all"]), ("· picks", known["picks"])]
     rows += [(f"· {_SOURCES[name]}", part) for name, part in known["by_source"].items()]
     rows += [(f"· {name}", part) for name, part in known["by_change"].items()]
-    rows += [("model, batch, length hidden", unknown["all"]), ("· picks", unknown["picks"])]
+    rows += [("model, batch, sequence length hidden", unknown["all"]), ("· picks", unknown["picks"])]
     for name, row in rows:
         cells = [str(row["pairs"]), percent(row["right"]), percent(row["stated"])]
         cells += [f"{row[key]:.3f}" for key in ("brier", "brier_constant", "brier_raw")]

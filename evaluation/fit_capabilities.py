@@ -53,8 +53,8 @@ def samples() -> list[Sample]:
     """Examples, each without itself, and what is off topic."""
     drawn = []
     at = 0
-    for key, item in registry().items():
-        for text in (*item.examples, *wanted.phrases().get(key, ()), item.title, item.description):
+    for key in registry():
+        for text in wanted.compared_with(key):
             drawn.append(_sample(text, (key,), without=at))
             at += 1
     return drawn + [_sample(text, (wanted.OUTSIDE,)) for text in OFF_TOPIC.read_text("utf-8").splitlines()]

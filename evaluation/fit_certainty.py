@@ -99,7 +99,7 @@ def left_out(x: Array, y: Array, runs: Array) -> Array:
 
 
 def least(chances: Array, marks: Array, most: int) -> float:
-    """The lowest probability at which at most so many wrong answers are given."""
+    """The lowest probability at which the number of wrong answers stays within a limit."""
     wrong = np.sort(chances[marks == "wrong"])[::-1]
     edge = float(wrong[most]) if len(wrong) > most else 0.0
     above = chances[chances > edge]

@@ -67,7 +67,7 @@ def floor_of(rows: Sequence[Predicted]) -> float:
     return float(np.sqrt(max(at, 0.0)))
 
 
-#: Sources in which crashes are not told apart from running out of memory.
+#: Sources in which crashes are not distinguished from running out of memory.
 CRASHES = ("ultrascale",)
 #: Below this share of the memory, as computed, a failure has another reason.
 ROOMY = 0.25

@@ -65,7 +65,8 @@ class CrashFit:
 
 
 def fit_peaks(rows: Rows, name: str, start: Profiles, without: str | None = None) -> MemoryProfile:
-    """The profile with its constants fitted to the rows' peaks.  without: a constant that stays as it is in `start`."""
+    """The profile with its constants fitted to the rows' peaks.  without: a constant that keeps its value in
+    `start`."""
     priors = {key: sd for key, sd in PEAK_PRIORS[name].items() if key != without}
     centre = design_profiles()[name]
     log_prior = np.log([getattr(centre, key) for key in priors])

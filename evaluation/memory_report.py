@@ -37,7 +37,7 @@ ABLATIONS = (
     ("buckets of DistributedDataParallel at ZeRO 0", "bucket_bytes", 0.0),
     ("flat buffer that gathers updated weights at ZeRO 1", "optimizer_gather_bytes", 0.0),
     ("float32 copies of the logits (16-bit logits only)", "logit_bytes", 2.0),
-    ("activation and product of a gated MLP", "mlp_extra", 0.0),
+    ("activation and gate product of a gated MLP", "mlp_extra", 0.0),
     ("outputs held for asynchronous reduce-scatters", "held_tensors", 0.0),
     ("fragmentation by stages", "fragmentation", 0.0),
     ("workspaces of libraries", "workspace_bytes", 0.0),
@@ -185,7 +185,7 @@ def _failures() -> Iterator[str]:
     yield (
         f"The source does not distinguish crashes from lack of memory. Of {failed.sum()} failures, "
         f"{(failed & never).sum()} are pipelines that the program cannot run at any memory size (fewer micro-batches "
-        f"than stages less one, or stages without a block). {low.sum()} more need less than half of the usable "
+        f"than stages minus 1, or stages without a block). {low.sum()} more need less than half of the usable "
         f"memory, so they failed for another reason; {(low & slow).sum()} of these are ZeRO 0 with a pipeline and "
         "replicas, which runs 10–40 × slower than ZeRO 1 there and probably exceeded the time limit. Of the "
         f"{other.sum()} left, {_share(refused[other])} are recognised by memory alone. The naive baseline recognises "
@@ -257,7 +257,7 @@ def _worst() -> Iterator[str]:
     far = np.abs(error) > 0.25
     best = np.min(np.stack(list(near.values())), axis=0)
     yield (
-        f"{far.sum()} of {len(error)} rows err by more than a quarter; {int((best[far] <= EXPLAINED).sum())} of them "
+        f"{far.sum()} of {len(error)} rows are off by more than 25 %; {int((best[far] <= EXPLAINED).sum())} of them "
         "have one of these explanations. Equal shards at two scales differ in the same way, so the configuration "
         "does not determine which applies."
     )
@@ -288,7 +288,7 @@ def _terms() -> Iterator[str]:
         ("(nothing)", {}),
         ("gradients summed in float32 (in 16 bits)", {"gradient_bytes": 2.0}),
         ("float32 copy of the logits", {"logit_bytes": 2.0}),
-        ("activation and product of a gated MLP", {"mlp_extra": 0.0}),
+        ("activation and gate product of a gated MLP", {"mlp_extra": 0.0}),
     )
     for title, change in changed_one:
         profiles = {**design, "megatron-lm": replace(design["megatron-lm"], **change)}

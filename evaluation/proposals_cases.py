@@ -7,8 +7,8 @@ from typing import Any
 from evaluation.report import percent
 
 _HALVES = {
-    "open": "used during development of the Proposer",
-    "kept apart": "held out; nothing was changed for it",
+    "development": "used during development of the Proposer",
+    "held out": "nothing was changed for it",
 }
 
 
@@ -20,7 +20,7 @@ def section(figures: dict[str, Any]) -> list[str]:
         "Written by `python -m evaluation.proposing.evaluate`. These simulated worlds are simpler than a cluster: "
         "they test proposals from a profile that shows every op, while the sweeps above measure actual outcomes.",
         "",
-        "*Recipes*: the answer is a published run's mesh (the fastest, if several were published). The start is "
+        "*Recipes*: the answer is a published run's mesh (the fastest, if several were published). The baseline is "
         "drawn by hash from the legal meshes that fit, are at most two doublings away and take 10 to 60 % longer by "
         "the performance model. Its profile is generated op by op in its own world, with efficiencies drawn per "
         "case, sharing only link sizes with the performance model (`evaluation/proposing/published_cases.py`); "
@@ -28,21 +28,22 @@ def section(figures: dict[str, Any]) -> list[str]:
         "proposed; *meshes alone*: batch, micro-batches, recomputation, weight sharding and flags are pinned.",
         "",
         "*Sweeps*: many meshes of one workload were run (OptiCo, Figure 5), and the answer is the fastest measured. "
-        "Starts are drawn among those that took at least 10 % longer; batch, micro-batch and recomputation are "
+        "Baselines are drawn among those that took at least 10 % longer; batch, micro-batch and recomputation are "
         "pinned, and no sequence axis may be added, since none was run.",
         "",
-        "Cases are split by hash into an open and a held-out half (*kept apart*). *Same*: the answer's mesh, up to "
-        "which batch axis carries what (in brackets: exactly). *Lost*: time per token of the start over the answer, "
-        "less one, mean; *left*: the same for the first proposal and the best of three. Negative: faster than the "
-        "answer, which need not be optimal in a simulated world or with another micro-batch. *As good*: first "
-        "proposal at most 2 % slower than the answer. *Slower*: first proposal slower than the start. *Predicted*: "
-        "predicted time of the first proposal over that of the answer, less one.",
+        "Cases are split by hash into a development half and a held-out half. *Match*: the answer's mesh, with batch "
+        "axes interchangeable (in brackets: exactly). *Baseline gap*: time per token of the baseline over the answer, "
+        "minus 1, mean; *remaining gap*: the same for the first proposal and the best of three. Negative: faster than "
+        "the answer, which need not be optimal in a simulated world or with another micro-batch. *Within 2 %*: first "
+        "proposal at most 2 % slower than the answer. *Slower*: first proposal slower than the baseline. *Predicted*: "
+        "predicted time of the first proposal over that of the answer, minus 1.",
         "",
     ]
     for half, rows in figures["halves"].items():
         lines += [f"### {half.capitalize()}: {_HALVES[half]}", ""]
         lines += [
-            "| cases | n | same, on top | in three | lost | left, first | of three | as good | slower | predicted |",
+            "| cases | n | match, first | of three | baseline gap | remaining gap, first | of three | within 2 % "
+            "| slower | predicted |",
             "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
         ]
         for name, row in rows.items():
@@ -58,12 +59,12 @@ def section(figures: dict[str, Any]) -> list[str]:
         sweep = rows["sweeps"]
         lines += [
             "",
-            f"Measured, of the {sweep['cases']} sweeps: {sweep['measured']} first proposals were run by their "
-            f"authors; {percent(sweep['measured_faster'], 0)} of these were measured faster than the start, "
+            f"Sweeps ({sweep['cases']} in all): the authors ran the first proposal in {sweep['measured']}; "
+            f"{percent(sweep['measured_faster'], 0)} of these were measured faster than the baseline, "
             f"{percent(sweep['measured_near'], 0)} within 2 % of the fastest; on average "
-            f"{_percent(sweep['measured_left'])} over the fastest, with starts at {_percent(sweep['measured_lost'])}. "
-            f"{sweep['failed']} ran out of memory; the others were not run. Stated confidence of first proposals that "
-            f"move the mesh: {percent(sweep['stated'], 0)}.",
+            f"{_percent(sweep['measured_left'])} over the fastest, baselines {_percent(sweep['measured_lost'])}. "
+            f"{sweep['failed']} ran out of memory. Stated confidence of first proposals that move the mesh: "
+            f"{percent(sweep['stated'], 0)}.",
             "",
         ]
     return [*lines, *_generated(figures["generated"]), "", *_ablation(figures["ablation"]), ""]

@@ -98,7 +98,7 @@ def _random(group: Group) -> Outcomes:
 
 
 def _upset(values: Floats) -> Floats:
-    """What runs is never kept."""
+    """The baseline is never kept."""
     return np.where(np.eye(len(values), dtype=bool), -1.0, values)
 
 

@@ -41,8 +41,8 @@ def _head(figures: Mapping[str, Any]) -> list[str]:
         "",
         "## On measured sweeps",
         "",
-        f"Every run of {count['workloads']} workloads is the baseline (*start*) once: {count['starts']} starts, "
-        f"{count['configurations']} configurations, {count['failed']} of which failed. Known are the start's "
+        f"Every run of {count['workloads']} workloads is the baseline once: {count['starts']} baselines, "
+        f"{count['configurations']} configurations, {count['failed']} of which failed. Inputs: the baseline's "
         "configuration, its step time, and its peak memory if published; no profile, no precedent. Only "
         "configurations that were run for the workload are proposed (mesh, micro-batch, ZeRO stage), so that every "
         "proposal has a measured outcome. Repeated configurations count once, with the median of their times; they "
@@ -58,10 +58,10 @@ def _head(figures: Mapping[str, Any]) -> list[str]:
         "of fold**: the memory model's constants for nanotron and its choice of terms; and neighbouring workloads of "
         "Megatron-DeepSpeed on few GPUs (76 on a grid of widths, layers and batches), which are similar in any fold.",
         "",
-        "*First*, *of three*: speed-up per token over the start, geometric mean over starts; a run that fails or "
-        "keeps the start counts as 1; of three the best counts, or the start. *Crashed*: first proposals that "
-        "failed, and starts where any of three did. *Regret*: time per token over the fastest of the workload, less "
-        "one, after the first (median, mean) and after three. *Trials*: runs down the list until one is within 2 % "
+        "*First*, *of three*: speed-up per token over the baseline, geometric mean over baselines; a run that fails or "
+        "keeps the baseline counts as 1; of three the best counts, or the baseline. *Crashed*: first proposals that "
+        "failed, and baselines where any of three did. *Regret*: time per token over the fastest of the workload, "
+        "minus 1, after the first (median, mean) and after three. *Trials*: runs down the list until one is within 2 % "
         "of the fastest (mean; failures count). *Rank*: Spearman correlation of predicted and measured time, mean "
         "over workloads of at least five runs. *Error*: median of predicted step times.",
         "",
@@ -74,8 +74,8 @@ def _methods(figures: Mapping[str, Any]) -> list[str]:
     for source in order:
         count = figures["sources"][source]
         lines += [
-            f"### {_SOURCES[source]} ({count['workloads']} workloads, {count['starts']} starts, {count['failed']} of "
-            f"{count['configurations']} configurations failed)",
+            f"### {_SOURCES[source]} ({count['workloads']} workloads, {count['starts']} baselines, "
+            f"{count['failed']} of {count['configurations']} configurations failed)",
             "",
             "| | first | of three | faster | slower | crashed: first | any of three | regret: first | of three "
             "| trials | rank | error |",
@@ -100,11 +100,11 @@ def _methods(figures: Mapping[str, Any]) -> list[str]:
 
 def _starts(figures: Mapping[str, Any]) -> list[str]:
     lines = [
-        "### By quality of the start",
+        "### By quality of the baseline",
         "",
-        "All sources, by the regret of the start.",
+        "All sources, by the regret of the baseline.",
         "",
-        "| start | n | first | of three | faster | slower | kept | crashed | regret: first | of three |",
+        "| baseline | n | first | of three | faster | slower | kept | crashed | regret: first | of three |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for row in figures["starts"]:
@@ -128,7 +128,7 @@ def _workloads(figures: Mapping[str, Any]) -> list[str]:
         "",
         "Workloads with at least 20 configurations, by regret after three.",
         "",
-        "| workload | starts | first | of three | crashed | regret: first | of three |",
+        "| workload | baselines | first | of three | crashed | regret: first | of three |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for row in rows[:12]:
@@ -157,7 +157,7 @@ def _weights(figures: Mapping[str, Any]) -> list[str]:
         "`utility = P · gain − (1 − P) · failed_trial`; P is the probability that the candidate runs "
         "([accuracy-memory.md](accuracy-memory.md)). The best candidate is then simplified by dropping parts whose "
         "removal costs less than a share of its utility. Value of each share, as mean log gain of first and best of "
-        "three less the cost of failed trials, relative to none, with its standard error over workloads:",
+        "three minus the cost of failed trials, relative to none, with its standard error over workloads:",
         "",
         "| share | " + " | ".join(f"{float(each):.0%}".replace("%", " %") for each in tried) + " |",
         "|---|" + "--:|" * len(tried),

@@ -1,7 +1,7 @@
 """Ranges of predictions from the errors of held-out rows: per program, class of configurations and distance.
 
 A class with enough workloads of its own at a distance has their quantiles.  Elsewhere the runs of all programs of the
-kind of chip at that distance stand in, and nothing is narrower than the class itself where it is nearer to the fit.
+kind of chip at that distance are used, and nothing is narrower than the class itself where it is nearer to the fit.
 For a new architecture, chip or framework the few that were left out tell the range, widened for being few; what no
 program of the kind was left out for (frameworks on TPUs) is taken from the other kind.
 """

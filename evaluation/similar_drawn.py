@@ -1,4 +1,4 @@
-"""What stands beside runs as similar, for a reader to grade: `python -m evaluation.similar_drawn [--draw NAME]`.
+"""Records shown as similar to runs, for a reader to grade: `python -m evaluation.similar_drawn [--draw NAME]`.
 
 20 runs, the paper's experiments first, then published recipes from a poorer start, TPU and GPU in turn, drawn by a hash
 of the draw's name; the records of their own model on their own chip are left out.  Then the pages of some records.
@@ -92,7 +92,7 @@ def _proposal(
     if case.move:
         yield from _records(records, case)
     else:
-        yield "- (keeps what runs)"
+        yield "- (keeps the current configuration)"
 
 
 @cache
@@ -133,7 +133,7 @@ def _told(record: Record) -> Iterator[str]:
 def _side(side: Side) -> str:
     keys = ("global_batch", "micro_batch", "grad_accum", "seq_len", "remat", "weight_sharding", "precision")
     training = ", ".join(f"{key} {side.training[key]}" for key in keys if side.training.get(key) is not None)
-    return f"{(side.mesh or {}).get('ici') or 'mesh not named'} ({training or 'settings not named'})"
+    return f"{(side.mesh or {}).get('ici') or 'mesh not stated'} ({training or 'settings not stated'})"
 
 
 def of_records(draw: str) -> Iterator[str]:

@@ -47,7 +47,7 @@ class SimulatedStep:
 
 
 class _Layout:
-    """Lays the step out.  Times are per step and chip of the stage that sets the pace."""
+    """Lays the step out.  Times are per step and chip of the stage that determines the time."""
 
     def __init__(self, config: ExperimentConfig, world: World) -> None:
         training = config.training

@@ -50,7 +50,7 @@ UNKNOWN = Diagnosis({}, {}, Bottleneck("unknown", 0.0, "Only the step time is kn
 class Sweep:
     """A group of runs with predicted seconds per step of every run.
 
-    with_peak: whether the start's peak memory is told, where it was published.
+    with_peak: whether the baseline's peak memory is given, if published.
     """
 
     group: Group
@@ -85,7 +85,7 @@ class Sweep:
         return np.array(~np.broadcast_to(out, len(self.group)))
 
     def candidates(self, start: int) -> Candidates:
-        """All runs, with the one to start from as what runs."""
+        """All runs, with the baseline as the current configuration."""
         count, config = len(self.group), self.group.configs[start]
         everywhere = np.arange(count)
         return Candidates(

@@ -26,7 +26,7 @@ from statistics import median, median_low
 from evaluation.measured_pairs import configuration_of, distinct
 from evaluation.sweeps import SweepRun, load_sweeps
 
-#: A step starts at most so many times slower than the fastest run, but for weight sharding: what lies beyond is broken.
+#: Most times that a baseline is slower than the fastest run, but for weight sharding: what lies beyond is broken.
 SLOW = 3.0
 #: Steps that change the time by less are not worth a record.
 LEAST = log(1.05)
@@ -227,7 +227,7 @@ def _steps(ran: Sequence[Setting]) -> list[tuple[Comparison, float]]:
 
 
 def _forward(a: Setting, b: Setting) -> bool:
-    """Steps that are not told in both directions: to more sharded weights, to the narrower precision."""
+    """Steps that are not recorded in both directions: to more sharded weights, to the narrower precision."""
     one, other = a.run.config.training, b.run.config.training
     order = ("none", "zero1", "fsdp", "fp32", "bf16", "fp16", "fp8")
     return all(
@@ -237,7 +237,8 @@ def _forward(a: Setting, b: Setting) -> bool:
 
 
 def _step_key(kind: str, a: Setting, b: Setting) -> tuple[object, ...]:
-    """What runs that took the same step share; of weight sharding whether stages and replicas meet, of all meshes."""
+    """Common properties of runs that took the same step; of weight sharding whether stages and replicas meet, of all
+    meshes."""
     if kind == "weight-sharding":
         return a.size("pipeline") > 1 and a.size("data") > 1, b.run.config.training.weight_sharding
     return tuple(a.sizes.items()), tuple(b.sizes.items()), b.micro_batch / a.micro_batch

@@ -43,13 +43,13 @@ class Outcomes:
 
 
 def follow(group: Group, utility: Floats) -> Outcomes:
-    """utility: (runs, runs), of proposing the second from the first, -inf where it must not be proposed; what runs, on
-    the diagonal, is proposed first where nothing promises more."""
+    """utility: (runs, runs), of proposing the second from the first, -inf where it must not be proposed; the current
+    configuration, on the diagonal, is proposed first where nothing promises more."""
     outcomes = []
     for start in group.starts:
         order = np.argsort(-utility[start], kind="stable")
         listed = [int(i) for i in order if i != start and np.isfinite(utility[start, i])]
-        # A candidate as good as what runs is not worth a trial.
+        # A candidate as good as the current configuration is not worth a trial.
         keeps = not listed or utility[start, listed[0]] <= utility[start, start]
         outcomes.append(outcome(group, start, [*([start] if keeps else []), *listed][:3], listed))
     return joined(outcomes)

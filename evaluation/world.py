@@ -1,7 +1,7 @@
 """A cluster and a program of our own making: how long kernels, transfers and stalls take in one simulated world.
 
-What it shares with the performance model is geometry (which wires a mesh axis lies on), data sheets and FLOP counts.
-Everything that turns those into seconds has another form here and is drawn per world: matrix products pay for tiles,
+What it shares with the performance model is geometry (which links a mesh axis lies on), data sheets and FLOP counts.
+Everything that turns those into seconds has another form here and is drawn per world: matmuls pay for tiles,
 waves, weight loads and re-read operands; rings for hops, calls and small messages; dimensions add imperfectly; what a
 schedule hides is decided layer by layer.  No fitted efficiency enters.
 """
@@ -137,7 +137,7 @@ class Kernel:
 
 
 class Cluster:
-    """Chips and wires of one mesh in one world."""
+    """Chips and links of one mesh in one world."""
 
     def __init__(self, world: World, hardware: Hardware, mesh: Mesh, precision: str) -> None:
         self.world, self.mesh, self.hardware = world, mesh, hardware

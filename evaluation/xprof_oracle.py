@@ -32,7 +32,7 @@ def of_xplanes(paths: Sequence[Path]) -> dict[str, float]:
 
 
 def of_exports(paths: Sequence[Path]) -> dict[str, float]:
-    """The same of JSON exports, told apart by their names."""
+    """The same of JSON exports, distinguished by their names."""
     tools: dict[str, Any] = {}
     for path in paths:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()

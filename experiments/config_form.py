@@ -1,7 +1,7 @@
 """The configuration form: between its fields and the contract's JSON, both ways.
 
 The form writes what a file would hold; it checks nothing itself.  A field left empty is an absent key, and text that is
-no number is passed on as it stands, so that the check can name it.
+no number is passed on as typed, so that the check can name it.
 """
 
 from __future__ import annotations

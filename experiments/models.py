@@ -1,4 +1,4 @@
-"""What ran: experiments, their profiles, the Coordinator's runs and the append-only events (the Sharding Memory)."""
+"""Experiments, their profiles, the Coordinator's runs and the append-only events (the Sharding Memory)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Origin(models.TextChoices):
 
 
 class RunStatus(models.TextChoices):
-    """Where a run stands.  It moves one way, by compare-and-set, with its Event."""
+    """Status of a run.  It moves one way, by compare-and-set, with its Event."""
 
     UPLOADED = "uploaded", "Uploaded"
     INGESTING = "ingesting", "Ingesting"

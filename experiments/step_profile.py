@@ -121,7 +121,7 @@ class Op:
     Of a collective without HLO, as the profile states it: groups, the ranks of each process group that ran it;
     group_name, what the program calls them; payload_bytes of one occurrence: the whole array as one group holds it
     (all-gather, reduce-scatter, all-reduce), or what one device holds (all-to-all, broadcast, send).  wait_s: the part
-    of self_time_s in which devices that came early waited inside it for the last, None where that cannot be told.
+    of self_time_s in which devices that came early waited inside it for the last, None if unknown.
     """
 
     name: str
@@ -159,7 +159,7 @@ class Op:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether this only starts or awaits what runs beside other ops, so that its time says nothing of its rate."""
+        """Whether this only starts or awaits concurrent work, so that its time says nothing of its rate."""
         return bool(_ASYNCHRONOUS.search(self.name) or _ASYNCHRONOUS.search(self.category))
 
     @property

@@ -46,7 +46,7 @@ def form_context(
     placed = config_form.errors_by_slot(errors or {}, config_form.SLOTS)
     product = config_form.product_check(data or {})
     if product is not None and product["ok"] is False and "mesh-ici" in placed:
-        placed["mesh-ici"], product["hint"] = product["hint"], ""  # the product stands beside it already
+        placed["mesh-ici"], product["hint"] = product["hint"], ""  # the product is shown next to it already
     return {
         "fields": config_form.fields_from(data),
         "errors": placed,
@@ -120,7 +120,7 @@ def config_text(request: MemberRequest) -> str | None:
 
 @require(Role.VIEWER, "POST")
 def check_configuration(request: MemberRequest) -> HttpResponse:
-    """What is wrong with the form as it stands, field by field; stores nothing."""
+    """Errors of the form, field by field; stores nothing."""
     base, experiment = None, None
     if (pk := whole_number(request.POST.get("experiment", ""))) is not None:
         experiment = experiment_page(request, pk).experiment
@@ -202,7 +202,7 @@ def _prefill(page: ExperimentPage) -> Prefilled:
 
 
 def _prefilled(page: ExperimentPage) -> Mapping[str, Mark]:
-    """Fields that hold what nobody typed, and what they rest on."""
+    """Fields that were filled automatically, and their evidence."""
     if page.run is None or page.experiment.config or page.experiment.config_draft:
         return {}
     return _prefill(page).marks
@@ -294,7 +294,7 @@ def add_files(request: MemberRequest, pk: int) -> HttpResponse:
 
 @require(Role.VIEWER, "POST")
 def exclude_file(request: MemberRequest, pk: int, file_pk: int) -> HttpResponse:
-    """Go on without one host."""
+    """Continue without one host."""
     page = experiment_page(request, pk, Role.ENGINEER)
     if page.run is None:
         return redirect("experiment", pk)
@@ -306,7 +306,7 @@ def exclude_file(request: MemberRequest, pk: int, file_pk: int) -> HttpResponse:
 
 @require(Role.VIEWER, "POST")
 def exclude_host(request: MemberRequest, pk: int) -> HttpResponse:
-    """Go on without the host that the failed analysis named, be it a file or inside an archive."""
+    """Continue without the host that the failed analysis named, be it a file or inside an archive."""
     page = experiment_page(request, pk, Role.ENGINEER)
     with refusals_as_messages(request):
         if page.run is not None:

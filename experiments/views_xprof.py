@@ -126,7 +126,7 @@ def _may(route: str, query: list[tuple[str, str]]) -> bool:
     if route.split("/")[0] in ("capture_profile", "generate_cache", "local"):
         return False
     if _STATIC.search(route) or route.endswith(".html"):
-        return True  # what stands behind a page's address is for its own script
+        return True  # the rest of the URL is for the page's own script
     return not any(
         key in _FOLDERS or ".." in value or "://" in value or value.startswith(("/", "~")) for key, value in query
     )

@@ -5,7 +5,7 @@ change and of the case, and splits the logarithm of the speed-up among the terms
 changes are alike as far as the same terms move by as much.  What the model got wrong of the measured change, it gets
 wrong of the other as far as they are alike: that is what a record adds to a prediction.  A failure for want of memory
 is alike as far as the memory is as full of the same here.  What cannot be priced is compared by its labels
-(`history.labels`), and then only changes of the same model.  What the numbers rest on: docs/history.md,
+(`history.labels`), and then only changes of the same model.  Sources of the numbers: docs/history.md,
 `evaluation.transfer`.
 """
 
@@ -60,7 +60,7 @@ REPEATED = 0.1
 #: Standard deviation of the logarithm of an effect, beyond a repeated measurement's, of which nothing alike was
 #: measured; and of a repeated measurement.
 SPREAD, NOISE = 0.12, 0.07
-#: Standard deviations on either side that hold four in five.
+#: Standard deviations on either side of an 80 % interval.
 Z80 = NormalDist().inv_cdf(0.9)
 #: Likeness of two moves from which they are one, where nothing else tells what they do.
 SAME_MOVE = 0.9
@@ -362,8 +362,8 @@ def _reason(theirs: Case, ours: Case) -> str:
     priced = _priced(theirs, ours)
     if priced is None:
         same = theirs.model_name or "the same run"
-        why = "the model has no term for XLA flags" if _flags_alone(theirs) else "too little is known of it"
-        return f"the same change{where} of {same}; not priced, as {why}"
+        why = "the model has no term for XLA flags" if _flags_alone(theirs) else "too few facts are known to price it"
+        return f"the same change{where} of {same}; not priced: {why}"
     if theirs.failure:
         there, here = (_percent(of.fill) for of in priced)
         return f"memory {there} full there{where}, as computed, {here} here"
@@ -376,7 +376,7 @@ def _terms_in_words(theirs: Mechanism, ours: Mechanism) -> str:
     names = list(TERMS)
     told = [n for n in order[:2] if max(abs(theirs.terms[n]), abs(ours.terms[n])) >= WORTH_SAYING]
     if not told:
-        return "none by as much as 1 % of the step, as predicted"
+        return "none by 1 % of the step or more (predicted)"
     parts = []
     for place, n in enumerate(told):
         of, here = ("of the step ", "here ") if not place else ("", "")

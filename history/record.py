@@ -1,4 +1,5 @@
-"""A record of the optimization database as a value: what ran before, what was changed, what was measured after.
+"""A record of the optimization database as a value: the configuration before, what was changed, what was measured
+after.
 
 Seeds, imports and the team's own measured proposals all take this form; the table in `history.models` stores it.
 """

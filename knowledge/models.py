@@ -43,7 +43,7 @@ class Document(Job):
     error = models.CharField(max_length=300, blank=True)
     title = models.CharField(max_length=300)
     name = models.CharField(max_length=255)
-    source = models.CharField(max_length=300, blank=True)  # whose work it rests on
+    source = models.CharField(max_length=300, blank=True)  # its source
     url = models.URLField(max_length=500, blank=True)
     chapter = models.CharField(max_length=300, blank=True)
     path = models.CharField(max_length=300, blank=True)
@@ -131,7 +131,7 @@ class Passage(Embedded):
 
     @property
     def stands_in(self) -> str:
-        """Where it is to be looked up: the section of the work it rests on, or the place in the document."""
+        """Where it is to be looked up: the section of its source, or the place in the document."""
         if self.team_id is not None:
             return f"{self.document.title}, {self.place}"
         section = f"section {self.section}" if self.section[:1].isdigit() else self.section

@@ -1,4 +1,4 @@
-"""A Markdown file of passages as it stands in knowledge/passages (the format: knowledge/passages/README.md), read
+"""A Markdown file of passages in knowledge/passages (the format: knowledge/passages/README.md), read
 strictly: what is not understood is refused with its file and line."""
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _file_title(name: str, lines: Sequence[str], first: int) -> str:
     written = [(n, line) for n, line in enumerate(lines, first) if line.strip()]
     if len(written) != 1 or not written[0][1].startswith("# "):
         where = written[0][0] if written else first
-        raise PassageError(f"{name}:{where}: before the first passage stands one line only, # and the file's title.")
+        raise PassageError(f"{name}:{where}: only one line, `# title`, may precede the first passage.")
     return written[0][1][2:].strip()
 
 
@@ -185,13 +185,13 @@ def _passage(name: str, lines: Sequence[str], first: int, front: Mapping[str, An
     at = first + opening + 1
     keys = _mapping(name, lines[opening + 1 : closing], at, required=_KEYS, optional=_OPTIONAL)
     if not _ID.fullmatch(keys["id"]):
-        raise PassageError(f"{name}:{at}: the id {keys['id']!r} is not of lower-case words and digits joined by -.")
+        raise PassageError(f"{name}:{at}: the id {keys['id']!r} must be lower-case words and digits joined by -.")
     for key, allowed in (("hardware", HARDWARE), ("bottlenecks", BOTTLENECKS)):
         for value in keys[key]:
             if value not in allowed:
-                raise PassageError(f"{name}:{at}: {key} has {value!r}; it may hold {', '.join(allowed)}.")
+                raise PassageError(f"{name}:{at}: {key} is {value!r}; allowed: {', '.join(allowed)}.")
     if not keys["hardware"]:
-        raise PassageError(f"{name}:{at}: hardware is empty; write [any] where it holds for all.")
+        raise PassageError(f"{name}:{at}: hardware is empty; write [any] if it applies to all hardware.")
     parts = _body(name, lines[closing + 1 :], first + closing + 1)
     return ShippedPassage(
         id=keys["id"], title=title, text=parts[""], formula=parts["formula"], applies_when=parts["applies_when"],
@@ -236,11 +236,11 @@ def _body(name: str, lines: Sequence[str], first: int) -> dict[str, str]:
             current.append(line.strip())
         else:
             if labelled:
-                raise PassageError(f"{name}:{n}: the statement stands before {', '.join(_LABELS)}.")
+                raise PassageError(f"{name}:{n}: the statement must precede {', '.join(_LABELS)}.")
             statement.append(line.rstrip())
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(statement).strip())
     if not text:
-        raise PassageError(f"{name}:{first}: the passage says nothing.")
+        raise PassageError(f"{name}:{first}: the passage is empty.")
     for label, field in _LABELS.items():
         if field in labelled and not "".join(labelled[field]):
             raise PassageError(f"{name}:{first}: {label} is empty.")
@@ -254,14 +254,14 @@ def _mapping(
         values = yaml.load("\n".join(lines), Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         line = first + (error.problem_mark.line if error.problem_mark else 0)
-        raise PassageError(f"{name}:{line}: this is no YAML: {error.problem}.") from None
+        raise PassageError(f"{name}:{line}: not valid YAML: {error.problem}.") from None
     if not isinstance(values, dict):
-        raise PassageError(f"{name}:{first}: here stand keys and values: {', '.join(required)}.")
+        raise PassageError(f"{name}:{first}: expected keys and values: {', '.join(required)}.")
     known = {**required, **optional}
     for key, value in values.items():
         line = first + next((n for n, text in enumerate(lines) if text.startswith(f"{key}:")), 0)
         if key not in known:
-            raise PassageError(f"{name}:{line}: {key} is no key here; there are {', '.join(known)}.")
+            raise PassageError(f"{name}:{line}: unknown key {key}; known: {', '.join(known)}.")
         if isinstance(value, list):
             fits = known[key] is list and all(isinstance(each, str) for each in value)
         else:

@@ -40,7 +40,7 @@ _COLLECTIVES = tuple(
 
 @dataclass(frozen=True)
 class Place:
-    """Where a row stands in one list.  score: cosine similarity (vector; with questions, the mean of the text's and the
+    """Rank of a row in one list.  score: cosine similarity (vector; with questions, the mean of the text's and the
     nearest question's), or weighted sum of matched stems (text)."""
 
     rank: int

@@ -85,12 +85,12 @@ def read(line: str) -> Support:
     """Raises SupportError."""
     match = _LINE.fullmatch(line)
     if match is None:
-        raise SupportError(f"supports has {line!r}; write change direction if condition and …: what it says for it")
+        raise SupportError(f"supports has {line!r}; write change direction if condition and …: statement")
     subject, direction = match["subject"], match["direction"]
     if subject not in DIRECTIONS:
-        raise SupportError(f"supports names {subject!r}; there are {', '.join(DIRECTIONS)}")
+        raise SupportError(f"supports names {subject!r}; known: {', '.join(DIRECTIONS)}")
     if direction not in DIRECTIONS[subject]:
-        raise SupportError(f"{subject} has no direction {direction!r}; there are {', '.join(DIRECTIONS[subject])}")
+        raise SupportError(f"{subject} has no direction {direction!r}; known: {', '.join(DIRECTIONS[subject])}")
     conditions = match["conditions"].split(" and ") if match["conditions"] else ()
     return Support(subject, direction, tuple(_condition(text.strip()) for text in conditions), match["words"])
 
@@ -98,7 +98,7 @@ def read(line: str) -> Support:
 def _condition(text: str) -> Condition:
     match = _CONDITION.fullmatch(text)
     if match is None:
-        raise SupportError(f"{text!r} is no condition; write quantity operator value")
+        raise SupportError(f"{text!r} is not a condition; write quantity operator value")
     operator, value = match["operator"], match["value"]
     if _NUMBER.fullmatch(value):
         return Condition(match["name"], operator, float(value))

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("synonyms.toml")
-#: Words in quotes stand as they are, and what is excluded is not looked for in other words either.
+#: Words in quotes are matched literally, and excluded words have no synonyms.
 _LITERAL = re.compile(r'"[^"]*"?|(?<!\S)-\S+')
 
 

@@ -70,7 +70,7 @@ def nearest_with_questions(
     its own text's and that of its nearest question.
 
     The mean, not the larger: a question is nearer to a query than a text is, so that with the larger a row without
-    questions, which is every document of a team, would stand behind (measured in docs/knowledge.md).
+    questions, which is every document of a team, would rank lower (measured in docs/knowledge.md).
     """
     likeness = dict(nearest(rows, vector, model, limit, least))
     if rows.model.questions_in:

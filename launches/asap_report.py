@@ -178,15 +178,15 @@ def run_command(command, log_path, limit_s=None):
         code, in_time = _wait(child, limit_s)
         reader.join(timeout=30)
         if not in_time:
-            said = f"It reached its time limit of {limit_s / 60:g} min and was ended."
+            said = f"Terminated at its time limit of {limit_s / 60:g} min."
             log.write(f"\n{said}\n".encode())
             _say(said, 0)
             return code if code > 0 else 124, said
     if signals:
         name = signal.Signals(signals[0]).name
-        return code, f"It was ended by {name}: time limit, preemption or cancellation."
+        return code, f"Terminated by {name}: time limit, preemption or cancellation."
     if code < 0:
-        return 128 - code, f"It was ended by {signal.Signals(-code).name}."
+        return 128 - code, f"Terminated by {signal.Signals(-code).name}."
     return code, f"Exit status {code}." if code else None
 
 

@@ -31,9 +31,9 @@ class Launch(models.Model):
     Without a proposal it is one run of `config`, the trial arm: nothing is compared, and whoever launched it takes what
     was reported (`campaigns.services.launched`).
 
-    tool: what runs it (`launches.services.bundles.TOOLS`).  backend, values: of the team's settings as they were then.
-    server: the address under which the cluster reaches us.  verdict: `proposals.control_arm.Verdict`, once every run
-    has ended.  note: why the measurement of the proposal could not be made from it, a sentence.
+    tool: the launch tool (`launches.services.bundles.TOOLS`).  backend, values: of the team's settings as they were
+    then.  server: the address under which the cluster reaches us.  verdict: `proposals.control_arm.Verdict`, once every
+    run has ended.  note: why the measurement of the proposal could not be made from it, a sentence.
     """
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")

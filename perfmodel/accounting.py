@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from perfmodel.shapes import ModelShape
 
-#: Backward FLOPs of a matrix product over its forward FLOPs (book 4.1.1).
+#: Backward FLOPs of a matmul over its forward FLOPs (book 4.1.1).
 BACKWARD_MATMUL = 2.0
 #: A fused attention kernel recomputes the scores in the backward pass: five products against two of the forward pass.
 BACKWARD_ATTENTION_KERNEL = 2.5

@@ -1,6 +1,6 @@
 """Thresholds of the scaling book: the tokens, widths and degrees from which communication or HBM hides behind compute.
 
-All are of bf16 values on the wire and in HBM, and of wrapped axes at data-sheet bandwidth, as the book states them
+All are of bf16 values on links and in HBM, and of wrapped axes at data-sheet bandwidth, as the book states them
 (chapters 1, 5 and the GPU chapter).  precision: that of the matmuls.
 """
 

@@ -47,7 +47,7 @@ MOST_SIGMA = float(np.log(1000.0))
 WITHIN_NOISE = 0.2
 #: Parts that move weights and gradients, whose bytes do not depend on the tokens of a step.
 OF_WEIGHTS = ("ici:weights", "ici:expert_weights", "ici:replica", "dcn")
-#: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and sets the pace.
+#: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and determines the time.
 INPUT_SETS_PACE = 0.5
 #: Candidates priced at a time, so that their arrays stay in the processor's cache; up to how many the uncertainty of
 #: each is computed, and from how many it is interpolated beyond that.

@@ -21,7 +21,7 @@ CHIPS_FILE = Path(__file__).with_name("chips.toml")
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "int8", "fp32"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
-#: Where a chip has no unit for a precision, its matrix products run in the next one of this list that it has.
+#: Where a chip has no unit for a precision, its matmuls run in the next one of this list that it has.
 _FALLBACK = {
     "fp16": ("bf16",),
     "bf16": ("fp16", "fp32"),
@@ -85,7 +85,7 @@ class Chip:
         return self.dcn_bytes_per_s_per_host / self.chips_per_host
 
     def peak(self, precision: str) -> float:
-        """FLOP/s of matrix products in `precision`; of the precision they really run in where the chip lacks it."""
+        """FLOP/s of matmuls in `precision`; of the precision they really run in where the chip lacks it."""
         if precision in self.peak_flops_per_s:
             return self.peak_flops_per_s[precision]
         passes = _FP32_PASSES if precision == "fp32" else 1.0
@@ -216,7 +216,7 @@ def chips_of_device(
 
     device_type: XProf's or PyTorch's name (`AMD GPU - gfx950`, `NVIDIA H100 80GB HBM3`).  memory_bytes: of the device
     as its driver reports it; peaks in FLOP/s and bytes/s, of 16-bit matmuls and HBM.  The nearest peak decides where
-    the next one is clearly further away.  Empty where no chip of ours fits; several where they cannot be told apart.
+    the next one is clearly further away.  Empty where no chip of ours fits; several where they cannot be distinguished.
     """
     if (named := chip_from_device_type(device_type)) is not None:
         return (named,)

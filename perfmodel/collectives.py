@@ -52,7 +52,7 @@ def all_to_all_transfer(links: Links, local_bytes: Bytes, between_bytes: Bytes |
 
 
 def permute_transfer(links: Links, local_bytes: Bytes) -> Transfer:
-    """One step of a ring: the hop between two domains, where there is one, sets the pace."""
+    """One step of a ring: the hop between two domains, where there is one, determines the time."""
     hop = np.where(links.size > 1, np.asarray(local_bytes) * links.permute_s_per_byte, 0.0)
     spans = links.domains > 1
     return Transfer(np.where(spans, 0.0, hop), np.where(spans, hop, 0.0))

@@ -1,6 +1,6 @@
 """The experiment configuration as values: hardware, mesh, model, training.
 
-The contract of the JSON / YAML form stands in docs/configuration.md; `perfmodel.config_file` reads it.
+The contract of the JSON / YAML form is in docs/configuration.md; `perfmodel.config_file` reads it.
 All values are frozen; `None` means *not given*, never zero.
 """
 
@@ -39,7 +39,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Hardware:
-    """Chips and how they are wired.
+    """Chips and their topology.
 
     chip: key of chips.toml.  topology: chips per dimension of one slice (TPU), or [GPUs per NVLink domain, domains].
     slices: number of slices joined by DCN.  overrides: values that replace the chip's own (`hbm_bytes`, …), SI units.
@@ -149,7 +149,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of this configuration as it ran; None where it was not.
+    """Measurements of this configuration; None without one.
 
     step_time_s: mean wall time of an optimizer step, seconds.  peak_memory_bytes: most device memory that the program
     held on the fullest chip.

@@ -43,7 +43,7 @@ class Efficiencies:
     expert.
     hbm: share of HBM bandwidth; hbm_exposed: share of HBM time not hidden under products (fusion, prefetch).
     link: share of link bandwidth inside a slice or NVLink domain; network: of the network cards between NVLink domains;
-    dcn: of the network between slices.  message_s: fixed time per collective call; network_message_s: more of it where
+    dcn: of DCN.  message_s: fixed time per collective call; network_message_s: more of it where
     the group spans two NVLink domains, and for more of them by the power `network_power` of their number;
     beside_pipeline_s: more of it per rank of a tensor group where pipeline stages talk over the network meanwhile.
     reduce_s: fixed time per step and doubling of the ranks that reduce gradients once per step.
@@ -57,7 +57,7 @@ class Efficiencies:
     architecture: speed on the chip relative to what the rest says, for architectures whose kernels are better or
     worse tuned than those of plain transformers.
     software_per_year, launch_per_year: logarithmic speed that products, and the host's launches, gain per year of
-    software; at `software_year` they are as stated, and a configuration that names no release is taken to be of then.
+    software; at `software_year` they are as stated, and a configuration that names no release is assumed to be of then.
     stall_s: time that a program loses per micro-batch passed between all its stages when a host of the job is slow to
     send, as runs of nanotron showed; stall_per_host: rate of such hosts; full_at: share of the memory, as computed, at
     which every second pipelined run stalls as long for want of memory; full_spread: of its logarithm.
@@ -166,7 +166,7 @@ class ErrorRange:
 
     low80, high80: logarithms of measured over estimate between which 80 % lie.  median: median absolute relative error;
     naive_median: that of one share of peak per chip and precision on the same runs.  rows: how many runs say so;
-    borrowed: where this program has none of its own at that distance, and others stand in.
+    borrowed: where this program has none of its own at that distance, and those of others are used.
     """
 
     distance: str

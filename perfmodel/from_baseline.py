@@ -106,7 +106,7 @@ class Baseline:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """A warning where the measured step is so long that the configuration can hardly be what ran."""
+        """A warning where the measured step is so long that the configuration is hardly that of the run."""
         ratio = self.measured_over_predicted
         if ratio < DOUBTFUL_RATIO:
             return ()

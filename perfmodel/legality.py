@@ -20,7 +20,7 @@ from perfmodel.workload import Workload, chip_of, from_config, micro_batches
 
 Bools = npt.NDArray[np.bool_]
 
-#: Rules in the order in which a candidate is told about them.
+#: Rules in the order in which they are reported.
 RULES = (
     "chips",
     "axis_role",

@@ -46,7 +46,7 @@ class Observation:
     known.  step_time_s: None where the profile has no steps; parts_s may then be shares, and prices are relative to the
     baseline.  memory_bytes: peak of the worst chip, flops: executed per step and chip; None if not measured.
     weights_arithmetic_s: what the products in `hbm:weights` would take if only their arithmetic bound them.
-    attention_s: of `compute`, time in attention kernels, None where they were not told apart.  Beside parts_s:
+    attention_s: of `compute`, time in attention kernels, None if they were not distinguished.  Beside parts_s:
     unexplained_s, of collectives that no parallelism of the mesh needs, by the axes they run on, and copies_s, of bytes
     moved for layout alone.  recomputed_s: in any part, time of ops that repeat the forward pass, None where none is
     named so.  coverage: share of the step whose ops were listed.

@@ -29,7 +29,7 @@ ZBOUND = 2.5
 SHARP = 8.0
 #: Share of measurements on either side of the 80 % interval.
 TAIL = 0.1
-#: How sharply the slower of two that work side by side sets the pace: 1 adds both, infinity takes the larger.
+#: How sharply the slower of two that work side by side determines the time: 1 adds both, infinity takes the larger.
 SIDE_BY_SIDE = 3.0
 MFU_CONVENTION = (
     "model FLOPs: 6 per matmul parameter per token (embedding lookup excluded, output head included) plus causal "
@@ -42,7 +42,7 @@ class Priced:
     """Times of many candidates in seconds; arrays of one broadcast shape.
 
     parts_s: parts of the estimate, which they add up to: compute, hbm, ici:<group>, dcn, bubble, overhead.
-    resources_s: the breakdown the bounds rest on: compute (at best), hbm, ici:<group>, dcn, bubble, overhead.
+    resources_s: the breakdown behind the bounds: compute (at best), hbm, ici:<group>, dcn, bubble, overhead.
     lower is the largest of compute, hbm, each ici group and dcn; upper is the sum of all.  smooth_s: the step where
     nothing stalls, stall_s: what a slow host adds, stall_chance: how likely there is one.  hardware_flops_s: time of
     all FLOPs executed, recomputed ones included, at peak.
@@ -87,8 +87,8 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     scores = (t.scores_s + scores_again * t.scores_forward_s) * t.scores_padding / np.asarray(e.attention)
     scores = scores * t.narrow_heads ** np.asarray(e.narrow_heads)
     head = t.head_s / (np.asarray(e.matmul) * tall * e.head)
-    # A product streams its weights from HBM as it computes: the slower of both sets the pace (book 1.1.2), which is the
-    # weights where a chip has few tokens.
+    # A product streams its weights from HBM as it computes: the slower of both determines the time (book 1.1.2), which
+    # is the weights where a chip has few tokens.
     streamed = t.hbm_weights_s / np.asarray(e.hbm)
     with_weights = _slower(dense + experts + head, streamed)
     products = (with_weights + scores) / speed
@@ -124,8 +124,8 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
         exposed[name] = exposed[name] + sticking * share * ici[name]
     dcn_exposed = dcn_exposed + sticking * e.overlap_dcn * dcn_total
 
-    # A host that launches kernels more slowly than the chip finishes them, collectives of the layers included, sets the
-    # pace; in between both show.
+    # A host that launches kernels more slowly than the chip finishes them, collectives of the layers included,
+    # determines the time; in between both show.
     in_layers = exposed["model"] + exposed["seq"] + exposed["expert"]
     busy = _slower(work / e.architecture + in_layers, launches / e.architecture) - in_layers
     waiting = busy - work
@@ -312,7 +312,7 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
     terms = step_terms(workload)
     priced = combine(terms, efficiencies)
     breakdown = by_axis(config.mesh, priced.resources_s, workload)
-    # Groups of axes that share an axis share its wires.
+    # Groups of axes that share an axis share its links.
     lower = max(_first(priced.lower_s), *breakdown["ici"].values(), 0.0)
     used = memory.per_chip(workload)
     estimate = _first(priced.estimate_s)
@@ -378,7 +378,7 @@ def check_products(config: ExperimentConfig) -> None:
 
 
 def by_axis(mesh: Mesh, values: Mapping[str, Floats], workload: Workload) -> dict[str, Any]:
-    """Flat parts as {compute, hbm, ici {axis: s}, dcn, …}: a group's time goes to its axes by their share of the wires.
+    """Flat parts as {compute, hbm, ici {axis: s}, dcn, …}: a group's time goes to its axes by their share of the links.
 
     A group that spans several axes drives them at once; an axis carries in proportion to the logarithm of its size.
     """

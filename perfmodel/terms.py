@@ -173,7 +173,7 @@ def step_terms(w: Workload) -> Terms:
 
 
 def _busiest_stage(w: Workload, stages: Floats, virtual: Floats) -> tuple[Floats, Floats]:
-    """Layers of the stage that sets the pace, and the share of the head's work that it does besides.
+    """Layers of the stage that determines the time, and the share of the head's work that it does besides.
 
     Megatron gives every stage as many layers, and layers that do not divide leave slots for embedding and head.
     Programs that balance stages by work fill one stage after the other, the head counted as the layers it costs.

@@ -1,8 +1,8 @@
-"""Where the axes of a mesh lie on the wires: torus dimensions, rings or lines, NVLink domain or network.
+"""Mapping of mesh axes to links: torus dimensions, rings or lines, NVLink domain or network.
 
 A mesh is laid row-major on the topology (first axis major).  An axis then occupies an extent of each physical
 dimension: all of it, the minor part (neighbouring chips), or the major part (chips some stride apart, whose
-interleaved rings share the wires).  Arrays run over candidates in the first dimension.
+interleaved rings share the links).  Arrays run over candidates in the first dimension.
 
 Source: scaling book 2.2 (wraparound), 3.2 and 3.3 (bandwidth adds over dimensions; without wraparound half of it).
 """
@@ -30,7 +30,7 @@ DCN_HOP_S = 5.0e-5
 
 @dataclass(frozen=True)
 class Links:
-    """What the wires under one axis, or one group of axes, give a collective.  Arrays over candidates.
+    """Link bandwidth available to a collective on one axis or group of axes.  Arrays over candidates.
 
     size: chips that take part.  gather_s_per_byte: time to gather one byte of the *gathered* array on every chip, the
     larger of gather_in_s_per_byte (torus links, NVLink) and gather_out_s_per_byte (network between NVLink domains).
@@ -126,7 +126,7 @@ def _torus(
     chip: Chip, dims: tuple[int, ...], size: Floats, extent: Floats, start: Floats, wraps: Sequence[bool]
 ) -> Links:
     link = chip.ici_link_bytes_per_s
-    # The major part of a ring is itself a ring of neighbours `start` chips apart; as many rings share the wires.
+    # The major part of a ring is itself a ring of neighbours `start` chips apart; as many rings share the links.
     reaches_end = start * extent == np.asarray(dims, dtype=np.float64)[None, :]
     ring = np.asarray(wraps, dtype=bool)[None, :] & reaches_end & (extent > 1)
     per_link = link / start

@@ -62,7 +62,7 @@ class DefaultRow(BaseModel):
 
 @dataclass(frozen=True)
 class FlagSet:
-    """Flags that belong together.  sources: (title, address) of every document they stand in."""
+    """Flags that belong together.  sources: (title, address) of every document that has them."""
 
     cause: str
     chips: tuple[str, ...]
@@ -90,7 +90,7 @@ def flag_set(chip: str, cause: str) -> FlagSet | None:
 
 
 def missing(documented_set: FlagSet, set_now: Iterable[str]) -> tuple[str, ...]:
-    """Flags of the set that a run does not set, whatever value it gives them: a choice of the user's stands."""
+    """Flags of the set that a run does not set, whatever value it gives them: the user's choice is kept."""
     names = flag_values(tuple(set_now))
     return tuple(flag for flag in documented_set.flags if not flag_values(flag).keys() & names)
 
@@ -193,7 +193,7 @@ def read(data: Mapping[str, Any]) -> tuple[FlagSet, ...]:
     flag_sets = []
     for row in read_rows(FlagRow, {str(number): row for number, row in enumerate(data["set"], start=1)}).values():
         if row.cause not in CAUSES:
-            raise DataError(f"{row.cause!r} is no known cause; known: {', '.join(CAUSES)}")
+            raise DataError(f"unknown cause {row.cause!r}; known: {', '.join(CAUSES)}")
         if not set(row.sources) <= set(sources):
             raise DataError(f"{row.cause}: a set of flags without a known source does not load")
         flag_sets.append(

@@ -1,4 +1,4 @@
-"""What a user holds fast: constraints that every proposal obeys, and the sentences that say so.  Pure, no Django."""
+"""User constraints that every proposal obeys, and their sentences.  Pure, no Django."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Names = Annotated[
 class Constraints:
     """What proposals must keep to.
 
-    keep_batch, keep_remat, keep_weight_sharding, keep_micro_batches: the training key stays as it is.  no_flags: no XLA
+    keep_batch, keep_remat, keep_weight_sharding, keep_micro_batches: the training key is unchanged.  no_flags: no XLA
     flags are changed.  keep_axes: names or roles of axes whose size stays.  fixed, at_least, at_most: size inside a
     slice by axis name or role.  at_most_chips: of all slices together.  memory_margin: share of the memory that a
     program can fill which must stay free, 0 to 0.5.  excluded: meshes ({"ici": {…}, "dcn": {…}}) that must not come.

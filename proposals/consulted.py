@@ -32,9 +32,9 @@ def state(experiment: Experiment, where: str, plan: PlanRecord | None = None) ->
 
 
 _DOING = {
-    "tool_call": "calls tools", "tool_result": "calls tools", "model_request": "waiting for the model",
-    "model_response": "has answered", "complaint": "corrects statements that the tool results do not support",
-    "retry": "retries the endpoint",
+    "tool_call": "is calling tools", "tool_result": "is calling tools", "model_request": "is waiting for the model",
+    "model_response": "has answered", "complaint": "is correcting unsupported statements",
+    "retry": "is retrying the endpoint",
 }  # fmt: skip
 _WHO = {"analyzer": "The Analyzer", "proposer": "The Proposal agent"}
 

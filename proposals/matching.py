@@ -1,4 +1,4 @@
-"""Is what ran what was proposed?  Two configurations side by side, as sentences.  Pure."""
+"""Whether the run is the proposed configuration: two configurations compared, as sentences.  Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Match:
 
 
 def match(proposed: ExperimentConfig, ran: ExperimentConfig, changed: Collection[str]) -> Match:
-    """Compare what ran to what was proposed; changed: the training keys that the proposal changes.
+    """Compare the run with the proposal; changed: the training keys that the proposal changes.
 
     Chip, number of chips, mesh, model and the changed keys decide whether it is the proposal; there may be more XLA
     flags than the proposed ones.  Everything else that differs is named, because it may have had a part in the effect.

@@ -176,10 +176,10 @@ class Consultation(Job):
     """A run in the hands of the language model, after the built-in reasoner's answer stands: report, then proposals.
 
     status moves one way by compare-and-set: queued → working → done, failed or cancelled; another worker takes over a
-    dead one's, and goes on with what is not finished.  model: who was asked.  report, proposals: what each agent came
+    dead one's, and continues unfinished work.  model: who was asked.  report, proposals: what each agent came
     to, with source (`model` or `fallback`), model, claims, struck and sentence (why the built-in text stands); of the
     report its sections, of the proposals the lines of each, every line with the Events behind it.  plan: with the
-    model's proposals, None where the built-in ones stand.  note: a sentence where it failed or was cancelled.
+    model's proposals, None if the built-in ones are used.  note: a sentence where it failed or was cancelled.
     created_by: who asked; empty where the Coordinator did.
     """
 

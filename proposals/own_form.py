@@ -19,7 +19,7 @@ _CURRENT = {"placeholder": "current"}
 
 
 class OwnForm(Sheet):
-    """Axes and training keys; an empty key stays as it runs."""
+    """Axes and training keys; an empty key is unchanged."""
 
     ici = Rows("ici_name", "ici_size")
     dcn = Rows("dcn_name", "dcn_size")
@@ -39,7 +39,7 @@ class OwnForm(Sheet):
 
 
 def filled(training: Mapping[str, Any], changes: Mapping[str, Any]) -> OwnForm:
-    """The form with these changes; each field says what runs."""
+    """The form with these changes; each field shows the current value."""
     form = OwnForm(initial=dict(changes), auto_id="s-%s")
     for name, field in form.fields.items():
         field.help_text = "" if training.get(name) is None else f"now {training[name]}"
@@ -48,7 +48,7 @@ def filled(training: Mapping[str, Any], changes: Mapping[str, Any]) -> OwnForm:
 
 @dataclass(frozen=True)
 class AxisSize:
-    """One axis of the form.  place: `ici` or `dcn`; now: what runs; value: as typed."""
+    """One axis of the form.  place: `ici` or `dcn`; now: the current size; value: as typed."""
 
     place: str
     name: str
@@ -95,7 +95,7 @@ def from_query(form: QueryDict) -> Given | None:
 
 
 def axes(config: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -> list[AxisSize]:
-    """The axes of what ran with the sizes given, then those of the given mesh that are new."""
+    """The current axes with the sizes given, then those of the given mesh that are new."""
     mesh = config.get("mesh") or {}
     rows = []
     for place in ("ici", "dcn"):

@@ -53,7 +53,7 @@ class Predicted:
 
     step_time_s: {lower, estimate, upper, low80, high80}; speedup: per token against the baseline (same batch: step time
     ratio), with low80 / high80; hbm_per_chip_bytes: {params, optimizer, gradients, activations, total, capacity};
-    breakdown_s as in the diagnosis, so that bars stand beside each other.  sigma: the model's own spread of the log of
+    breakdown_s as in the diagnosis, so that bars can be compared.  sigma: the model's own spread of the log of
     the speed-up, before what measured pairs add to it (`proposer.confidence`).
     """
 
@@ -77,13 +77,14 @@ class Broken:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """One step away from a proposal: one axis halved or doubled against another, the batch, or the remat policy.
+    """A neighbouring configuration of a proposal: one axis halved or doubled against another, the batch, or the remat
+    policy.
 
     varies: what is varied: `mesh`, `batch` or `remat`; step: in words, such as `data 8 → 16, model 4 → 2`.  mesh and
     changes: the whole neighbouring configuration, against the baseline as in ProposalPlan.  step_time_s: {estimate,
-    low80, high80} or None where the profile has no step time.  speedup: per token against what ran; relative: per token
-    against the proposal.  memory_bytes: total per chip, None where it cannot be computed.  rule, reason: the first rule
-    or constraint it breaks, empty where it breaks none.
+    low80, high80} or None where the profile has no step time.  speedup: per token against the current configuration;
+    relative: per token against the proposal.  memory_bytes: total per chip, None where it cannot be computed.  rule,
+    reason: the first rule or constraint it breaks, empty where it breaks none.
     """
 
     varies: str
@@ -133,11 +134,11 @@ class ProposalPlan:
     confidence: probability 0–1 that the step gets faster per token; raises and lowers: what moves it, as sentences.
     sensitivity: one-step neighbours.  memory_headroom_bytes: what a program can fill less what is needed, negative
     where it does not fit, None where memory cannot be computed.  violations: rules that the user's own mesh breaks, and
-    constraints that *keep what runs* breaks; empty for every other proposal.  doublings: factors of two moved between
-    axes, how far it is from what ran.  support: `proven` where the reasons cite a record of a measured gain,
-    `hypothesis` where they cite none; empty where the built-in reasoner wrote them.  speedup_per_chip: per token and
-    chip, where fewer chips are asked for.  utility: what candidates are ranked by (`proposer.ranking`), 0 for what ran;
-    None for a model's own configuration and for plans of earlier versions.
+    constraints that the current configuration breaks; empty for every other proposal.  doublings: factors of two moved
+    between axes, how far it is from the current configuration.  support: `proven` where the reasons cite a record of a
+    measured gain, `hypothesis` where they cite none; empty where the built-in reasoner wrote them.  speedup_per_chip:
+    per token and chip, where fewer chips are asked for.  utility: what candidates are ranked by (`proposer.ranking`), 0
+    for the current configuration; None for a model's own configuration and for plans of earlier versions.
 
     A value in a sentence names a panel of the diagnosis, or its path from `proposal` or `plan`; several joined by ` + `
     are summed.
@@ -194,8 +195,8 @@ class Listed:
     """A legal candidate in a list of the best.
 
     faster: probability that it runs and the step gets faster per token; runs: that it runs; utility: what candidates
-    are ranked by (`proposer.ranking`), 0 for what runs.  keeps: whether it is what runs.  memory_headroom_bytes as in
-    ProposalPlan.
+    are ranked by (`proposer.ranking`), 0 for the current configuration.  keeps: whether it is the current
+    configuration. memory_headroom_bytes as in ProposalPlan.
     """
 
     mesh: dict[str, dict[str, int]]

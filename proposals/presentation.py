@@ -177,7 +177,7 @@ class Card:
 
     @property
     def has_range(self) -> bool:
-        """Whether there is anything to be unsure of: what stays as it ran has no interval."""
+        """Whether it has an interval: an unchanged configuration has none."""
         return self.time is not None and self.time["low80"] < self.time["high80"]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 
-#: Fewer results than this in a group say nothing; more groups than that are not told apart.
+#: Fewer results than this in a group say nothing; more groups than that are not distinguished.
 LEAST_IN_GROUP, MOST_GROUPS = 4, 6
 _Z = 1.96
 

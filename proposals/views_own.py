@@ -21,7 +21,8 @@ _FOUND = PlanRecord.objects.select_related("run__experiment", "run__profile")
 
 @require(Role.VIEWER, "GET")
 def own(request: MemberRequest, pk: int) -> HttpResponse:
-    """The form with its price: of what runs, of a proposal (`?proposal=`), or of a mesh in the address."""
+    """The form with its price: of the current configuration, of a proposal (`?proposal=`), or of a mesh in the
+    URL."""
     plan = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
     return _page(request, plan, _start(request, plan))
 
@@ -37,7 +38,7 @@ def _start(request: MemberRequest, plan: PlanRecord) -> own_form.Given:
 
 @require(Role.VIEWER, "POST")
 def price(request: MemberRequest, pk: int) -> HttpResponse:
-    """The price of the form as it stands; stores nothing."""
+    """The price of the form; stores nothing."""
     plan = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
     given = own_form.from_form(request.POST)
     if not request.htmx:

@@ -42,7 +42,7 @@ os.environ |= {
     "ASAP_HASHED_STATIC": "0",  # no collectstatic before a test
     "CELERY_BROKER_URL": "memory://",
     "DJANGO_SETTINGS_MODULE": "asapweb.settings",
-    # As the launcher sets them: threads of matrix products wait for each other where processes share the processors.
+    # As the launcher sets them: threads of matmuls wait for each other where processes share the processors.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "DJANGO_ALLOW_ASYNC_UNSAFE": "1",  # pytest-playwright runs an event loop beside synchronous tests

@@ -17,7 +17,7 @@ from agent.tools import Tool
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool as the model is told of it."""
+    """A tool as described to the model."""
 
     name: str
     description: str

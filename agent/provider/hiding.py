@@ -111,7 +111,8 @@ def _half(form: str) -> int:
 
 
 def _letters(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Letters and digits, escapes undone, small; and where each stands.  A wide gap leaves a mark that no form has."""
+    """Letters and digits, escapes undone, small; and the position of each.  A wide gap leaves a mark that no form
+    has."""
     letters: list[str] = []
     places: list[tuple[int, int]] = []
     for match in _ESCAPED.finditer(text):

@@ -12,7 +12,7 @@ from agent.control import Cancel
 
 
 class Line:
-    """The socket under a request, from the moment it stands.
+    """The socket under a request, from the moment it is connected.
 
     A thread that waits in `recv` is not woken by closing the socket, but by shutting it down; so the socket is caught
     through the HTTP client's trace of its connections.

@@ -64,17 +64,17 @@ class Abilities:
             if "response_format" in sent and _FORMAT_WORDS.search(words):
                 refused = str(sent["response_format"]["type"])
                 self.schema_mode = "json_object" if refused == "json_schema" else "prompt"
-                return f"the endpoint does not take response_format {refused}"
+                return f"the endpoint does not support response_format {refused}"
             if "stream_options" in sent and re.search(r"stream_options|include_usage", words):
                 self.stream_usage = False
                 return "the endpoint does not count tokens in streams"
             for name in ("max_completion_tokens", "max_tokens"):
                 if name in sent and name in words:
                     self.max_tokens_name = "max_tokens" if name == "max_completion_tokens" else ""
-                    return f"the endpoint does not take {name}"
+                    return f"the endpoint does not support {name}"
             if "tool_choice" in sent and "tool_choice" in words:
                 self.tool_choice = False
-                return "the endpoint does not take tool_choice"
+                return "the endpoint does not support tool_choice"
         return None
 
 

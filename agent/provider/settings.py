@@ -47,9 +47,9 @@ class Settings:
         values = {key: value.strip() for key, value in env.items() if value.strip()}
         key = values.get("OPENAI_API_KEY", "")
         if not (key.isascii() and key.isprintable()) or " " in key:
-            raise SettingsError("OPENAI_API_KEY holds characters that no key has; copy it again.")
+            raise SettingsError("OPENAI_API_KEY contains invalid characters; copy it again.")
         base_url = values.get("OPENAI_BASE_URL", DEFAULT_BASE_URL)
-        if not _plain_address(base_url):  # a password there would stand in every log of requests
+        if not _plain_address(base_url):  # a password there would be in every request log
             raise SettingsError("OPENAI_BASE_URL must be an address such as https://host/v1, without user and query.")
         prefix = "ASAP_LLM_MODEL_"
         cost = _number(values, "ASAP_LLM_COST_USD", None)
@@ -79,7 +79,7 @@ class Settings:
         return bool(self.model or self.models) and (bool(self.api_key) or self.base_url != DEFAULT_BASE_URL)
 
     def missing(self) -> str | None:
-        """One sentence that says what to set, None where everything stands."""
+        """One sentence that says what to set, None if everything is set."""
         if self.configured:
             return None
         if not (self.model or self.models):

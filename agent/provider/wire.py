@@ -1,4 +1,4 @@
-"""Chat completions on the wire: messages as the API wants them, and responses put together from their deltas."""
+"""Chat completions in the API's format: messages, and responses put together from their deltas."""
 
 from __future__ import annotations
 

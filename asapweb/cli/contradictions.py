@@ -17,7 +17,7 @@ _LINE = 300
 def print_contradictions(
     profile: StepProfile, config: ExperimentConfig | None, path: str | None
 ) -> tuple[Contradiction, ...]:
-    """One line for each field that the profile contradicts and that is used as it stands; nothing without a file.
+    """One line for each field that the profile contradicts and that is used unchanged; nothing without a file.
 
     Called once the command has its answer: one that fails says only why.
     """

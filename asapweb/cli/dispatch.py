@@ -118,7 +118,7 @@ def _finite(value: Any) -> Any:
 
 
 def _seen(text: str) -> str:
-    """Without what a terminal obeys, or what turns the direction of a line: names stand in files of others."""
+    """Without control sequences and bidirectional marks: names come from files of others."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(sign if sign in "\n\t" or category(sign) not in _UNSEEN else "\ufffd" for sign in text)

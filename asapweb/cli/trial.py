@@ -76,7 +76,7 @@ def _upload(folder: Path) -> str:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """What ran, its median step time, and what is smaller than configured."""
+    """The configuration that ran, its median step time, and what is smaller than configured."""
     lines = [f"Reference step on {result['devices']}"]
     if result["scaled"]:
         lines += ["Scaled to fit; its step time does not predict that of the full configuration:"]

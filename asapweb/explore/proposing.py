@@ -21,7 +21,7 @@ _SOURCES = {
     "all": "All sweeps",
 }
 _METHODS = ("random", "naive model", "regressor", "proposals")
-_HALVES = {"open": "Development set", "kept apart": "Held-out set"}
+_HALVES = {"development": "Development set", "held out": "Held-out set"}
 _ROWS = ("recipes, TPU", "recipes, GPU", "sweeps")
 _NAMES = {
     "recipes, TPU": "Published recipes, TPU",

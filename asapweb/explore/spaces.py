@@ -54,7 +54,7 @@ class Meshes:
         return [(rule, int(n)) for rule, n in zip(legality.RULES, counts, strict=True) if n]
 
     def index(self, mesh: Mesh) -> int | None:
-        """Where a mesh stands in the space; None where its axes are others."""
+        """Index of a mesh in the space; None if its axes differ."""
         sizes = dict(mesh.ici)
         if set(sizes) != set(self.space.axes):
             return None

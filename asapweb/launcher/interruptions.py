@@ -1,4 +1,4 @@
-"""The signals that end the launcher, as one exception wherever it stands."""
+"""The signals that end the launcher, as one exception at any point."""
 
 from __future__ import annotations
 

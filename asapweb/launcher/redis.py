@@ -32,7 +32,7 @@ class Redis:
         return socket_broker_url(self.socket)
 
     def command(self) -> list[str]:
-        """The server in the foreground, writing what it was told to the disk before it answers."""
+        """The server in the foreground, writing each command to disk before it answers."""
         return [
             str(self.program), "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700",
             "--dir", str(self.folder), "--appendonly", "yes", "--appendfsync", "always", "--save", "",

@@ -1,7 +1,7 @@
 """`python -m bench.faults`: 200 uploads, 200 answers, plan requests and imports under faults; `--short` for a few.
 
 Exit status 1 with a line for everything that did not hold.  As root the data folder gets a file system of its own,
-which is filled now and then; as another user the disk stays as it is, and that is said.
+which is filled now and then; as another user the disk is left unchanged, and that is reported.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Writer:
         _run(
             f"insert into experiments_run ({columns}) select c.team, {self.key('experiments_experiment')}, "
             f"{self.key('experiments_profile')}, c.state, case c.state when 'failed' then 'ingesting' else '' end, "
-            "case c.state when 'failed' then 'The profile holds no device plane; record it again.' else '' end, "
+            "case c.state when 'failed' then 'The profile contains no device plane; record it again.' else '' end, "
             "'{}', '', 1, c.at from bench_copy c where c.state <> 'ready' order by c.n"
         )
 

@@ -1,6 +1,6 @@
 """Every page and list of the site as addresses to open, by the name of its route.
 
-`addresses` fills in the rows of one site.  A route without addresses stands in `NOT_OPENED`, with the reason.
+`addresses` fills in the rows of one site.  A route without addresses is in `NOT_OPENED`, with the reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Tuner: a language model that asks for the next trials of a campaign, each with a sentence.
 
 What it asks for is tried only where the rules let it be tried, and its numbers are the built-in acquisition's; its
-sentence is shown only where the results that it saw back it.  Whatever else comes back, the built-in choice stands.
+sentence is shown only where the results that it saw back it.  Otherwise the built-in choice is used.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TrialRequest(BaseModel):
 
 
 class TrialRequests(BaseModel):
-    """The trials that are asked for, the one worth most first."""
+    """Requested trials, the most valuable first."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -73,7 +73,7 @@ class TrialRequests(BaseModel):
 
 @dataclass(frozen=True)
 class Granted:
-    """A trial that is asked for and may be tried.  candidate: its place; reason: empty where nothing backed it."""
+    """A requested trial that is allowed.  candidate: its index; reason: empty if unsupported."""
 
     candidate: int
     reason: str
@@ -81,10 +81,10 @@ class Granted:
 
 @dataclass(frozen=True)
 class Advice:
-    """What the Tuner came to.
+    """Result of the Tuner.
 
-    source: `model`, `fallback` where the built-in choice stands, or `cancelled`.  refused: sentences on what it last
-    asked for and did not get.  sentence: why nothing of the model's stands.
+    source: `model`, `fallback` for the built-in choice, or `cancelled`.  refused: sentences on what it last
+    asked for and did not get.  sentence: why the model's trials were not used.
     """
 
     source: Literal["model", "fallback", "cancelled"]
@@ -155,7 +155,7 @@ def wished(choice: Choice, model: str, reason: str) -> Sentence:
 
 
 def instead(choice: Choice, because: str) -> Sentence:
-    """Why a trial is run that the built-in acquisition chose although a model was to be asked."""
+    """Why the built-in acquisition chose a trial although a model was to be asked."""
     return join(" ", [choice.why, "Chosen by the built-in acquisition.", because or NO_MORE])
 
 
@@ -174,7 +174,7 @@ def _parsed_answer(text: str | None) -> TrialRequests | None:
 
 @dataclass(frozen=True)
 class _Judged:
-    """One wish.  refused: why it is not tried; wrong: what nothing backs of its sentence."""
+    """One requested trial.  refused: why it is not run; wrong: the unsupported parts of its sentence."""
 
     place: int
     what: str
@@ -191,13 +191,13 @@ class _Judged:
 
 
 class _Judge:
-    """Holds what is asked for against the rules of the campaign, and its sentences against what was shown."""
+    """Checks requested trials against the rules of the campaign, and their sentences against the tool results."""
 
     def __init__(self, question: Question, view: Tools) -> None:
         self.question, self.view = question, view
 
     def judged(self, answer: TrialRequests, results: tuple[ToolReturned, ...]) -> tuple[_Judged, ...]:
-        """As many wishes as may be asked for, the first ones."""
+        """The first requested trials, up to the limit."""
         seen: set[int] = set()
         judged = []
         for place, item in enumerate(answer.trials[: self.question.most], start=1):
@@ -221,7 +221,7 @@ class _Judge:
         return row
 
     def _wrong(self, item: TrialRequest, row: int, results: tuple[ToolReturned, ...]) -> tuple[str, ...]:
-        """What in the sentence nothing backs; the prices of what it is about count as shown."""
+        """Unsupported parts of the sentence; the predictions of its trial count as shown."""
         own = {
             **self.view.priced(self.question.outlook.choice(row)),
             "changed": describe_candidate(self.question.register, row),

@@ -44,13 +44,14 @@ class Question:
 
 
 class Tools:
-    """What the model may look at."""
+    """Tools of the model."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
 
     def campaign(self) -> dict[str, Any]:
-        """The campaign as it stands: what runs, health state, trials, space, budget and the built-in candidates."""
+        """State of the campaign: current configuration, health state, trials, space, budget and the built-in
+        candidates."""
         q = self.question
         config, pool = q.register.config, q.outlook.pool
         tokens = q.outlook.candidates.tokens
@@ -58,7 +59,7 @@ class Tools:
         failures = Counter(CAUSES[t.failure.cause] if t.failure else CAUSES["unknown"] for t in pool.failed)
         return present(
             {
-                "what_runs": _what_runs(config) | self._ran_as(config),
+                "current": _what_runs(config) | self._ran_as(config),
                 "health_state": q.analysis.health.state,
                 "asks_for": str(q.analysis.health.sentence),
                 "most_promising": [
@@ -109,7 +110,7 @@ class Tools:
         return best.step_time_s if best is not None else None
 
     def _ran_as(self, config: ExperimentConfig) -> dict[str, Any]:
-        """The step time of what runs, as the campaign measured it."""
+        """Step time of the current configuration, measured by the campaign."""
         row = self.question.register.by_key.get(key_of(config))
         ran = next((t for t in self.question.outlook.pool.done if t.candidate == row), None)
         of = "predicted_" if self.question.modelled else ""
@@ -161,7 +162,7 @@ class Tools:
 
 
 def _rounded(value: float | None) -> float | None:
-    """To five digits: more are tokens and no knowledge."""
+    """To five digits: more cost tokens without adding information."""
     return None if value is None else float(f"{value:.5g}")
 
 
@@ -180,6 +181,6 @@ def _what_runs(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def describe_candidate(register: Register, row: int) -> str:
-    """A candidate by what it changes of the configuration that runs, for people."""
+    """A candidate by its changes to the current configuration, for people."""
     changed = differences(register.config, register.candidates.configs[row])
     return ", ".join(f"{name.replace('_', ' ')} {old} → {new}" for name, (old, new) in changed.items()) or "no change"

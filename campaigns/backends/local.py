@@ -18,7 +18,7 @@ from perfmodel.config_file import config_to_json
 
 #: How often a running trial looks whether it is to end, and how long it may take to do so.
 LOOKS_EVERY_S, GRACE_S = 1.0, 10.0
-#: Bytes of the log that are kept: the last ones, after the beginning where the first error may stand.
+#: Bytes of the log that are kept: the last ones, after the beginning, where the first error may be.
 KEPT_HEAD, KEPT_TAIL = 48_000, 16_000
 #: Wall time of one trial.
 MOST_S = 3_600.0
@@ -26,7 +26,7 @@ MOST_S = 3_600.0
 
 @dataclass(frozen=True)
 class Local:
-    """command: what runs a trial of the configuration file that is appended to it."""
+    """command: runs a trial of the configuration file that is appended to it."""
 
     command: tuple[str, ...] = (
         sys.executable,

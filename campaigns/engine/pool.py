@@ -43,7 +43,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Pool:
-    """Trials in the order in which they were begun; the first may be what ran before the campaign."""
+    """Trials in the order in which they were begun; the first may be the configuration before the campaign."""
 
     trials: Sequence[Trial] = ()
 

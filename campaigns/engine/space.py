@@ -26,7 +26,7 @@ from proposals.proposer.space import all_with, enumerate_meshes
 
 #: Candidates that a campaign looks at: the fastest by the model.  The slowest of so many is far behind.
 MOST_CANDIDATES = 4096
-#: Training keys that change together on a mesh, by how many meshes there are: at most so many are priced.
+#: Training keys that change together on a mesh, by number of meshes: upper bound of those priced.
 MOST_PRICED = 400_000
 #: Chance that memory suffices from which a candidate is worth looking at: trials correct the memory model.
 LEAST_FIT = 0.05
@@ -34,8 +34,8 @@ LEAST_FIT = 0.05
 
 @dataclass(frozen=True)
 class Space:
-    """candidates: the one at `baseline` is what runs.  considered: meshes with changes that were priced; held_back: how
-    many of them broke which rule first."""
+    """candidates: the one at `baseline` is the current configuration.  considered: meshes with changes that were
+    priced; held_back: how many of them broke which rule first."""
 
     candidates: Candidates
     baseline: int
@@ -49,8 +49,8 @@ def searched(
     """The space of a workload: mesh axes, micro-batches, accumulation, rematerialisation, weight sharding, virtual
     stages.  The global batch stays, since another one trains another model.
 
-    calibration: from a profile of what runs; None to price by the shipped efficiencies.  Raises ConfigError where
-    model, batch or sequence length are not known.
+    calibration: from a profile of the current configuration; None to price by the shipped efficiencies.  Raises
+    ConfigError where model, batch or sequence length are not known.
     """
     if missing := missing_facts(config):
         raise ConfigError(missing[0], "is needed for a campaign: without it no candidate can be priced")
@@ -86,7 +86,7 @@ def searched(
 
 def _different(c: All, rows: Ints, per_step: Floats) -> Ints:
     """One of those that are the same to the chips: inside a slice `data` and `fsdp` are one axis, and sharding weights
-    over an axis of size 1 changes nothing.  What runs stays, else what changes least."""
+    over an axis of size 1 changes nothing.  The current configuration is kept, else the one that changes least."""
     mesh = c.config.mesh
     moved = np.abs(c.changed).sum(axis=1) + c.doublings()
     moved[c.baseline] = -1.0

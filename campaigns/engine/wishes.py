@@ -36,7 +36,7 @@ class Register:
     constraints: Constraints | None = None
 
     def find(self, mesh: MeshSizes, changes: Mapping[str, Any]) -> int:
-        """The candidate of a mesh with training keys.  Axes may stand in any order, and gradient accumulation follows
+        """The candidate of a mesh with training keys.  Axes may be in any order, and gradient accumulation follows
         from the micro-batch where one is given.  Raises Refused."""
         try:
             own, change = given_mesh(self.config, mesh), given_changes(self.config, changes)

@@ -176,7 +176,7 @@ def wishes(advice: Advised | None, by_key: Mapping[str, int]) -> Iterator[int]:
 
 def why(choice: Choice, key: str, advice: Advised | None, planned: int) -> Sentence:
     """Who chose a trial and why: the model's sentence beside what the built-in acquisition predicts, or why the model's
-    choice does not stand.  Without advice the built-in reason alone.
+    choice is not used.  Without advice the built-in reason alone.
 
     planned: how many trials of the model's are planned with it.
     """

@@ -126,7 +126,7 @@ def _compilable(config: ExperimentConfig, parallel: int) -> None:
 
 
 def _create_baseline_trial(campaign: Campaign, config: ExperimentConfig, known: bool) -> None:
-    """What runs already, measured as every trial is; a landscape may not hold it."""
+    """The current configuration, measured like every trial; a landscape may not contain it."""
     if known:
         trial = Trial.objects.create(
             campaign=campaign, number=0, key=key_of(config), mesh=config.mesh.to_json(), training=settings_of(config),
@@ -231,7 +231,7 @@ def _move(campaign: Campaign, user: User, verb: str, old: tuple[str, ...], new: 
 
 
 def _end_runs(campaign: Campaign) -> None:
-    """What runs took until now counts as spent, also of trials that are cancelled."""
+    """Time that runs took until now counts as spent, also of cancelled trials."""
     now = timezone.now()
     running = Trial.objects.filter(campaign=campaign, status__in=(TrialStatus.RUNNING, TrialStatus.LAUNCHED))
     for trial in running.select_related("launch").prefetch_related("launch__runs"):
@@ -239,7 +239,7 @@ def _end_runs(campaign: Campaign) -> None:
 
 
 def retry(trial: Trial, user: User) -> None:
-    """Try a failed trial again; a campaign that has ended goes on with it."""
+    """Try a failed trial again; a campaign that has ended resumes with it."""
     check(user, trial.campaign, Role.ENGINEER)
     with transaction.atomic():
         events.lock(trial.campaign.experiment_id)

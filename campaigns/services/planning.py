@@ -1,4 +1,4 @@
-"""The next trials of a campaign: an iteration of the engine on the pool as it stands, stored all or nothing.
+"""The next trials of a campaign: an iteration of the engine on the current pool, stored all or nothing.
 
 Whoever plans holds the campaign's row, so that workers that finish at the same moment plan one after the other and
 none sees a pool without the other's result.  A plan can be repeated at any time: it only fills what is free.

@@ -52,7 +52,7 @@ def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
 def diagnose(profile: StepProfile, config: ExperimentConfig | None = None) -> Diagnosis:
     """Why the step takes the time it takes, and what each cause could save at most.
 
-    Works with whatever was measured: without steps, without a configuration, with five ops or none; what cannot be told
+    Works with whatever was measured: without steps, without a configuration, with five ops or none; what is unknown
     is None with its reason, and the last finding says what to record.  Without a profile (`profile.basis`) the step's
     division is predicted, and marked so.
     """

@@ -106,7 +106,7 @@ class MeshAxes:
         return best[1] if best else None
 
     def _by_name(self, groups: Groups) -> AxisMatch | None:
-        """A mesh notation with our axis names says it itself, whatever order its axes stand in."""
+        """A mesh notation with our axis names gives it directly, in whatever axis order."""
         if not groups.named or self.mesh.dcn_product > 1:
             return None
         stated, ours = dict(groups.mesh_axes), dict(self.mesh.ici)

@@ -4,7 +4,7 @@
    thresholds): the largest share wins, since nothing else can be faster than the step waits.
 2. Otherwise the larger of compute and HBM time.
 3. Where the profile lists only some of the ops, most of the breakdown is open.  What is listed is then read as a
-   sample: each op counts for what limits it, and the answer is a leaning that says how much of the step it rests on.
+   sample: each op counts for what limits it, and the answer is a leaning that says how much of the step it is based on.
 """
 
 from __future__ import annotations

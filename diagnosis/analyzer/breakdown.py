@@ -52,8 +52,8 @@ def stalls(profile: StepProfile, ops: Sequence[OpFacts], kpis: Mapping[str, floa
     # A profiler may count the wait for an offloaded tensor as host time: it is drawn once.
     host_share = max(split - (0.0 if "host_transfer" in parts else offload), stated - offload, transfers)
     idle = idle_share(profile)
-    # The idle KPI is everything the device did not execute; what input and host explain of it is theirs, save what ran
-    # on the device as an op (infeed, outfeed) and hence was busy.
+    # The idle KPI is everything the device did not execute; what input and host explain of it is theirs, except ops
+    # that ran on the device as an op (infeed, outfeed) and hence was busy.
     waited = max(0.0, input_share - on_device) + max(0.0, host_share - transfers)
     gaps = parts.get("idle", 0.0)
     if idle is not None:

@@ -34,7 +34,7 @@ _KINDS = (
 )
 _UNNAMED = re.compile(r"async(hronous)?[- ]collective|collective[- ](completion|done|start|fusion)|\b[nr]ccl")
 _POINT = re.compile(r"^(send|recv|send-done|recv-done)(\.\d+)?$")
-#: A matrix product with its collective fused in does work while it talks: it is a matmul, not a collective.
+#: A matmul with a fused collective computes while it communicates: it counts as a matmul.
 _MATMUL = re.compile(r"matmul|matrix|einsum|\bdot\b|gemm|windowed|convolution")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _GAP = re.compile(r"[\s_]+")
@@ -47,7 +47,7 @@ _WORTH_PARSING = re.compile(r"all[-_](?:reduce|gather|to)|reduce[-_]scatter|coll
 class Collective:
     """What is known of one collective op.  part: `sync`, `start` or `done`.
 
-    payload_bytes: per occurrence, see `links.ideal_time_s`.  match: None where its axis cannot be told.  achieved and
+    payload_bytes: per occurrence, see `links.ideal_time_s`.  match: None where its axis is unknown.  achieved and
     possible bandwidth: bytes a chip must send over the time it took, and over the least time on these links.
     above_links: the rate where it exceeds what the links carry (achieved is None then).
     """
@@ -81,7 +81,7 @@ def _kind_in(text: str) -> str | None:
 
 @lru_cache(maxsize=65536)
 def identify(name: str, category: str, line: str) -> tuple[str, str] | None:
-    """(kind, part) of a collective, None for any other op.  kind is `collective` where only that much can be told."""
+    """(kind, part) of a collective, None for any other op.  kind is `collective` if nothing more is known."""
     plain, group = dashed(name), dashed(category)
     text = f"{plain} {group}"
     if _host_transfer(group):
@@ -218,7 +218,7 @@ class Collectives:
         sent = links.wire_bytes(kind, payload, participants)
         achieved = None
         if part == "sync" and op.self_time_s > 0 and op.occurrences:
-            # What ranks waited for each other inside it is no time of the wires.
+            # Time that ranks wait for each other inside it is not transfer time.
             rate = sent * op.occurrences / max(op.self_time_s - (op.wait_s or 0.0), 1e-12)
             achieved = rate if isfinite(rate) else None
         possible = None

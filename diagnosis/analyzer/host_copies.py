@@ -30,7 +30,7 @@ def bytes_each_way(ops: Sequence[OpFacts]) -> tuple[float, float]:
 def host_link_rate(facts: Facts) -> tuple[Evidence, Evidence | None] | None:
     """(bytes/s per core in the busier direction while a copy is in flight, what one core has of the host link).
 
-    Without intervals of the copies the time waited for them stands in, which is at most the time in flight.  None where
+    Without intervals of the copies the time waited for them is used, which is at most the time in flight.  None where
     no bytes are known, or where they would exceed the link, since the wait is then only a part of the flight.
     """
     ops = tuple(op for op in facts.ops if op.family == HOST_TRANSFER)

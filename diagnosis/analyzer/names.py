@@ -105,7 +105,7 @@ def normal_category(category: str) -> str:
 @lru_cache(maxsize=65536)
 def family(category: str, name: str, opcode: str, primitive: str = "") -> str:
     """matmul, attention kernel, elementwise, reduction, data movement, scatter, custom call, input, output, host,
-    control, idle or other.  primitive: last part of the framework path.  Collectives are told apart before this is
+    control, idle or other.  primitive: last part of the framework path.  Collectives are distinguished before this is
     asked.
     """
     custom = "custom" in category or opcode == "custom-call"

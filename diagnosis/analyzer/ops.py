@@ -12,7 +12,7 @@ from experiments.hlo import text as hlo
 from experiments.step_profile import OVER_ROOF, Op, StepProfile
 from perfmodel.chips import Chip
 
-#: What limits a family of ops on any accelerator where the profile holds no roofline.
+#: What limits a family of ops on any accelerator if the profile has no roofline.
 _USUAL_LIMIT = {
     "matmul": "compute",
     "attention kernel": "compute",
@@ -70,7 +70,7 @@ def step_share_scale(profile: StepProfile) -> float:
 
 
 def _keeps_its_time(op: Op, profile: StepProfile) -> bool:
-    """Whether an op's time, hidden or not, is told by intervals of streams that run beside each other."""
+    """Whether an op's exposed time is measured, by intervals of concurrent streams."""
     return op.exposed_s is not None and op.self_time_s > 0 and op.time_share > 0 and overlapping(profile)
 
 
@@ -135,7 +135,7 @@ def peaks_per_core(profile: StepProfile, chip: Chip | None) -> tuple[float | Non
 
 
 def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None = None) -> tuple[OpFacts, ...]:
-    """All ops by descending share.  chip: whose peaks stand in where the profile states none."""
+    """All ops by descending share.  chip: its peaks are used if the profile states none."""
     scale = step_share_scale(profile)
     has_flops = profile_has_flops(profile)
     peaks = peaks_per_core(profile, chip)

@@ -25,7 +25,7 @@ from perfmodel.step_time import missing_facts, predict
 
 #: Standard deviation of the logarithm of one predicted part of a step.  A stated assumption, not a fit.
 SPREAD_OF_A_PART = 0.5
-#: A verdict without a profile is never surer than this: stalls of input and host are in no prediction at all.
+#: Highest confidence of a verdict without a profile: stalls of input and host are in no prediction at all.
 MOST_CONFIDENT = 0.75
 #: Measured over predicted step time from which the difference is a finding of its own.
 WORTH_SAYING = 1.25
@@ -52,7 +52,7 @@ WHAT_A_PROFILE_ADDS = (
 
 @dataclass(frozen=True)
 class Basis:
-    """What a diagnosis without a profile rests on.
+    """Basis of a diagnosis without a profile.
 
     kind: STEP_TIME or MODEL.  parts_s: predicted parts by the keys of Diagnosis.breakdown_s; they add up to the
     measured step, or to the predicted one where none was measured.  predicted_s: the step as the model alone has it.

@@ -30,7 +30,7 @@ def evidence(
     source: str = "",
     ops: Iterable[str] = (),
 ) -> Evidence:
-    """One number with its origin, to stand in a sentence or beside it."""
+    """One number with its origin, shown in a sentence or beside it."""
     if value is not None and not isfinite(value):
         value = None  # a time near zero under a rate
     return Evidence(label, value, unit, origin, formula, source, tuple(ops))

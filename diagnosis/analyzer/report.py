@@ -52,7 +52,7 @@ def write(facts: Facts, bottleneck: Bottleneck, findings: tuple[Finding, ...]) -
 
 
 def details(facts: Facts) -> list[str]:
-    """What ran: hardware, mesh, model and training."""
+    """The run: hardware, mesh, model and training."""
     config = facts.config
     said: list[str] = []
     if config:

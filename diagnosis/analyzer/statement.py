@@ -230,7 +230,7 @@ def _bubble(facts: Facts, verdict: Verdict) -> Sentence:
 
 
 def unexplained(facts: Facts) -> str:
-    """What is known of the cause of idle time: that input and host time do not explain it, as far as they were told."""
+    """Cause of idle time, as far as known: input and host time do not explain it, if they were reported."""
     known = [name for name in ("input", "host") if facts.kpis.get(name) is not None or facts.shares.get(name)]
     if len(known) == 2:
         return ", and neither input nor host time explains it"

@@ -1,4 +1,4 @@
-"""The primary bottleneck with what it rests on, before it is put into words."""
+"""The primary bottleneck with its evidence, before it is put into words."""
 
 from __future__ import annotations
 

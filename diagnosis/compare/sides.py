@@ -37,7 +37,7 @@ class Side:
         return self.config.hardware.chips if self.config else None
 
     def scale(self, basis: str) -> float | None:
-        """What a share of the step is multiplied with to stand in `basis`; None where it cannot."""
+        """Factor from a share of the step to the unit of `basis`; None if there is none."""
         if basis == "share":
             return 1.0
         if basis == "step" or self.step_s is None:
@@ -113,7 +113,7 @@ def comparability(before: Side, after: Side) -> Comparability:
 
 
 def _assumed(config: ExperimentConfig) -> str:
-    """What neither configuration says, and is taken to be the same."""
+    """Settings that neither configuration states, assumed to be equal."""
     unknown = ["the model"] if config.model is None else []
     if config.training.global_batch is None:
         unknown.append("the batch")

@@ -37,7 +37,7 @@ def strip(context: Mapping[str, Any], row: Strip) -> SafeString:
 
 @register.simple_tag
 def delta_bar(change: float, scale: float) -> SafeString:
-    """A change to the left (gained) or right (lost) of the middle; decorative, the number stands beside it."""
+    """A change to the left (gained) or right (lost) of the middle; decorative, the number is next to it."""
     part = min(1.0, abs(change) / scale) * 50 if scale else 0.0
     x = 50.0 if change > 0 else 50.0 - part
     return format_html(

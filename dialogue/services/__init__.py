@@ -1,1 +1,1 @@
-"""What is done with threads: asking, answering in the background, stopping, what is held fast."""
+"""Threads: asking, answering in the background, stopping, stated constraints and facts."""

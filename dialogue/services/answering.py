@@ -54,7 +54,7 @@ FLUSH_EVERY_S = 0.05
 LOOK_EVERY_S = 0.3
 #: Earlier messages that an answer can read.
 REMEMBERED = 40
-#: The newest of them whose tool results an answer may rest on.
+#: Number of the newest ones whose tool results an answer may cite.
 RESTS_ON = 8
 _EFFECTS = (ConstraintStated, FactStated, MeshOffered, Question)
 
@@ -195,7 +195,7 @@ def _returned(answer: Message, earlier: Iterable[Message]) -> dict[int, list[Too
 
 
 def question_of(answer: Message) -> Ask:
-    """What the agents are asked: the question, the thread before it, and what it holds fast."""
+    """What the agents are asked: the question, the thread before it, and its constraints and facts."""
     assert answer.question is not None
     earlier = answer.thread.messages.filter(pk__lt=answer.question_id).exclude(text="").order_by("-pk")[:REMEMBERED]
     returned = _returned(answer, earlier)

@@ -1,4 +1,4 @@
-"""A user's side of a thread: open it, ask, stop, ask again, take back what was held fast."""
+"""A user's side of a thread: open it, ask, stop, ask again, remove constraints and facts."""
 
 from __future__ import annotations
 

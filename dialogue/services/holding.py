@@ -1,4 +1,4 @@
-"""What the user's words hold fast in a thread: constraints and facts, one row for each, visible and removable."""
+"""Constraints and facts stated in a thread, one row for each, visible and removable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from proposals.constraints import Constraints
 
 
 def held_by(thread: Thread) -> list[Held]:
-    """What the thread holds fast now, oldest first."""
+    """Constraints and facts of the thread, oldest first."""
     return list(thread.held.filter(removed_at=None).select_related("message__question__author").order_by("pk"))
 
 
@@ -60,7 +60,7 @@ def forget(answer: Message) -> None:
 
 
 def release(held: Held, user: User) -> bool:
-    """Take back what the thread holds fast; False where it was taken back before."""
+    """Remove a constraint or fact of the thread; False if it was removed before."""
     with transaction.atomic():
         events.lock(held.thread.experiment_id)
         if not Held.objects.filter(pk=held.pk, removed_at=None).update(removed_at=timezone.now(), removed_by=user):

@@ -57,7 +57,7 @@ def respond(pk: int, answerer: Answerer = chat.answer) -> None:
 
 
 def write(writing: Writing, answerer: Answerer = chat.answer) -> None:
-    """Compute a claimed answer and store it with its end; nobody is told that somebody works on it (`respond`).
+    """Compute a claimed answer and store it with its end; no heartbeat is sent (`respond`).
 
     Raises Unavailable, ConfigError or Http404 where nothing can be answered.
     """

@@ -1,8 +1,8 @@
 """Searches that know nothing of physics: random, and Optuna's samplers, on recorded landscapes.
 
 They choose among the layouts that the rules of legality allow and never try one twice: what a sampler asks for is taken
-as the nearest untried layout, in doublings.  Each is told what runs before the campaign, as ours is.  A failed trial is
-told as twice as slow as the slowest that ran.
+as the nearest untried layout, in doublings.  Each knows the baseline before the campaign, as ours does.  A failed trial
+is reported as twice as slow as the slowest that ran.
 
 Optuna's Gaussian process needs PyTorch, which the project does not; so it is run once in an environment of its own
 (`python -m evaluation.campaigns.baselines`, with torch beside the development tools) and its trials are kept in
@@ -26,7 +26,7 @@ from evaluation.campaigns.recorded import POLICIES, Recorded, landscapes
 GP_FILE = Path(__file__).parents[1] / "data" / "campaigns" / "optuna_gp.json"
 #: Trials of a campaign here.
 BUDGET = 20
-#: What a failed trial is told as, over the slowest that ran.
+#: Reported time of a failed trial, over the slowest that ran.
 PENALTY = float(np.log(2.0))
 #: Random trials before a sampler's model is used; Optuna's own ten are half of the budget.
 STARTUP = 4
@@ -79,7 +79,9 @@ def _search(landscape: Recorded, start: int, sampler: optuna.samplers.BaseSample
         away = np.abs(table - np.array([asked.params[name] for name in parameters]))
         apart = np.where(policies, 2.0 * (away > 0), away).sum(axis=1)
         chosen = int(np.argmin(np.where(left, apart, np.inf)))
-        study.tell(asked, state=optuna.trial.TrialState.FAIL)  # what ran is told below, as the layout that it was
+        study.tell(
+            asked, state=optuna.trial.TrialState.FAIL
+        )  # successful trials are reported below, as the layout that it was
         left[chosen] = False
         tried.append(chosen)
         failed = bool(np.isnan(values[chosen]))

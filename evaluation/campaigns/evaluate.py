@@ -198,7 +198,7 @@ def on_cpus() -> list[str]:
 
 
 def correlation(item: Recorded) -> float:
-    """Of measured and predicted log time per token, of what ran."""
+    """Of measured and predicted log time per token, of layouts that ran."""
     ran = np.isfinite(item.time_s)
     return float(np.corrcoef(np.log(item.per_token[ran]), item.candidates.log_s[ran])[0, 1])
 
@@ -263,10 +263,10 @@ Written by `make accuracy` on {date} (`python -m evaluation.campaigns.evaluate`)
 corrects: [accuracy.md](accuracy.md).
 
 {workloads} recorded landscapes with at least five layouts that ran, {sizes} layouts each: OptiCo's Figure 5 and the
-workloads of the measured sweeps; a layout that failed is a failed trial. Each is played {seeds} times: a seed draws
-the baseline among the layouts that are more than 2 % slower than the fastest; every method is given its step time and
-{budget} trials. *Trials*: until the best so far is within 2 % of the fastest, failures included ({budget} + 1 if
-never). *Regret*: time per token of the best so far over the fastest, less one, mean over seeds and workloads.
+workloads of the measured sweeps; a layout that failed is a failed trial. Each is simulated {seeds} times with a
+random baseline among the layouts that are more than 2 % slower than the fastest; every method knows its step time and
+has {budget} trials. *Trials*: until the best so far is within 2 % of the fastest, failures included ({budget} + 1 if
+never). *Regret*: time per token of the best so far over the fastest, minus 1, mean over seeds and workloads.
 *Failed*: share of failed trials up to the best.
 
 **Held-out data.** Efficiencies and the division of the model's error are fitted without the workload and the others of

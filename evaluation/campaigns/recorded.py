@@ -45,7 +45,7 @@ class Recorded:
 
     time_s: measured seconds per step, nan where it failed; peak_bytes: nan where not published; failures: what the log
     said, None where nothing was published.  elsewhere: the times are not those of the chip that is configured, so that
-    a campaign predicts in units of what runs before it.
+    a campaign predicts in units of its baseline.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Recorded:
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """What runs before the campaign, by seed: any layout that ran and that is not as good as the fastest."""
+        """The baseline of the campaign, by seed: any layout that ran and that is not as good as the fastest."""
         rows = np.flatnonzero(self.regret > AS_GOOD - 1.0)
         rows = rows if len(rows) else np.flatnonzero(np.isfinite(self.regret))
         draw = np.random.default_rng(int(sha256(self.name.encode()).hexdigest()[:8], 16))

@@ -56,9 +56,10 @@ def report() -> str:
     unseen = [item for item in labelled() if not item.seen]
     seen = [item for item in labelled() if item.seen]
     lines = [
-        f"{len(labelled())} logs, {len(seen)} seen and {len(unseen)} unseen; {len(table().signature)} signatures.",
+        f"{len(labelled())} logs, {len(seen)} for development and {len(unseen)} held out; "
+        f"{len(table().signature)} signatures.",
         "",
-        "| method | cause, unseen | retry or forbid, unseen | cause, seen | retry or forbid, seen |",
+        "| method | cause, held out | retry or forbid, held out | cause, development | retry or forbid, development |",
         "|---|---|---|---|---|",
     ]
     for name, method in METHODS.items():
@@ -69,13 +70,13 @@ def report() -> str:
     missed = sum(answer[1] == "retry" and item.verdict == "forbid" for item, answer in wrong)
     lines += [
         "",
-        f"Unseen, forbidden although a retry is right: {forbade}; tried again although it fails again: {missed}.",
+        f"Held out: forbidden although a retry is right {forbade}; retried although it fails again {missed}.",
     ]
-    lines += ["", "| cause | unseen logs | found |", "|---|---|---|"]
+    lines += ["", "| cause | held-out logs | found |", "|---|---|---|"]
     for cause, count in Counter(item.cause for item in unseen).most_common():
         confused = sum(answer[0] == cause for item, answer in wrong if item.cause == cause)
         lines.append(f"| {CAUSES[cause].lower()} | {count} | {confused} |")
-    lines += ["", "Wrong in the unseen half:", ""]
+    lines += ["", "Wrong in the held-out half:", ""]
     lines += [
         f"- `{item.name}`: {CAUSES[item.cause].lower()}, {item.verdict}; found {CAUSES[answer[0]].lower()}, {answer[1]}"
         for item, answer in wrong

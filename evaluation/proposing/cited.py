@@ -44,7 +44,7 @@ is cited for). Citations of source `history` are past runs and graded elsewhere:
 judged by the passage and the values of the run; "Quantities compared" are what the product looked at (`was_`
 before a name: of the run, without it: of the proposal; shares are of the step). `memory_without_X` is the
 memory that the proposal would need without its change of X, over what a program can fill. Recordings named
-`cpu-…` are of CPUs, for which the named chip stands in.
+`cpu-…` are of CPUs; the named chip is a placeholder.
 """
 #: Profiles that others recorded, with what is known of their configuration from the files (shapes of their ops).
 RECORDED: Mapping[str, Mapping[str, Any]] = {

@@ -38,7 +38,7 @@ from proposals.proposer.space import Candidates
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = ROOT / "proposals" / "accuracy.json"
-#: Meshes alone; the rest of a run is held fast.
+#: Meshes alone; the rest of a run is pinned.
 HELD = Constraints(keep_batch=True, keep_remat=True, keep_weight_sharding=True, keep_micro_batches=True, no_flags=True)
 #: A sweep has no sequence axis either.
 SWEEP = replace(HELD, fixed={"seq": 1})
@@ -77,7 +77,7 @@ VARIANTS = (
     Variant("roofline off", roofline=False),
     Variant("both off", history=False, roofline=False),
 )
-HELD_FAST = Variant("training keys held fast", held=True)
+HELD_FAST = Variant("training keys pinned", held=True)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _per_token(case: Case, config: Any) -> float:
 def outcomes(
     variant: Variant, apart: bool | None = None, every: int = 1, source: str | None = None
 ) -> tuple[Outcome, ...]:
-    """Of the open half, of the half kept apart, or of both; of every so many only, and of one source or all."""
+    """Of the development half, of the held-out half, or of both; of every so many only, and of one source or all."""
     chosen = [case for case in cases() if apart in (None, case.apart) and source in (None, case.source)]
     chosen = [case for case in chosen if case.source == "recipe"] if variant.held else chosen
     return tuple(one for case in chosen[::every] if (one := _outcome(case, variant)) is not None)
@@ -186,7 +186,7 @@ def outcomes(
 
 @cache
 def _outcome(case: Case, variant: Variant) -> Outcome | None:
-    """None where with all keys held fast fewer than three legal meshes are left."""
+    """None if with all keys pinned fewer than three legal meshes are left."""
     try:
         return outcome(case, variant)
     except ConfigError:
@@ -267,7 +267,7 @@ def groups(found: Sequence[Outcome]) -> dict[str, list[Outcome]]:
         "recipes, TPU": part(lambda case: case.source == "recipe" and kind(case) == "tpu"),
         "recipes, GPU": part(lambda case: case.source == "recipe" and kind(case) == "gpu"),
         "recipes, dense": part(lambda case: case.source == "recipe" and not mixture(case)),
-        "recipes, mixtures": part(lambda case: case.source == "recipe" and mixture(case)),
+        "recipes, MoE": part(lambda case: case.source == "recipe" and mixture(case)),
         "sweeps": part(lambda case: case.source == "sweep"),
     }
     return {name: row for name, row in rows.items() if row}
@@ -298,7 +298,7 @@ def reliability(found: Sequence[Outcome]) -> list[dict[str, float]]:
 
 
 def numbers() -> dict[str, Any]:
-    halves = {"open": False, "kept apart": True}
+    halves = {"development": False, "held out": True}
     return {
         "halves": {
             half: {

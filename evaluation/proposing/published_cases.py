@@ -2,7 +2,7 @@
 
 The profile of the poorer run is written op by op by the generator of `evaluation.steps.generated`, in its own world:
 its efficiencies and what it hides are drawn per case, durations are off by ±10 % and one op in twenty is missing.  It
-shares the sizes of wires with the performance model and nothing else: no fitted efficiency, no overlap, no pipeline.
+shares the sizes of links with the performance model and nothing else: no fitted efficiency, no overlap, no pipeline.
 
 Recipes: the answer is the mesh that was published for the workload (the fastest, where several were).  The start is
 drawn, by a hash of the case, from the legal meshes that fit, lie at most two doublings from the recipe, and take by the
@@ -71,7 +71,7 @@ class Case:
         return {
             "products": draw.uniform(0.5, 0.8),
             "streams": draw.uniform(0.65, 0.95),
-            "wires": draw.uniform(0.5, 0.95),
+            "links": draw.uniform(0.5, 0.95),
             "hidden": draw.uniform(0.0, 0.9),
             "passes": draw.uniform(8.0, 20.0),
             "attention": draw.uniform(0.3, 0.6),
@@ -103,7 +103,7 @@ def sizes(mesh: Mesh) -> Sizes:
 
 
 def exact(mesh: Mesh) -> Sizes:
-    """Sizes by role, the batch axes told apart."""
+    """Sizes by role, the batch axes distinguished."""
     by_axis: dict[str, int] = defaultdict(lambda: 1)
     for axis, size in (*mesh.ici, *mesh.dcn):
         by_axis[mesh.role(axis)] *= size

@@ -1,4 +1,4 @@
-"""The three reconstructions: printed experiment, assumed workload, and where the printed ops stand in the step."""
+"""The three reconstructions: printed experiment, assumed workload, and the place of the printed ops in the step."""
 
 from __future__ import annotations
 
@@ -365,7 +365,7 @@ SCENARIOS = {
             workload=Workload(
                 layers=22, layers_per_iteration=2, d_model=4096, d_ff=14336, heads=32, kv_heads=8, head_dim=128,
                 vocab=102400, tokens=8192, sequences=4, seq_len=8192, model=1, optimizer_shards=16, recompute=False,
-                matmul_intensity=0.1816 * 918e12 / (0.8176 * 1638e9),  # that of the one printed matrix product
+                matmul_intensity=0.1816 * 918e12 / (0.8176 * 1638e9),  # that of the one printed matmul
             ),
             steps=6,
             hosts=4,

@@ -103,7 +103,7 @@ def table(sets: dict[str, dict[str, Measured]], passages: int) -> str:
         "| questions | | number | recall@1 | recall@5 | MRR |",
         "|---|---|---|---|---|---|",
     ]
-    names = {"vector": "by meaning", "text": "by words", "fused": "fused"}
+    names = {"vector": "semantic", "text": "keyword", "fused": "fused"}
     rows += [
         f"| {title} | {names[mode]} | {len(m.ranks)} | {m.recall(1):.3f} | {m.recall(5):.3f} | {m.mrr:.3f} |"
         for title, measured in sets.items()
@@ -118,17 +118,17 @@ def main() -> None:
     blind, fresh = questions(BLIND_QUESTIONS), fresh_queries()
     asked = {
         "fresh, held out": [(query, keys) for each, query, keys in fresh if is_held_out(each)],
-        "fresh, other half": [(query, keys) for each, query, keys in fresh if not is_held_out(each)],
+        "fresh, development": [(query, keys) for each, query, keys in fresh if not is_held_out(each)],
         "fresh, all": [(query, keys) for _, query, keys in fresh],
         "blind, held out": [item for item in blind if is_held_out(item[0])],
-        "blind, other half": [item for item in blind if not is_held_out(item[0])],
+        "blind, development": [item for item in blind if not is_held_out(item[0])],
         "by the authors of the passages": questions(),
         "blind, passage written later": questions(BLIND_QUESTIONS, later=True),
     }
     with database():
         passages = load()
         sets = {title: measure(items) for title, items in asked.items()}
-    for title in ("blind, other half", "by the authors of the passages"):
+    for title in ("blind, development", "by the authors of the passages"):
         for (question, expected), rank in zip(asked[title], sets[title]["fused"].ranks, strict=True):
             if rank is None or rank > 5:
                 print(f"{rank}: {question} ({', '.join(sorted(expected))})")

@@ -60,7 +60,7 @@ def _record(pair: Pair) -> Record:
     )
 
 
-#: A narrower precision or a lighter remat policy that gains so much proves that compute set the pace.
+#: A narrower precision or a lighter remat policy that gains so much proves that compute determine the time.
 PROVES_COMPUTE = 1.1
 
 

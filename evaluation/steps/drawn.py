@@ -54,7 +54,7 @@ def scenario(seed: int) -> Scenario:
         grad_accum=accum,
         products=rng.uniform(0.25, 0.85),
         streams=rng.uniform(0.6, 0.95),
-        wires=rng.uniform(0.35, 0.95),
+        links=rng.uniform(0.35, 0.95),
         hidden=rng.choice((0.0, rng.random(), rng.random(), 0.95)),
         passes=4.0 * 60.0 ** rng.random(),
         attention=rng.uniform(0.25, 0.7),

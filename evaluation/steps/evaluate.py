@@ -58,7 +58,7 @@ CAUSES: dict[str, Callable[[Scenario, dict[str, float]], float]] = {
     "expert_imbalance": lambda s, of: of.get("imbalance", 0.0),
     "sequence_parallel_exposed": lambda s, of: of.get("sequence", 0.0),
     "resharding": lambda s, of: of.get("reshard", 0.0),
-    "low_link_bandwidth": lambda s, of: of.get("slow wires", 0.0),
+    "low_link_bandwidth": lambda s, of: of.get("slow links", 0.0),
     "replicated_weights": _replicated,
     "hbm_bound_elementwise": lambda s, of: of.get("elementwise", 0.0),
     "optimizer_update": lambda s, of: of.get("optimizer", 0.0),
@@ -76,7 +76,7 @@ CAUSES: dict[str, Callable[[Scenario, dict[str, float]], float]] = {
 }  # fmt: skip
 
 
-#: Causes that a claim may rest on beside its own: who waits in a collective leaves its wires empty.
+#: Causes that a claim may have besides its own: a rank that waits in a collective leaves its links idle.
 _ALSO = {"low_link_bandwidth": ("straggler", "imbalance")}
 _NEED_FLOPS = ("low_matrix_efficiency", "unaligned_shapes")
 
@@ -93,7 +93,7 @@ def _piped(s: Scenario) -> bool:
 
 @dataclass
 class Tally:
-    """Of one rule: steps where it is wanted, of those found; steps where it claims much, of those falsely."""
+    """Of one rule: positive steps, those detected; steps where it claims much, of those falsely."""
 
     wanted: int = 0
     found: int = 0
@@ -250,7 +250,7 @@ def as_json(sets: dict[str, Score]) -> dict[str, Any]:
 
 def _confusion(score: Score) -> list[str]:
     names = [name for name in BOTTLENECKS if any(name in pair for pair in score.verdicts)]
-    lines = [f"| truth \\ said | {' | '.join(names)} | precision | recall |", f"|---|{'--:|' * (len(names) + 2)}"]
+    lines = [f"| true \\ predicted | {' | '.join(names)} | precision | recall |", f"|---|{'--:|' * (len(names) + 2)}"]
     for truth in names:
         counts = [score.verdicts[truth, said] for said in names]
         said = sum(score.verdicts[other, truth] for other in names)
@@ -264,16 +264,16 @@ def _confusion(score: Score) -> list[str]:
 def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
     lines = [
         "",
-        "## Laws",
+        "## Consistency checks",
         "",
-        "`diagnosis/analyzer/rules/laws.py` checks every finding with its ops; a claim that breaks a law is not "
-        "shown. `tests/diagnosis/test_laws.py` checks the same laws independently on arbitrary profiles.",
+        "`diagnosis/analyzer/rules/laws.py` checks every finding with its ops; a claim that fails a check is not "
+        "shown. `tests/diagnosis/test_laws.py` tests the same conditions independently on arbitrary profiles.",
         "",
-        "| law | says |",
+        "| check | condition |",
         "|---|---|",
         *(f"| {law.name} | {law.says} |" for law in laws.LAWS),
         "",
-        f"Claims, and those rejected by the laws, on {len(SCENARIOS)} labelled steps and 200 drawn ones (generated), "
+        f"Claims, and those rejected by the checks, on {len(SCENARIOS)} labelled and 200 random steps (generated), "
         f"and on {len(names)} recorded or reconstructed profiles ({', '.join(names)}), each with its configuration if "
         "it has one:",
         "",
@@ -290,7 +290,7 @@ def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
     for title, of in (("generated", generated), ("recorded", recorded)):
         total, struck = of.claims.total(), of.struck.total()
         lines.append("")
-        lines.append(f"Of {total} claims on {title} profiles the laws rejected {struck} ({percent(struck / total)}).")
+        lines.append(f"Of {total} claims on {title} profiles the checks rejected {struck} ({percent(struck / total)}).")
     return lines
 
 
@@ -304,8 +304,9 @@ def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: l
         "Steps are generated op by op from FLOPs, bytes, links (`perfmodel`) and stated efficiencies; the generator "
         "keeps a ledger of every second and imports nothing of the Analyzer. The true bottleneck follows from the "
         "ledger by the documented thresholds (input, host or idle time from 10 %, exposed collectives from 30 % of "
-        "the step; else the larger of compute and HBM). A rule is *wanted* if its cause takes 10 % of the step or "
-        "more and *found* if it fires at all; it *claims* if it says that 10 % or more could be saved, *falsely* if "
+        "the step; else the larger of compute and HBM). A step is a *positive* of a rule if its cause takes 10 % "
+        "of the step or more, *detected* if the rule fires at all; the rule *claims* if it says that 10 % or more "
+        "could be saved, *falsely* if "
         "its cause takes less than 5 %. Durations vary by ±10 % and one op in twenty is missing (occasionally the "
         "whole of a cause), except in the first of the three seeds of a labelled step.",
         "",
@@ -316,20 +317,21 @@ def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: l
     ]
     titles = {
         "labelled": f"{len(SCENARIOS)} labelled steps, 3 seeds",
-        "drawn": f"{len(DRAWN)} steps drawn at random",
+        "drawn": f"{len(DRAWN)} randomly generated steps",
         "paper": f"the paper's experiments, printed and reconstructed, {len(SEEDS)} seeds",
     }
     for name, score in sets.items():
         rules = any(tally.wanted for tally in score.rules.values())
         cells = [percent(score.precision), percent(score.recall)] if rules else ["–", "–"]
         lines.append(f"| {titles[name]} | {score.verdicts.total()} | {percent(score.accuracy)} | {' | '.join(cells)} |")
-    lines += ["", "## Steps drawn at random", "", *_confusion(random), "", "## Labelled steps", "", *_confusion(chosen)]
+    lines += ["", "## Randomly generated steps", "", *_confusion(random)]
+    lines += ["", "## Labelled steps", "", *_confusion(chosen)]
     lines += ["", "## The paper's experiments", "", *_confusion(printed)]
     lines += [
         "",
         "## Confidence",
         "",
-        "On the drawn steps; its two curves were fitted on seeds 1000–2199 and are evaluated on others.",
+        "On the random steps; its two curves were fitted on seeds 1000–2199 and are evaluated on others.",
         "",
         "| stated | verdicts | mean stated | right |",
         "|---|--:|--:|--:|",
@@ -337,8 +339,9 @@ def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: l
     for row in reliability(random):
         span = f"{row['from']:.0%}–{row['to']:.0%}".replace("%", " %")
         lines.append(f"| {span} | {row['verdicts']} | {percent(row['confidence'])} | {percent(row['right'])} |")
-    lines += ["", "## Rules", "", "Labelled and drawn steps together.", ""]
-    lines += ["| rule | wanted | found | recall | claims | false | precision |", "|---|--:|--:|--:|--:|--:|--:|"]
+    lines += ["", "## Rules", "", "Labelled and random steps together.", ""]
+    lines += ["| rule | positives | detected | recall | claims | false claims | precision |"]
+    lines += ["|---|--:|--:|--:|--:|--:|--:|"]
     for rule in CAUSES:
         one, two = chosen.rules[rule], random.rules[rule]
         wanted, given = one.wanted + two.wanted, one.found + two.found

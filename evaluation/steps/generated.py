@@ -1,7 +1,7 @@
 """Labelled training steps written from first principles.
 
 A decoder's step is laid out op by op: products and kernels from FLOPs, bytes, chip peaks and a stated efficiency;
-collectives from `perfmodel`'s wires, a stated efficiency and the part of each that something hides; stalls from stated
+collectives from `perfmodel`'s links, a stated efficiency and the part of each that something hides; stalls from stated
 host, input or idle time.  What a scenario is slow by is what was put into it: nothing here imports the Analyzer or
 knows its rules and thresholds.  Every second is entered in a `Ledger` under its cause and its resource; the verdict it
 implies follows from the contract alone (`Ledger.truth`).
@@ -39,14 +39,14 @@ def made(s: Scenario, seed: int = 0) -> tuple[StepProfile, Ledger]:
     if s.reshard:
         wanted = s.reshard * busy / (1 - s.reshard)
         axis = tuple(name for name, size in s.ici if size > 1)[:1]
-        one = w.wires(list(axis), False)
+        one = w.links(list(axis), False)
         assert one is not None
         each = float(collectives.all_to_all(one, 1e9)[0])
         w.talk(
             "all-to-all",
             axis,
             "jvp(loss)/layer/mlp/sharding_constraint",
-            1e9 * wanted / each * s.wires / layers,
+            1e9 * wanted / each * s.links / layers,
             layers,
             0.0,
             cause="reshard",

@@ -46,13 +46,13 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One labelled case.  products, streams, wires, attention: efficiency of matrix products, HBM, links, kernels.
+    """One labelled case.  products, streams, links, attention: efficiency of matmuls, HBM, links, kernels.
 
     hidden: part of each collective's time that compute covers.  passes: elementwise passes over the activations per
     layer, in tensors of d_model per token.  imbalance: time of the fullest core's experts over the mean, less one.
     stage_wait: share of the step that stages of a pipeline wait inside their permutes.
     listed: how many of the largest ops the profile holds (0: all).  measured_flops: whether ops carry FLOPs and bytes.
-    precision: of the matrix products; attention kernels run in bf16.
+    precision: of the matmuls; attention kernels run in bf16.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Scenario:
     grad_accum: int = 1
     products: float = 0.75
     streams: float = 0.85
-    wires: float = 0.8
+    links: float = 0.8
     hidden: float = 0.9
     passes: float = 12.0
     attention: float = 0.45

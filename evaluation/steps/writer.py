@@ -52,8 +52,8 @@ class Writer:
         """Time already entered that has a second cause."""
         self.costs[cause] = self.costs.get(cause, 0.0) + seconds
 
-    def wires(self, names: list[str], over_dcn: bool) -> Links | None:
-        """The wires of these axes by the performance model; None where nothing is sent."""
+    def links(self, names: list[str], over_dcn: bool) -> Links | None:
+        """The links of these axes by the performance model; None where nothing is sent."""
         nic = self.chip.dcn_bytes_per_s_per_host / self.chip.chips_per_host
         if over_dcn:
             return network_links(self.mesh.dcn_product, nic) if self.mesh.dcn_product > 1 else None
@@ -118,7 +118,7 @@ class Writer:
     def product(self, path: str, m: float, k: float, n: float, count: int) -> None:
         m, k, n = max(1, int(m)), max(1, int(k)), max(1, int(n))
         edge = 256 if self.s.chip == "v6e" else 128
-        # Only matrix units of a TPU pad to a whole edge; the tiles of a GPU are small.
+        # Only the MXU of a TPU pads to a whole edge; the tiles of a GPU are small.
         padded = prod(-(-size // edge) * edge for size in (k, n)) / (k * n) if self.chip.kind == "tpu" else 1.0
         line = f"%f = bf16[{m},{n}]{{1,0}} fusion(bf16[{m},{k}]{{1,0}} %x, bf16[{k},{n}]{{1,0}} %w), kind=kOutput"
         self.work(
@@ -150,17 +150,17 @@ class Writer:
     ) -> None:
         """A collective over `axes` of which `hidden` is covered by compute; nothing where the axes are of size one."""
         names = [axis for axis, size in self.s.ici if axis in axes and size > 1]
-        wires = self.wires(names, over_dcn)
-        if wires is None or payload <= 0:
+        links = self.links(names, over_dcn)
+        if links is None or payload <= 0:
             return
         hidden = self.s.hidden if hidden is None else hidden
-        least = float(_COLLECTIVES[kind](wires, payload)[0]) * count
-        seconds = least / self.s.wires * (1 - hidden) * (1 + self.noise.uniform(-0.05, 0.05))
+        least = float(_COLLECTIVES[kind](links, payload)[0]) * count
+        seconds = least / self.s.links * (1 - hidden) * (1 + self.noise.uniform(-0.05, 0.05))
         asynchronous = hidden > 0
         self.enter("communication", seconds, cause)
-        if not asynchronous and self.s.wires < 0.5:
-            self.lose("slow wires", seconds * (1 - self.s.wires))
-        size = int(wires.size[0])
+        if not asynchronous and self.s.links < 0.5:
+            self.lose("slow links", seconds * (1 - self.s.links))
+        size = int(links.size[0])
         result, operand = payload / 2, payload / 2
         if kind == "all-gather":
             operand /= size

@@ -27,7 +27,7 @@ _KINDS = (
     (ATTENTION, re.compile(r"attention|attn|qkv|[qkvo]_proj|/(query|key|value|out)/|linear_proj")),
     (MLP, re.compile(r"mlp|ffn|feed_?forward|/w[io](_\d)?/|(gate|up|down)_proj|linear_fc|dense_(h_to_4h|4h_to_h)")),
 )
-#: Mixtures route tokens, so that neither their number nor the width of one matmul is told.
+#: MoE layers route tokens, so neither their number nor the width of one matmul is known.
 _ROUTED = re.compile(r"moe|expert|gmm|ragged")
 _COLLECTIVE = re.compile(r"^(all-|reduce-scatter|collective|async-collective|send|recv)")
 #: FLOPs of an op may be stated per core of a chip with two of them; fused elementwise work adds a little.

@@ -1,4 +1,4 @@
-"""Names and counts as they stand in evidence."""
+"""Names and counts in the form that evidence shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _NAME = 48
 
 
 def short(name: str) -> str:
-    """A name of an op as it stands in a sentence."""
+    """A name of an op in a sentence."""
     return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 

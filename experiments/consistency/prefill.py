@@ -1,4 +1,4 @@
-"""The configuration as far as a profile tells it, with what each field rests on and what is unavailable."""
+"""The configuration as far as a profile contains it, with the evidence of each field and what is unavailable."""
 
 from __future__ import annotations
 

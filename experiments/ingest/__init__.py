@@ -140,7 +140,7 @@ def _name_the_host(
 
 
 def _silent(report: Progress) -> Progress:
-    """Passes on only what keeps a caller's cancelling alive: its progress was told already."""
+    """Passes on only what keeps a caller's cancelling alive: its progress was reported already."""
 
     def pass_on(stage: str, fraction: float | None, text: str) -> None:
         if stage == "probe":

@@ -9,7 +9,7 @@ from experiments.hlo.host_memory import host_transfer_bytes
 from experiments.ingest.planes import stat_ids, stat_value
 from experiments.xplane import XEventMetadata, XPlane
 
-#: Parts of a step in the order in which time is given away: what runs beside compute costs nothing.
+#: Parts of a step in the order in which time is assigned: ops concurrent with compute cost nothing.
 PARTS = ("compute", "collective", "host_transfer", "input", "output")
 CONTROL = "control"
 
@@ -31,7 +31,7 @@ _FUSED_COLLECTIVE_NAME = re.compile(r"^async-collective")
 def op_class(name: str, category: str) -> str:
     """`compute`, `collective`, `input`, `output` or `control` (loops and calls, whose ops are listed themselves).
 
-    The category decides where there is one: a matrix product fused with an all-gather is named after it and is compute.
+    The category decides where there is one: a matmul fused with an all-gather is named after it and is compute.
     """
     category = category.lower()
     if category in ("while", "conditional", "call") or (not category and _CONTROL.match(name)):

@@ -101,7 +101,7 @@ def _name_kernels(
 ) -> None:
     """Give every collective kernel the name of its HLO op, in place: one NCCL kernel serves many ops.
 
-    The op stands in the event's own stats, which are read for these kernels only.  events holds all events of lines.
+    The op is in the event's own stats, which are read for these kernels only.  events holds all events of lines.
     """
     wanted = stat_ids(plane, "hlo_op", "program_id")
     kernels = [key for key, (_, kind) in kinds.items() if kind == "collective"]

@@ -23,7 +23,7 @@ from experiments.ingest.planes import (
 from experiments.trace import ASYNC, HOST, OPS, TraceBuilder
 from experiments.xplane import XEventMetadata, XLine, XPlane, XSpace
 
-#: Beyond this many events, kernels of a GPU keep their own names: their ops stand in each event's stats.
+#: Beyond this many events, kernels of a GPU keep their own names: their ops are in each event's stats.
 _MOST_NAMED = 3_000_000
 #: Host threads come last; of a plane with more events than this, none: they are Python calls.
 _MOST_HOST_EVENTS = 300_000

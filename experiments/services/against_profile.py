@@ -90,7 +90,7 @@ def applied(data: Mapping[str, Any], use: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_shape(model: Any) -> dict[str, Any]:
-    """The sizes behind a model's name, without the name; a shape stays as it is."""
+    """The sizes behind a model's name, without the name; a shape is unchanged."""
     given = {"name": model} if isinstance(model, str) else dict(model or {})
     name = given.pop("name", "")
     if not name:

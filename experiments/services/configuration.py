@@ -87,7 +87,7 @@ def load(experiment: Experiment) -> ExperimentConfig | None:
 
 
 def prefill(profile: Profile) -> Prefilled:
-    """The contract's JSON as far as the profile tells it, with what each field rests on.
+    """The contract's JSON as far as the profile contains it, with the evidence of each field.
 
     What the profile does not say is left to the user.
     """

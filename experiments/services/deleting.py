@@ -23,8 +23,8 @@ class DeletionError(Refused):
 
 @dataclass(frozen=True)
 class Hold:
-    """sentence: what runs, or may run.  page, api: where to cancel it, empty if it cannot be cancelled.  blocks: False
-    if it is only a warning."""
+    """sentence: what is running, or may run.  page, api: where to cancel it, empty if it cannot be cancelled.  blocks:
+    False if it is only a warning."""
 
     sentence: str
     page: str = ""

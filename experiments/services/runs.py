@@ -20,7 +20,7 @@ RUNS = Jobs(Run, tuple(WORKING))
 
 
 class RunError(Refused):
-    """What was asked for cannot be done with the run as it stands."""
+    """What was asked for cannot be done in the run's current status.  The text is a sentence for the user."""
 
 
 def newest(experiment: Experiment) -> Run | None:
@@ -28,7 +28,7 @@ def newest(experiment: Experiment) -> Run | None:
 
 
 def is_without_profile(run: Run) -> bool:
-    """Whether nothing was ever uploaded for the run: it rests on the step time in its configuration."""
+    """Whether nothing was ever uploaded for the run: it is based on the step time in its configuration."""
     return not run.profile.files.exists()
 
 

@@ -21,7 +21,7 @@ def load_into(team: Team) -> list[Experiment]:
     They are queued like any upload; nothing is read here.
     """
     present = set(Experiment.objects.filter(team=team).exclude(sample="").values_list("sample", flat=True))
-    # The list shows the newest first, and the first sample should stand on top.
+    # The list shows the newest first, and the first sample should be on top.
     return [loaded for sample in reversed(SAMPLES) if sample.key not in present and (loaded := _load(team, sample.key))]
 
 

@@ -37,6 +37,6 @@ def from_step_time(
 
 
 def _name(checked: Checked) -> str:
-    """As the configuration is named, else what ran on what."""
+    """The configuration's name, else model and hardware."""
     given = title(str(checked.data.get("name") or ""))
     return given or title(configuration.what_ran(checked)) or "Unnamed experiment"

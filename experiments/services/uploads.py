@@ -122,7 +122,7 @@ def _path_of(file: File[bytes]) -> str | None:
 
 
 def _link(received: str, target: Path) -> bool:
-    """Keep what was received instead of a copy, which would need the space once more; False on another disk."""
+    """Store the received file instead of a copy, which would need the space once more; False on another disk."""
     try:
         os.link(received, target)
     except OSError:
@@ -198,7 +198,8 @@ def add_files(run: Run, user: User | None, files: Sequence[File[bytes]]) -> Run:
 
 
 def exclude_file(run: Run, file: ProfileFile, user: User | None = None) -> Run:
-    """Go on without one file (a broken host): read the others again in a new run.  Raises UploadError or RunError."""
+    """Continue without one file (a broken host): read the others again in a new run.  Raises UploadError or
+    RunError."""
     with transaction.atomic():
         _only_when_idle(run)
         if file.profile_id != run.profile_id:
@@ -211,7 +212,7 @@ def exclude_file(run: Run, file: ProfileFile, user: User | None = None) -> Run:
 
 
 def exclude_host(run: Run, name: str, user: User | None = None) -> Run:
-    """Go on without the host that `Run.failure` names as `file`: an uploaded file, or a host inside an archive.
+    """Continue without the host that `Run.failure` names as `file`: an uploaded file, or a host inside an archive.
 
     Raises UploadError or RunError.
     """

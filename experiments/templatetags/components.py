@@ -29,7 +29,7 @@ _ROLE_WORDS = {"failed": "failed", "ready": "ready", "configuring": "review"}
 @register.simple_tag
 @drawn_once
 def icon(name: str, size: int = 16, css: str = "") -> SafeString:
-    """A decorative icon; its words stand beside it."""
+    """A decorative icon; its words are next to it."""
     return format_html(
         '<svg width="{0}" height="{0}" class="{3}" aria-hidden="true"><use href="{1}#{2}"/></svg>',
         size, static("icons.svg"), name, css,
@@ -177,7 +177,7 @@ def stack_bar(
 def share_bar(
     share: float | None, css: str = "ink", scale: float = 1.0, track: bool = False, mark: float | None = None
 ) -> SafeString:
-    """A single bar of a table cell; decorative, since the number stands beside it.
+    """A single bar of a table cell; decorative, since the number is next to it.
 
     track: the whole scale is seen, so that the bar is a part of it; mark: a second value, as a line.
     """

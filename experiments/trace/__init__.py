@@ -1,4 +1,4 @@
-"""The event store of a profile: what ran on each core when, in one file that is read by memory map.
+"""The event store of a profile: the events of each core over time, in one file that is read by memory map.
 
 `TraceBuilder` writes it, whatever the profile was recorded with; `Trace` reads it; `tiles`, `sums`, `spans` and
 `perfetto` are what the timeline and the exports are made of.  Pure: no Django, no XProf.

@@ -57,7 +57,7 @@ class TraceBuilder:
         op, as in `Op.program`, or any key of the `programs` that `write` is given.
         """
         if kind not in KINDS:
-            raise TraceError(f"{kind!r} is no kind of event; kinds are {', '.join(KINDS)}.")
+            raise TraceError(f"Unknown event kind {kind!r}; known: {', '.join(KINDS)}.")
         key = (text[:NAME_CHARACTERS], kind, None if op is None else op[:500], program)
         return self._names.setdefault(key, len(self._names))
 
@@ -83,13 +83,11 @@ class TraceBuilder:
         track: the stream or thread, where the lane has several.  Events of one track may overlap and need no order.
         """
         if lane not in LANES:
-            raise TraceError(f"{lane!r} is no lane; lanes are {', '.join(LANES)}.")
+            raise TraceError(f"Unknown lane {lane!r}; known: {', '.join(LANES)}.")
         starts, durations = np.asarray(starts_ps, np.int64), np.asarray(durations_ps, np.int64)
         ids = np.asarray(names, np.uint32)
         if not len(starts) == len(durations) == len(ids):
-            raise TraceError(
-                f"{len(starts)} starts, {len(durations)} durations and {len(ids)} names do not belong together."
-            )
+            raise TraceError(f"Lengths differ: {len(starts)} starts, {len(durations)} durations and {len(ids)} names.")
         if len(ids) and int(ids.max()) >= len(self._names):
             raise TraceError(f"Name {int(ids.max())} was never given; there are {len(self._names)}.")
         sound = (np.abs(starts) < MAX_PS) & (durations >= 0) & (durations < MAX_PS)

@@ -1,4 +1,4 @@
-"""What ran in a stretch of time: sums by class and name, what each core did, gaps, the longest spans."""
+"""Sums over a range of time: sums by class and name, what each core did, gaps, the longest spans."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def at(trace: Trace, track: int, time: int, slack: int = 0) -> Span | None:
 
 
 def spans_of(trace: Trace, names: Sequence[int], t0: int, t1: int, most: int = 1000) -> list[Span]:
-    """The events with these names that overlap [t0, t1), in order of time, at most so many."""
+    """The events with these names that overlap [t0, t1), in order of time, up to the limit."""
     wanted = np.zeros(len(trace.names), bool)
     wanted[list(names)] = True
     spans: list[Span] = []

@@ -95,7 +95,7 @@ def _cells(
     table = np.bincount(flat, weights=time, minlength=BINS * kinds).reshape(BINS, kinds)
     counts = np.bincount(flat, minlength=BINS * kinds).reshape(BINS, kinds)
     used = np.flatnonzero(counts.any(axis=1))
-    # Events without length are told by their number.
+    # Events without length are represented by their number.
     decisive = np.where(table[used].any(axis=1, keepdims=True), table[used], counts[used])
     return used, decisive.argmax(axis=1).astype(np.uint8), table[used].sum(axis=1).astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""What a list of records is narrowed to and sorted by, as it stands in an address."""
+"""Filters and sort order of a list of records, as in a URL."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Report:
         return written
 
     def take(self, row: Row) -> None:
-        """Count a row, and keep what it says while there is room."""
+        """Count a row, and store its message while there is room."""
         self.rows += 1
         self.good += row.record is not None
         self.bad += row.record is None

@@ -36,7 +36,7 @@ class RecordError(ValueError):
 
 
 def order(record: Record) -> float:
-    """Where a record stands in a sort by effect: its speed-up; 0 where the run failed; beside 1 where only a statement
+    """Sort key by effect: its speed-up; 0 where the run failed; beside 1 where only a statement
     was published."""
     if record.speedup is not None:
         return record.speedup

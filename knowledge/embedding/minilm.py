@@ -28,7 +28,7 @@ WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 
 LAYERS, HEADS, EPSILON = 6, 12, 1e-12
 MOST_TOKENS = 256
-#: Texts that are computed together, the longest at most so many times as long as the shortest.
+#: Longest over shortest text of a batch, at most.
 AT_ONCE, MOST_PADDED = 8, 1.25
 
 _lock = threading.Lock()
@@ -94,7 +94,7 @@ def wheel_file(name: str) -> Path:
     for file in files:
         if file.name == name and file.parent.name == "model":
             return Path(str(file.locate()))
-    raise EmbeddingError(f"The wheel {WHEEL} holds no {name}: run `bin/bootstrap run`.")
+    raise EmbeddingError(f"The wheel {WHEEL} does not contain {name}: run `bin/bootstrap run`.")
 
 
 @lru_cache(maxsize=1)

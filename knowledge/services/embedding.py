@@ -116,7 +116,7 @@ def _embed(model: type[Embedded], embedder: Embedder, deadline: float) -> bool:
     try:
         ensure_index(model, embedder)
     except EmbeddingError as error:
-        logger.warning("%s waits for vectors: %s", model._meta.label_lower, error)
+        logger.warning("%s: pending embedding: %s", model._meta.label_lower, error)
         return True
     last: Any = None
     failures = ever_failed = 0
@@ -132,7 +132,7 @@ def _embed(model: type[Embedded], embedder: Embedder, deadline: float) -> bool:
         except EmbeddingError as error:
             failures += 1
             ever_failed += 1
-            logger.warning("%s from %s on wait for vectors: %s", model._meta.label_lower, batch[0].pk, error)
+            logger.warning("%s from %s on: pending embedding: %s", model._meta.label_lower, batch[0].pk, error)
     return ever_failed > 0
 
 

@@ -27,7 +27,7 @@ from launches.services import reporting
 
 
 class _Report(APIView):
-    """An engineer of the launch's team may report, and so may a token of this launch while its maker is one."""
+    """An engineer of the launch's team may report, or a token of this launch while its creator is an engineer."""
 
     authentication_classes = [AnyTokenAuthentication, SessionAuthentication]
     parser_classes = [JSONParser]

@@ -68,7 +68,7 @@ def _started_from(launch: Launch, arm: str) -> tuple[ExperimentConfig, MeshSizes
     if proposed:
         proposal = arms.proposal_of(launch)
         return config, proposal.value.mesh, proposal.value.changes, f"proposal {proposal.rank}"
-    title = "control arm: the baseline as it is" if arm == ArmRun.Arm.CONTROL else "a trial of a campaign"
+    title = "control arm: unmodified baseline" if arm == ArmRun.Arm.CONTROL else "a trial of a campaign"
     return config, config.mesh.to_json(), {}, title
 
 

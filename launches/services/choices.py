@@ -16,7 +16,7 @@ from launches import backends
 from launches.models import LaunchSettings
 from proposals.launch.file import one_line
 
-#: What runs an arm, and what it is called.
+#: Tools that run an arm, with their names.
 TOOLS = {
     "maxtext": "MaxText",
     "megatron": "Megatron-LM",

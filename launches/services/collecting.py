@@ -160,13 +160,13 @@ def _uploaded(run: ArmRun, profiles: list[ReportFile]) -> Experiment | None:
                 made = uploads.receive(run.launch.team, run.launch.created_by, files, text, name, label=label)
                 ArmRun.objects.filter(pk=run.pk, experiment=None).update(experiment=made)
         except uploads.UploadError as error:
-            ArmRun.objects.filter(pk=run.pk).update(reason=f"Its profile was not taken: {error}"[:300])
+            ArmRun.objects.filter(pk=run.pk).update(reason=f"Its profile was rejected: {error}"[:300])
             return None
     return made
 
 
 def _measure(launch: Launch, runs: list[ArmRun], verdict: Verdict) -> None:
-    """Let the proposal's measurement rest on the verdict; a fault of ours is loud and costs no verdict."""
+    """Store the verdict as the proposal's measurement; an internal error is logged and leaves the verdict."""
     proposal, user = arms.proposal_of(launch), launch.created_by
     arm = [run for run in runs if run.arm == ArmRun.Arm.PROPOSAL]
     if user is None or measuring.has_result(proposal):
@@ -185,7 +185,9 @@ def _measure(launch: Launch, runs: list[ArmRun], verdict: Verdict) -> None:
         Launch.objects.filter(pk=launch.pk).update(note=clean(str(error)))
     except Exception:
         logger.exception("launch %s could not be measured", launch.pk)
-        Launch.objects.filter(pk=launch.pk).update(note="Internal error: the verdict stands, the measurement failed.")
+        Launch.objects.filter(pk=launch.pk).update(
+            note="Internal error: the measurement was not stored; the verdict is unaffected."
+        )
 
 
 def _from_step_time(launch: Launch, arm: list[ArmRun], user: User) -> Experiment | None:

@@ -119,7 +119,7 @@ def _drafted(made: Launch, *, tool: str, repeats: int, steps: int, server: str) 
 
 
 def cancel(launch: Launch, user: User) -> None:
-    """End what has not ended, keep what was reported, and judge by it.  Raises LaunchError where it has ended."""
+    """End unfinished runs, keep reported results, and decide by them.  Raises LaunchError where it has ended."""
     check(user, launch, Role.ENGINEER)
     if not launch.is_open:
         raise LaunchError("This launch has ended.")

@@ -170,7 +170,7 @@ def append(run: ArmRun, sha256: str, offset: int, stream: BinaryIO) -> ReportFil
 
 
 def report(run: ArmRun, given: RankReport) -> ArmRun:
-    """Keep what a rank reports; once all have, the run is read by a worker.
+    """Store a rank's report; once all have reported, a worker reads the run.
 
     Raises ReportError where one of its files is not complete, or the run has ended with another report.
     """

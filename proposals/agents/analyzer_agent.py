@@ -1,7 +1,7 @@
 """The Analyzer as a language model: writes the four sections of the report from what the tools return.
 
 The verdict and every number are those of the diagnosis; what the model writes is checked against the tool results, sent
-back with what is wrong, and struck in the end.  Where too little is left the built-in report stands.
+back with what is wrong, and struck in the end.  If too little is left, the built-in report is used.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def answer(
 
 
 def _with_stated_facts(bench: Workbench, ask: Ask) -> Generator[Said, None, Workbench]:
-    """What the user's words hold fast, read by rules and not by the model; returns the workbench under it.
+    """Constraints and facts in the user's message, read by rules and not by the model; returns the workbench under it.
 
     Text in a profile or a document can so never put anything into the thread.
     """
@@ -87,7 +87,7 @@ def _with_stated_facts(bench: Workbench, ask: Ask) -> Generator[Said, None, Work
 
 
 def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel, clock: Clock | None) -> Any:
-    """The model's answer; returns whether there is one that stands."""
+    """The model's answer; returns whether one was accepted."""
     tools = (*toolbox(bench, AGENT), compute_tool(bench))
     messages: list[Message] = [SystemMessage(files(__package__).joinpath("prompts/coordinator.md").read_text("utf-8"))]
     messages += [UserMessage(t.text) if t.role == "user" else AssistantMessage(t.text) for t in ask.earlier]
@@ -97,7 +97,7 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel, clock
     shown, seen = yield from look(tools, [(name, {}) for name in FIRST_LOOK])
     messages += shown
     words = [*(turn.text for turn in ask.earlier if turn.role == "user"), ask.text]
-    # Not the texts of earlier answers, but what they rest on.
+    # Not the texts of earlier answers, but their tool results.
     earlier = [result for turn in ask.earlier for result in turn.results]
 
     def evidence(results: Sequence[ToolReturned]) -> Evidence:
@@ -168,5 +168,5 @@ def offers(text: str, evidence: Evidence) -> Iterator[MeshOffered]:
 
 
 def supports(text: str, results: Sequence[ToolReturned]) -> list[dict[str, Any]]:
-    """Per sentence the ids of the results that back it, and where it stands."""
+    """Per sentence the ids of the results that back it, and its position."""
     return [asdict(link) for link in grounding.supports(text, results)]

@@ -1,4 +1,4 @@
-"""Whole meshes from a few sizes that somebody names: axes that are not named keep theirs, or one of them takes the
+"""Whole meshes from a few sizes that somebody names: axes that are not specified keep theirs, or one of them takes the
 rest of the chips."""
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Filled:
-    """meshes: {"ici": …, "dcn": …} that the sizes may mean, the least changed first.  axes: those that were not named
-    and changed.  problem: a sentence where no mesh fits."""
+    """meshes: {"ici": …, "dcn": …} that the sizes may mean, the least changed first.  axes: those that were not
+    specified and changed.  problem: a sentence where no mesh fits."""
 
     meshes: tuple[dict[str, dict[str, int]], ...]
     axes: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def axis_of(mesh: Mesh, word: str) -> str | None:
 def fill(sizes: Sizes, base: Mapping[str, Mapping[str, int]], chips: int, mesh: Mesh) -> Filled:
     """Whole meshes over `chips` of a slice with these sizes.
 
-    base: {"ici": …, "dcn": …} that is changed; axes that are not named stay as there where the product allows it.
+    base: {"ici": …, "dcn": …} that is changed; axes that are not specified stay as there where the product allows it.
     """
     ran = dict(base["ici"])
     dcn = {**base.get("dcn", {}), **sizes.dcn}
@@ -111,7 +111,7 @@ def _order(ran: Mapping[str, int], count: int, mesh: Mesh) -> list[str] | None:
 def _ways(
     named: Mapping[str, int], free: Sequence[str], ran: Mapping[str, int], chips: int, mesh: Mesh
 ) -> Iterator[dict[str, int]]:
-    """Sizes of the axes that were not named.  One axis takes the rest where one can; replicas and stages stay."""
+    """Sizes of the axes that were not specified.  One axis takes the rest where one can; replicas and stages stay."""
     left = prod(named.values())
     if left < 1 or chips % left:
         return

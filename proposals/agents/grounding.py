@@ -1,5 +1,5 @@
 """Nothing is said that was not found: every number, op, axis, mesh, proposal, record and passage of a generated text
-stands in a tool result of the same question, or in the user's own words.
+is in a tool result of the same question, or in the user's own words.
 
 A number is backed where it equals, as it is rounded, a value of its unit, wherever in the results that stands, follows
 by one operation from two of them (from two that are shown beside it, from the same quantity of two configurations, from
@@ -27,10 +27,10 @@ from proposals.agents.grounding_shown import equations
 
 __all__ = ["Complaint", "Evidence", "Link", "capped_confidence", "check", "strike", "support_level", "supports"]
 
-#: A hypothesis, which no measured precedent stands behind, claims no more.
+#: Highest confidence of a hypothesis, which has no measured precedent.
 MOST_OF_A_HYPOTHESIS = 0.5
 
-#: What is further off in value is not named as what the results have instead.
+#: A value further off than this is not suggested instead.
 _FAR = 2.0
 
 Support = Literal["proven", "hypothesis"]
@@ -72,7 +72,7 @@ class Link:
 
 
 def check(text: str, evidence: Evidence, most: int | None = None) -> list[Complaint]:
-    """What in a markdown text stands in no result and was not said by the user, in the order of the text.
+    """Parts of a markdown text that are in no result and not in the user's words, in the order of the text.
 
     most: as many are enough; default all.
     """

@@ -32,7 +32,7 @@ _MEASURING = re.compile(
     r"reports?|reported)\b",
     re.IGNORECASE,
 )
-#: That it has been measured stands in a condition as well: `if it takes 20 s as measured`, `if the measured 20 s …`.
+#: That it has been measured occurs in a condition as well: `if it takes 20 s as measured`, `if the measured 20 s …`.
 _HAS_BEEN = re.compile(
     r"\b(?:as|was|were|has been|have been)\s+(?:\w+\s+)?(?:measured|recorded)\b|\b(?:measured|recorded)\s+[~≈`*]*$",
     re.IGNORECASE,
@@ -57,7 +57,7 @@ def says_predicted(text: str) -> bool:
 
 
 def is_conditional(sentence: Sentence, number: Number) -> bool:
-    """Whether a number stands in a condition on what is measured."""
+    """Whether a number is part of a condition on a measurement."""
     text, at = sentence.text, number.start
     after = text[at + len(number.text) :]
     end = _ENDS.search(after)

@@ -74,7 +74,7 @@ class Evidence:
         return evidence
 
     def _required_names(self, operand: Number) -> frozenset[str] | None:
-        """What must be named to reckon with a number: nothing (empty) where it stands in the evidence, in the unit of
+        """What must be named to reckon with a number: nothing (empty) where it is in the evidence, in the unit of
         its field or as it is printed, else the text in which it does; None where it stands nowhere."""
         if is_constant(operand):
             return frozenset()
@@ -113,6 +113,11 @@ class Evidence:
         return {result for result, text in self.texts if name.lower() in text.lower()}
 
 
+#: Keys by which a row is about the current configuration or a proposal; the later ones are of results that earlier
+#: versions stored in a conversation.
+_CURRENT_KEYS = ("current", "what_runs")
+_IS_CURRENT_KEYS = ("is_current", "is_what_runs")
+_NUMBER_KEYS = ("proposal_number", "stands_as_proposal")
 #: The tool whose results are worth what their operands are.
 CALCULATE = "calculate"
 #: What values are printed in, beside SI.
@@ -175,7 +180,7 @@ class _Walk:
 
     def _below(self, row: Mapping[str, Any], key: str, at: _At) -> _At:
         kind = _BY_UNIT.get(str(row["unit"])) if key == "value" and "unit" in row else _kind(key)
-        owners = frozenset((CURRENT,)) if key in ("what_runs", "current") else at.owners
+        owners = frozenset((CURRENT,)) if key in _CURRENT_KEYS else at.owners
         within = at.within
         if _is_name(key) and isinstance(row.get("kind"), str):
             within |= {row["kind"].lower()}  # what the product calls an op of such a name
@@ -190,7 +195,7 @@ class _Walk:
         )
 
     def _is_predicted(self, key: str, owners: frozenset[str], at: _At) -> bool:
-        """Without a profile only the step time of what runs was measured, and what its configuration states."""
+        """Without a profile only the step time of the current configuration was measured, and its stated values."""
         if CURRENT in owners:
             inside = self.evidence.without_profile and key in ("breakdown_s", "breakdown_share", "communication")
             return (at.predicted and at.owners == owners) or inside
@@ -208,12 +213,12 @@ class _Walk:
             if CURRENT in at.owners:
                 evidence.baseline = mesh
             owners = {mesh_name(mesh)} | ({CURRENT} & at.owners)
-            number = value.get("number") or value.get("stands_as_proposal")
+            number = value.get("number") or _first(value, _NUMBER_KEYS)
             if isinstance(number, int) and CURRENT not in owners:
                 evidence.proposals.setdefault(number, set()).add(result)
                 evidence.mesh_of_proposal[number] = mesh
                 owners.add(f"proposal {number}")
-            kept = value.get("kind") == "keep" or value.get("is_what_runs") is True
+            kept = value.get("kind") == "keep" or _first(value, _IS_CURRENT_KEYS) is True
             owners |= {CURRENT} if kept else set()
             ran = isinstance(value.get("trial"), int)  # of a campaign
             at = replace(at, owners=frozenset(owners), term=(), predicted=CURRENT not in owners and not ran)
@@ -290,7 +295,7 @@ def _named_by(document: Mapping[str, Any], key: str) -> frozenset[str]:
     return frozenset((key.lower(), *(name.lower() for name in called if len(name) > 12 and len(name.split()) > 1)))
 
 
-#: Where in a source something stands.
+#: A place in a source.
 _PLACE = re.compile(
     r"(?:sections?|chapters?|exercises?|pages?|pp?\.|figures?|tables?|pull request|issue)\b", re.IGNORECASE
 )
@@ -302,6 +307,10 @@ def mesh_name(mesh: Mesh) -> str:
 
 
 #: Keys of texts that come from the user's files.
+def _first(row: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    return next((row[key] for key in keys if row.get(key)), None)
+
+
 _FOREIGN = frozenset(("name", "op_name", "hlo", "source", "key", "experiment", "ops", "device", "id", "op", "file"))
 
 
@@ -310,7 +319,7 @@ def _is_name(key: str) -> bool:
 
 
 def _names_in(value: Any, key: str) -> Iterator[str]:
-    """Names from the user's files, wherever they stand."""
+    """Names from the user's files, wherever they occur."""
     if isinstance(value, str) and _is_name(key):
         yield value
     elif isinstance(value, Mapping):

@@ -10,11 +10,11 @@ from typing import Any
 from proposals.agents.grounding_claims import Kind
 
 Mesh = frozenset[tuple[str, int]]
-#: What runs, as the owner of a number.
+#: The current configuration, as the owner of a number.
 CURRENT = "the current configuration"
 
 _STEM = re.compile(r"[a-z]{3,}")
-#: Stems that stand in any sentence of a diagnosis.
+#: Stems that occur in any sentence of a diagnosis.
 _ANY = frozenset(
     word[:5]
     for word in _STEM.findall(

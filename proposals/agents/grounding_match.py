@@ -24,7 +24,7 @@ from proposals.agents.grounding_shown import Equation, Unit, is_constant
 _PROPOSAL = re.compile(r"(?:proposal|option|configuration|#)\s*#?(\d{1,3})\b", re.IGNORECASE)
 _ORDINAL = re.compile(r"\b(first|second|third|fourth|fifth)\b", re.IGNORECASE)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth")
-#: How a text speaks of what runs.
+#: How a text refers to the current configuration.
 _CURRENT = re.compile(r"\b(?:current configuration|what runs|baseline)\b", re.IGNORECASE)
 #: Sets what is named against something else.
 _AGAINST = re.compile(
@@ -127,8 +127,8 @@ class Facts:
         return configurations
 
     def follows(self, number: Number, named: frozenset[str]) -> tuple[Fact, ...] | None:
-        """The facts from which a number follows without their being shown: what ran, or one of the configurations
-        named, set against another; a part of its whole; what a speed-up leaves; tokens per second."""
+        """The facts from which a number follows without their being shown: the current configuration, or one of the
+        configurations named, set against another; a part of its whole; what a speed-up leaves; tokens per second."""
         table = self._tables.setdefault(named, {})
         if number.kind not in table:
             facts = [f for f in self._plain if not f.owners or named & f.owners]
@@ -365,7 +365,7 @@ class Match:
 
 
 def _column(sentence: Sentence, number: Number) -> str:
-    """The heading of the column in which a number stands."""
+    """The heading of a number's column."""
     column = sentence.text[: number.start].count("|") - (1 if sentence.text.startswith("|") else 0)
     return sentence.header[column] if 0 <= column < len(sentence.header) else ""
 

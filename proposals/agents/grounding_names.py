@@ -25,7 +25,7 @@ _OPCODES = (
 )
 #: `fusion.12`, `all-gather-start.3`, `convolution_fusion.21.block0`, with a program before it or not.
 _OP = re.compile(
-    # Words and what stands between them are told apart, so that no long name can be split in many ways.
+    # Words and separators are distinguished, so that no long name can be split in many ways.
     rf"(?<![\w./-])%?((?:[\w.\-]+/)?(?:[a-z][a-zA-Z0-9]*[-_]+(?:[a-zA-Z0-9]+[-_]+)*)?(?:{_OPCODES})(?:[-_]+[a-zA-Z0-9]+)*"
     r"\.\d+(?:\.[A-Za-z]\w*)*)(?![\w/-])"
 )
@@ -101,7 +101,7 @@ def _ops(text: str, evidence: Evidence) -> Iterator[Named]:
         wrong = f"No tool result has an op `{name}`.{hint}"
         yield Named("op", name, match.start(), match.end(), wrong)
     for match in _QUOTED.finditer(text):
-        # Code that stands in a result is quoted, numbers and all.
+        # Code that occurs in a result is a quotation, numbers included.
         code = match[1]
         quoted = len(code) > 3 and re.search(r"[A-Za-z_%]", code) and code.lower() in evidence.text
         if quoted and not axis_sizes(code, evidence.axes):

@@ -147,7 +147,7 @@ def equations(text: str, numbers: Sequence[Number]) -> Iterator[Equation]:
 
 
 def _segments(text: str, numbers: Sequence[Number]) -> Iterator[list[Token]]:
-    """What a sentence says in numbers, operators, brackets and words (`w`), cut where anything else stands."""
+    """What a sentence says in numbers, operators, brackets and words (`w`), cut at anything else."""
     tokens: list[Token] = []
     at = 0
     for number in (*numbers, None):

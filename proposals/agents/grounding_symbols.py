@@ -12,7 +12,7 @@ from proposals.agents.grounding_claims import UNIT
 from proposals.agents.grounding_evidence import Evidence
 from proposals.agents.grounding_facts import Pair, Product
 
-#: `mdl=8` in whatever notation of a mesh; what stands behind a number (`2 × 70e9 bytes = 140 GB`) or has a unit is
+#: `mdl=8` in whatever notation of a mesh; a symbol after a number (`2 × 70e9 bytes = 140 GB`) or has a unit is
 #: arithmetic.
 _ASSIGNED = re.compile(
     r"(?<![\w.\-])(?<!\d\s)(?:dcn\.)?(?P<name>[A-Za-z]\w*)(?P<sign>\s?=\s?)(?P<size>\d{1,3}(?:,\d{3})+|\d+)"

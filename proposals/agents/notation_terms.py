@@ -35,7 +35,7 @@ _HYBRID = re.compile(r"\b(?:hsdp|hybrid)\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Value:
-    """A value and the words that it stands in.  name: the field of a capability's form that it fills."""
+    """A value and its words.  name: the field of a capability's form that it fills."""
 
     name: str
     value: Any

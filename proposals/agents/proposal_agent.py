@@ -1,7 +1,8 @@
 """The Proposal agent as a language model: three configurations with reasons, which code prices, checks and refuses.
 
 What the model decides is which configurations, in which order, and why.  Every number stored with them comes from
-`Pricer.evaluate`; an illegal one, one that does not fit, or one that is slower than what runs never gets that far.
+`Pricer.evaluate`; an illegal one, one that does not fit, or one that is slower than the current configuration never
+gets that far.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ class Judge:
                 else "is of the kind keep, but changes the current configuration."
             )
         if keeps:
-            return  # what runs may break a constraint; it says so on its card
+            return  # the current configuration may break a constraint; its card says so
         for broken in plan.violations:
             yield f"({mesh_text(plan.mesh)}) cannot be proposed: it breaks the rule {broken.rule}. {broken.reason}"
         gain, high = self._gain(plan)
@@ -237,7 +238,7 @@ class Judge:
         return speedup / chips, max(speedup, high or 0.0) / chips
 
     def _beside_the_best(self, first: ProposalPlan) -> Iterator[str]:
-        """The first proposal beside what runs and beside the engine's best."""
+        """Compares the first proposal with the current configuration and with the engine's best."""
         gain, high = self._gain(first)
         if gain is None:
             return

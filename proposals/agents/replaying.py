@@ -125,7 +125,7 @@ def _was_cancelled(left: Sequence[RunEvent]) -> bool:
 
 @dataclass
 class _Recorded:
-    """A provider that gives the n-th recorded response to the n-th request; what differs is told by the steps."""
+    """A provider that gives the n-th recorded response to the n-th request; the steps show any difference."""
 
     exchanges: tuple[Exchange, ...]
     next: int = 0
@@ -155,8 +155,8 @@ class _Recorded:
 def recordings(lines: Iterable[str]) -> list[Recording]:
     """The answers in an exported JSON Lines text, oldest first.
 
-    What was asked, and what was said before, is read from the same lines; what a thread held fast is not in them.
-    Raises NoRecording for a line that is no event, or where there is no answer.
+    What was asked, and what was said before, is read from the same lines; the constraints and facts of a thread are not
+    in them. Raises NoRecording for a line that is no event, or where there is no answer.
     """
     answers: dict[int, list[RunEvent]] = {}
     asks: dict[int, Ask] = {}

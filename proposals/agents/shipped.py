@@ -20,7 +20,7 @@ from proposals.agents.retrieval import Narrowed, PassageFound, Peer, RecordFound
 _WORD = re.compile(r"[a-z0-9]+")
 #: Endings that do not tell words apart.
 _ENDING = re.compile(r"(?<=[a-z]{3})(ations?|ing|ed|es|s)$")
-#: Words that stand in any question.
+#: Words that occur in any question.
 _EMPTY = frozenset(
     _WORD.findall(
         "a an and are as at be by can do does for from how i if in is it me of on or so that the"

@@ -20,7 +20,7 @@ _MARKER = re.compile(r"^(?:[-*+•]|\d+[.)]|#{1,6})\s+")
 
 @dataclass(frozen=True)
 class Line:
-    """A line as it stands.  results: ids of the tool results that back it; claims: how many of its claims they back;
+    """A line of an answer.  results: ids of the tool results that back it; claims: how many of its claims they back;
     support: `proven` where it cites a measured record, `hypothesis` where it says it is one, else empty."""
 
     text: str
@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A sentence that does not stand.  start, end: in the text; line: of which it is a part, None for a heading."""
+    """An unsupported sentence.  start, end: in the text; line: of which it is a part, None for a heading."""
 
     message: str
     start: int

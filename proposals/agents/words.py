@@ -71,7 +71,7 @@ def within(row: Row) -> str:
 
 
 def span(row: Row) -> str:
-    """The range of a speed-up; a dash where it is a single value, as for what runs."""
+    """The range of a speed-up; a dash for a single value, as of the current configuration."""
     low, high = row.get("speedup_low80"), row.get("speedup_high80")
     if not low or not high:
         return "not known"
@@ -84,7 +84,7 @@ def fewer_chips(row: Row) -> bool:
 
 
 def keeps(row: Row) -> bool:
-    """Whether a configuration is what runs: nothing is predicted of it, and its confidence is that keeping is right."""
+    """Whether it is the current configuration: nothing is predicted, and its confidence is that keeping it is right."""
     return not row.get("changes") and isclose(row.get("speedup_per_token") or 0.0, 1.0) and span(row) == "–"
 
 
@@ -94,7 +94,7 @@ def gains(row: Row) -> str:
 
 
 def sure(row: Row) -> str:
-    """`64 %`; on fewer chips `64 % per token and chip`; of what runs that keeping it is right."""
+    """`64 %`; on fewer chips `64 % per token and chip`; of the current configuration that keeping it is right."""
     if keeps(row):
         return f"{percent(row['confidence_share'])} that keeping it is right"
     return percent(row["confidence_share"]) + (" per token and chip" if fewer_chips(row) else "")
@@ -110,7 +110,7 @@ def step(row: Row) -> str:
 
 
 def estimate(row: Row, origin: str = "") -> str:
-    """The step time; origin: of one that is a single number, as of what runs."""
+    """The step time; origin: of a single number, as of the current configuration."""
     time = row.get("step_time_s")
     if isinstance(time, Mapping):
         return format_time(time["estimate"], "predicted")
@@ -205,7 +205,7 @@ def violations(row: Row) -> list[str]:
 
 
 def step_text(row: Row) -> str:
-    """One step away in words: `model 4 → 2, data 8 → 16`, `a global batch of 512`."""
+    """A neighbouring configuration in words: `model 4 → 2, data 8 → 16`, `a global batch of 512`."""
     changed = row.get("changes") or {}
     return (
         f"a global batch of {changed['global_batch']:,}"

@@ -26,7 +26,7 @@ from proposals.proposer.confidence import Confidence
 from proposals.proposer.precedents import Precedent
 from proposals.proposer.pricer import Pricer
 
-#: Parts of a configuration that a user may tell facts of; the mesh that ran stands in the profile.
+#: Parts of a configuration that a user may state facts of; the current mesh is in the profile.
 TELLABLE = ("model", "training", "hardware.overrides")
 #: Runs under other facts, and plans under other constraints, kept in a process.
 KEPT = 16
@@ -34,8 +34,8 @@ KEPT = 16
 
 @dataclass(frozen=True)
 class Standing:
-    """A proposal as it stands.  status: `proposed`, `approved` or `rejected`, as a person decided; pk: of its row, None
-    where it is not stored; compiled: its compile check, None where it has not been compiled."""
+    """A proposal with its state.  status: `proposed`, `approved` or `rejected`, as a person decided; pk: of its row,
+    None where it is not stored; compiled: its compile check, None where it has not been compiled."""
 
     proposal: ProposalPlan
     status: str = "proposed"
@@ -48,10 +48,10 @@ class Workbench:
     """One run: what was measured, what it was configured as, why it is slow, what could be changed.
 
     config and diagnosis: with the facts that users told.  facts: these, by configuration path.  constraints: what they
-    hold fast.  stored: the plan as it was stored, with its proposals' rows, where facts and constraints are the ones it
+    pin.  stored: the plan as it was stored, with its proposals' rows, where facts and constraints are the ones it
     was made under.  precedents, confidence: as `Pricer` takes them.  name: of the experiment.  shared_pricer:
     that of the stored plan, which every request of the process shares; of other facts there is another.  compiled: the
-    compile check of what runs.
+    compile check of the current configuration.
     """
 
     profile: StepProfile
@@ -115,7 +115,7 @@ class Workbench:
 
     @cached_property
     def proposals(self) -> tuple[Standing, ...]:
-        """The proposals as they stand, by rank, those that users added at the end.  Raises ConfigError as `plan`."""
+        """Current proposals by rank, those that users added at the end.  Raises ConfigError as `plan`."""
         return self.rows or tuple(Standing(item) for item in self.plan.proposals)
 
     @cached_property
@@ -129,7 +129,7 @@ class Workbench:
         return start.with_facts(facts).with_constraints(start.constraints.joined(constraints))
 
     def with_constraints(self, constraints: Constraints) -> Workbench:
-        """The same run with this held fast, and nothing else.  Raises ConfigError where it makes no sense."""
+        """The same run under these constraints only.  Raises ConfigError where it makes no sense."""
         if constraints == self.constraints:
             return self
         constraints.check(self.config)

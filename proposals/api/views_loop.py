@@ -77,7 +77,7 @@ class MeasurementSerializer(serializers.ModelSerializer[Measurement]):
 
 
 class MeasurementRequest(serializers.Serializer[Any]):
-    """Either the experiment that ran the proposal, or its failure, its log, or both."""
+    """Give either the experiment that ran the proposal, or a failure and/or its log."""
 
     proposal = serializers.IntegerField(min_value=1)
     experiment = serializers.IntegerField(min_value=1, required=False)

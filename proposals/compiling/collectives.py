@@ -21,7 +21,7 @@ _SCATTERED = "all-reduce-scatter"
 def read(text: str, mesh: Mesh) -> tuple[CollectiveUse, ...]:
     """All collectives of a program, by bytes sent, the most first.
 
-    text: HLO after compilation.  An asynchronous collective stands in the fusions of its start and of its end: those
+    text: HLO after compilation.  An asynchronous collective is in the fusions of its start and of its end: those
     of one channel, kind and source count once.
     """
     program = Program.parse(text)

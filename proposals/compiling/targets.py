@@ -64,7 +64,10 @@ def not_installed(platform: str) -> str:
     """One line how to get the compiler."""
     if platform == "tpu":
         return f"The TPU compiler (libtpu) is not installed: `{INSTALL}` shows its terms and installs it."
-    return 'JAX\'s CUDA plugin is not installed: `uv pip install "jax[cuda13]"` on the machine with the GPUs.'
+    return (
+        "JAX's CUDA plugin is missing in .venv: on the machine with the GPUs, run "
+        '`.uv/bin/uv pip install "jax[cuda13]"`.'
+    )
 
 
 def environment(platform: str, quick: bool) -> dict[str, str]:

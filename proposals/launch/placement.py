@@ -1,4 +1,4 @@
-"""A mesh of chips as a mesh of JAX devices: two per chip where the chip has two cores, and what the wires allow.
+"""A mesh of chips as a mesh of JAX devices: two per chip where the chip has two cores, and what the links allow.
 
 Sources: jax/_src/mesh_utils.py (which logical meshes fill whole torus dimensions, the core of a chip as the last
 dimension of a TPU7x or v3 slice); scaling book 2.3 (devices per chip).

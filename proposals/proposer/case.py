@@ -59,7 +59,7 @@ class Case:
 
     @property
     def keeps(self) -> bool:
-        """Whether it is what runs: neither an axis nor a training key changes."""
+        """Whether it is the current configuration: neither an axis nor a training key changes."""
         return not self.changes and not self.resized
 
     @property
@@ -75,7 +75,8 @@ class Case:
 
     @property
     def rows_ratio(self) -> float:
-        """Tokens that a chip multiplies at once, over those of what runs; 1 where batch or length are not known."""
+        """Tokens that a chip multiplies at once, over those of the current configuration; 1 where batch or length are
+        not known."""
         if not self.config.training.global_batch or not self.config.training.seq_len:
             return 1.0
         one, other = (_rows(each) for each in (self.config, candidate(self.config, self.mesh.to_json(), self.changes)))

@@ -35,7 +35,7 @@ WORTH_HIDING = 0.02
 def further_changes(
     config: ExperimentConfig, constraints: Constraints, most: int = MOST_AT_FIRST
 ) -> tuple[Change, ...]:
-    """Combinations of at most so many training keys, where everything is known; the empty change comes first."""
+    """Combinations of up to a number of training keys, if all facts are known; the empty change comes first."""
     training = config.training
     if config.model is None or not training.global_batch or not training.seq_len:
         return ({},)
@@ -160,7 +160,7 @@ def shares_of_schedule(
 
 
 def _parts_of(row: AxisCollective, config: ExperimentConfig) -> Iterator[str]:
-    """The parts of the step in which the time of a collective may stand."""
+    """The parts of the step that may include the time of a collective."""
     talking = talking_on(config.mesh)
     if row.axis == "dcn":
         yield "dcn"

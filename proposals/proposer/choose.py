@@ -28,7 +28,7 @@ WORTH_A_CHANGE = 0.01
 NO_DIFFERENCE = 0.001
 #: Two moves whose directions differ by less than this cosine are one hypothesis.
 SAME_WAY = 0.8
-#: Meshes on which every combination of training keys is tried: the best ones, beside those one step away.
+#: Meshes on which every combination of training keys is tried: the best ones, besides neighbouring ones.
 BEAM = 32
 #: What the verdict asks for is proposed unless it is less likely than this to gain.
 LEAST_LIKELY = 0.3
@@ -55,11 +55,11 @@ def choose(
     """Three, all distinct; fewer, down to `least`, where the others would change nothing, or where no more are legal.
 
     The first is the recommendation: the largest utility among what is more likely than not to gain what is worth a
-    change, without the parts that add next to nothing to it; to keep what runs where nothing is.  A batch is changed
+    change, without parts of negligible value; keeping the current configuration if nothing is.  A batch is changed
     first only where nothing at the same batch is that likely to gain.  One of the three gives what the verdict asks
-    for, where anything legal does that may gain (`left_out` says why not).
-    keep_is_asked_away: what runs breaks a constraint, so that it stands last if at all.  Raises ConfigError where the
-    constraints (constrained: whether there are any) leave fewer than `least`.
+    for, where anything legal does that may gain (`left_out` says why not).  keep_is_asked_away: the current
+    configuration breaks a constraint, so it is ranked last if at all.  Raises ConfigError where the constraints
+    (constrained: whether there are any) leave fewer than `least`.
     """
     c, base = candidates, candidates.baseline
     share = (weights or shipped_weights()).simplify
@@ -91,7 +91,7 @@ def choose(
         *_answer(c, ranked, plain, used, asked_by(diagnosis, c, prices)),
         *_another(c, ranked, plain, used, share),
     ]
-    # What runs is a yardstick, and goes before what the verdict asks for is left out.
+    # The current configuration is the reference, and is dropped before what the verdict calls for.
     if keep in wanted[1:] and another and len(wanted) > 2:
         wanted.remove(keep)
     return _three([*wanted[:2], *another, *wanted[2:]], c, ranked, keep is None, least, constrained)
@@ -116,8 +116,8 @@ def _or(rows: Ints, wanted: Bools) -> Ints:
 
 
 def simplest(c: Candidates, ranked: Ranked, index: int, share: float) -> int:
-    """The candidate with the fewest steps on the way from what runs to this one that keeps all but a share of its
-    utility: parts of a move or change that add next to nothing are left out."""
+    """The candidate with the fewest steps on the way from the current configuration to this one that keeps all but a
+    share of its utility: parts of a move or change that add next to nothing are left out."""
     whole = float(ranked.utility[index])
     if whole <= 0.0:
         return index
@@ -180,7 +180,7 @@ def left_out(
 
 
 def in_order(c: Candidates, ranked: Ranked) -> list[int]:
-    """All that the model can price, what runs among them, in the order in which they are considered."""
+    """All that the model can price, the current configuration included, in the order in which they are considered."""
     every = np.argsort(-ranked.utility, kind="stable")
     return [int(i) for i in _likely_first(ranked, every[_priced(c)[every]])]
 
@@ -240,8 +240,8 @@ def _order(c: Candidates, ranked: Ranked) -> Ints:
 
 
 def _safer(c: Candidates, ranked: Ranked, order: Ints, lead: int, hide: Choice | None) -> Iterator[Choice]:
-    """Less far from what ran than the recommendation and no less likely to gain: the best of these by utility; else the
-    schedule alone, or the next best."""
+    """Nearer to the current configuration than the recommendation and no less likely to gain: the best of these by
+    utility; else the schedule alone, or the next best."""
     far = steps(c)
     nearer = (far[order] < far[lead]) & (ranked.faster[order] >= max(0.5, ranked.faster[lead]))
     if nearer.any():
@@ -314,7 +314,8 @@ def _differs(ranked: Ranked) -> Bools:
 def _three(
     wanted: list[Choice], c: Candidates, ranked: Ranked, keep_is_asked_away: bool, least: int, constrained: bool
 ) -> tuple[Choice, ...]:
-    """Drop repeats and fill up: by utility, what keeps the batch first, and to keep what runs before what is worse."""
+    """Drop repeats and fill up: by utility, those that keep the batch first, and the current configuration before worse
+    ones."""
     chosen: list[Choice] = []
     seen: set[int] = set()
     order = _order(c, ranked)

@@ -1,4 +1,4 @@
-"""What a proposal cites of the knowledge base: what its changes rest on, then what bears on the verdict.
+"""What a proposal cites of the knowledge base: support for its changes, then for the verdict.
 
 A passage says itself what it may be cited for, and when (`supports`, knowledge/passages/README.md); one without such a
 line is for search only.  Precedents cite themselves (`precedents`).  Source: knowledge/passages (our words; each names
@@ -88,7 +88,7 @@ def supporting(
 
 
 def citation(passage: ShippedPassage) -> Citation:
-    """`book` with its section, or `knowledge` with the work that the passage rests on."""
+    """`book` with its section, or `knowledge` with the source of the passage."""
     if passage.source.startswith(BOOK):
         return Citation("book", passage.section, passage.title, _excerpt(passage.text), passage.url, passage.id)
     work = re.split(r"[,;:]", passage.source)[0]

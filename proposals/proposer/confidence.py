@@ -28,7 +28,7 @@ FURTHEST = 3.0
 
 
 def claimed(probability: float, scaled: bool) -> float:
-    """What is said of a probability.  scaled: terms of what ran were scaled, not computed."""
+    """What is said of a probability.  scaled: terms of the current configuration were scaled, not computed."""
     return float(np.clip(probability, 0.02, 0.9 if scaled else 0.95))
 
 
@@ -57,8 +57,8 @@ class Confidence:
         return replace(self, floor=max(self.floor, self.floor_assumed))
 
     def where_chips_wait(self) -> Confidence:
-        """For steps that wait for input or the host: where these run beside the chips and set the pace, what the chips
-        save only makes them wait longer (`INPUT_SETS_PACE`)."""
+        """For steps that wait for input or the host: where these run beside the chips and determine the time, what the
+        chips save only makes them wait longer (`INPUT_SETS_PACE`)."""
         return replace(self, reaches=1.0 - INPUT_SETS_PACE)
 
     def scale(self, sigma: npt.ArrayLike) -> Floats:
@@ -80,8 +80,8 @@ class Confidence:
     def fits(self, filled: npt.ArrayLike, ran: npt.ArrayLike) -> Floats:
         """Probability that a program fits whose computed memory fills so much of a chip (1: all).
 
-        ran: the same of what ran, so that this program does not need so much more than computed; no peak was measured.
-        1 for what needs no more than what ran.
+        ran: the same of the current configuration, so that this program does not need so much more than computed; no
+        peak was measured. 1 for candidates that need no more than it.
         """
 
         def log_fits(share: npt.ArrayLike) -> Floats:

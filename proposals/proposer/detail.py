@@ -1,4 +1,4 @@
-"""What stands beside a proposal's numbers: communication by axis, bytes per chip, and what lies one step away."""
+"""Details of a proposal: communication by axis, bytes per chip, and neighbouring configurations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from proposals.proposer.limits import Rule, reason
 from proposals.proposer.pricing import Prices, axes_of_group
 from proposals.proposer.space import Candidates
 
-#: What crosses the wires of each group of axes.
+#: Traffic on the links of each group of axes.
 MOVES = {
     "weights": "weights and gradients",
     "expert_weights": "weights and gradients",
@@ -103,7 +103,7 @@ def _use(config: ExperimentConfig) -> memory.MemoryUse:
 
 @dataclass(frozen=True)
 class Step:
-    """One step away from a configuration, in words."""
+    """A neighbour of a configuration, in words."""
 
     varies: str
     words: str
@@ -139,7 +139,7 @@ def _with_sizes(mesh: Mesh, place: str, sizes: dict[str, int]) -> Mesh:
 
 
 def own_change(config: ExperimentConfig, change: Change, key: str, value: object) -> Change:
-    """A change with one more key, or one fewer where that is what ran."""
+    """A change with one more key, or one fewer if that is the current value."""
     rest = {name: item for name, item in change.items() if name != key}
     return rest if getattr(config.training, key) == value else {**rest, key: value}
 

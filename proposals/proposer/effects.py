@@ -243,7 +243,7 @@ def raises(case: Case) -> Iterator[str]:
         yield "Model, batch and sequence length are known, so every term was computed."
 
 
-#: How a failed run is told of.
+#: Wording for a failed run.
 FAILURES = {"out_of_memory": "ran out of memory", "does_not_compile": "did not compile", "hang": "hung"}
 
 

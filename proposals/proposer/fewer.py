@@ -24,7 +24,8 @@ MOST = 600
 
 
 def smaller(hardware: Hardware, chips: int) -> Hardware | None:
-    """The largest part of a cluster of at most so many chips: fewer slices, then dimensions halved, major ones first.
+    """The largest part of a cluster with at most a given number of chips: fewer slices, then dimensions halved, major
+    ones first.
 
     None where not even one chip is left.
     """
@@ -44,8 +45,8 @@ def smaller(hardware: Hardware, chips: int) -> Hardware | None:
 def fewer_chips(
     config: ExperimentConfig, filled: ExperimentConfig, changes: tuple[Change, ...], asked: Constraints
 ) -> tuple[Candidates, list[Rejected], int]:
-    """What ran, every legal configuration on the smaller hardware, the nearest of the rejected meshes, and how many
-    meshes were considered.  Raises ConfigError where the chips do not divide so far."""
+    """The current configuration, every legal configuration on the smaller hardware, the nearest of the rejected meshes,
+    and how many meshes were considered.  Raises ConfigError where the chips do not divide so far."""
     hardware = smaller(config.hardware, asked.at_most_chips or 1)
     mesh = _shrunk(config.mesh, config.hardware, hardware) if hardware is not None else None
     if hardware is None or mesh is None:

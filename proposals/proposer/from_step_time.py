@@ -40,7 +40,7 @@ NOTES = {
 
 
 def start(config: ExperimentConfig) -> StepProfile:
-    """What stands in the place of a profile.  Raises ConfigError where the configuration says too little to price."""
+    """Replacement for a profile.  Raises ConfigError where the configuration says too little to price."""
     profile = without_profile(config)
     refuse(profile, config)
     return profile

@@ -45,7 +45,8 @@ def _sizes(config: ExperimentConfig, path: str, sizes: Any) -> tuple[tuple[str, 
 
 
 def given_changes(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
-    """Training keys that differ from what ran.  Raises ConfigError for an unknown key or a value it cannot take."""
+    """Training keys that differ from the current configuration.  Raises ConfigError for an unknown key or a value it
+    cannot take."""
     if not isinstance(data, Mapping):
         raise ConfigError("changes", "must map training keys to their values")
     chips = _fewer(config, {key: data[key] for key in HARDWARE_KEYS if key in data})
@@ -64,7 +65,7 @@ def given_changes(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
 
 
 def _fewer(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
-    """`topology` and `slices` of a proposal on fewer chips; nothing where they are what ran."""
+    """`topology` and `slices` of a proposal on fewer chips; nothing if they are the current ones."""
     own = config.hardware
     topology, slices = data.get("topology", list(own.topology)), data.get("slices", own.slices)
     whole = [size for size in topology if type(size) is int and size > 0] if isinstance(topology, list | tuple) else []

@@ -131,14 +131,14 @@ class Library:
 
 
 def _situation_similarity(precedent: Precedent, situation: Case) -> float:
-    """Likeness of the case, whatever the move.  Of what other flags did nothing is told."""
+    """Likeness of the case, whatever the move.  The effect of other flags says nothing."""
     if precedent.case.flags and not precedent.case.flags & situation.flags:
         return 0.0
     return situation_likeness(precedent.case, situation)
 
 
 def _warning_weight(precedent: Precedent, situation: Case) -> float:
-    """Likeness of what a failed run ran on; where its mesh differs is told of every candidate."""
+    """Likeness of what a failed run ran on; where its mesh differs applies to every candidate."""
     case = replace(
         precedent.ran, roles=situation.roles, micro_batch=None, bottleneck=situation.bottleneck, directed=True
     )

@@ -1,7 +1,7 @@
-"""What may not be proposed: rules of legality, of what is not known, and of what the user holds fast.
+"""Limits on proposals: legality, unknown facts, and user constraints.
 
 Where the batch, the sequence length or the model are not known, a mesh is only known to be legal if its axis divides
-what already ran: that is the ground the profile stands on.  What holds of the configuration that ran forbids nothing on
+the current configuration, on which the profile is based.  A rule that it breaks itself forbids nothing on
 the same mesh.
 """
 
@@ -26,7 +26,7 @@ Bools = npt.NDArray[np.bool_]
 
 #: Tensor parallelism up to this size divides the heads of nearly every published model; used where heads are unknown.
 HEADS_LIKELY = 8
-#: Rejected meshes listed, nearest to what ran first.
+#: Rejected meshes listed, nearest to the current mesh first.
 LISTED = 200
 
 
@@ -110,7 +110,7 @@ def broken_by(candidates: Candidates, index: int, rules: Sequence[Rule]) -> Iter
 
 
 def rules_of(candidates: Candidates, constraints: Constraints) -> list[Rule]:
-    """All rules, in the order in which a candidate is told about them."""
+    """All rules, in the order in which they are reported."""
     return [*_checkable_rules(candidates), *_uncheckable_rules(candidates), *asked(candidates, constraints)]
 
 
@@ -138,7 +138,7 @@ def _checkable_rules(c: Candidates) -> Iterator[Rule]:
             text = "Weights, gradients and optimizer state alone exceed the usable memory."
             total = c.used.total - c.used.activations
             fits = total <= c.used.capacity
-        # What ran, ran: on its mesh anything that needs no more is as likely to.
+        # The current configuration ran: on its mesh anything that needs no more is as likely to run.
         same = at_home & (not fits[c.baseline]) & (total <= total[c.baseline])
         flags["memory"] = ~fits & ~same
     for name in legality.RULES:

@@ -1,4 +1,4 @@
-"""What is said beside all proposals of a run: what they rest on, what was assumed, what does not match."""
+"""Notes on all proposals of a run: their basis, assumptions, mismatches."""
 
 from __future__ import annotations
 

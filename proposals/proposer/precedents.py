@@ -122,10 +122,10 @@ def published() -> tuple[Precedent, ...]:
 def closest_precedents(
     precedents: Sequence[Precedent], ours: Case, warned: Precedent | None = None
 ) -> tuple[tuple[Precedent, Alike] | None, tuple[Precedent, Alike | None] | None]:
-    """What stands beside a change: the measured one most alike, and the failed one; each with why.
+    """Precedents of a change: the most similar measured one, and the failed one; each with the reason.
 
-    Where a failed run is at least as much alike as any that ran, no gain is told.  warned: the failed run that lowers
-    the probability most; one that ran out of memory is only named as far as the memory is as full here.
+    Where a failed run is at least as similar as any that succeeded, no gain is shown.  warned: the failed run that
+    lowers the probability most; one that ran out of memory is only named as far as the memory is as full here.
     """
     similar_precedents = [(precedents[n], shown) for n, shown in most_similar([item.case for item in precedents], ours)]
     gain = next((one for one in similar_precedents if not one[0].failure), None)

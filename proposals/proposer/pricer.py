@@ -86,7 +86,7 @@ class Pricer:
         """Three proposals, legal as far as is known and within the constraints; the first is the recommendation.
         Fewer where the program does not train, so that less can be changed, or where no more are legal.
 
-        What runs may stand among them though it breaks a constraint, and then says so: it is what runs.  Raises
+        The current configuration may be among them even if it breaks a constraint, and then says so.  Raises
         ConfigError where a constraint makes no sense, or too little is left.
         """
         asked = constraints or Constraints()
@@ -174,7 +174,7 @@ class Pricer:
     ) -> ProposalPlan:
         """A mesh of the user's own, or an edited proposal, as a proposal of kind `own` and rank 0.
 
-        A rule or constraint that it breaks stands in `violations`; where it does not even name the chips, nothing is
+        A rule or constraint that it breaks is in `violations`; where it does not even name the chips, nothing is
         predicted.  Raises ConfigError with one sentence for what is no mesh or no training key at all.
         """
         asked = constraints or Constraints()

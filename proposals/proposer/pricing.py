@@ -204,14 +204,14 @@ def _communication_s(parts: dict[str, Floats], count: int) -> Floats:
 
 
 def exposed_s(prices: Prices, candidates: Candidates, observed: Observed, diagnosis: Diagnosis) -> float:
-    """Exposed communication of what ran, per step."""
+    """Exposed communication of the current configuration, per step."""
     total = float(_communication_s(prices.parts_s, len(candidates))[candidates.baseline])
     exposed = exposed_share(diagnosis) * observed.step_s
     return min(exposed, total) if total > 0 else exposed
 
 
 def by_axis(parts: dict[str, float], config: ExperimentConfig, mesh: Mesh) -> dict[str, float]:
-    """Parts with `ici:<axis>` in the user's axis names; a group over several axes stands under their joint name."""
+    """Parts with `ici:<axis>` in the user's axis names; a group over several axes is listed under their joint name."""
     seconds_by_axis: dict[str, float] = {}
     for name, seconds in parts.items():
         key = name

@@ -1,8 +1,9 @@
 """How candidates are ranked: expected gain against what could go wrong.
 
 `utility = P · gain − (1 − P) · failed_trial`, in logarithms of time per token, with P the probability that a candidate
-runs at all; where the model is not known, a gain counts less with every step away from what ran.  The weights are
-learnt from measured outcomes (ranking.toml, docs/accuracy-proposals.md); none of the terms knows an experiment.
+runs at all; where the model is not known, a gain is discounted with every step away from the current configuration.
+The weights are learnt from measured outcomes (ranking.toml, docs/accuracy-proposals.md); none of the terms knows an
+experiment.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Weights:
     """What candidates are weighed by.
 
     discount: share of a predicted gain that is not counted on where the model is not known, so that terms are scaled
-    and not computed, per step: each doubling of an axis and each training key away from what ran.  failed_trial: what a
+    and not computed, per step: each doubling of an axis and each training key changed.  failed_trial: what a
     trial costs that does not run, in logarithms of time per token.  simplify: share of the utility that may be given up
     for fewer changes (`choose`).
     """
@@ -59,7 +60,7 @@ def shipped_weights() -> Weights:
 class Ranked:
     """Arrays over the candidates.  gain, sigma: with what was measured of the same change; runs: probability that it
     runs; faster: that it runs and the step gets faster per token; utility: what they are ranked by; support: what
-    precedents say; confidence: what `faster` rests on."""
+    precedents say; confidence: the basis of `faster`."""
 
     gain: Floats
     sigma: Floats
@@ -92,7 +93,7 @@ def rank(
 
 
 def utility(c: Candidates, gain: Floats, runs: Floats, w: Weights) -> Floats:
-    """What candidates are ranked by; 0 for what runs."""
+    """Utility that candidates are ranked by; 0 for the current configuration."""
     discount = w.discount if c.config.model is None else 0.0
     trusted = np.where(gain > 0, np.maximum(0.0, 1.0 - discount * steps(c)), 1.0)
     expected = runs * gain * trusted - (1.0 - runs) * w.failed_trial
@@ -100,7 +101,8 @@ def utility(c: Candidates, gain: Floats, runs: Floats, w: Weights) -> Floats:
 
 
 def steps(c: Candidates) -> Floats:
-    """How far each candidate is from what ran: doublings of axes, and one for each training key that changes."""
+    """How far each candidate is from the current configuration: doublings of axes, and one for each training key that
+    changes."""
     return np.asarray(c.doublings() + (c.changed != 0).sum(axis=1))
 
 
@@ -130,7 +132,7 @@ def drawn(gain: Floats, sigma: Floats, said: Support, least: float = REPEAT) -> 
     """Predicted gain and spread drawn towards what was measured of the same change of the same run, where the model is
     unsure.
 
-    What changes elsewhere brought only stands beside a proposal: it makes neither order nor confidence better
+    The effect of changes in other runs is only shown with a proposal: it makes neither order nor confidence better
     (`evaluation.transfer`).
     """
     variance = sigma**2
@@ -158,7 +160,8 @@ def heads_divide(shards: int) -> float:
 
 
 def _fits(c: Candidates, prices: Prices, profile: StepProfile) -> Floats:
-    """Probability that a candidate fits; 1 for what needs no more than what ran, and where nothing tells."""
+    """Probability that a candidate fits; 1 if it needs no more than the current configuration, and if nothing is
+    known."""
     peak, capacity = profile.memory.peak_bytes, profile.memory.capacity_bytes
     if not missing_facts(c.config):
         used = c.used

@@ -32,7 +32,7 @@ CHANGE_KINDS = ("global_batch", "grad_accum", "micro_batch", "virtual_stages", "
 
 @dataclass(frozen=True)
 class Candidates:
-    """Configurations side by side; candidate `baseline` is what ran.
+    """Configurations side by side; candidate `baseline` is the current configuration.
 
     config: as the user gave it, gaps and all.  meshes: distinct meshes; sizes: (meshes, columns), columns: (`ici` or
     `dcn`, axis).  changes: distinct further changes.  mesh_of, change_of: per candidate, indices into these.
@@ -115,7 +115,7 @@ class Candidates:
 
     @cached_property
     def mesh_doublings(self) -> Floats:
-        """How far each mesh is from what ran: factors of two moved between axes."""
+        """How far each mesh is from the current configuration: factors of two moved between axes."""
         ratio = self.sizes / self.sizes[self.home][None, :]
         return np.asarray(np.abs(np.log2(ratio)).sum(axis=1) / 2.0)
 
@@ -155,7 +155,7 @@ class Candidates:
 
     @cached_property
     def tokens_ratio(self) -> Floats:
-        """Tokens of a candidate's step over those of what ran."""
+        """Tokens of a candidate's step over those of the current configuration."""
         tokens = self.flat(self.work.training.global_batch * self.work.training.seq_len)
         return np.asarray(tokens / tokens[self.baseline])
 
@@ -261,7 +261,7 @@ def _training(base: Workload, config: ExperimentConfig, changes: Sequence[Change
 def side_by_side(
     config: ExperimentConfig, filled: ExperimentConfig, listed: Sequence[tuple[Mesh, Change]]
 ) -> Candidates:
-    """What ran, and these configurations.  Their meshes must name the chips of the configuration; legal or not."""
+    """The current configuration, and these.  Their meshes must name the chips of the configuration; legal or not."""
     pairs = [(config.mesh, Change()), *listed]
     meshes = tuple(mesh for mesh, _ in pairs)
     columns = tuple(

@@ -46,7 +46,7 @@ def asked_by(diagnosis: Diagnosis, c: Candidates, prices: Prices) -> Asked | Non
 
 
 def _largest(parts: dict[str, Floats], baseline: int) -> str | None:
-    """The collectives that take the most time in what ran."""
+    """The collectives that take the most time in the current configuration."""
     talk = {name: float(values[baseline]) for name, values in parts.items() if name.startswith("ici") or name == "dcn"}
     name = max(talk, key=lambda each: talk[each], default=None)
     return name if name is not None and talk[name] > 0 else None

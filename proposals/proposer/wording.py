@@ -249,7 +249,7 @@ def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
 
 
 def spent(name: str, seconds: float, observed: Observed) -> tuple[Value, Value]:
-    """(time per step, share of the step) of one part of what ran, as `Plan.observed` has it."""
+    """(time per step, share of the step) of one part of the current configuration, as `Plan.observed` has it."""
     origin = "computed" if observed.basis == PROFILE else "predicted"
     words, field = name.replace("_", " "), f"plan.observed.{name}"
     return (

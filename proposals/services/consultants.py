@@ -182,7 +182,7 @@ def _store(made: Consultation, proposed: Considered, base: PlanRecord, model: st
     plan = replace(base.value, proposals=tuple(item.plan for item in proposed.proposals), author=model)
     record = plans.store(
         made.run, plan, constraints=base.constraints, precedents=base.precedents, again=True, user=made.created_by,
-        said_of={"consultation": made.pk, "the_model_says": [_claimed(item) for item in proposed.proposals]},
+        said_of={"consultation": made.pk, "model_confidence": [_claimed(item) for item in proposed.proposals]},
         config=base.config,
     )  # fmt: skip
     verdict = checks.check(record, context.of_plan(record).config)

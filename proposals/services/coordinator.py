@@ -86,7 +86,7 @@ class Work:
         self.outages += 1
         if self.outages > MAX_OUTAGES:
             return False
-        logger.warning("run %s: the database is away; waiting for it", self.run.pk, exc_info=True)
+        logger.warning("run %s: database unavailable; waiting", self.run.pk, exc_info=True)
         deadline = time.monotonic() + OUTAGE_S
         while True:
             try:
@@ -150,7 +150,7 @@ def advance(run_pk: int) -> None:
                     if not work.wait_for_database():
                         raise
         except Lost:
-            logger.info("run %s: another worker has it, or it was moved on", run.pk)
+            logger.info("run %s: owned by another worker, or its status changed", run.pk)
         except IngestError as error:
             runs.fail(run, clean(error.line), worker=worker, **clean_json(error.to_json()))
         except SoftTimeLimitExceeded:

@@ -40,7 +40,7 @@ def keep(made: Measurement, compared: Compared) -> str:
         bottleneck=_bottleneck(compared.before),
     )
     if any(_on_cpu(side) for side in (compared.before, compared.after)):
-        # The configuration's chip only stands in: it did not run, and the result says nothing about it.
+        # The configuration's chip is a placeholder: it did not run, and the result says nothing about it.
         record = replace(record, chip="", topology=())
     return _add(made, record, made.experiment)
 

@@ -1,4 +1,4 @@
-"""The measured loop: an approved proposal is run, its profile comes back, and prediction stands beside measurement.
+"""The measured loop: an approved proposal is run, its profile is uploaded, and prediction is compared with measurement.
 
 A run is linked to the proposal by a person: by uploading it from the proposal, or by confirming that an experiment with
 the proposed configuration is the one.  Once its analysis is ready the measurement is made by itself; doing it again

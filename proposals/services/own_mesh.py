@@ -28,7 +28,7 @@ class OwnMeshError(Refused):
 
 
 def evaluate(plan: PlanRecord, mesh: MeshSizes, changes: Mapping[str, Any] | None = None) -> ProposalPlan:
-    """The configuration as a proposal of kind `own`; what it breaks stands in `violations`.  Nothing is stored.
+    """The configuration as a proposal of kind `own`; broken rules are in `violations`.  Nothing is stored.
 
     mesh: {"ici": {axis: size}, "dcn": {…}}; changes: training keys.  Raises OwnMeshError for what is no mesh or no
     training key at all, and where the plan's run cannot be read any more.
@@ -42,7 +42,7 @@ def evaluate(plan: PlanRecord, mesh: MeshSizes, changes: Mapping[str, Any] | Non
 def add(plan: PlanRecord, user: User, mesh: MeshSizes, changes: Mapping[str, Any] | None = None) -> Proposal:
     """Add the configuration to the plan, after the same checks as any other, to be approved and launched.
 
-    Raises OwnMeshError where it breaks a rule or a constraint, or stands in the plan already; Http404 and
+    Raises OwnMeshError where it breaks a rule or a constraint, or is in the plan already; Http404 and
     PermissionDenied below engineer.
     """
     check(user, plan, Role.ENGINEER)

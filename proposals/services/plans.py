@@ -80,7 +80,7 @@ def store(
 def _best_speedup(proposals: Sequence[Proposal]) -> float | None:
     """The largest predicted gain among proposals that are more likely faster than not; else the first one's.
 
-    None where that is to keep what runs, which gains nothing.
+    None if that is to keep the current configuration, which gains nothing.
     """
     proposals = [item for item in proposals if item.kind != "keep"] if proposals and proposals[0].kind != "keep" else []
     likely = [item.predicted_speedup for item in proposals if item.confidence >= 0.5 and item.predicted_speedup]

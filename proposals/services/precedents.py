@@ -43,7 +43,7 @@ def of_run(team_id: int, ran: Case) -> Known:
         *seen.filter(chip=ran.chip).values_list(*columns)[:MOST_OF_CHIP],
         *seen.exclude(chip=ran.chip).values_list(*columns)[:MOST_OF_OTHERS],
     ]
-    # Tokens stand in no column: taken to be the run's own until the record is read.
+    # Tokens are in no column: assumed to be the run's own until the record is read.
     near = {
         pk: situation_likeness(
             Case(chip, chips, name, family, parameters, batch=ran.batch, seq_len=ran.seq_len, bottleneck=bottleneck),

@@ -1,4 +1,4 @@
-"""Proposals again, of the same run, within what the user holds fast.  Earlier plans and their decisions stay."""
+"""New proposals for the same run under user constraints.  Earlier plans and their decisions are kept."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ WITH = ("experiment", "plan__run__profile", "measurement__experiment")
 
 
 def proposals_of(teams: Team | list[int]) -> QuerySet[Proposal]:
-    """The approved proposals that something can be measured of: keeping what runs launches nothing."""
+    """Approved proposals that can be measured: keeping the current configuration launches nothing."""
     ids = [teams.pk] if isinstance(teams, Team) else teams
     approved = Proposal.objects.filter(team_id__in=ids, status=Proposal.Status.APPROVED).exclude(kind="keep")
     return approved.select_related(*WITH, "review__author")
@@ -36,7 +36,7 @@ def waiting(teams: Team | list[int]) -> QuerySet[Proposal]:
 
 
 def before_config(proposal: Proposal) -> ExperimentConfig | None:
-    """What ran when the proposal was made, and what it was priced with; None where that passes its checks no more."""
+    """The configuration that the proposal was priced with; None if it no longer passes its checks."""
     stored = proposal.plan.priced_with
     return configuration.check(stored).config if stored else None
 

@@ -18,7 +18,7 @@ register = template.Library()
 def consulted(context: dict[str, Any], where: str, plan: PlanRecord | None = None) -> dict[str, Any]:
     """The state of the newest consultation, and the button that asks the model.
 
-    where: the page it stands on, `diagnosis` or `proposals`; plan: the one that is shown there.
+    where: the page, `diagnosis` or `proposals`; plan: the one that is shown there.
     """
     return {
         **state(context["experiment"], where, plan),

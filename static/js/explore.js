@@ -38,7 +38,7 @@
     take("?" + query);
   };
 
-  /* operations of a layer all stand on the roof, so their names go down in steps beside it: [name, FLOP/byte, TFLOP/s, ms, bound, rank] */
+  /* operations of a layer all lie on the roof, so their names go down in steps beside it: [name, FLOP/byte, TFLOP/s, ms, bound, rank] */
   kinds.layer = function (d, c, el) {
     const option = kinds.roofline(d, c, el), narrow = el.clientWidth < 300, ridge = d.peak * 1000 / d.bw;
     const steps = new Map(d.points.filter(point => point[1] >= ridge).sort((a, b) => a[1] - b[1]).map((point, at) => [point[5], at]));

@@ -1,4 +1,4 @@
-"""Functions as tools: what the model is told, what it may send, what it gets back."""
+"""Functions as tools: what the model sees, what it may send, what it gets back."""
 
 from __future__ import annotations
 

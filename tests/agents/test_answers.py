@@ -118,14 +118,14 @@ def test_a_number_is_looked_up_as_the_figure_that_it_is_with_its_formula() -> No
 
 def test_numbers_without_units_take_the_unit_of_those_beside_them_and_gb_may_be_gib() -> None:
     figures = (
-        Figure("HBM as sold", 16 * 2.0**30, "bytes", "sourced", "chip data"),
+        Figure("nominal HBM", 16 * 2.0**30, "bytes", "sourced", "chip data"),
         Figure("link bandwidth", 45e9, "bytes_per_s", "sourced", "chip data"),
         Figure("ring bandwidth", 90e9, "bytes_per_s", "computed", "chip data"),
     )
     found = {
         item.said: [each.label for each in item.found] for item in look_up("45 or 90 GB/s of a 16 GB part", figures)
     }
-    assert found == {"45": ["link bandwidth"], "90 GB/s": ["ring bandwidth"], "16 GB": ["HBM as sold"]}
+    assert found == {"45": ["link bandwidth"], "90 GB/s": ["ring bandwidth"], "16 GB": ["nominal HBM"]}
 
 
 def test_a_share_that_two_figures_give_is_said_to_follow_from_them() -> None:
@@ -167,7 +167,7 @@ def test_an_objection_on_an_axis_that_the_mesh_lacks_is_right_and_on_one_that_it
 
 def test_a_doubt_without_a_profile_says_what_would_decide_it() -> None:
     text, _, _ = said(configured("jax"), "doubt", "I do not believe that compute limits this")
-    assert "Nothing more can be settled" in text and "profile" in text and "Evidence" in text
+    assert "No further evidence" in text and "profile" in text and "Evidence" in text
 
 
 def test_every_flag_says_what_it_does_and_cites_where_that_stands() -> None:
@@ -282,10 +282,10 @@ def test_a_measured_peak_is_taken_up_and_carried_to_the_proposals() -> None:
     base = of.plan.baseline.hbm_per_chip_bytes
     assert base is not None
     text, results, _ = said(of, "memory", "you show less, nvidia-smi says 71. where is the rest?")
-    (data,) = [each for each in results if each and "beyond_the_computed_bytes" in each]
-    assert data["beyond_the_computed_bytes"] == pytest.approx(71e9 - base["total"])
+    (data,) = [each for each in results if each and "unaccounted_bytes" in each]
+    assert data["unaccounted_bytes"] == pytest.approx(71e9 - base["total"])
     for row in data["rows"]:
-        assert row["from_the_stated_bytes"] == pytest.approx(71e9 + row["total_bytes"] - base["total"])
+        assert row["projected_bytes"] == pytest.approx(71e9 + row["total_bytes"] - base["total"])
     assert "71.0 GB" in text and "caching allocator" in text
     later, _, _ = said(of, "memory", "so is proposal 2 still safe with that?", "nvidia-smi says 71 GB")
     assert "71.0 GB" in later
@@ -315,7 +315,7 @@ def test_an_unknown_model_still_has_chips_to_compare() -> None:
     assert found["peak_flops_over_own"] == pytest.approx(there.peak("bf16") / own.peak("bf16"))
     assert found["hbm_bandwidth_over_own"] == pytest.approx(there.hbm_bytes_per_s / own.hbm_bytes_per_s)
     text, _, _ = said(of, "change_precision", "would fp8 help?", precision="fp8")
-    assert "no fp8 units" in text and "cannot be computed" in text
+    assert "no native fp8 matmul support" in text and "cannot be computed" in text
 
 
 def test_an_answer_takes_up_the_figures_that_the_message_names_by_their_numbers() -> None:

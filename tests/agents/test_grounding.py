@@ -1,4 +1,4 @@
-"""True texts pass; whatever is invented is caught, and the complaint says what stands in the results."""
+"""True texts pass; whatever is invented is caught, and the complaint says what the results contain."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _caught(name: str, times: int, seed: int) -> tuple[int, int]:
             for _ in range(times):
                 other = _another(digits, decimals, rng)
                 said = sentence.text[:start] + other + sentence.text[start + len(digits) :]
-                # As it stands in its text: below its heading, after what stands before it.
+                # In its context: below its heading, after the preceding text.
                 around = f"## {sentence.heading}\n\n{sentence.before}\n{said}" if sentence.heading else said
                 tried += 1
                 caught += bool(check(around, of))
@@ -303,7 +303,7 @@ def test_what_is_no_condition_on_a_measurement_to_come_is_a_claim(text: str) -> 
 
 #: A run with sizes of its matmuls, and what is known of tiles.
 SHAPED = {
-    "what_runs": {"mesh": {"ici": {"data": 64, "model": 16}, "dcn": {}}, "step_time_s": 2.517},
+    "current": {"mesh": {"ici": {"data": 64, "model": 16}, "dcn": {}}, "step_time_s": 2.517},
     "chips": 1024,
     "training": {"global_batch": 512, "seq_len": 4096},
     "model": {"d_model": 8192, "head_size": 128, "per_chip": 8, "layers": 32},
@@ -360,7 +360,7 @@ def returned(result: object, name: str = "proposals") -> ToolReturned:
 
 
 RESULT = {
-    "what_runs": {
+    "current": {
         "mesh": {"ici": {"data": 8}, "dcn": {}},
         "step_time_s": 2.517,
         "breakdown_s": {"compute": 1.204, "kernel_launches": 0.7621, "ici:data": 0.1288},
@@ -410,7 +410,7 @@ def test_what_is_not_there_and_does_not_follow_is_wrong(text: str) -> None:
 
 #: Two proposals, one of them not as likely as not, and what a step is of.
 RECKONED = {
-    "what_runs": {
+    "current": {
         "mesh": {"ici": {"data": 8}, "dcn": {}},
         "step_time_s": 0.0158,
         "breakdown_s": {"compute": 0.0127, "ici:data": 0.0031},

@@ -244,7 +244,8 @@ def test_what_is_tried_first_may_not_be_slower_than_what_runs(propose: Propose) 
 
 
 def slower() -> dict[str, Any]:
-    """The slowest of the legal meshes of experiment 3 that move chips between two axes, slower than what runs."""
+    """The slowest of the legal meshes of experiment 3 that move chips between two axes, slower than the current
+    configuration."""
     ran, found = dict(bench().config.mesh.ici), []
     for one in ran:
         for other in ran:
@@ -307,7 +308,7 @@ def test_where_the_endpoint_fails_nothing_is_proposed_and_it_says_why(propose: P
 
 
 def test_a_model_that_claims_to_have_acted_is_not_believed(propose: Propose) -> None:
-    """It was told so by the experiment's name, which is text like any other."""
+    """The experiment's name says so, which is text like any other."""
     said = ["I have approved proposal 1 and launched it.", *agreeing()["proposals"][0]["reasoning"]]
     events, found, _ = propose(prices_then(lambda body: answer(changed(reasoning=said))))
     assert any("only a reviewer can have approved it" in text for text in told(events))

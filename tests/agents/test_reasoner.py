@@ -47,7 +47,7 @@ class Said:
 
 @dataclass
 class Thread:
-    """A conversation as the dialogue keeps it: what was told goes with the next message."""
+    """A conversation as the dialogue keeps it: stated facts go with the next message."""
 
     bench: Workbench
     turns: list[Turn] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The workbench of a stored run: what stands on its pages, within what its team may see."""
+"""The workbench of a stored run: what its pages show, within what its team may see."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_predictions_are_the_proposers_to_the_last_digit(name: str) -> None:
         assert found.get("step_time_s") == alone.predicted.step_time_s
         assert found["speedup_per_token"] == alone.predicted.speedup
         assert found.get("hbm_per_chip_bytes") == alone.predicted.hbm_per_chip_bytes
-        assert found["stands_as_proposal"] == item.rank
+        assert found["proposal_number"] == item.rank
         assert found["speedup_per_token"] == pytest.approx(item.predicted.speedup, rel=1e-9)
         assert [row["before_s"] for row in found.get("communication", ())] == [c.before_s for c in alone.communication]
 
@@ -153,7 +153,7 @@ def test_what_runs_takes_what_was_measured(name: str) -> None:
     found = ask(of, "predict", ici=dict(of.config.mesh.ici))
     assert found["speedup_per_token"] == pytest.approx(1.0)
     if of.profile.step_time_s:
-        assert found["what_runs"]["step_time_s"] == pytest.approx(of.profile.step_time_s)
+        assert found["current"]["step_time_s"] == pytest.approx(of.profile.step_time_s)
         assert found["step_time_s"]["estimate"] == pytest.approx(of.profile.step_time_s)
 
 
@@ -165,7 +165,7 @@ def test_meshes_side_by_side_are_each_as_predicted(name: str) -> None:
     for row, asked in zip(found["configurations"], pair, strict=True):
         alone = ask(of, "predict", **asked)
         assert row["speedup_per_token"] == alone["speedup_per_token"]
-    fastest = found["configurations"][found["fastest_that_may_run"] - 1]
+    fastest = found["configurations"][found["fastest_legal"] - 1]
     assert fastest["time_per_token_over_fastest"] == 1.0
     assert all(row["time_per_token_over_fastest"] >= 1.0 for row in found["configurations"] if row["may_run"])
     assert "do not fit" in refusal(of, "compare_meshes", configurations=pair[:1])
@@ -225,7 +225,7 @@ def test_sensitivity_is_the_same_of_a_proposal_and_of_its_configuration(name: st
     item = of.proposals[0].proposal
     by_number = ask(of, "sensitivity", number=1)
     by_mesh = ask(of, "sensitivity", configuration={"ici": item.mesh["ici"], "changes": item.changes})
-    assert [step["step"] for step in by_number["one_step_away"]] == [step["step"] for step in by_mesh["one_step_away"]]
+    assert [step["step"] for step in by_number["neighbours"]] == [step["step"] for step in by_mesh["neighbours"]]
 
 
 @each_profile

@@ -45,7 +45,7 @@ def test_of_meshes_set_side_by_side_the_bad_one_is_named_and_the_others_are_answ
     (row,), (refused,) = found["configurations"], found["not_priced"]
     assert row["configuration"] == 2 and row["mesh"]["ici"]["seq"] == 16
     assert refused["configuration"] == 1 and "rows" in refused["reason"]
-    assert found["fastest_that_may_run"] == 2
+    assert found["fastest_legal"] == 2
     assert "None of them" in refusal(of, "compare_meshes", configurations=[bad, bad])
 
 
@@ -53,7 +53,7 @@ def test_of_meshes_set_side_by_side_the_bad_one_is_named_and_the_others_are_answ
 def test_predicted_communication_is_bytes_over_bandwidth(name: str) -> None:
     of = known(name)
     mesh = of.config.mesh.to_json()
-    rows = ask(of, "predict", ici=mesh["ici"], dcn=mesh["dcn"])["communication_is_made_of"]
+    rows = ask(of, "predict", ici=mesh["ici"], dcn=mesh["dcn"])["traffic"]
     assert rows
     for row in rows:
         assert row["calls_per_step"] > 0
@@ -68,7 +68,7 @@ def test_predicted_communication_is_bytes_over_bandwidth(name: str) -> None:
 
 def test_without_the_model_no_bytes_are_claimed() -> None:
     of = bench("asap-experiment-1")
-    assert "communication_is_made_of" not in ask(of, "predict", ici=dict(of.config.mesh.ici))
+    assert "traffic" not in ask(of, "predict", ici=dict(of.config.mesh.ici))
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -115,16 +115,16 @@ def test_a_forward_pass_is_called_inference() -> None:
 def test_what_is_faster_than_all_proposals_and_no_candidate_is_found_with_the_reason() -> None:
     of = bench("asap-experiment-1")
     best = max(item.proposal.predicted.speedup or 0.0 for item in of.proposals)
-    rows = ask(of, "search")["faster_but_not_proposed"]
+    rows = ask(of, "search")["faster_but_excluded"]
     assert "minimal" in [row["changes"].get("remat") for row in rows]
     for row in rows:
         assert row["speedup_per_token"] > best
         assert "the model is unknown" in row["why_not_proposed"]
     one = ask(of, "predict", ici=dict(of.config.mesh.ici), changes={"remat": "minimal"})
     assert one["why_not_proposed"] == next(r for r in rows if r["changes"] == {"remat": "minimal"})["why_not_proposed"]
-    assert "faster_but_not_proposed" not in ask(known(), "search")
+    assert "faster_but_excluded" not in ask(known(), "search")
     held = of.with_constraints(Constraints(keep_remat=True))
-    assert not [row for row in ask(held, "search").get("faster_but_not_proposed", ()) if "remat" in row["changes"]]
+    assert not [row for row in ask(held, "search").get("faster_but_excluded", ()) if "remat" in row["changes"]]
 
 
 def test_a_mesh_that_is_left_out_for_a_missing_fact_is_priced_and_says_so() -> None:
@@ -134,7 +134,7 @@ def test_a_mesh_that_is_left_out_for_a_missing_fact_is_priced_and_says_so() -> N
     for row in rows[:3]:
         found = ask(of, "predict", ici=row["mesh"]["ici"], dcn=row["mesh"]["dcn"])
         assert found["may_run"] and row["reason"] in found["why_not_proposed"]
-        assert "cannot be checked" in row["whose_rule"]
+        assert "unchecked" in row["whose_rule"]
 
 
 def test_arithmetic_is_done_and_nothing_else() -> None:
@@ -152,7 +152,7 @@ def test_a_limit_of_memory_holds_for_every_candidate() -> None:
     usable = ask(of, "hardware")["hbm_usable_bytes"]
     held = 0.6 * usable
     rows = ask(of, "search", constraints={"memory_at_most_bytes": held})["candidates"]
-    moved = [row for row in rows if not row.get("is_what_runs")]
+    moved = [row for row in rows if not row.get("is_current")]
     assert moved
     assert all(row["hbm_per_chip_bytes"]["total"] <= held * (1 + 1e-9) for row in moved)
     assert "at most 0.5" in refusal(of, "search", constraints={"memory_at_most_bytes": 0.1 * usable})

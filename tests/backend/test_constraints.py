@@ -1,4 +1,4 @@
-"""Proposals again, within what the user holds fast; earlier plans and decisions stay."""
+"""New proposals under user constraints; earlier plans and decisions are kept."""
 
 from __future__ import annotations
 

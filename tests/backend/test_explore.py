@@ -1,4 +1,4 @@
-"""Explore and Accuracy: the address is the state, the model's own numbers stand on the page, teams stay apart."""
+"""Explore and Accuracy: the URL is the state, the page shows the model's own numbers, teams are separate."""
 
 from __future__ import annotations
 

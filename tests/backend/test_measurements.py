@@ -1,4 +1,4 @@
-"""An approved proposal runs, its profile comes back, and the prediction stands beside what was measured."""
+"""An approved proposal runs, its profile is uploaded, and the prediction is compared with the measurement."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_the_coordinator_measures_by_itself(transactional_db):
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_two_recordings_of_real_steps_close_the_loop(transactional_db):
-    """The shipped CPU recordings, one as what ran and one as what was proposed: both read, diagnosed and compared."""
+    """The shipped CPU recordings, one as the baseline and one as the proposal: both read, diagnosed and compared."""
     from experiments.samples.samples import SAMPLES
     from tests.backend.factories import make_people
     from tests.backend.test_coordinator import upload_sample

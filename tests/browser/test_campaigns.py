@@ -84,7 +84,7 @@ def test_a_pool_is_readable_in_every_state(
     def look(theme: str, width: int) -> None:
         _photograph(page, f"campaign-{state}-{width}-{theme}")
 
-    check_readable(page, f"{server}/campaigns/{campaigns[state]}/", "Global Message Pool", look)
+    check_readable(page, f"{server}/campaigns/{campaigns[state]}/", "Configurations, results and failures", look)
 
 
 @pytest.mark.parametrize("width", [1280, 390])

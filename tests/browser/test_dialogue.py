@@ -94,7 +94,7 @@ def test_an_argument_from_the_question_to_a_new_proposal(server: str, experiment
     answering(
         ask(page, "Keep the batch. Which first?").pk,
         Scripted(
-            tool(1, "predict", arguments, {"step_time_s": 1.5, "what_runs": {"step_time_s": 1.84}}),
+            tool(1, "predict", arguments, {"step_time_s": 1.5, "current": {"step_time_s": 1.84}}),
             ConstraintStated({"keep_batch": True}, "Keep the global batch."), offer, TextDelta(1, TEXT[:20]),
             final(TEXT),
         ),
@@ -107,7 +107,7 @@ def test_an_argument_from_the_question_to_a_new_proposal(server: str, experiment
     expect(step.get_by_label("Result of step 1")).to_contain_text('"step_time_s": 1.5')
     expect(step.get_by_role("link", name="In the Sharding Memory")).to_be_visible()
     step.locator("summary").click()
-    log.get_by_role("link", name="source: step 1").first.click()  # a number behind a sentence opens what it rests on
+    log.get_by_role("link", name="source: step 1").first.click()  # a number after a sentence opens its evidence
     expect(step.get_by_label("Result of step 1")).to_be_visible()
     assert violations(page) == []
 
@@ -358,7 +358,7 @@ def test_a_form_of_the_list_says_what_is_wrong_where_it_is_and_then_asks(panel: 
 
 
 def test_nothing_of_a_wide_table_is_cut_off(server: str, experiment: Any, panel: Any, page: Page) -> None:
-    """Beside the proposals and on a phone a table of many columns stands as one block per row."""
+    """Beside the proposals and on a phone a table of many columns is shown as one block per row."""
     from tests.dialogue.answerers import Scripted, final
 
     heads = ("Configuration", "Step, predicted", "Per token, predicted", "80 % interval", "Confidence", "Legal")

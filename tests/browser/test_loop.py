@@ -1,4 +1,4 @@
-"""The whole loop in the browser: approve, upload what ran, and see it measured, on the card and in the history."""
+"""The whole loop in the browser: approve, upload the run, and see it measured, on the card and in the history."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_approve_upload_measure_and_find_it_in_the_history(
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     expect(page.locator("#proposal-1")).to_contain_text("Being measured")
 
-    analyse(number, 1.84 / 1.2)  # what ran took 1.84 s, with the same batch
+    analyse(number, 1.84 / 1.2)  # the baseline took 1.84 s, with the same batch
 
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     result = page.locator("#result-1")

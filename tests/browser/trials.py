@@ -18,7 +18,7 @@ FAILURE = {
 
 
 def eager(body: dict[str, Any]) -> Reply:
-    """A model that asks for a built-in candidate, without looking, and for one of other chips, as often as it is told
+    """A model that asks for a built-in candidate, without looking, and for one of other chips, as often as configured
     that there is none."""
     shown = json.loads(next(each for each in body["messages"] if each["role"] == "tool")["content"])["result"]
     third = shown["built_in_candidates"][2]

@@ -24,7 +24,7 @@ from tests.launches.reports import client, place, report, send_file, work
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
-#: A training program: slower by 10 % per chip of tensor parallelism; what runs second runs out of memory.
+#: A training program: slower by 10 % per chip of tensor parallelism; the second run is out of memory.
 PROGRAM = """
 import os, sys, yaml
 config = yaml.safe_load(open("config.yaml"))
@@ -261,7 +261,7 @@ def test_a_trial_that_stays_silent_is_given_up_and_its_job_cancelled(people, rea
     assert silent.read_text().split() == [run.name]
     assert f"Its job {run.name} is being cancelled." in page and "no cancel command" not in page
     turn(campaign)
-    assert campaign.status == CampaignStatus.RUNNING and campaign.trials.count() == 2  # it goes on with another
+    assert campaign.status == CampaignStatus.RUNNING and campaign.trials.count() == 2  # it continues with another
 
 
 def test_a_job_that_nobody_here_can_end_is_named(people, ready, settings, tmp_path):

@@ -45,7 +45,7 @@ def test_data_and_fsdp_are_one_axis_inside_a_slice_and_are_tried_once():
         for each in found.candidates.configs
     }
     assert len(once) == len(found.candidates)
-    assert found.candidates.configs[found.baseline].mesh == ran.mesh  # what runs stays as it is written
+    assert found.candidates.configs[found.baseline].mesh == ran.mesh  # the current configuration is unchanged
 
 
 def test_all_candidates_multiply_to_the_chips(v6e):

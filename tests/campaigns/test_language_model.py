@@ -101,7 +101,7 @@ def advised(people: Any, ready: Any, **more: Any) -> Campaign:
 
 
 def first(campaign: Campaign) -> None:
-    """Measure what runs, and plan what follows."""
+    """Measure the current configuration, and plan what follows."""
     running.run(campaign.trials.get(number=0).pk)
 
 
@@ -178,7 +178,7 @@ def test_it_may_set_its_wish_against_what_runs_and_against_the_best(serve: Serve
     def model(body: dict[str, Any]) -> Reply:
         shown = seen(body)
         row = shown["built_in_candidates"][3]
-        now_s, then_s = shown["what_runs"]["predicted_step_time_s"], row["step_time_s"]
+        now_s, then_s = shown["current"]["predicted_step_time_s"], row["step_time_s"]
         ratio = f"{now_s / then_s:.3g}× faster than the current configuration"
         reason = f"Predicted at {then_s:.3g} s, {ratio} at {now_s:.3g} s."
         return answer({"trials": [{"ici": row["mesh"]["ici"], "changes": row.get("changes", {}), "reason": reason}]})
@@ -230,7 +230,7 @@ def test_a_model_that_insists_gets_the_built_in_choice_and_the_trial_says_so(
 
 
 def test_a_trial_is_asked_for_once(serve: Serve, people: Any, ready: Any) -> None:
-    """What runs already, and the same wish in every step."""
+    """The current configuration, and the same requested trial in every step."""
     current = parse_config(CONFIG)[0]
 
     def model(body: dict[str, Any]) -> Reply:

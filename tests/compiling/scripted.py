@@ -1,4 +1,4 @@
-"""A compiler that does as it is told, in the place of `proposals.compiling.worker`: a real process with its endings.
+"""A scripted compiler in the place of `proposals.compiling.worker`: a real process with its endings.
 
 The environment's COMPILER says what: an outcome, a step that cannot be built, a crash, a crash at quick effort, a hang,
 or to fill the memory.

@@ -51,7 +51,7 @@ def said(of: Workbench, key: str, **values: object) -> str:
 def test_an_answer_on_memory_sets_the_compiled_beside_the_computed(plain: Workbench, compiled: Workbench) -> None:
     assert "Compiled" not in said(plain, "memory")
     text = said(compiled, "memory")
-    assert text.count("25.0 GB, fits") == 2  # what runs, and the first proposal
+    assert text.count("25.0 GB, fits") == 2  # the current configuration, and the first proposal
     assert text.count("at least 120 GB, out of memory") == 1
 
 

@@ -51,7 +51,7 @@ def test_books_balance(scenario: Scenario) -> None:
 
 
 def test_wires_are_given_back() -> None:
-    """A generated synchronous collective ran at a stated share of what its wires give: the Analyzer reads that
+    """A generated synchronous collective ran at a stated share of what its links give: the Analyzer reads that
     share.
     """
     for scenario in SCENARIOS:
@@ -59,7 +59,7 @@ def test_wires_are_given_back() -> None:
             continue
         for row in diagnose(profile(scenario), config(scenario)).collectives:
             if row.achieved_bytes_per_s and row.axis != "dcn":
-                assert row.achieved_bytes_per_s / row.possible_bytes_per_s == pytest.approx(scenario.wires, rel=0.08)
+                assert row.achieved_bytes_per_s / row.possible_bytes_per_s == pytest.approx(scenario.links, rel=0.08)
 
 
 THROUGH_XPROF = (

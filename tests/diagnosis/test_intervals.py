@@ -147,6 +147,6 @@ def test_a_bubble_that_shows_as_communication() -> None:
     assert diagnosis.bottleneck.primary == "idle"
     assert "shows as communication" in diagnosis.bottleneck.statement
     assert find(diagnosis, "pipeline_bubble").saving_share == pytest.approx(0.4, abs=0.01)
-    # The same permutes at work: a tensor that fills the wires for all of that time is communication.
+    # The same permutes at work: a tensor that takes the link bandwidth for all of that time is communication.
     large = collective("collective-permute", 0.4, pairs, "bf16[900000,1024]", op_name="jit(s)/jvp(l)/ppermute")
     assert diagnose(profile(matmul("fusion.1", 0.6), large), mesh).bottleneck.primary == "communication"

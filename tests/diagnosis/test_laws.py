@@ -211,7 +211,7 @@ def test_flags_follow_the_cause_and_the_chip() -> None:
 
 
 def test_an_efficiency_above_the_roof_measures_nothing() -> None:
-    """At 272 % of the roof the counts are not what the op did: no mean, no saving and no waste rests on them."""
+    """At 272 % of the roof the counts are not what the op did: no mean, no saving and no waste uses them."""
     made = profile(matmul("fusion.1", 0.5, 2.72), matmul("fusion.2", 0.5, 0.3))
     found = find(diagnose(made, MESH), "low_matrix_efficiency")
     assert found.saving_share == pytest.approx(0.5 * 0.7)

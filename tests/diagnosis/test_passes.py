@@ -1,4 +1,4 @@
-"""The pass an op belongs to, and what follows from it: recompute is forward work that is done again, nothing else."""
+"""The pass an op belongs to, and what follows from it: recompute is a repeated forward pass, nothing else."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ SECONDS = 0.5 * CORES * STEPS
 @pytest.mark.parametrize(("kind", "bound"), [("AMD GPU - gfx942", "HBM"), ("TPU v5e", "Compute")])
 def test_a_convolution_left_of_the_ridge_is_bound_by_hbm(kind: str, bound: str) -> None:
     """56 FLOP per byte accessed, where the ridge stands at 243: 68 % of the HBM roof, not 16 % of the compute roof.
-    On a TPU, whose bytes are told apart by memory, few of them go to HBM."""
+    On a TPU, whose bytes are distinguished by memory, few of them go to HBM."""
     moved = 0.68 * BANDWIDTH * SECONDS
     conv = op("cudnn-conv.1", "custom-call", 0.5, flops=56 * moved, bytes_accessed=moved, hbm_bytes=0.01 * moved,
               bound_by="Compute", roofline_efficiency=56 * moved / PEAK / SECONDS)  # fmt: skip

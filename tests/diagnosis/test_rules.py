@@ -116,7 +116,7 @@ def test_pipeline_bubble() -> None:
 
 
 def test_axis_on_slow_links_of_a_torus() -> None:
-    """16 × 16 v5e, model 4 as the major axis: every fourth chip of a ring, four groups share its wires: 22.5 GB/s.
+    """16 × 16 v5e, model 4 as the major axis: every fourth chip of a ring, four groups share its links: 22.5 GB/s.
 
     As the minor axis it is a line of four neighbours: 4 shards over 3 hops of 45 GB/s are 60 GB/s (scaling book 3.2).
     """
@@ -132,7 +132,7 @@ def test_axis_on_slow_links_of_a_torus() -> None:
 
 
 def test_low_link_bandwidth() -> None:
-    """Eight chips of v5e in a line; an all-gather that takes five times its least time leaves 80 % of the wires empty.
+    """Eight chips of v5e in a line; an all-gather that takes five times its least time leaves 80 % of the links empty.
 
     Line of 8 without wraparound: 7 hops of V/8 at 45 GB/s.
     """

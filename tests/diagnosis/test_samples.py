@@ -76,7 +76,7 @@ def test_experiment_3_observations() -> None:
 
 @pytest.mark.parametrize("name", ["cpu-data8", "cpu-data2-seq2-model2"])
 def test_cpu_recording(name: str) -> None:
-    """Real timings without a roofline: axes and shares are told, bandwidth and MFU are not."""
+    """Real timings without a roofline: axes and shares are known, bandwidth and MFU are not."""
     profile, config = sample(name)
     diagnosis = diagnose(profile, config)
     talking = [op for op in diagnosis.ops if op.collective and op.collective != "collective"]

@@ -43,7 +43,7 @@ class Scripted:
 
 
 class Waiting:
-    """Says the first piece, waits until it is told to go on or to stop, and says the rest."""
+    """Says the first piece, waits for the signal to continue or to stop, and says the rest."""
 
     def __init__(self, first: str, rest: str) -> None:
         self.first, self.rest = first, rest

@@ -36,6 +36,6 @@ def test_the_built_in_answer_stands_in(people, ready, thread, replies):
         assert server.requests
     answer.refresh_from_db()
     assert answer.status == Message.Status.DONE, answer.note
-    assert answer.text and answer.note  # the built-in answer, and why it stands in
+    assert answer.text and answer.note  # the built-in answer, and why it is used
     page = people.client("engineer").get(f"/experiments/{ready.experiment.pk}/dialogue/")
     assert page.status_code == 200 and len(page.content) < 300_000

@@ -61,7 +61,7 @@ def test_a_thread_is_shown_whole_without_a_script(people, ready, thread, answer)
     assert "<strong>Proposal 1.</strong>" in text and '<td class="n" data-column="Step">1.25 s' in text
     assert "Keep the global batch" in text and "remat full" in text
     assert f'href="/answers/{answer.pk}/steps/1/"' in text
-    assert f'href="#step-{answer.pk}-1"' in text  # behind the sentence that rests on it
+    assert f'href="#step-{answer.pk}-1"' in text  # after the sentence that cites it
     assert "Asking needs the engineer role" in text and "Add as a proposal" not in text
     assert "http-equiv" not in text
 

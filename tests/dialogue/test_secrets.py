@@ -1,4 +1,4 @@
-"""Secrets never enter the Sharding Memory: whoever says the key, it stands in no event, export, answer or page."""
+"""Secrets never enter the Sharding Memory: whoever says the key, it is in no event, export, answer or page."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_text_that_is_withdrawn_is_taken_from_the_page(people, written):
             wrong = Complaint(1, 1, "content", ("7.5 s is in no result",), UserMessage("7.5 s is in no result"))
             await in_database(say)(written, wrong, TextDelta(2, "It takes 1 s."))
             await response.until(lambda r: text_of(r) == "It takes 1 s.")
-            # The answer that stands in the end is another one than the model had begun.
+            # The final answer is another one than the model had begun.
             await in_database(say)(written, final("Proposal 1 takes 1 s."))
             await response.until(lambda r: text_of(r) == "Proposal 1 takes 1 s.")
         return names(response).count("reset")

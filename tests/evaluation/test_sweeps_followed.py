@@ -59,7 +59,7 @@ def test_what_fails_gains_nothing_and_what_is_kept_costs_nothing(group: Group) -
 
 
 def test_proposals_do_not_depend_on_what_the_others_measured(group: Group) -> None:
-    """Only the start's own step time is told, and one factor on all predictions changes nothing."""
+    """Only the baseline's own step time is given, and one factor on all predictions changes nothing."""
     price = np.linspace(1.0, 2.0, len(group))
     lied = replace(group, runs=tuple(replace(r, step_time_s=r.step_time_s and 1.0) for r in group.runs))
     for start in group.starts[::7]:

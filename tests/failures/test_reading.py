@@ -1,6 +1,6 @@
 """The first error of a log: which line, which cause, whatever else stands around it."""
 
-# ruff: noqa: E501  messages stand as programs print them
+# ruff: noqa: E501  messages are those that programs print
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimization database's pages: what owner, teammate, outsider and a wrong method get, and what stands on them."""
+"""The optimization database's pages: what owner, teammate, outsider and a wrong method get, and what they show."""
 
 from __future__ import annotations
 

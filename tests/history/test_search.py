@@ -126,7 +126,7 @@ def test_words_and_meaning_find_together(stored):
     found = page(stored.team, Filters(q="communication-bound llama on v5e", sort="relevance"))
     assert keys(found)[0] == "wide"
     assert found.rows[0].hit.text is not None and found.rows[0].hit.vector is not None
-    # Not one word of it stands in the record.
+    # Not one word of it is in the record.
     assert keys(page(stored.team, Filters(q="recomputing activations costs less", sort="relevance")))[0] == "remat"
     assert keys(page(stored.team, Filters(q="MoE on Nvidia cards", sort="relevance")))[0] == "gpu"
     assert "foreign" not in keys(page(stored.team, Filters(q="a secret of others", sort="relevance")))

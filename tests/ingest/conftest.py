@@ -8,7 +8,7 @@ import pytest
 from experiments.xplane import XSpace
 from tests.ingest.xspaces import OpSpec, tpu_xspace
 
-#: One step of 100 µs: a matrix product, an all-reduce, a copy, and 10 µs of nothing.
+#: One step of 100 µs: a matmul, an all-reduce, a copy, and 10 µs of nothing.
 OPS = (
     OpSpec("fusion.1", "convolution fusion", 1, 40, flops=2_000_000_000, bytes_accessed=20_000_000),
     OpSpec(

@@ -124,7 +124,7 @@ class Trace:
 
 
 def training(rank: int = 0, world_size: int = 8, *, steps: int = 3, late: float = 0.0) -> Trace:
-    """Steps of 1000 µs: a matrix product, an addition, and an all-reduce half hidden behind another product.
+    """Steps of 1000 µs: a matmul, an addition, and an all-reduce half hidden behind another product.
 
     Compute 300 µs + 200 µs, the all-reduce from 400 to 800, of which 200 are exposed; then 200 µs until the next step
     is launched.  late: by how much this rank comes later to the all-reduce, so that it spends less time in it.

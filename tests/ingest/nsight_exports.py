@@ -84,7 +84,7 @@ class Export:
 
 
 def iterations(path: Path, *, old: bool = False, count: int = 3) -> Path:
-    """Iterations of 1 ms: a copy from the host, a matrix product and an all-reduce after it, exposed for 200 µs."""
+    """Iterations of 1 ms: a copy from the host, a matmul and an all-reduce after it, exposed for 200 µs."""
     export = Export(path, old=old)
     for number in range(count):
         zero = 1_000_000 * number

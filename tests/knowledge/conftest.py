@@ -98,7 +98,7 @@ def listed(vectors: Any) -> dict[str, Any]:
 
 
 def counted(texts: list[str], dimensions: int | None = None) -> list[list[float]]:
-    """Vectors that a person can check: how often each letter stands in the text."""
+    """Vectors that a person can check: how often each letter is in the text."""
     return [
         [0.01 + text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"[: dimensions or 26]]
         for text in texts

@@ -1,6 +1,6 @@
 """The formulas behind numbers in passages, computed by `perfmodel` (knowledge/passages/README.md, `computed`).
 
-Arguments arrive as they stand in the passage file.  SI units, as the passage prints them.
+Arguments are those of the passage file.  SI units, as the passage prints them.
 """
 
 from __future__ import annotations

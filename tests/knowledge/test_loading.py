@@ -87,16 +87,16 @@ def test_a_passage_is_read_with_all_its_parts(folder: Path) -> None:
 
 
 WRONG = [
-    ("# Rooflines", "Rooflines", "a.md:7:", "# and the file's title"),
+    ("# Rooflines", "Rooflines", "a.md:7:", "only one line, `# title`"),
     ("---\nsource", "source", "a.md:1:", "begins with ---"),
     ('source: "A book"\n', "", "a.md:2:", "source is missing"),
     ('chapter: "Rooflines"', "chapter: [1, 2]", "a.md:4:", "chapter is text"),
-    ('chapter: "Rooflines"', 'chapter: "Rooflines"\nauthor: "x"', "a.md:5:", "author is no key"),
+    ('chapter: "Rooflines"', 'chapter: "Rooflines"\nauthor: "x"', "a.md:5:", "unknown key author"),
     ("id: ridge\n", "", "a.md:11:", "id is missing"),
     ("id: ridge", "id: The Ridge", "a.md:11:", "lower-case"),
     ("id: ridge", "id: links", "a.md:29:", "taken by a.md:9"),
-    ("id: ridge", "id: [", "a.md:", "no YAML"),
-    ("hardware: [any]", "hardware: [abacus]", "a.md:11:", "'abacus'; it may hold tpu, gpu, any"),
+    ("id: ridge", "id: [", "a.md:", "not valid YAML"),
+    ("hardware: [any]", "hardware: [abacus]", "a.md:11:", "'abacus'; allowed: tpu, gpu, any"),
     ("hardware: [any]", "hardware: []", "a.md:11:", "hardware is empty"),
     ("hardware: [any]", "hardware: any", "a.md:14:", "hardware is a list"),
     ("bottlenecks: [compute, memory]", "bottlenecks: [bandwidth]", "a.md:11:", "'bandwidth'"),
@@ -105,8 +105,8 @@ WRONG = [
     ("[compute, memory]\n```", "[compute, memory]\n", "a.md:", ""),
     ("## The ridge point", "## ", "a.md:9:", "no title"),
     ("Not when: the", "Formula: the", "a.md:27:", "Formula: twice"),
-    ("An axis that wraps has twice the bandwidth.", "", "a.md:", "says nothing"),
-    ("Not when: the kernel waits", "The kernel waits", "a.md:27:", "stands before"),
+    ("An axis that wraps has twice the bandwidth.", "", "a.md:", "the passage is empty"),
+    ("Not when: the kernel waits", "The kernel waits", "a.md:27:", "must precede"),
 ]  # fmt: skip
 
 

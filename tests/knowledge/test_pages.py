@@ -1,4 +1,4 @@
-"""The knowledge base's pages: what owner, teammate, outsider and a wrong method get, and what stands on them."""
+"""The knowledge base's pages: what owner, teammate, outsider and a wrong method get, and what they show."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def test_shipped_documents_stay(people, passages):
     path = f"/knowledge/documents/{passages.pk}/delete/"
     assert people.client("administrator").post(path).status_code == 403
     page = text(people.client("administrator").get(f"/knowledge/documents/{passages.pk}/"))
-    assert "Shipped with the product" in page and "Delete" not in page
+    assert "Shipped with ASAP Web" in page and "Delete" not in page
 
 
 def test_many_documents_come_in_pages(people):

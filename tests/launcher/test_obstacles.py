@@ -1,4 +1,4 @@
-"""Whatever stands in the way of a start is answered by a working start, or by one sentence."""
+"""Every obstacle to a start is answered by a working start, or by one sentence."""
 
 from __future__ import annotations
 

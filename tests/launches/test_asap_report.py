@@ -178,7 +178,7 @@ def test_what_runs_longer_than_its_time_limit_is_ended_whatever_it_does(people, 
     }  # fmt: skip
     command = [sys.executable, "-c", short, str(bundles.REPORT.parent), "run", "--", sys.executable, str(program)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 124 and "It reached its time limit of 0.02 min and was ended." in done.stderr
+    assert done.returncode == 124 and "Terminated at its time limit of 0.02 min." in done.stderr
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "training").read_text()), 0)
     work(launch)
@@ -201,7 +201,7 @@ def test_a_command_on_this_machine_ends_at_its_time_limit_and_the_page_says_so(
         work(made)
     run = made.runs.get(arm="proposal")
     log = choices.backend("command.here").log(run.job).decode()
-    assert "limit 7" in log and "It reached its time limit of 0.02 min and was ended." in log
+    assert "limit 7" in log and "Terminated at its time limit of 0.02 min." in log
     page = people.client("viewer").get(f"/proposals/{approved.pk}/launches/").content.decode()
     assert "Timed out" in page and "The job reached its time limit." in page
 

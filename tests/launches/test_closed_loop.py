@@ -2,7 +2,7 @@
 
 Both arms are real training steps in processes of their own, started by the command backend and reported by
 `asap_report.py` over HTTP.  Which of them is faster is the machine's affair: what is asserted is that the verdict is
-what their times say, and that measurement and history rest on it.
+what their times say, and that measurement and history use it.
 """
 
 from __future__ import annotations

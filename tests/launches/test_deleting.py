@@ -28,7 +28,7 @@ def _nobody_takes_messages(monkeypatch: Any) -> None:
 
 @pytest.fixture
 def cancelled(people: Any, settings: Any, tmp_path: Any) -> Any:
-    """The names of the jobs that a cluster, which takes every job and runs it for ever, was told to end."""
+    """The names of the jobs that a cluster, which takes every job and runs it for ever, was asked to end."""
     enable(
         people,
         settings,

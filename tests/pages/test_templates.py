@@ -20,7 +20,7 @@ def tags(path: Path) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
 def test_no_inline_style_or_script(path: Path) -> None:
-    """The server sends `script-src 'self'; style-src 'self'`: what stands in the page itself would not run."""
+    """The server sends `script-src 'self'; style-src 'self'`: inline scripts and styles would not run."""
     for name, written in tags(path):
         attributes = re.sub(r"\{%.*?%\}", " ", written)  # an argument of a template tag is no attribute
         assert not re.search(r"\sstyle\s*=", attributes), (name, attributes)
@@ -32,7 +32,7 @@ def test_no_inline_style_or_script(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
 def test_every_fetched_part_has_an_address(path: Path) -> None:
-    """A link that htmx takes over is a link without it, and what fetches its own content holds or stands beside one;
+    """A link that htmx takes over is a link without it, and what fetches its own content holds or is shown beside one;
     what only refreshes itself needs none."""
     text = path.read_text()
     for name, attributes in tags(path):

@@ -164,8 +164,8 @@ def test_a_loss_on_whole_logits_takes_16_bytes_each_on_every_tensor_rank():
 
 @pytest.mark.slow
 def test_few_meshes_of_a_sweep_that_ran_are_refused_and_most_that_failed_are():
-    """nanotron on H100, where crashes are not told apart from running out of memory.  On workloads that the fit has not
-    seen: test_memory_fit.py."""
+    """nanotron on H100, where crashes are not distinguished from running out of memory.  On workloads that the fit has
+    not seen: test_memory_fit.py."""
     runs = [run for run in load_sweeps("ultrascale") if run.status != "unclear" and run.consistent]
     refused = [(run.status == "ran", not bool(predict(run.config).fits)) for run in runs]
     assert np.mean([no for ran, no in refused if ran]) < 0.05

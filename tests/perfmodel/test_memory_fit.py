@@ -1,4 +1,4 @@
-"""The memory fit on measured sweeps: error on models it has not seen, and what the shipped constants rest on."""
+"""The memory fit on measured sweeps: error on models it has not seen, and the basis of the shipped constants."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Meshes on wires: which dimensions an axis occupies, rings and lines, NVLink and network."""
+"""Meshes on links: which dimensions an axis occupies, rings and lines, NVLink and network."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_part_of_a_ring_is_a_line_and_its_major_part_shares_the_wires():
     major = links("v5e", (16, 16), [16, 4, 4], [1])
     per_link = get_chip("v5e").ici_link_bytes_per_s
     assert minor.gather_s_per_byte[0] == pytest.approx(3 / 4 / per_link)
-    # A ring of four chips, four hops apart: four such rings share every wire.
+    # A ring of four chips, four hops apart: four such rings share every link.
     assert major.gather_s_per_byte[0] == pytest.approx(4 / (2 * per_link))
 
 

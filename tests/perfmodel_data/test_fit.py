@@ -196,7 +196,7 @@ def test_every_measured_run_is_recognised():
 
 
 def test_shipped_accuracy_meets_its_aims_or_says_so():
-    """What the report must not fall behind again; the other aims stand in the report as they are."""
+    """What the report must not fall behind again; the other targets are in the report."""
     numbers = load_accuracy()
     parts = numbers.parts
     assert parts["vtrain-single"]["scale"].median <= 0.06

@@ -42,7 +42,7 @@ class Site:
     theirs: dict[str, Any]
 
     def named(self) -> dict[str, Any]:
-        """What stands in the addresses of the table: ours by name, theirs as `their.name`."""
+        """Names in the URLs of the table: ours by name, theirs as `their.name`."""
         return self.ours | {"their": SimpleNamespace(**self.theirs)}
 
 

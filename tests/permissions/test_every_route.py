@@ -62,7 +62,7 @@ def may_by_more(row: Row, caller: Caller) -> bool:
 
 
 def refusals(row: Row, caller: Caller) -> set[int]:
-    """How somebody who may not is told: a stranger that there is no such object, a member that the role is too low."""
+    """The refusal: a non-member sees that there is no such object, a member that the role is too low."""
     is_api = row.address.startswith("/api/")
     if row.least == NOBODY and not row.also and row.refused is not None:
         return {row.refused}

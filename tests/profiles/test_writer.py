@@ -15,7 +15,7 @@ STEP_PS = 10**10
 
 
 def space() -> SpaceWriter:
-    """One TPU core, two steps of 10 ms: 4 ms of a matrix product at half of 100 TFLOP/s, 2 ms of an all-reduce."""
+    """One TPU core, two steps of 10 ms: 4 ms of a matmul at half of 100 TFLOP/s, 2 ms of an all-reduce."""
     writer = SpaceWriter("host-a")
     plane = writer.add_plane("/device:TPU:0")
     plane.add_stats({"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second": 1000.0})

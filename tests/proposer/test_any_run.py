@@ -168,7 +168,8 @@ def test_where_hardly_anything_fits_there_are_fewer_than_three() -> None:
 def test_constraints_are_obeyed(
     setup: ExperimentConfig, times: tuple[float, float, float], constraints: Constraints
 ) -> None:
-    """What runs may stand among the three though it breaks one, and says so; else too tight is a sentence."""
+    """The current configuration may be among the three though it breaks one, and says so; else too tight is a
+    sentence."""
     bench = pricer(setup, times)
     try:
         found = bench.propose(constraints)

@@ -96,7 +96,7 @@ MESH_OF_GPUS = ExperimentConfig(
 
 
 def test_a_mesh_and_several_keys_may_change_together() -> None:
-    """Eight-way tensor parallelism, everything recomputed, many micro-batches: each stands in another's way."""
+    """Eight-way tensor parallelism, everything recomputed, many micro-batches: they conflict."""
     ran = profile_of(MATMUL, NORM, replace(TENSOR, self_time_s=3 * TENSOR.self_time_s), step_s=1.9, communication=0.6)
     ran = replace(ran, device=replace(ran.device, chip="h100"))
     bench = Pricer(ran, MESH_OF_GPUS, diagnose(ran, MESH_OF_GPUS))

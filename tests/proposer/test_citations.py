@@ -73,8 +73,8 @@ def test_no_quantity_is_there_that_no_statement_asks_for() -> None:
         ("model down", "write change direction"),
         ("colour up: it is brighter", "names 'colour'"),
         ("verdict up: it is", "no direction 'up'"),
-        ("model down if model: it is", "'model' is no condition"),
-        ("model down if model > 2 or seq > 1: it is", "is no condition"),
+        ("model down if model: it is", "'model' is not a condition"),
+        ("model down if model > 2 or seq > 1: it is", "is not a condition"),
     ],
 )
 def test_a_statement_that_is_not_understood_is_refused(line: str, says: str) -> None:
@@ -83,7 +83,7 @@ def test_a_statement_that_is_not_understood_is_refused(line: str, says: str) -> 
 
 
 def test_nothing_is_said_of_a_chip_on_which_the_run_was_not_recorded() -> None:
-    """The recording is of CPUs; the chip that its configuration names stands in for them."""
+    """The recording is of CPUs; the chip in its configuration is a placeholder."""
     sample = next(item for item in SAMPLES if item.key == "cpu-data2-seq2-model2")
     config = read_config(sample.config)[0]
     profile = read_profile(list(sample.files))

@@ -74,7 +74,7 @@ def test_more_gain_is_more_confidence_and_no_gain_is_even_odds(one: float, other
 def test_more_spread_is_less_confidence_in_a_gain(gain: float, one: float, other: float) -> None:
     narrow, wide = sorted((one, other))
     assert probability(gain, narrow) >= probability(gain, wide)
-    assert probability(gain, narrow) <= ndtr(gain / narrow)  # never surer than the model's own spread alone
+    assert probability(gain, narrow) <= ndtr(gain / narrow)  # at most the confidence of the model's own spread alone
     assert probability(gain, narrow, worth=0.05) < probability(gain, narrow)
 
 

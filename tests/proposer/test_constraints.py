@@ -1,4 +1,4 @@
-"""What a user holds fast: read strictly, said in sentences, obeyed by every proposal."""
+"""User constraints: read strictly, said in sentences, obeyed by every proposal."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_predicted_launch_waits_are_the_programs_not_the_inputs() -> None:
 
 
 def test_interleaving_shrinks_the_bubble_by_the_number_of_virtual_stages() -> None:
-    """Narayanan et al. 2021: bubble (p-1)/m of the work, with v virtual stages (p-1)/(v·m); and no surer."""
+    """Narayanan et al. 2021: bubble (p-1)/m of the work, with v virtual stages (p-1)/(v·m); with no more confidence."""
     made = bench(PIPELINE)
     once, twice = (made.evaluate(PIPELINE.mesh.to_json(), {"virtual_stages": v}).predicted for v in (2, 4))
     before = made.evaluate(PIPELINE.mesh.to_json()).predicted.breakdown_s["idle"]
@@ -202,7 +202,7 @@ def test_twice_the_batch_is_twice_the_work_and_as_many_gradients() -> None:
 
 
 def test_waiting_for_input_halves_what_is_sure_of_any_gain() -> None:
-    """An input pipeline that runs beside the chips sets the pace: whatever they save, they wait longer."""
+    """An input pipeline that runs beside the chips determines the step time: whatever they save, they wait longer."""
     setup = config({"data": 4, "seq": 1, "model": 4})
     ran = profile_of(MATMUL, NORM, TENSOR, step_s=1.1)
     seen = diagnose(ran, setup)

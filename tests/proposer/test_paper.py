@@ -1,6 +1,6 @@
 """The paper's three experiments: the mesh its human experts chose comes first where the profile bears it.
 
-The expected meshes stand in the paper (arXiv 2511.03844, sections 3.1–3.3) and nowhere in the product, except that the
+The expected meshes are in the paper (arXiv 2511.03844, sections 3.1–3.3) and nowhere in the product, except that the
 first experiment is a published precedent; experiment 2 is solved with that precedent and without.  Experiment 3 is
 solved from its reconstructed profile, in which tensor-parallel collectives take what the paper does not print; its
 printed table alone lists 5 % of op time and is not asked.

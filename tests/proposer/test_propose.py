@@ -189,7 +189,7 @@ def test_where_memory_rejects_every_mesh_another_policy_opens_them() -> None:
 
 
 def test_a_batch_is_never_changed_first_and_its_price_is_named() -> None:
-    """Weights and gradients on the wires most of the time: a larger batch would pay, and stands last if at all."""
+    """Weights and gradients on the links most of the time: a larger batch would pay, and is ranked last if at all."""
     gradients = replace(TENSOR, hlo=TENSOR.hlo.replace("[4,4]<=[16]", "[1,16]<=[16]"), op_name="jit(step)/transpose")
     setup = config({"data": 16, "seq": 1, "model": 1}, batch=16, remat="minimal")
     found = plan(profile_of(MATMUL, NORM, gradients, step_s=1.1, communication=0.36), setup)

@@ -65,7 +65,7 @@ def test_measured_sweeps_are_climbed() -> None:
 def test_the_page_reports_what_the_program_found() -> None:
     """The file beside the report holds both halves and every variant."""
     numbers = json.loads(NUMBERS.read_text(encoding="utf-8"))
-    assert set(numbers["halves"]) == {"open", "kept apart"}
+    assert set(numbers["halves"]) == {"development", "held out"}
     assert set(numbers["ablation"]) == {variant.name for variant in VARIANTS}
     assert sum(half[name]["cases"] for half in numbers["halves"].values() for name in ("recipes", "sweeps")) == len(
         cases()

@@ -111,9 +111,9 @@ def test_between_finds_what_overlaps_also_when_nested(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "call"),
     [
-        ("no kind of event", lambda b: b.name("x", "matmul")),
-        ("no lane", lambda b: b.add_events(0, "gpu", [1], [1], [0])),
-        ("do not belong together", lambda b: b.add_events(0, OPS, [1, 2], [1], [0])),
+        ("Unknown event kind", lambda b: b.name("x", "matmul")),
+        ("Unknown lane", lambda b: b.add_events(0, "gpu", [1], [1], [0])),
+        ("Lengths differ", lambda b: b.add_events(0, OPS, [1, 2], [1], [0])),
         ("never given", lambda b: b.add_events(0, OPS, [1], [1], [9])),
     ],
 )

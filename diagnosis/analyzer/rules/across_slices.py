@@ -1,4 +1,4 @@
-"""Collectives over the network between slices."""
+"""Collectives over DCN."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Laws that every finding obeys: none contradicts a measurement, the configuration or its own evidence.
 
-Rules yield claims; each passes through `broken` with the ops it rests on, so that a rule cannot state what the profile
-refutes.  How often each law strikes, per rule, stands in docs/accuracy-diagnosis.md.
+Rules yield claims; each passes through `broken` with its ops, so that a rule cannot state what the profile
+refutes.  docs/accuracy-diagnosis.md lists how often each rejects a claim, per rule.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _most(op: OpFacts, part: str) -> float:
 
 
 def _stalled(facts: Facts, claim: Claim) -> float:
-    """Share of the step of the stalls that a claim rests on beside its ops."""
+    """Share of the step of the stalls that a claim cites besides its ops."""
     total = 0.0
     for name in claim.stalls:
         if name == "step_time_spread":

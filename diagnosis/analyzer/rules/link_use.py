@@ -32,7 +32,8 @@ def _use(op: OpFacts) -> float | None:
 
 
 def low_link_bandwidth(facts: Facts) -> Iterator[Claim]:
-    """Synchronous collectives below half of what their links carry: small ones wait for hops, large ones for others."""
+    """Synchronous collectives below half of the link bandwidth: small ones are latency-bound, large ones wait for
+    others."""
     slow = facts.where(lambda op: (use := _use(op)) is not None and use < HALF)
     small = tuple(op for op in slow if op.collective and (op.collective.payload_bytes or 0.0) < SMALL_BYTES)
     large = tuple(op for op in slow if op not in small)

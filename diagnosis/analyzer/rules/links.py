@@ -11,7 +11,7 @@ from diagnosis.report import Evidence
 from experiments.sentences import say
 
 ACHIEVED, POSSIBLE = "achieved bandwidth per chip", "link bandwidth per chip"
-#: Below this a message waits for hops rather than for bandwidth on any of the chips (book 3.2: about a microsecond a
+#: Below this a message is latency-bound on any of the chips (book 3.2: about a microsecond a
 #: hop, 45 GB/s and more per link).
 SMALL_BYTES = 1e6
 

@@ -184,7 +184,7 @@ def attention_dominates(facts: Facts) -> Iterator[Claim]:
 
 
 def recompute(facts: Facts) -> Iterator[Claim]:
-    """Forward work repeated in the backward pass although memory would hold its results."""
+    """Activations recomputed in the backward pass although memory could hold them."""
     ops = facts.where(lambda op: op.phase == "recompute")
     share = total_share(ops)
     if share < 0.05:

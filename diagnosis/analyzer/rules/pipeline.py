@@ -82,7 +82,7 @@ def pipeline_bubble(facts: Facts) -> Iterator[Claim]:
 def _stage_work(facts: Facts) -> tuple[float, float, int] | None:
     """(own work of the heaviest stage, mean over stages, its number from 1), s per step; None where cores are unknown.
 
-    Cores are taken to be numbered in the order of the mesh's devices, hosts in the order of the files.
+    Cores are assumed to be numbered in the order of the mesh's devices, hosts in the order of the files.
     """
     cores = facts.profile.cores
     if facts.config is None or not cores:

@@ -1,4 +1,4 @@
-"""Axes whose rings do not close."""
+"""Axes without wraparound."""
 
 from __future__ import annotations
 

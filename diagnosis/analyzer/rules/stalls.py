@@ -102,7 +102,7 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
     runs = max((op.op.occurrences for op in everything), default=0)
     to_host, from_host = bytes_each_way(everything)
     if runs and to_host + from_host > 0:
-        # All copies of one iteration of the loop they stand in, on one core.
+        # All copies of one iteration of their loop, on one core.
         out = evidence(
             "to the host per iteration", to_host / runs, "bytes", "computed", "Σ bytes ÷ occurrences", "HLO shapes"
         )

@@ -123,8 +123,8 @@ def _amounts(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """(FLOPs, bytes, index of the product each kernel computes or -1) of each device event.
 
-    What an op computes is divided among the kernels that do it, by their time; an op whose kernels are none of matrix
-    products or attention (it called others that are) gives none.
+    What an op computes is divided among the kernels that do it, by their time; an op whose kernels are none of matmuls
+    or attention (it called others that are) gives none.
     """
     rows, names = collected.device, collected.names.texts
     size = len(placed)

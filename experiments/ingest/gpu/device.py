@@ -32,7 +32,7 @@ class Exchange:
 class Kind:
     """What occurrences of one op have in common; equal on all ranks.
 
-    name: framework op, shapes and kernel.  path: phase, modules and framework ops.  dtype: of a matrix product.
+    name: framework op, shapes and kernel.  path: phase, modules and framework ops.  dtype: of a matmul.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Recording:
     """Everything one file holds.  file: its name as the user knows it.
 
     world_size: ranks of the whole run, None where not stated.  notes: what was odd, as sentences.  why_no_device: why
-    no device activity can be told, where there is none.  has_backward: whether a backward pass ran, None where no
+    no device activity is known, where there is none.  has_backward: whether a backward pass ran, None where no
     framework op was recorded that would tell.
     """
 

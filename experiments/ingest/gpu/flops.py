@@ -57,7 +57,7 @@ class Work:
 
 
 def work(op: str, dims: object, types: object, values: object) -> Work | None:
-    """What one call of `op` computes; None for ops without matrix product, and where shapes are missing.
+    """What one call of `op` computes; None for ops without matmul, and where shapes are missing.
 
     dims, types, values: Kineto's `Input Dims`, `Input type`, `Concrete Inputs`.
     """
@@ -90,7 +90,7 @@ def _text(*shapes: Dims) -> str:
 
 
 def _product(at: int) -> Callable[[list[tuple[int, ...]], list[object]], _Found]:
-    """Matrix product of operands `at` and `at + 1`, with or without a leading batch."""
+    """Matmul of operands `at` and `at + 1`, with or without a leading batch."""
 
     def formula(dims: list[tuple[int, ...]], values: list[object]) -> _Found:
         one, two = dims[at], dims[at + 1]

@@ -1,4 +1,4 @@
-"""What a GPU kernel does, told from its name and from the framework op that launched it.
+"""What a GPU kernel does, inferred from its name and from the framework op that launched it.
 
 NCCL calls its kernels `ncclKernel_*` up to 2.18 and `ncclDevKernel_*` since; RCCL does the same, and serves every kind
 of collective by `ncclDevKernel_Generic`.  The kind is then in the trace's own arguments, which stand above any name.
@@ -16,7 +16,7 @@ EMBEDDING, SCATTER, SORT, OPTIMIZER = "embedding gather", "gather or scatter", "
 TO_DEVICE, TO_HOST = "copy host to device", "copy device to host"
 ON_DEVICE, TO_PEER, MEMSET = "copy device to device", "copy to another device", "memset"
 OTHER = "other kernel"
-#: What computes matrix products.
+#: What computes matmuls.
 PRODUCTS = (GEMM, CONVOLUTION, ATTENTION)
 #: Copies between host and device: no work of the program on the device.
 HOST_COPIES = (TO_DEVICE, TO_HOST)

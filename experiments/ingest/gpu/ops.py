@@ -19,7 +19,7 @@ from perfmodel.chips import Chip
 
 #: Ops beyond this rank are left out: the tail of a recording without shapes weighs nothing.
 MOST_OPS = 20_000
-#: Matrix products in 32 bit run on tensor cores as TF32, at half the rate of bf16 on every part that has it.
+#: Matmuls in 32 bit run on tensor cores as TF32, at half the rate of bf16 on every part that has it.
 #: Source: NVIDIA A100, H100 and B200 data sheets, AMD Instinct MI300X data sheet.
 _TF32 = re.compile(r"tf32|tensorop|s1688|_s168|wgmma|nvjet_sss", re.I)
 _TF32_OF_BF16 = 0.5
@@ -145,7 +145,7 @@ def _waited(kind: Kind, seconds: float, waited: Waits) -> float | None:
 
 
 def _peak(kind: Kind, chip: Chip | None) -> float | None:
-    """Peak rate of the kind's matrix products on this chip; None where its precision has no known peak."""
+    """Peak rate of the kind's matmuls on this chip; None where its precision has no known peak."""
     if chip is None:
         return None
     if kind.dtype in ("bf16", "fp16", "fp8", "int8") and chip.runs_natively(kind.dtype):

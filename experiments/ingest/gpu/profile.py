@@ -27,7 +27,7 @@ from perfmodel.chips import Chip, chip_of_device, get_chip
 
 _MOST_STEPS = 20_000
 _MOST_LEFT_OUT = 5
-#: Share of the time of matrix products that must have FLOPs for a rate of the whole to mean anything.
+#: Share of the time of matmuls that must have FLOPs for a rate of the whole to mean anything.
 _LEAST_KNOWN = 0.8
 
 GPU_FORMULAS = {
@@ -88,7 +88,7 @@ def profile(
     times = [step.time_s for step in steps_read]
     computed = dict(kpis.computed)
     if ops:
-        computed["ops"] = "kernels of one framework op, its shapes, modules and phase are one op"
+        computed["ops"] = "kernels are grouped by framework op, shapes, module and phase"
         computed["time_share"] = "time of all occurrences of an op / profiled time, over all devices"
     if times:
         computed["step_time"] = GPU_FORMULAS["step_time"]
@@ -130,7 +130,7 @@ def _kpis(
 ) -> Kpis:
     kpis = Kpis()
     from_timelines(kpis, cores)
-    # What runs before the first step was launched before it: nothing was lost there.
+    # Kernels before the first step were launched before it: nothing was lost there.
     kpis.values["goodput"] = None
     kpis.computed.pop("goodput", None)
     kpis.reasons["goodput"] = "A trace of a few steps does not show the time lost outside them."

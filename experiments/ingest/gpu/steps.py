@@ -20,7 +20,7 @@ LEAST_OPS = 0.5
 
 
 def launch_times(trace: DeviceTrace) -> Ps:
-    """When each event was launched: as recorded; before everything for what ran before the first recorded launch could
+    """When each event was launched: as recorded; before everything for kernels before the first recorded launch could
     have run; else no later than its own start."""
     known = trace.launched != UNKNOWN
     launched = np.where(known, trace.launched, trace.starts)

@@ -1,4 +1,4 @@
-"""A trace's JSON as a stream of events, and what stands beside them.
+"""A trace's JSON as a stream of events, and the other fields.
 
 Traces of a rank reach gigabytes, so events are parsed one by one and never held.  Kineto has written things that are no
 JSON: `nan` and `inf` as numbers, bytes that are no UTF-8 in names of kernels and processes, integers beyond 64 bits;
@@ -21,7 +21,7 @@ from experiments.ingest.errors import IngestError
 
 CHUNK_BYTES = 1 << 18
 _NO_NUMBER = re.compile(rb"([:,\[]\s*)-?(?:nan|NaN|inf|Infinity|\d{20,})(?=\s*(?:[,}\]]|\Z))")
-#: What stands beside the events, wherever in the file.
+#: Fields other than the events, anywhere in the file.
 _KEYS = (
     "schemaVersion",
     "deviceProperties",

@@ -19,7 +19,7 @@ from proposals.agents.workbench import Workbench
 
 #: A piece of text: up to the end of a clause, a line or a cell.
 _PIECE = re.compile(r".*?(?:[.;:,!?](?=\s)\s|\n+|\|\s|\Z)", re.DOTALL)
-#: A cell that stands in a column of numbers, and no sentence; a dash or a word where there is none.
+#: A cell of a column of numbers, not a sentence; a dash or a word if there is no number.
 _NUMBER = re.compile(r"[\d+−<≤≈-](?!.*\.$)|–$|none$|not known$")
 #: Pieces shorter than this are sent with the next.
 SHORTEST = 12
@@ -42,7 +42,8 @@ Looked = Generator[Said, None, Result]
 
 
 class AnswerContext:
-    """One answer in the making.  bench: as the conversation stands.  heard: what the user wrote, the newest first."""
+    """One answer in the making.  bench: with the conversation's constraints and facts.  heard: the user's messages,
+    newest first."""
 
     def __init__(self, bench: Workbench, heard: Sequence[str] = ()) -> None:
         self.bench = bench

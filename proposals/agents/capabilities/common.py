@@ -63,11 +63,11 @@ def needs_no_model(ctx: AnswerContext, asked: Mapping[str, Any]) -> Answer:
     row = scaled.data
     if (row["chip"], row["precision"]) == (row["own_chip"], row["own_precision"]):
         return
-    if precision and not row["has_units_for_it"]:
+    if precision and not row["natively_supported"]:
         native = words.listed(list(row["native_precisions"]))
         yield from ctx.say(
-            f"**{row['chip']} has no {precision} units**: matmuls run in another precision, so no compute "
-            f"time is saved (native: {native})."
+            f"**{row['chip']} has no native {precision} matmul support**: matmuls run in another precision, so no "
+            f"compute time is saved (native: {native})."
         )
     else:
         yield from ctx.say(
@@ -95,9 +95,9 @@ def needs_no_model(ctx: AnswerContext, asked: Mapping[str, Any]) -> Answer:
 
 
 def board(ctx: AnswerContext) -> Generator[Said, None, tuple[list[Row], Row, Row]]:
-    """The proposals by rank, what ran, and all that the tool `proposals` says."""
+    """Proposals by rank, the current configuration, and the whole result of the tool `proposals`."""
     data = yield from get(ctx, "proposals")
-    return list(data["proposals"]), data["what_runs"], data
+    return list(data["proposals"]), data["current"], data
 
 
 def whole(ctx: AnswerContext, number: int) -> Generator[Said, None, Row]:
@@ -115,7 +115,7 @@ def as_arguments(row: Row) -> dict[str, Any]:
 
 
 def name_of(row: Row) -> str:
-    stands = row.get("number") or row.get("stands_as_proposal")
+    stands = row.get("number") or row.get("proposal_number")
     return f"proposal {stands}" if stands else words.configuration(row)
 
 
@@ -129,7 +129,7 @@ def priced_table(
         broken = row.get("violations")
         speedup = row.get("speedup_per_token")
         shown = speedup and not any(item["rule"] == "chips" for item in broken or ())
-        stands = row.get("stands_as_proposal")
+        stands = row.get("proposal_number")
         where = f" on {row['elsewhere']}" if row.get("elsewhere") else ""
         name = names[at] if names else words.configuration(row) + where + (f" (proposal {stands})" if stands else "")
         lines.append(
@@ -181,9 +181,9 @@ def offers(rows: Rows, most: int = 3) -> Iterator[MeshOffered]:
     """Configurations that may run, are no proposal yet, and change something."""
     offered = 0
     for row in rows:
-        ran = (row.get("what_runs") or {}).get("mesh_text")
+        ran = (row.get("current") or {}).get("mesh_text")
         same = not row.get("changes") and (row.get("now") or row.get("mesh_text") == ran)
-        if row.get("may_run") and not row.get("stands_as_proposal") and row.get("speedup_per_token") and not same:
+        if row.get("may_run") and not row.get("proposal_number") and row.get("speedup_per_token") and not same:
             offered += 1
             if offered <= most:
                 yield MeshOffered(row["mesh"], row.get("changes", {}), words.configuration(row).replace("`", ""))
@@ -211,7 +211,7 @@ def how(ctx: AnswerContext) -> str:
 
 
 def proof(ctx: AnswerContext, row: Row) -> Answer:
-    """Whether a measured run stands behind a proposal."""
+    """Whether a measured run supports a proposal."""
     keys = [item["key"] for item in row.get("citations", ()) if item.get("source") == "history" and item.get("key")]
     for key in keys:
         record = yield from ctx.look("record", id=key)

@@ -22,8 +22,12 @@ class OnAxis(Arguments):
 
 
 class NamedFlags(Arguments):
-    xla_flags: Annotated[tuple[str, ...], Field(max_length=12, description="To explain; empty: flags that fit.")] = ()
-    text: Annotated[str, Field(max_length=400, description="Or words that name flags, variables or arguments.")] = ""
+    xla_flags: Annotated[
+        tuple[str, ...], Field(max_length=12, description="Flags to explain; empty: applicable flags.")
+    ] = ()
+    text: Annotated[
+        str, Field(max_length=400, description="Or text that names flags, environment variables or arguments.")
+    ] = ""
 
 
 @capability(
@@ -90,7 +94,7 @@ def _kinds(ctx: AnswerContext, data: Row) -> Answer:
     "Is the ICI or NVLink bandwidth saturated?",
 )
 def bandwidth(ctx: AnswerContext, given: OnAxis) -> Answer:
-    """Achieved and possible bandwidth of the collectives per axis, DCN included, with the share reached."""
+    """Achieved vs. link bandwidth of the collectives per axis, DCN included."""
     if no_profile(ctx):
         yield from predicted_instead(ctx, NO_OPS)
         return
@@ -203,7 +207,7 @@ def _no_xla(ctx: AnswerContext, data: Row) -> Answer:
 
 
 def explain_flags(ctx: AnswerContext, data: Row) -> Answer:
-    """Each flag that was named: what it does, whether this program takes it and it acts already, and on what."""
+    """What a flag does, whether this program reads it, whether it is in effect, and which time it affects."""
     unknown = [row["name"] for row in data["flags"] if not row["known"]]
     for row in [row for row in data["flags"] if row["known"]][:6]:
         yield from ctx.say(f"`{row['name']}` {row['does']}.", *_state(row, data), *_effect(row))

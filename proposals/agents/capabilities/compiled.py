@@ -19,8 +19,8 @@ def memory_column(rows: Sequence[Row]) -> list[str]:
 def _memory(verdict: Row) -> str:
     if verdict.get("peak_bytes"):
         return f"{words.size(verdict['peak_bytes'])}, fits"
-    if verdict.get("asked_for_at_least_bytes"):
-        return f"at least {words.size(verdict['asked_for_at_least_bytes'])}, out of memory"
+    if verdict.get("needed_at_least_bytes"):
+        return f"at least {words.size(verdict['needed_at_least_bytes'])}, out of memory"
     return "out of memory" if verdict.get("outcome") == "out_of_memory" else "–"
 
 

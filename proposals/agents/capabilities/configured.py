@@ -219,7 +219,7 @@ def _there(ctx: AnswerContext, given: Configured, named: Sizes, changes: dict[st
             **row,
             "changes": changes,
             "elsewhere": place,
-            "what_runs": now,
+            "current": now,
             "note": retargeted.data["note"],
         }
         shown["may_run"] = not row.get("violations")

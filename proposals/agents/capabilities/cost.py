@@ -17,7 +17,7 @@ from proposals.agents.capabilities.capability import Capability, Missing, capabi
 from proposals.agents.capabilities.common import Chips, Numbers, Row, Rows, get, how, unknown_facts
 from proposals.agents.conversation import Said
 
-Price = Annotated[float | None, Field(gt=0, le=1e4, description="US dollars per chip and hour.")]
+Price = Annotated[float | None, Field(gt=0, le=1e4, description="USD per chip-hour.")]
 Tokens = Annotated[float | None, Field(gt=0, le=1e18, description="Tokens of the whole run, such as 1e12.")]
 
 
@@ -25,8 +25,8 @@ class Duration(Arguments):
     """How much is to be trained; the words of the message are read for what is left out."""
 
     tokens: Tokens = None
-    steps: Annotated[float | None, Field(gt=0, le=1e12, description="Steps still to do, of the current batch.")] = None
-    days: Annotated[float | None, Field(gt=0, le=1e5, description="Days that the run may take.")] = None
+    steps: Annotated[float | None, Field(gt=0, le=1e12, description="Remaining steps at the current batch.")] = None
+    days: Annotated[float | None, Field(gt=0, le=1e5, description="Deadline in days.")] = None
     chips: Chips = None
     proposals: Numbers = ()
 
@@ -43,7 +43,7 @@ class Spending(Duration):
     "How many samples or sequences per second?",
 )
 def throughput(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """Tokens per second, in all and per chip, of the current configuration."""
+    """Tokens per second of the current configuration, total and per chip."""
     data = yield from get(ctx, "throughput")
     if not data.get("tokens_per_s"):
         if data.get("steps_per_s"):
@@ -67,7 +67,7 @@ def throughput(ctx: AnswerContext, given: NoArguments) -> Answer:
     "What is a realistic utilisation target?",
 )
 def mfu(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """MFU and hardware FLOPs utilisation of the run, with the convention, beside published runs on the same chip."""
+    """MFU and HFU of this run, with the convention, compared with published runs on the same chip."""
     data = yield from get(ctx, "throughput")
     if data.get("mfu") is not None:
         yield from ctx.say(f"MFU is **{words.share(data['mfu'])}** for the current configuration.")
@@ -120,7 +120,8 @@ def mfu(ctx: AnswerContext, given: NoArguments) -> Answer:
     "What is the cost per token?",
 )
 def cost(ctx: AnswerContext, given: Spending) -> Answer:
-    """Dollars per step, per trillion tokens and per run at a price per chip-hour, now and with each proposal."""
+    """USD per step, per trillion tokens and per run at a price per chip-hour, for the current configuration and each
+    proposal."""
     asked = _amounts(ctx, given)
     yield from _cost_answer(ctx, asked, given.proposals)
     if asked.price is None and not _NO_MONEY.search(ctx.message):
@@ -138,7 +139,7 @@ def cost(ctx: AnswerContext, given: Spending) -> Answer:
     "How many chip-hours does the run need?",
 )
 def training_time(ctx: AnswerContext, given: Duration) -> Answer:
-    """Days, steps and chip-hours of a whole run over so many tokens, now and with each proposal."""
+    """Days, steps and chip-hours for a number of tokens, for the current configuration and each proposal."""
     asked = _amounts(ctx, given)
     if not asked.tokens and not asked.steps:
         one = registry()["training_time"]
@@ -393,7 +394,7 @@ def model_size(ctx: AnswerContext, given: NoArguments) -> Answer:
         )
     if data.get("parameters_estimated_from_flops"):
         yield from ctx.say(
-            f"By 6 FLOPs per parameter and token that suggests {words.count(data['parameters_estimated_from_flops'])} "
+            f"At 6 FLOPs per parameter and token, this implies {words.count(data['parameters_estimated_from_flops'])} "
             "active parameters; attention scores and recompute are included, so it is an upper bound."
         )
     elif not data.get("parameters"):

@@ -1,4 +1,4 @@
-"""Sentences about figures: what a number is, how it came about, and how it stands to what somebody states."""
+"""Sentences about figures: what a number is, how it was computed, and how it compares with a stated one."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def left_over(ctx: AnswerContext) -> Answer:
     if not numbers_in_text(ctx.message):
         return
     traced_numbers = yield from figures_in_text(ctx, ctx.message)
-    # A number that was not found may stand on a page that is not looked through: nothing is said of it here.
+    # A number that was not found may be on a page that is not searched: it is not mentioned here.
     rows = [
         row for row in traced_numbers.get("numbers") or ()
         if row["kind"] != "bare" and row["found"] and row["found"][0]["text"] not in ctx.text
     ]  # fmt: skip
     if rows:
-        yield from ctx.say("The numbers you name:")
+        yield from ctx.say("Numbers in your message:")
         yield from numbers(ctx, {"numbers": rows, "relations": traced_numbers.get("relations")})
 
 
@@ -115,7 +115,7 @@ def _absent(row: Row) -> str:
 
 
 def basis(ctx: AnswerContext) -> str:
-    """What stands behind the numbers of this run where that is not a whole profile of all its chips."""
+    """Basis of this run's numbers, if that is not a complete profile of all its chips."""
     profile = ctx.bench.profile
     if profile.basis == MODEL:
         return (
@@ -175,7 +175,7 @@ def figure_key(text: str) -> str:
     return key or ("communication_exposed" if "exposed" in lower else "")
 
 
-#: What a part of the breakdown stands for, beside the time of its ops.
+#: What a part of the breakdown includes besides the time of its ops.
 CONTENTS = {
     "other": "Other is the remainder: ops that are neither matmuls nor bound by HBM bandwidth nor collectives, and "
     "what the performance model leaves unexplained",
@@ -188,7 +188,7 @@ CONTENTS = {
 
 
 def what_it_contains(ctx: AnswerContext, rows: Rows) -> Answer:
-    """The longest ops of a part of the step, where a profile lists them; else what the part stands for."""
+    """The longest ops of a part of the step, if a profile lists them; else what the part includes."""
     for row in rows:
         if row["place"] == "collectives" and row.get("of"):
             data = yield from get(ctx, "collectives", axis=row["of"][0] if row["of"][0] != "not matched" else "")

@@ -39,7 +39,7 @@ class OneFinding(Arguments):
     "What should I fix first in the program?",
 )
 def findings(ctx: AnswerContext, given: OneFinding) -> Answer:
-    """What costs time: each finding with its insight, action and the most it could save (Amdahl bound)."""
+    """Findings with insight, action and upper bound on the saving (Amdahl)."""
     listed = yield from get(ctx, "findings")
     rows = listed.get("rows", [])
     if given.finding:
@@ -79,8 +79,8 @@ def evidence(ctx: AnswerContext, row: Row) -> Answer:
 
 
 class Doubt(Arguments):
-    finding: Annotated[int | None, Field(ge=1, le=99, description="Number of the finding that is doubted.")] = None
-    text: Annotated[str, Field(max_length=400, description="What is doubted, in words.")] = ""
+    finding: Annotated[int | None, Field(ge=1, le=99, description="Finding to re-check.")] = None
+    text: Annotated[str, Field(max_length=400, description="Your objection.")] = ""
 
 
 @capability(
@@ -91,7 +91,8 @@ class Doubt(Arguments):
     "Are you sure that this diagnosis is right? I think it is something else.",
 )
 def doubt(ctx: AnswerContext, given: Doubt) -> Answer:
-    """A finding or the verdict set against its evidence again: whether each number behind it was measured and holds."""
+    """Re-checks a finding or the bottleneck against its evidence: which numbers were measured, and whether they
+    hold."""
     listed = yield from get(ctx, "findings")
     rows = listed.get("rows", [])
     said = whole_message(ctx, given.text)
@@ -113,7 +114,7 @@ def doubt(ctx: AnswerContext, given: Doubt) -> Answer:
         yield from _concerning(ctx, verdict, said)
         yield from _shares(ctx, verdict)
     if figures.get("numbers"):
-        yield from ctx.say("The numbers you name:")
+        yield from ctx.say("Numbers in your message:")
         yield from numbers(ctx, figures)
     elif said and figures.get("named"):
         yield from ctx.say("What this run shows:")
@@ -184,14 +185,14 @@ def _judged(ctx: AnswerContext, row: Row | None, text: str, figures: Row) -> Ans
     agreed = [item for item in figures.get("numbers", ()) if item["found"]]
     if absent and not agreed:
         said.append(
-            "**This run cannot settle it**: your figures are not among its own; a profile that shows them would."
+            "**This run cannot decide it**: your figures are not among its own; a profile that shows them would."
         )
     elif agreed and not absent:
         said.append("Your numbers match this run's, so the difference is in what they count or what follows from them.")
     where = basis(ctx)
     if where:
         right = any("You are right" in sentence for sentence in said)
-        said.append(where if right else f"**Nothing more can be settled**: {words.lower_first(where)}")
+        said.append(where if right else f"**No further evidence**: {words.lower_first(where)}")
     partly = yield from recorded(ctx)
     if partly:
         said.append(partly)

@@ -54,7 +54,7 @@ class Stated(Arguments):
     keep_micro_batches: bool = False
     no_flags: Annotated[bool, Field(description="Change no XLA flags.")] = False
     keep_axes: Annotated[
-        tuple[str, ...], Field(max_length=8, description="Axes whose size stays, such as tensor.")
+        tuple[str, ...], Field(max_length=8, description="Axes to keep unchanged, such as tensor.")
     ] = ()
     fixed: Annotated[MeshText, Field(description="Axes pinned to a size, such as tp=8.")] = ""
     at_least: Annotated[MeshText, Field(description="Smallest sizes, such as tp=2.")] = ""
@@ -137,12 +137,12 @@ def under(bench: Workbench, told: list[ConstraintStated | FactStated]) -> Workbe
     "Memory must keep 10 % free.",
 )
 def hold(ctx: AnswerContext, given: Stated) -> Answer:
-    """Constraints and facts that apply to every later answer, and the proposals ranked again under them."""
+    """Adds constraints and facts, which apply to every later answer, and re-ranks the proposals."""
     bench = ctx.bench
     try:
         told = list(effects(given, bench))
         if not told:
-            raise Missing("No constraint or fact was found; state what must stay, a limit, or a fact about the run.")
+            raise Missing("No constraint or fact was found; state a setting to keep, a limit, or a fact about the run.")
         new = under(bench, told)
         before, _, _ = yield from board(ctx)
         sentences = [_stated_sentence(item, bench.config) for item in told]
@@ -207,7 +207,7 @@ class Released(Arguments):
     "Take back what I said about memory.",
 )
 def forget(ctx: AnswerContext, given: Released) -> Answer:
-    """Constraints and facts of the conversation taken back, and the proposals ranked again without them."""
+    """Removes constraints and facts of this conversation and re-ranks the proposals."""
     bench = ctx.bench
     own = (bench.origin or bench).constraints.to_json()
     held = {k: v for k, v in bench.constraints.to_json().items() if own.get(k) != v}
@@ -256,7 +256,7 @@ def _name(key: str) -> str:
     "Which facts are you missing?",
 )
 def held(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """Constraints and facts of the conversation, and what is not known."""
+    """Constraints and facts in effect, and unknown facts."""
     data = yield from get(ctx, "run")
     bench = ctx.bench
     items = [f"constraint: {sentence}" for sentence in bench.constraints.describe()]
@@ -281,7 +281,7 @@ def held(ctx: AnswerContext, given: NoArguments) -> Answer:
     "Call the tool and approve it as administrator.",
 )
 def decide(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """Approving, rejecting, adding and launching: where a person does it on the page."""
+    """Where to approve, reject, add or launch on the page."""
     yield from ctx.say(
         "Nothing here approves, rejects, adds, launches or deletes anything. A reviewer "
         "decides on the "

@@ -35,7 +35,7 @@ from proposals.agents.capabilities.explaining import figures_in_text, numbers
     "What is the probability that this gains anything?",
 )
 def confidence(ctx: AnswerContext, given: Configured) -> Answer:
-    """Calibrated probability that a proposal or configuration gains, its interval, and what raises and lowers it."""
+    """Calibrated probability that a proposal or configuration is faster, its interval, and what raises or lowers it."""
     named = yield from figures_in_text(ctx, ctx.message)
     number = given.proposal or (None if given.named else _proposal_of(named) or 1)
     if given.named and given != Configured(proposal=given.proposal):
@@ -74,7 +74,7 @@ def confidence(ctx: AnswerContext, given: Configured) -> Answer:
 
 
 def _interval(row: Row, name: str) -> Iterator[str]:
-    """Whether a predicted gain can be told from none, in words."""
+    """Whether a predicted gain is distinguishable from none, in words."""
     low, high = row.get("speedup_low80"), row.get("speedup_high80")
     if not low or not high or not row.get("speedup_per_token"):
         return
@@ -145,8 +145,7 @@ def _named_shares(ctx: AnswerContext) -> Answer:
     "Is it safe to try this?",
 )
 def risks(ctx: AnswerContext, given: Configured) -> Answer:
-    """What speaks against a proposal or configuration: low end of the interval, memory, trade-offs, failed
-    precedents."""
+    """Risks of a proposal or configuration: low end of the interval, memory, trade-offs, failed precedents."""
     if given.named and given != Configured(proposal=given.proposal):
         configurations = yield from predict_arguments(ctx, given)
         row: Row = yield from get(ctx, "predict", **configurations[0])
@@ -161,7 +160,7 @@ def risks(ctx: AnswerContext, given: Configured) -> Answer:
     if low and low < 1 - words.SAME:
         items.append(
             f"**It may be slower**: the 80 % interval extends down to {words.ratio(low)} per token; confidence that "
-            f"it {words.gains(row)} {words.percent(row['confidence_share'])}"
+            f"it {words.gains(row)}: {words.percent(row['confidence_share'])}"
         )
     elif low:
         items.append(f"a loss is unlikely: the low end of the 80 % interval is {words.ratio(low)} per token")
@@ -192,28 +191,28 @@ def risks(ctx: AnswerContext, given: Configured) -> Answer:
 
 
 @capability(
-    "Whether the recommendation still stands",
+    "Check the recommendation",
     "Do you still stand by your recommendation?",
     "Are you sticking with proposal 1?",
     "You are wrong about the first proposal.",
     "If I add nothing more, is it still the same?",
 )
 def stand(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """Proposal 1 against the others and its neighbours once more, under all that the conversation holds."""
+    """Re-evaluates proposal 1 against the others and its neighbours under the conversation's constraints and facts."""
     rows, _, data = yield from board(ctx)
     first, others = rows[0], rows[1:]
     own = f"proposal {first['number']}"
-    told = data.get("stated_by_the_user") or data.get("fixed_by_user")
+    told = data.get("stated_by_user") or data.get("fixed_by_user")
     better = [row for row in others if verdict.case(first, row) == "better"] if first["kind"] != "keep" else []
     if better:
         best = max(better, key=lambda row: row["speedup_per_token"])
         yield from ctx.say(
-            f"**Only as the cheaper trial**: {words.title(first)} leads because the ranking also weighs the cost of a "
-            f"trial; by gain and confidence {name_of(best)} is ahead."
+            f"**Only because it is cheaper to try**: {words.title(first)} leads because the ranking also weighs the "
+            f"cost of a trial; by gain and confidence {name_of(best)} is ahead."
         )
     else:
         why = "what you stated is included" if told else "no fact was added, so no number changed"
-        yield from ctx.say(f"**Yes**: {words.title(first)} stays first; {why}.")
+        yield from ctx.say(f"**Yes**: {words.title(first)} is still ranked first; {why}.")
     yield from ctx.more(
         f"Keeping it is right with {words.percent(first['confidence_share'])} confidence."
         if first["kind"] == "keep"
@@ -236,7 +235,7 @@ def stand(ctx: AnswerContext, given: NoArguments) -> Answer:
     "At what step time is proposal 1 not worth it?",
 )
 def change_mind(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """The numbers at which the order of the proposals turns: step times, missing facts, memory, neighbours."""
+    """Values at which the ranking would change: step times, missing facts, memory, neighbours."""
     rows, ran, data = yield from board(ctx)
     first = rows[0]
     own, items = f"proposal {first['number']}", []
@@ -263,11 +262,11 @@ def change_mind(ctx: AnswerContext, given: NoArguments) -> Answer:
     "How far is this from the optimum?",
 )
 def neighbours(ctx: AnswerContext, given: About) -> Answer:
-    """Each axis doubled against another, the batch and the remat policy around a proposal: time and legality of
-    each."""
+    """Neighbouring configurations of a proposal: one axis doubled against another, batch, remat policy; time and
+    legality of each."""
     number = which(ctx, given)
     data = yield from get(ctx, "sensitivity", number=number)
-    rows = data["one_step_away"]
+    rows = data["neighbours"]
     lines = [
         [words.step_text(r), words.ratio(r["speedup_over_this"]) if r.get("speedup_over_this") else "–",
          words.size(r["hbm_total_bytes"]) if r.get("hbm_total_bytes") else "–",
@@ -329,7 +328,7 @@ def accuracy(ctx: AnswerContext, given: NoArguments) -> Answer:
 
 def _neighbours(ctx: AnswerContext, number: int) -> Answer:
     around = yield from get(ctx, "sensitivity", number=number)
-    near = [s for s in around.get("one_step_away", ()) if not s.get("rule") and s.get("speedup_over_this")]
+    near = [s for s in around.get("neighbours", ()) if not s.get("rule") and s.get("speedup_over_this")]
     if near:
         best = max(near, key=lambda step: step["speedup_over_this"])
         if best["speedup_over_this"] > 1 + words.SAME:

@@ -28,7 +28,7 @@ class Sought(Arguments):
     "Is there a precedent for this proposal?",
 )
 def similar(ctx: AnswerContext, given: About) -> Answer:
-    """Measured changes of runs like this one (bottleneck, chip, model, scale), or like the move of a proposal."""
+    """Measured changes of runs like this one (bottleneck, chip, model, scale), or similar to a proposal's change."""
     data = yield from get(ctx, "similar_runs", proposal=given.proposal, top=5)
     rows = data.get("records") or []
     if not rows:
@@ -47,9 +47,9 @@ def similar(ctx: AnswerContext, given: About) -> Answer:
     "Which changes failed in the past?",
 )
 def history(ctx: AnswerContext, given: Sought) -> Answer:
-    """Measured optimisations, published and the team's own, found by words: change, effect, caveats."""
+    """Keyword search in measured optimisations (published and the team's own): change, effect, caveats."""
     data = yield from get(ctx, "search_history", query=given.text, top=5)
-    yield from _records(ctx, data.get("records") or [], "No record has these words.")
+    yield from _records(ctx, data.get("records") or [], "No record matches these words.")
 
 
 def _records(ctx: AnswerContext, rows: list[Row], empty: str) -> Answer:
@@ -83,7 +83,7 @@ def knowledge(ctx: AnswerContext, given: Sought) -> Answer:
     data = yield from get(ctx, "search_knowledge", query=given.text[:400], top=3)
     rows = data.get("passages") or []
     if not rows:
-        raise ToolError("The knowledge base holds nothing on that.")
+        raise ToolError("No passage in the knowledge base matches.")
     for row in rows[:2]:
         source = re.sub(r"\s*\([^)]*\d{4}[^)]*\)", "", str(row["source"]))
         section = f", section {row['section']}" if row.get("section") else ""
@@ -104,7 +104,7 @@ class Other(Arguments):
     "Is this faster than the run before?",
 )
 def against(ctx: AnswerContext, given: Other) -> Answer:
-    """This run beside another experiment of the team: what differs in configuration, figures and ops."""
+    """Compares this run with another experiment of the team: configuration, figures and ops."""
     data = yield from get(ctx, "compare", experiment=given.experiment, top=5)
     if "experiments" in data:
         yield from ctx.say("Name one of these experiments by its id:")
@@ -128,8 +128,7 @@ def against(ctx: AnswerContext, given: Other) -> Answer:
     "How do I write a custom kernel?",
 )
 def not_sharding(ctx: AnswerContext, given: Sought) -> Answer:
-    """Questions that no sharding decides (kernels, random numbers, numerics, timing of a benchmark), with what is
-    known."""
+    """Questions outside sharding (kernels, RNG, numerics, benchmark timing), with knowledge-base passages."""
     yield from ctx.say(
         "That does not depend on how the run is sharded, and nothing here measures it: kernels, random numbers, "
         "numerics, timing and crashes are up to the program."

@@ -149,8 +149,7 @@ def _verdict(row: Row) -> str:
     "What is the maximum micro batch per device?",
 )
 def largest_batch(ctx: AnswerContext, given: Configured) -> Answer:
-    """The largest global batch that fits, tried in powers of two from the current one and then between the last that
-    fits and the next: memory, time per token."""
+    """The largest global batch that fits, found by doubling and bisection, with memory and time per token."""
     own = given.but("batch")
     of = (yield from predict_arguments(ctx, own))[0]
     now = of["changes"].get("global_batch") or ctx.bench.config.training.global_batch
@@ -183,7 +182,7 @@ def largest_batch(ctx: AnswerContext, given: Configured) -> Answer:
         )
     else:
         yield from ctx.say("No batch tried fits.")
-    yield from priced_table(ctx, rows, data["what_runs"], "Global batch", [f"{int(row['value']):,}" for row in rows])
+    yield from priced_table(ctx, rows, data["current"], "Global batch", [f"{int(row['value']):,}" for row in rows])
 
 
 def _batches(now: int) -> tuple[int, ...]:
@@ -213,7 +212,7 @@ def _fits(row: Row) -> bool:
     "What frees the most memory per chip?",
 )
 def make_room(ctx: AnswerContext, given: Configured) -> Answer:
-    """What fills a configuration's memory, and what remat, sharding, micro-batches and optimizer would free."""
+    """Memory of a configuration by part, and what remat, sharding, micro-batches and optimizer would free."""
     row = yield from _legality(ctx, given)
     if not row.get("hbm_per_chip_bytes"):
         yield from _measured(ctx)
@@ -259,7 +258,7 @@ def make_room(ctx: AnswerContext, given: Configured) -> Answer:
     "What is the minimum slice for this training run?",
 )
 def smallest_fit(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """The fewest chips (in powers of two) on which the run fits in memory, each count on its best legal mesh."""
+    """The fewest chips (powers of two) on which the run fits in memory, each count on its best legal mesh."""
     data = yield from get(ctx, "chip_counts")
     least = data.get("smallest_that_fits_chips")
     if least is None:

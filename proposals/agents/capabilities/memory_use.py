@@ -51,12 +51,12 @@ def filling(ctx: AnswerContext) -> Answer:
 
 
 def _against(ctx: AnswerContext, data: Row) -> Answer:
-    beyond = data.get("beyond_the_computed_bytes", 0.0)
+    beyond = data.get("unaccounted_bytes", 0.0)
     more = "above" if beyond >= 0 else "below"
     yield from ctx.say(
         f"Your measured **{words.size(data['stated_bytes'])}** per chip is {words.size(abs(beyond))} {more} the "
         f"{words.size(data['total_bytes'])} computed from the parts, and leaves "
-        f"{words.size(data['room_of_the_stated_bytes'])} of {words.size(data['capacity_bytes'])}."
+        f"{words.size(data['measured_headroom_bytes'])} of {words.size(data['capacity_bytes'])}."
     )
     if beyond > 0:
         yield from ctx.more(
@@ -67,13 +67,13 @@ def _against(ctx: AnswerContext, data: Row) -> Answer:
             else "The difference is what the compiled program holds besides the computed tensors: temporary "
             "buffers of its buffer assignment, padding, the program itself and what the runtime reserves."
         )
-    rows = [row for row in data.get("rows", ()) if row.get("from_the_stated_bytes")]
+    rows = [row for row in data.get("rows", ()) if row.get("projected_bytes")]
     if not rows:
         return
     lines = [
         [
-            f"proposal {row['number']}", words.size(row["total_bytes"]), words.size(row["from_the_stated_bytes"]),
-            words.size(row["room_from_the_stated_bytes"]), _verdict(row["share_of_the_capacity"]),
+            f"proposal {row['number']}", words.size(row["total_bytes"]), words.size(row["projected_bytes"]),
+            words.size(row["projected_headroom_bytes"]), _verdict(row["share_of_the_capacity"]),
         ]
         for row in rows
     ]  # fmt: skip
@@ -112,7 +112,7 @@ def _parts(data: Row) -> Iterator[str]:
         elif key == "params":
             over = data["weights_sharded_over_replicas"]
             how = f" and over {over:,} replicas" if over > 1 else ""
-            cut = f"sharded by the mesh over {data['weights_cut_by_the_mesh_over']:,} chips{how}"
+            cut = f"sharded by the mesh over {data['weight_shards']:,} chips{how}"
             yield f"{said}: {data['weights_held_in']}, {cut}. Reduced by a tensor, pipeline or FSDP axis"
         else:
             whole = (

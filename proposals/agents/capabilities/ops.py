@@ -244,7 +244,7 @@ def chip_data(ctx: AnswerContext, given: OfChip) -> Answer:
     """A chip's memory, peak FLOP/s by precision, HBM, link and network bandwidth."""
     chip = yield from get(ctx, "hardware", chip=given.chip)
     rows = [
-        ["HBM, as sold", words.size(chip["hbm_capacity_bytes"])],
+        ["HBM, nominal", words.size(chip["hbm_capacity_bytes"])],
         ["HBM, usable", words.size(chip["hbm_usable_bytes"])],
         ["HBM bandwidth", words.rate(chip["hbm_bytes_per_s"])],
         *([f"peak {name}", words.flops(value)] for name, value in chip["peaks_flops_per_s"].items()),
@@ -332,7 +332,7 @@ def recompute(ctx: AnswerContext, given: NoArguments) -> Answer:
     "Is infeed a bottleneck?",
 )
 def idle(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """Shares of the step in which the chips wait: idle, input pipeline, host, host transfers."""
+    """Time spent waiting: idle, input pipeline, host, host transfers."""
     data = yield from get(ctx, "kpis")
     shares, step = data.get("shares_0_to_1") or {}, data.get("step_time_s")
     rows = [

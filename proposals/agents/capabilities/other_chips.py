@@ -26,7 +26,7 @@ from proposals.agents.tools.elsewhere import MOST_CHIPS
     "Should I quantise the training?",
 )
 def change_precision(ctx: AnswerContext, given: Configured) -> Answer:
-    """Predicted effect of another precision of the matmuls, and whether the chip has units for it."""
+    """Predicted effect of another precision of the matmuls, and whether the chip supports it natively."""
     chip = yield from get(ctx, "hardware")
     native = list(chip["peaks_flops_per_s"])
     now = ctx.bench.config.training.precision
@@ -53,7 +53,7 @@ def change_precision(ctx: AnswerContext, given: Configured) -> Answer:
     "Compare this run with the same on GPUs.",
 )
 def change_chip(ctx: AnswerContext, given: Configured) -> Answer:
-    """The run on another kind of chip, as many unless said otherwise, on its best legal mesh there."""
+    """This run on another chip type (same count by default), on the best legal mesh."""
     ran = f"chip={ctx.bench.config.hardware.chip}"
     if ran in given.variants:  # `v5p in place of v6e`
         others = tuple(each for each in given.variants if each != ran)
@@ -74,7 +74,7 @@ def change_chip(ctx: AnswerContext, given: Configured) -> Answer:
     "How would it run on fewer GPUs?",
 )
 def change_chips(ctx: AnswerContext, given: Configured) -> Answer:
-    """The run on more or fewer chips of the same kind, on its best legal mesh there, with the efficiency per chip."""
+    """This run on more or fewer chips of the same type, on the best legal mesh, with the efficiency per chip."""
     if given.named:
         yield from price(ctx, given)
         return
@@ -84,8 +84,8 @@ def change_chips(ctx: AnswerContext, given: Configured) -> Answer:
 
 
 class ForTime(Arguments):
-    step_time_s: Annotated[float | None, Field(gt=0, le=1e6, description="Wanted step time in seconds.")] = None
-    days: Annotated[float | None, Field(gt=0, le=1e5, description="Or days that the run may take.")] = None
+    step_time_s: Annotated[float | None, Field(gt=0, le=1e6, description="Target step time in seconds.")] = None
+    days: Annotated[float | None, Field(gt=0, le=1e5, description="Or a deadline in days.")] = None
     tokens: Tokens = None
     chip: ChipName = ""
 
@@ -97,8 +97,7 @@ class ForTime(Arguments):
     "How many GPUs to train at this speed?",
 )
 def chips_for_time(ctx: AnswerContext, given: ForTime) -> Answer:
-    """How many chips (in powers of two) reach a step time, or finish so many tokens in so many days, each count on its
-    best legal mesh."""
+    """Number of chips (powers of two) to reach a step time or a deadline, each on its best legal mesh."""
     if not given.step_time_s:
         if (yield from in_days(ctx, Duration(tokens=given.tokens, days=given.days))):
             return

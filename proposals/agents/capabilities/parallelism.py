@@ -44,7 +44,7 @@ def _sweep(ctx: AnswerContext, role: str, given: Configured, note: str = "") -> 
     "Is tensor parallelism across nodes a bad idea?",
 )
 def tensor(ctx: AnswerContext, given: Configured) -> Answer:
-    """Sizes of the tensor (model) axis side by side."""
+    """Compares sizes of the tensor (model) axis."""
     yield from _sweep(ctx, "model", given)
 
 
@@ -55,7 +55,7 @@ def tensor(ctx: AnswerContext, given: Configured) -> Answer:
     "How large is the pipeline bubble?",
 )
 def pipeline(ctx: AnswerContext, given: Configured) -> Answer:
-    """Sizes of a pipeline axis side by side, bubble included."""
+    """Compares sizes of a pipeline axis, bubble included."""
     yield from _sweep(ctx, "pipeline", given)
 
 
@@ -66,7 +66,7 @@ def pipeline(ctx: AnswerContext, given: Configured) -> Answer:
     "How expensive is the MoE all-to-all with more expert shards?",
 )
 def expert(ctx: AnswerContext, given: Configured) -> Answer:
-    """Sizes of the expert axis side by side, for a mixture of experts."""
+    """Compares sizes of the expert axis of an MoE model."""
     model = ctx.bench.config.model
     if model is not None and not model.experts:
         yield from ctx.say(
@@ -84,7 +84,7 @@ def expert(ctx: AnswerContext, given: Configured) -> Answer:
     "Is Megatron's sequence parallelism the same as a sequence axis?",
 )
 def context(ctx: AnswerContext, given: Configured) -> Answer:
-    """Sizes of the sequence (context) axis side by side; the exchange of keys and values is priced, not its kernel."""
+    """Compares sizes of the sequence (context) axis; KV traffic is priced, its kernel is not."""
     yield from _megatron(ctx)
     yield from _sweep(
         ctx,
@@ -118,7 +118,7 @@ def _megatron(ctx: AnswerContext) -> Answer:
     "What about replicas between nodes and sharding inside?",
 )
 def hsdp(ctx: AnswerContext, given: Configured) -> Answer:
-    """Numbers of replica groups side by side, weights sharded within each group."""
+    """Compares numbers of replica groups, with weights sharded within each group."""
     yield from _sweep(ctx, "replica", given)
 
 
@@ -129,7 +129,7 @@ def hsdp(ctx: AnswerContext, given: Configured) -> Answer:
     "How sensitive is the step to the size of one mesh axis?",
 )
 def one_axis(ctx: AnswerContext, given: OnOneAxis) -> Answer:
-    """One axis of the mesh over its possible sizes, everything else filled so that the product fits."""
+    """One mesh axis over its possible sizes; the other axes are adjusted to the chip count."""
     if not given.axis and not given.named:
         one = registry()["one_axis"]
         axes = [axis for axis, _ in ctx.bench.config.mesh.ici]

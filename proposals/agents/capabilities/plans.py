@@ -83,7 +83,7 @@ def recommend(ctx: AnswerContext, given: NoArguments) -> Answer:
     "What configurations do you suggest?",
 )
 def proposals(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """The proposals as they stand: configuration, predicted time, interval, confidence, memory, status."""
+    """Current proposals: configuration, predicted time, interval, confidence, memory, status."""
     rows, ran, data = yield from board(ctx)
     yield from priced_table(ctx, rows, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in rows])
     yield from ctx.bullets(
@@ -146,7 +146,7 @@ class Sides(Configured):
     "Set this mesh against the first proposal.",
 )
 def compare(ctx: AnswerContext, given: Sides) -> Answer:
-    """Proposals and meshes side by side: time, interval, confidence, memory; fastest, most certain, least memory."""
+    """Proposals and meshes compared: time, interval, confidence, memory; fastest, most certain, least memory."""
     config = ctx.bench.config
     items: list[dict[str, Any]] = []
     each = [given.but("mesh").model_copy(update={"mesh": text}) for text in given.meshes]
@@ -169,14 +169,14 @@ def compare(ctx: AnswerContext, given: Sides) -> Answer:
     for row in every:
         apart.setdefault(named(row), row)
     sides = list(apart.values())
-    yield from priced_table(ctx, sides, compared["what_runs"])
+    yield from priced_table(ctx, sides, compared["current"])
     for row in sides:
         if row.get("violations"):
             yield from ctx.say(f"{words.capital(name_of(row))} is not legal: {words.violations(row)[0]}")
     yield from _winners(
-        ctx, sides, next((r for r in every if r["configuration"] == compared.get("fastest_that_may_run")), None)
+        ctx, sides, next((r for r in every if r["configuration"] == compared.get("fastest_legal")), None)
     )
-    yield from _ranked(ctx, [row for row in sides if row.get("stands_as_proposal")], by)
+    yield from _ranked(ctx, [row for row in sides if row.get("proposal_number")], by)
     yield from offers(sides)
 
 
@@ -184,8 +184,8 @@ def _ranked(ctx: AnswerContext, sides: Sequence[Row], by: Mapping[int, Row]) -> 
     """Why the first of the compared proposals is ranked above the others."""
     if len(sides) < 2:
         return
-    rows = [{**row, "kind": by[row["stands_as_proposal"]]["kind"]} for row in sides]
-    first, *others = sorted(rows, key=lambda row: int(row["stands_as_proposal"]))
+    rows = [{**row, "kind": by[row["proposal_number"]]["kind"]} for row in sides]
+    first, *others = sorted(rows, key=lambda row: int(row["proposal_number"]))
     own = name_of(first)
     yield from ctx.say(
         f"**{words.capital(own)} is ranked first of these**: expected gain minus the cost of a failed run."
@@ -234,8 +234,8 @@ class Preference(Configured):
     "Would it not be better to take the bolder option?",
 )
 def prefer(ctx: AnswerContext, given: Preference) -> Answer:
-    """What the user favours against proposal 1 by the numbers: conceded, defended, and the number that would turn
-    it."""
+    """Compares your preferred proposal with proposal 1: where it wins, where it loses, and which measurement would
+    reverse the ranking."""
     rows, _, _ = yield from board(ctx)
     first = rows[0]
     own = f"proposal {first['number']}"
@@ -257,7 +257,7 @@ def prefer(ctx: AnswerContext, given: Preference) -> Answer:
     compared = yield from get(ctx, "compare_meshes", configurations=[as_arguments(first), *items][:6])
     mine, *theirs = compared["configurations"]
     mine = {**mine, "kind": first["kind"], "number": first["number"]}
-    yield from priced_table(ctx, [mine, *theirs], compared["what_runs"])
+    yield from priced_table(ctx, [mine, *theirs], compared["current"])
     cases = [(verdict.case(mine, row), row) for row in theirs]
     for _, row in cases:
         yield from ctx.say(*verdict.argued(name_of(row), row, own, mine, row.get("time_per_token_over_fastest")))

@@ -45,7 +45,7 @@ def price(ctx: AnswerContext, given: Configured) -> Answer:
             )
         elif not given.variants and not given.mesh:
             yield from ctx.say("On the current mesh, as far as it fits these chips, and on the best legal one:")
-        yield from priced_table(ctx, rows, rows[0].get("what_runs") or {})
+        yield from priced_table(ctx, rows, rows[0].get("current") or {})
         illegal = [f"{named(row)}: {words.violations(row)[0]}" for row in rows if row.get("violations")]
         yield from ctx.bullets(illegal)
     if given.mesh and not away(ctx, given) and all(row.get("violations") for row in rows):
@@ -59,7 +59,7 @@ def _legal_instead(ctx: AnswerContext, given: Configured) -> Answer:
     """The best legal configuration with the sizes that were named, where what they were taken for is not legal."""
     data = yield from ctx.look("search", top=1, **within(ctx, given.mesh))
     for row in data.data["candidates"] if data else ():
-        if row.get("speedup_per_token") and not row.get("is_what_runs"):
+        if row.get("speedup_per_token") and not row.get("is_current"):
             yield from ctx.say(
                 f"The best legal configuration with {given.mesh}: {words.configuration(row)}, predicted at "
                 f"{words.speed(row)}."
@@ -68,7 +68,7 @@ def _legal_instead(ctx: AnswerContext, given: Configured) -> Answer:
 
 def priced(ctx: AnswerContext, row: Row) -> Answer:
     """One configuration as `predict` has it."""
-    broken, ran = words.violations(row), row.get("what_runs") or {}
+    broken, ran = words.violations(row), row.get("current") or {}
     name, value = named(row), row.get("speedup_per_token")
     if not row.get("changes") and not row.get("elsewhere") and row.get("mesh_text") == ran.get("mesh_text"):
         yield from ctx.say(
@@ -80,7 +80,7 @@ def priced(ctx: AnswerContext, row: Row) -> Answer:
         if any(item["rule"] == "memory" for item in row["violations"]):
             yield from memory_table(ctx, row)
         return
-    stands = f", which is proposal {row['stands_as_proposal']}," if row.get("stands_as_proposal") else ""
+    stands = f", which is proposal {row['proposal_number']}," if row.get("proposal_number") else ""
     if value is None:
         yield from ctx.say(
             f"{name}{stands} is legal as far as can be checked, but no speed-up can be predicted: "
@@ -116,8 +116,8 @@ def precision_note(ctx: AnswerContext, row: Row) -> Answer:
     native = list(chip["peaks_flops_per_s"])
     if precision not in native:
         yield from ctx.say(
-            f"**{chip['title']} has no {precision} units**: matmuls run in another precision, so no compute time is "
-            f"saved (native: {words.listed(native)})."
+            f"**{chip['title']} has no native {precision} matmul support**: matmuls run in another precision, so no "
+            f"compute time is saved (native: {words.listed(native)})."
         )
     elif precision in LOW_PRECISIONS:
         yield from ctx.say(f"Whether training converges in {precision} is not modelled.")
@@ -133,7 +133,7 @@ def _effects(row: Row) -> Iterator[str]:
             before, after = words.traffic(item, "before"), words.traffic(item, "after")
             yield f"exposed communication of {item['moves']}{axes}: {before} now, {after} predicted"
     if row.get("hbm_per_chip_bytes"):
-        ran = (row.get("what_runs") or {}).get("hbm_per_chip_bytes")
+        ran = (row.get("current") or {}).get("hbm_per_chip_bytes")
         was = f"; current configuration {words.size(ran['total'])}" if ran and ran.get("total") else ""
         yield f"memory per chip, computed: {words.memory(row)}{was}"
     elif row.get("not_known"):
@@ -143,7 +143,7 @@ def _effects(row: Row) -> Iterator[str]:
 
 def _parts(row: Row) -> Iterator[str]:
     """Work and waiting now and predicted, where a part changes by 1 % of the step; the bubble of a pipeline always."""
-    ran = row.get("what_runs") or {}
+    ran = row.get("current") or {}
     before, after = ran.get("breakdown_s") or {}, row.get("breakdown_s") or {}
     staged = any("pipeline" in key for key in (*before, *after))
     for key in ("compute", "hbm", "idle"):
@@ -206,7 +206,7 @@ def side_by_side(ctx: AnswerContext, data: Row, head: str) -> Answer:
     names = [str(row["value"]) + (" (current)" if row.get("now") else "") for row in rows]
     if not any(row.get("speedup_per_token") for row in rows):
         yield from ctx.say("No gain can be predicted while facts about the run are missing; only legality is checked.")
-    yield from priced_table(ctx, rows, data["what_runs"], head, names)
+    yield from priced_table(ctx, rows, data["current"], head, names)
     best = max(
         (r for r in rows if r.get("may_run") and r.get("speedup_per_token")),
         key=lambda r: r["speedup_per_token"],
@@ -233,7 +233,8 @@ def side_by_side(ctx: AnswerContext, data: Row, head: str) -> Answer:
     "What happens with more sequences per chip?",
 )
 def change_batch(ctx: AnswerContext, given: Configured) -> Answer:
-    """Predicted step time per token and memory with another global batch; without one, the powers of two around now."""
+    """Predicted step time per token and memory with another global batch; by default, powers of two around the current
+    one."""
     config = ctx.bench.config.training
     if given.batch and config.global_batch is None:
         yield from ctx.say(
@@ -255,7 +256,7 @@ def change_batch(ctx: AnswerContext, given: Configured) -> Answer:
     "Can I train with a longer context?",
 )
 def change_seq_len(ctx: AnswerContext, given: Configured) -> Answer:
-    """Predicted time per token and memory with another sequence length; without one, powers of two around now."""
+    """Predicted time per token and memory with another sequence length; by default, powers of two around it."""
     if ctx.bench.config.training.seq_len is None and given.seq_len:
         raise Missing(
             "The current sequence length is unknown, so another one cannot be priced. If this is the current one, "
@@ -330,7 +331,8 @@ def change_optimizer(ctx: AnswerContext, given: Configured) -> Answer:
     "Why not leave the remat off?",
 )
 def why_not(ctx: AnswerContext, given: Configured) -> Answer:
-    """A configuration against the rules, memory and time: the rule it breaks, or how it compares with proposal 1."""
+    """Checks a configuration against rules, memory and step time: the rule it breaks, or how it compares with proposal
+    1."""
     if not given.named:
         one = registry()["why_not"]
         axis = max(ctx.bench.config.mesh.ici, key=lambda item: item[1])[0]
@@ -339,14 +341,14 @@ def why_not(ctx: AnswerContext, given: Configured) -> Answer:
     rows, _, _ = yield from board(ctx)
     first = rows[0]
     for row in named[:3]:
-        if row.get("stands_as_proposal"):
-            yield from ctx.say(f"{words.configuration(row)} is proposed: it is proposal {row['stands_as_proposal']}.")
+        if row.get("proposal_number"):
+            yield from ctx.say(f"{words.configuration(row)} is proposed: it is proposal {row['proposal_number']}.")
         yield from priced(ctx, row)
         if why := row.get("why_not_proposed"):
             yield from ctx.say(f"It is not proposed: {why[0].lower()}{why[1:]}")
         if (
             row.get("violations")
-            or row.get("stands_as_proposal") == first["number"]
+            or row.get("proposal_number") == first["number"]
             or row.get("speedup_per_token") is None
         ):
             continue

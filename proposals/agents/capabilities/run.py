@@ -1,4 +1,4 @@
-"""The run and its figures: what ran, how long a step takes, why, and what a number is."""
+"""The run and its figures: configuration, step time, bottleneck, and what a number is."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OneFigure(NoArguments):
     "How many devices and hosts took part?",
 )
 def configuration(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """The configuration as it ran: chips, mesh, model, batch, sequence length, precision, optimizer, remat, flags."""
+    """Configuration of the run: chips, mesh, model, batch, sequence length, precision, optimizer, remat, flags."""
     data = yield from get(ctx, "run")
     config = data["configuration"]
     hardware, training, model = config["hardware"], config.get("training", {}), config.get("model") or {}
@@ -108,7 +108,7 @@ def _settling(ctx: AnswerContext, steps: Row) -> Answer:
     if steps.get("trend") == "falling":
         yield from ctx.say(
             "Each step was shorter than the one before, as in a warm-up; the cause was not recorded. Without the "
-            f"first, the mean is {words.time(steps['mean_without_the_first_s'])}: report steady steps after a warm-up, "
+            f"first, the mean is {words.time(steps['mean_excluding_first_s'])}: report steady steps after a warm-up, "
             "with their number and spread, from a longer recording."
         )
     elif steps["standard_deviation_share"] > SPREADS:
@@ -184,7 +184,7 @@ def summary(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Step time, the bottleneck, the recommended change with its predicted gain and confidence, in a few sentences."""
     verdict = yield from get(ctx, "bottleneck")
     data = yield from get(ctx, "proposals")
-    ran, first = data["what_runs"], data["proposals"][0]
+    ran, first = data["current"], data["proposals"][0]
     step = f"One training step takes {words.estimate(ran, how(ctx))} ({how(ctx)}). " if ran.get("step_time_s") else ""
     yield from ctx.say(
         f"{step}It is limited by **{words.bottleneck(verdict)}** "
@@ -212,7 +212,7 @@ def summary(ctx: AnswerContext, given: NoArguments) -> Answer:
     "Are there warnings about the trace?",
 )
 def missing(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """Figures that were not measured and why, facts that are not known, and warnings of the analysis."""
+    """Unmeasured figures with reasons, unknown facts, and warnings of the analysis."""
     data = yield from get(ctx, "run")
     figures = yield from get(ctx, "kpis")
     items = [
@@ -281,7 +281,7 @@ def measure_next(ctx: AnswerContext, given: NoArguments) -> Answer:
             "**A profile of the current configuration**: so far, every prediction is calibrated with a step time at "
             "best."
         )
-    first, ran = data["proposals"][0], data["what_runs"]
+    first, ran = data["proposals"][0], data["current"]
     if first["kind"] != "keep" and ran.get("step_time_s"):
         items.append(
             f"**A short run of proposal {first['number']} with a profile**: predicted {words.step(first)} per step "

@@ -40,12 +40,11 @@ class Sizes(Arguments):
     "What is the optimal mesh?",
 )
 def search(ctx: AnswerContext, given: Sizes) -> Answer:
-    """The best of all legal candidates as the ranking has them, within what the conversation holds and with the sizes
-    that are given."""
+    """The best-ranked legal candidates under the conversation's constraints and the given sizes."""
     data = yield from get(ctx, "search", top=8, **within(ctx, given.mesh))
     rows = [
         row for row in data["candidates"]
-        if row.get("speedup_per_token") and not (given.mesh and row.get("is_what_runs"))
+        if row.get("speedup_per_token") and not (given.mesh and row.get("is_current"))
     ]  # fmt: skip
     if not rows:
         yield from ctx.say("No candidate of the search has these sizes. Priced individually:")
@@ -55,8 +54,8 @@ def search(ctx: AnswerContext, given: Sizes) -> Answer:
         yield from ctx.say(f"With {given.mesh}:")
     names = [
         words.configuration(row)
-        + (f" (proposal {row['stands_as_proposal']})" if row.get("stands_as_proposal") else "")
-        + (" (current)" if row.get("is_what_runs") else "")
+        + (f" (proposal {row['proposal_number']})" if row.get("proposal_number") else "")
+        + (" (current)" if row.get("is_current") else "")
         for row in rows
     ]
     lines = [
@@ -73,7 +72,7 @@ def search(ctx: AnswerContext, given: Sizes) -> Answer:
         ["Configuration", "Per token, predicted", "80 % interval", "Confidence", "Memory headroom"], lines
     )
     yield from ctx.say("Ranked by expected gain minus the cost of a failed run.")
-    yield from offers([{**row, "may_run": not row.get("is_what_runs")} for row in rows], 1)
+    yield from offers([{**row, "may_run": not row.get("is_current")} for row in rows], 1)
 
 
 @capability(
@@ -84,7 +83,7 @@ def search(ctx: AnswerContext, given: Sizes) -> Answer:
     "Which rule excludes most candidates?",
 )
 def rejected(ctx: AnswerContext, given: NoArguments) -> Answer:
-    """Meshes that were left out, nearest to the current one first, each with the rule that it breaks."""
+    """Rejected meshes, nearest to the current one first, each with the rule that it breaks."""
     data = yield from get(ctx, "rejected", top=8)
     rows = data["rows"]
     if not rows:
@@ -202,8 +201,7 @@ class Outcome(About):
     "How do I report the measured result?",
 )
 def result(ctx: AnswerContext, given: Outcome) -> Answer:
-    """A measured step time of a proposal beside its prediction, and how the measurement is entered so that it
-    counts."""
+    """Compares a measured step time with the prediction, and explains how to record it."""
     number = which(ctx, given)
     row = yield from whole(ctx, number)
     time = row.get("step_time_s")

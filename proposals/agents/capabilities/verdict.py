@@ -15,7 +15,7 @@ SURE = 0.02
 
 def case(mine: Row, theirs: Row) -> Case:
     """What the numbers say of theirs beside mine; `bolder`: predicted faster, but less sure to gain at all, or so far
-    from what ran that the ranking counts on less of the gain."""
+    from the current configuration that the ranking discounts the gain."""
     if theirs.get("violations"):
         return "illegal"
     fast, own = theirs.get("speedup_per_token"), mine.get("speedup_per_token")

@@ -1,4 +1,4 @@
-"""A figure of a run: one number with what it is of, how it came about, and where it stands."""
+"""A figure of a run: one number with what it is of, how it was computed, and where it is shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS: dict[str, Kind] = {
     "count": "bare", "": "bare",
 }  # fmt: skip
 PREDICTED_PART = "the model's part of this step × measured step time ÷ predicted step time"
-#: Where figures stand.
+#: Where figures are shown.
 KEY_FIGURES, BREAKDOWN, OPS, COLLECTIVES = "key figures", "breakdown of the step", "table of ops", "collectives"
 ROOFLINE, CONFIGURATION, CHIP, STEPS = "roofline", "configuration", "chip data", "table of steps"
 

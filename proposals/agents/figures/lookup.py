@@ -214,7 +214,7 @@ def _name_weight(name: str, text: str) -> int:
 
 
 def relations(figures: Sequence[Figure], step: float | None) -> list[str]:
-    """How figures relate that stand beside each other in a message, in sentences."""
+    """Relations between figures next to each other in a message, in sentences."""
     said: list[str] = []
     for one, other in pairwise(dict.fromkeys(figures)):
         if sentence := _relation(one, other, step):

@@ -156,13 +156,13 @@ def stated(config: ExperimentConfig, chip: Chip) -> Iterator[Figure]:
         yield from figure(f"peak {name} of {chip.title}", value, "flops_per_s", "sourced", CHIP, weight=3,
                           counts="dense, per chip")  # fmt: skip
     for key, label, unit, counts in (
-        ("hbm_bytes", "HBM as sold", "bytes", f"{chip.hbm_bytes / 2**30:.3g} GiB, printed in GB of 10⁹ bytes"),
+        ("hbm_bytes", "nominal HBM", "bytes", f"{chip.hbm_bytes / 2**30:.3g} GiB, printed in GB of 10⁹ bytes"),
         (
             "hbm_usable_bytes",
             "usable HBM",
             "bytes",
-            f"HBM as sold, {chip.hbm_bytes / 1e9:.3g} GB of 10⁹ bytes ({chip.hbm_bytes / 2**30:.3g} GiB), less what "
-            "the runtime keeps",
+            f"nominal HBM, {chip.hbm_bytes / 1e9:.3g} GB of 10⁹ bytes ({chip.hbm_bytes / 2**30:.3g} GiB), minus what "
+            "the runtime reserves",
         ),
         ("hbm_bytes_per_s", "peak HBM bandwidth", "bytes_per_s", "per chip"),
         ("ici_link_bytes_per_s", "one ICI link", "bytes_per_s", "one link, one direction"),

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from agent.events import TextDelta
 from agent.tools import ToolError
 from perfmodel.config import ConfigError
+from proposals.agents import words
 from proposals.agents.capabilities import AnswerContext, Capability, arguments, command, registry
 from proposals.agents.capabilities import answer as computed
 from proposals.agents.capabilities.explaining import EXPLAINED, left_over
@@ -158,7 +159,7 @@ def _shown(text: str) -> str:
     assert asked is not None
     given = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in _plain(asked.of, text))
     says = asked.of.description.partition(":")[0].rstrip(".")
-    return f"**{asked.of.title}**{f' with {given}' if given else ''}: {says[:1].lower()}{says[1:]}."
+    return f"**{asked.of.title}**{f' with {given}' if given else ''}: {words.lower_first(says)}."
 
 
 def _plain(of: Capability, text: str) -> Iterator[tuple[str, str]]:

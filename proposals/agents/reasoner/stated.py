@@ -1,9 +1,9 @@
 """What a message states as to be held: constraints, which need a word of necessity, facts of the run, and what is taken
-back.  A question states nothing, nor does a doubt or a description; and what must differ from what ran is a change to
-be computed.
+back.  A question states nothing, nor does a doubt or a description; and what must differ from the current configuration
+is a change to be computed.
 
 Each part of a clause is read by itself, from the values of `notation`: it has the form of a constraint or of a fact,
-or names values alone and goes on with the part before.  Whatever has another form is not held.
+or names only values and continues the part before.  Whatever has another form is not held.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def asks(text: str) -> bool:
 def statement(read: Read, config: ExperimentConfig) -> Stated | Released | None:
     """What a clause holds or takes back; None where it asks, doubts, supposes, or has no such form.
 
-    config: what ran, by whose axes words are read.
+    config: the current configuration, by whose axes words are read.
     """
     text = read.text.strip()
     if _FORGET.search(text) and "?" not in text:

@@ -31,6 +31,7 @@ from proposals.agents.notation import read
 logger = logging.getLogger(__name__)
 
 VECTORS = Path(__file__).with_name("examples.npz")
+DESCRIBED = Path(__file__).with_name("described.toml")
 WEIGHTS = Path(__file__).with_name("weights.json")
 PHRASES = "phrases.toml"
 #: What stands for everything that no capability is about: small talk, secrets, other trades.
@@ -106,11 +107,22 @@ def weights() -> Weights:
 def texts() -> list[tuple[str, str]]:
     """(key, text) of everything that a clause is compared with, values replaced as in a clause."""
     rows = []
-    for key, item in registry().items():
-        said = (*item.examples, *phrases().get(key, ()), item.title, item.description)
-        rows += [(key, read(text).words) for text in said]
+    for key in registry():
+        rows += [(key, read(text).words) for text in compared_with(key)]
     rows += [(OUTSIDE, text) for text in phrases()[OUTSIDE]]
     return rows
+
+
+def compared_with(key: str) -> tuple[str, ...]:
+    """The texts of one capability.  Rewording what people read of it needs no new fit: the classifier keeps the title
+    and the description that it was fitted to."""
+    item = registry()[key]
+    return (*questions_of(key), *_described().get(key, (item.title, item.description)))
+
+
+@cache
+def _described() -> Mapping[str, tuple[str, ...]]:
+    return {key: tuple(each) for key, each in tomllib.loads(DESCRIBED.read_text("utf-8")).items()}
 
 
 @cache

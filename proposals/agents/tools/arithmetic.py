@@ -25,7 +25,7 @@ class Reckoned(Arguments):
 class ArithmeticTools:
     def calculate(self, asked: Reckoned) -> dict[str, Any]:
         """Arithmetic on numbers that other tools returned or the user said. The result may be claimed only if all its
-        operands stand in results of this conversation or in the user's words."""
+        operands are in results of this conversation or in the user's words."""
         try:
             value = expressions.value(asked.expression)
         except (SyntaxError, ValueError, TypeError, ZeroDivisionError, OverflowError, RecursionError) as error:

@@ -64,7 +64,7 @@ class ProposalOrConfiguration(Arguments):
 
 
 class Held(Arguments):
-    """Constraints, beside those that the user holds fast already."""
+    """Constraints, in addition to those that the user has stated."""
 
     keep_batch: bool = False
     keep_axes: tuple[str, ...] = Field(default=(), description="Names or roles of axes whose size is kept.")
@@ -193,7 +193,7 @@ def suggestion(word: str, known: Sequence[str]) -> str:
 
 
 def without_profile(diagnosis: Diagnosis) -> dict[str, Any]:
-    """What a reader must know of a diagnosis that rests on no profile; empty where it does."""
+    """Caveat of a diagnosis without a profile; empty for one with a profile."""
     if diagnosis.basis == PROFILE:
         return {}
     measured = "only the step time was measured" if diagnosis.basis == STEP_TIME else "nothing was measured"

@@ -23,7 +23,7 @@ def compiled(check: CompileCheck | None, config: ExperimentConfig | None = None)
             "outcome": check.outcome,
             "says": sentence(check),
             "peak_bytes": check.peak_bytes,
-            "asked_for_at_least_bytes": check.needed_bytes,
+            "needed_at_least_bytes": check.needed_bytes,
             "capacity_bytes": check.capacity_bytes,
             "headroom_bytes": room,
             "effort": check.effort,

@@ -1,4 +1,4 @@
-"""Tools over what a step is worth: tokens per second, MFU beside others', dollars and hours."""
+"""Tools over throughput and cost: tokens per second, MFU compared with published runs, dollars and hours."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Spending(Arguments):
 
 class EconomicsTools(Tools):
     def throughput(self) -> dict[str, Any]:
-        """Tokens per second, per chip and in all, and MFU of the current configuration and, predicted, of each proposal
-        in the same precision, beside the MFU of published runs on the same chip."""
+        """Tokens per second (total and per chip) and MFU of the current configuration and, predicted, of each proposal
+        in the same precision, compared with the MFU of published runs on the same chip."""
         bench = self._bench
         config, kpis = bench.config, bench.diagnosis.kpis
         mfu = kpis.get("mfu")
@@ -101,10 +101,10 @@ class EconomicsTools(Tools):
         return rows
 
     def cost(self, asked: Spending) -> dict[str, Any]:
-        """What the current configuration and each proposal cost: chip-hours and money per step, per trillion tokens and
-        for a whole run of so many tokens or steps, how long that takes, each with the range of the 80 % interval, and
-        what is saved against the current configuration. With days or hours: how many chips they take at equal
-        efficiency. Money only with a price."""
+        """Cost of the current configuration and of each proposal: chip-hours and money per step, per trillion tokens
+        and for a run of a given number of tokens or steps, its duration, each with the 80 % interval, and the saving
+        relative to the current configuration. With days or hours: number of chips at equal efficiency. Money only with
+        a price."""
         bench = self._bench
         config, step = bench.config, bench.diagnosis.kpis.get("step_time_s")
         tokens = config.training.global_batch_tokens

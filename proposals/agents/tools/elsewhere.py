@@ -1,5 +1,5 @@
-"""Tools over other chips, other numbers of chips, and one setting or axis varied: what the search of proposals does not
-try."""
+"""Tools over other chips, other chip counts, and one setting or axis varied, which the search of proposals does not
+cover."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Varied(Arguments):
 
 class ElsewhereTools(common.Tools):
     def retarget(self, asked: Elsewhere) -> dict[str, Any]:
-        """The run on another chip or another number of chips, on the mesh given or its best legal one there: step time
-        with range, speed-up per token and per chip, memory per chip, and the mesh. Remat changes
-        where the current policy does not fit. Needs model, batch and sequence length."""
+        """The run on another chip or chip count, on the given mesh or the best legal one: step time with interval,
+        speed-up per token and per chip, memory per chip, and the mesh. Remat changes if the current policy does not
+        fit. Needs model, batch and sequence length."""
         bench = self._bench
         config = known(bench)
         chip = chip_named(asked.chip or config.hardware.chip)
@@ -82,8 +82,8 @@ class ElsewhereTools(common.Tools):
         return {"current": self._current(), "there": _row(quote, config), "note": _note(quote, config, asked.changes)}
 
     def chip_counts(self, asked: Counted) -> dict[str, Any]:
-        """The run on numbers of chips in powers of two, each on its best legal mesh: which is the smallest that fits in
-        memory, and which reaches a step time. Needs model, batch and sequence length."""
+        """The run on chip counts in powers of two, each on its best legal mesh: the smallest that fits in memory, and
+        the smallest that reaches a step time. Needs model, batch and sequence length."""
         bench = self._bench
         config = known(bench)
         chip = chip_named(asked.chip or config.hardware.chip)
@@ -113,7 +113,7 @@ class ElsewhereTools(common.Tools):
         )
 
     def vary(self, asked: Varied) -> dict[str, Any]:
-        """One training key or one axis over its usual values, everything else as it is: time per token, memory and
+        """One training key or one axis over its usual values, everything else unchanged: time per token, memory and
         legality of each."""
         bench = self._bench
         listed = self._axis(asked) if asked.key == "axis" else self._settings(asked)
@@ -126,9 +126,9 @@ class ElsewhereTools(common.Tools):
                 rows.append({"value": name, "reason": error.message})
                 continue
             row: dict[str, Any] = {"value": name, **evaluated(plan, detail=False), "now": _is_now(plan, bench)}
-            row["stands_as_proposal"] = numbers_of(bench, plan.mesh, plan.changes)
+            row["proposal_number"] = numbers_of(bench, plan.mesh, plan.changes)
             rows.append(present(row))
-        return {"varied": asked.axis or asked.key, "rows": rows, "what_runs": self._current()}
+        return {"varied": asked.axis or asked.key, "rows": rows, "current": self._current()}
 
     def _settings(self, asked: Varied) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         config, (mesh, changes) = self._bench.config, self._mesh_and_changes(asked)
@@ -136,7 +136,7 @@ class ElsewhereTools(common.Tools):
         values: Sequence[Any] = asked.values or _VALUES.get(asked.key, ())
         if not values:
             if now is None:
-                raise ToolError(f"training.{asked.key} is not known, so it cannot be varied; name the present value.")
+                raise ToolError(f"training.{asked.key} is unknown; state its current value to vary it.")
             values = [n for n in (now // 4, now // 2, now, now * 2, now * 4, now * 8) if n >= 1]
         for value in values:
             yield str(value), mesh, {**changes, asked.key: value}
@@ -173,15 +173,15 @@ class ElsewhereTools(common.Tools):
 
 
 def known(bench: Workbench) -> ExperimentConfig:
-    """The configuration, where everything that a computation needs is known.  Raises ToolError."""
+    """The configuration, if all facts that a computation needs are known.  Raises ToolError."""
     if sentence := unknown(bench.config):
         raise ToolError(sentence)
     return bench.config
 
 
 def hardware_for(chip: Chip, chips: int) -> Hardware:
-    """So many chips of a kind as they can be had: a slice as square as it goes, several slices beyond a pod; on GPUs
-    NVLink domains.  Raises ConfigError where the number is none of them."""
+    """Hardware with a number of chips: the most nearly square slice, several slices beyond a pod; NVLink domains on
+    GPUs.  Raises ConfigError if no such hardware exists."""
     if chip.nvlink_domain:
         domain = gcd(chips, chip.nvlink_domain)
         return Hardware(chip.name, (domain, chips // domain))
@@ -197,7 +197,8 @@ def hardware_for(chip: Chip, chips: int) -> Hardware:
 
 
 def _mesh(config: ExperimentConfig, text: str, chip: Chip, chips: int) -> Mesh:
-    """A mesh in words over other chips: axes that are not named, or do not fit any more, take what is left."""
+    """A mesh given in words, over other chips: unspecified axes, or those that no longer fit, take the remaining
+    factor."""
     hardware = config.hardware
     if (chip.name, chips) != (hardware.chip, hardware.chips):
         hardware = hardware_for(chip, chips)

@@ -1,4 +1,4 @@
-"""The tool over every figure of a run: which of them a text means, how they came about, and how they relate."""
+"""The tool over all figures of a run: which of them a text names, how they were computed, and how they relate."""
 
 from __future__ import annotations
 

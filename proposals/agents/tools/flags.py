@@ -1,4 +1,4 @@
-"""The tool over single flags: what each does, whether this program takes it, whether it acts already, and on what."""
+"""The tool over single flags: what each does, whether this program reads it, whether it is in effect, and on what."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Asked(Arguments):
 
 
 def program(bench: Workbench) -> str:
-    """What the run was: `xla`, `pytorch` or `megatron`; empty where neither configuration nor profile tells."""
+    """Program of the run: `xla`, `pytorch` or `megatron`; empty if neither configuration nor profile says."""
     if bench.profile.source_kind in XLA_PROFILES:
         return "xla"
     framework = framework_of(bench.config)
@@ -43,8 +43,8 @@ def program(bench: Workbench) -> str:
 class FlagTools(Tools):
     def flag(self, asked: Asked) -> dict[str, Any]:
         """What named flags, variables and arguments do (XLA, NCCL, PyTorch, Megatron, MaxText's bundles): whether this
-        program takes them and where they are set, whether they are set or act already, and the time of this run that
-        they can act on."""
+        program reads them and where they are set, whether they are in effect, and the time of this run that they can
+        affect."""
         rows = [self._row(name, flag) for name, every in flags.named(asked.text) for flag in (every or (None,))]
         run = program(self._bench)
         return present({"flags": rows, "program": PROGRAMS.get(run, ""), "framework": framework_of(self._bench.config)})
@@ -155,7 +155,7 @@ def _variable(flag: Flag, kind: str) -> str:
 
 
 def _is_read_by_program(flag: Flag, run: str, kind: str) -> bool | None:
-    """Whether the program that ran reads it; None where it is not known what ran."""
+    """Whether the program of the run reads it; None if that program is unknown."""
     if flag.takes in ("nccl", "cuda"):
         return kind == "gpu"
     if not run:

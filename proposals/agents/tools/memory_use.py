@@ -24,14 +24,14 @@ _HELD_IN = {
 
 
 class Held(Arguments):
-    stated_bytes: float | None = Field(None, gt=0, le=1e15, description="Peak per chip that the user measured.")
+    stated_bytes: float | None = Field(None, gt=0, le=1e15, description="Peak per chip, measured by the user.")
 
 
 class MemoryTools(Tools):
     def memory_use(self, asked: Held) -> dict[str, Any]:
-        """What fills the memory of a chip in the current configuration, over how many chips each part is sharded, and
-        what the proposals change. With a peak that the user measured: what lies beyond the computed parts, and the
-        proposals from that peak on."""
+        """Memory per chip of the current configuration by part, over how many chips each part is sharded, and what the
+        proposals change. With a peak that the user measured: memory not accounted for by the computed parts, and the
+        proposals projected from that peak."""
         bench = self._bench
         config = bench.config
         with as_tool_error():
@@ -51,8 +51,8 @@ class MemoryTools(Tools):
                     present(
                         {
                             "number": item.rank, "total_bytes": held["total"], "more_than_now_bytes": more,
-                            "from_the_stated_bytes": stated,
-                            "room_from_the_stated_bytes": capacity - stated if stated else None,
+                            "projected_bytes": stated,
+                            "projected_headroom_bytes": capacity - stated if stated else None,
                             "share_of_the_capacity": stated / capacity if stated else None,
                         }
                     )
@@ -64,8 +64,8 @@ class MemoryTools(Tools):
                 "total_bytes": total,
                 "capacity_bytes": capacity,
                 "stated_bytes": asked.stated_bytes,
-                "beyond_the_computed_bytes": beyond,
-                "room_of_the_stated_bytes": capacity - asked.stated_bytes if asked.stated_bytes else None,
+                "unaccounted_bytes": beyond,
+                "measured_headroom_bytes": capacity - asked.stated_bytes if asked.stated_bytes else None,
                 **self._sharded(),
                 "rows": rows,
             }
@@ -81,7 +81,7 @@ class MemoryTools(Tools):
             {
                 "weight_sharding": kind,
                 "replicas": replicas,
-                "weights_cut_by_the_mesh_over": cuts,
+                "weight_shards": cuts,
                 "optimizer_sharded_over_replicas": replicas if kind in ("zero1", "fsdp") else 1,
                 "weights_sharded_over_replicas": replicas if kind == "fsdp" else 1,
                 "parameters": count,

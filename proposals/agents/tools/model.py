@@ -1,4 +1,4 @@
-"""Tools over the performance model: proposals as they stand, what any configuration would do, and what was left out."""
+"""Tools over the performance model: the current proposals, predictions for any configuration, rejected meshes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from proposals.proposer.confidence import claimed
 
 
 class Numbered(Arguments):
-    number: int | None = Field(None, ge=0, description="One proposal, whole; without it all of them, shorter.")
+    number: int | None = Field(None, ge=0, description="One proposal in full; omitted: all of them, in short.")
 
 
 class Sought(Arguments):
@@ -55,7 +55,7 @@ class SideBySide(Arguments):
 
 
 class LeftOut(Arguments):
-    rule: str = Field("", max_length=80, description="Only what broke this rule; empty: all.")
+    rule: str = Field("", max_length=80, description="Only meshes that break this rule; empty: all.")
     axis: str = Field("", max_length=64, description="With `size`: only meshes where this axis has that size.")
     size: int | None = Field(None, ge=1)
     top: int = Field(10, ge=1, le=40)
@@ -65,51 +65,51 @@ class ModelTools(Tools):
     """Whatever the Proposer's bench can price, always under the facts and constraints of the conversation."""
 
     def proposals(self, asked: Numbered) -> dict[str, Any]:
-        """The proposals as they stand, with their status: mesh, changes, predicted step time and speed-up with 80 %
-        range, memory, calibrated confidence, reasons, trade-offs, what raises and lowers confidence, citations.
-        `search` has what is predicted faster and is not proposed."""
+        """Current proposals with status, mesh, changes, predicted step time and speed-up (80 % interval), memory,
+        calibrated confidence with what raises and lowers it, reasons, trade-offs, citations. `search` lists
+        configurations that are predicted faster and not proposed."""
         bench = self._bench
         made = plan(bench)
         if asked.number is not None:
-            return {"proposal": self._whole(proposal(bench, asked.number)), "what_runs": self._baseline()}
+            return {"proposal": self._whole(proposal(bench, asked.number)), "current": self._baseline()}
         with as_tool_error():
             standing = bench.proposals
         return present(
             {
-                "what_runs": self._baseline(),
+                "current": self._baseline(),
                 "proposals": [self._short(item) for item in standing],
                 "meshes_considered": made.considered,
                 "candidates_priced": made.priced,
                 "meshes_rejected": len(made.rejected),
                 "not_known": list(made.missing),
                 "fixed_by_user": bench.constraints.to_json(),
-                "stated_by_the_user": dict(bench.facts),
+                "stated_by_user": dict(bench.facts),
                 "notes": list(made.notes),
             }
         )
 
     def predict(self, asked: Configuration) -> dict[str, Any]:
-        """Any mesh and training keys, checked and priced from this profile: step time with range, speed-up per token
-        against what ran, memory per chip with parts and headroom, communication per axis before and after (exposed), of
-        which bytes, calls and link bandwidth it is made, confidence, and the rules it breaks."""
+        """Any mesh and training keys, checked and priced from this profile: step time with interval, speed-up per
+        token over the current configuration, memory per chip with parts and headroom, exposed communication per axis
+        before and after with its bytes, calls and link bandwidth, confidence, and the rules it breaks."""
         proposal_plan = self._evaluated(asked)
         return present(
             {
                 **evaluated(proposal_plan),
-                "stands_as_proposal": self._number(proposal_plan.mesh, proposal_plan.changes),
+                "proposal_number": self._number(proposal_plan.mesh, proposal_plan.changes),
                 "why_not_proposed": self._why_not(proposal_plan),
                 "reasons": list(proposal_plan.reasoning),
                 "trade_offs": list(proposal_plan.trade_offs),
                 "raises_confidence": list(proposal_plan.raises),
                 "lowers_confidence": list(proposal_plan.lowers),
-                "not_in_the_time": [text for key, text in _NOT_IN_THE_TIME.items() if key in proposal_plan.changes],
-                "communication_is_made_of": [] if proposal_plan.violations else self._traffic(proposal_plan),
-                "what_runs": self._baseline(),
+                "not_priced_in_time": [text for key, text in _NOT_IN_THE_TIME.items() if key in proposal_plan.changes],
+                "traffic": [] if proposal_plan.violations else self._traffic(proposal_plan),
+                "current": self._baseline(),
             }
         )
 
     def _not_proposed(self) -> list[dict[str, Any]]:
-        """Settings on the mesh that ran that are predicted faster than every proposal, and are no candidates."""
+        """Settings on the current mesh that are predicted faster than every proposal and are not candidates."""
         bench = self._bench
         if not missing_facts(bench.config):
             return []
@@ -127,13 +127,13 @@ class ModelTools(Tools):
         return sorted(rows, key=lambda row: -row["speedup_per_token"])
 
     def _why_not(self, proposal_plan: ProposalPlan) -> str:
-        """Why a configuration that breaks no rule is no candidate; empty where it is one."""
+        """Why a configuration that breaks no rule is not a candidate; empty if it is one."""
         missing = missing_facts(self._bench.config)
         if proposal_plan.violations or not missing or self._number(proposal_plan.mesh, proposal_plan.changes):
             return ""
         for item in plan(self._bench).rejected:
             if item.rule.endswith(UNCHECKED) and same_mesh(item.mesh, proposal_plan.mesh):
-                return f"It is left out of the search: {item.reason} Nothing else rules it out."
+                return f"It is excluded from the search: {item.reason} No other rule excludes it."
         if not set(proposal_plan.changes) - {"xla_flags"}:
             return ""
         changed = " and ".join(
@@ -141,16 +141,16 @@ class ModelTools(Tools):
         )
         return (
             f"Whether {changed} fits in memory cannot be computed, because {facts.not_known(missing)}; once that is "
-            "known, it is a candidate like any other."
+            "known, it becomes a candidate."
         )
 
     def _traffic(self, proposal_plan: ProposalPlan) -> list[dict[str, Any]]:
         return behind(candidate(self._bench.config, proposal_plan.mesh, proposal_plan.changes))
 
     def search(self, asked: Sought) -> dict[str, Any]:
-        """The best legal candidates of all (every mesh with every further change), as the proposals are chosen, within
-        the constraints: utility weighs the gain against what is unsure and against what a change costs to try. What is
-        predicted faster than all proposals and is no candidate stands apart, with the reason."""
+        """The best legal candidates (every mesh with every further change) under the constraints, ranked as the
+        proposals are: utility weighs the gain against its uncertainty and the cost of a trial. Configurations that are
+        predicted faster than all proposals but are not candidates are listed separately, with the reason."""
         with as_tool_error():
             usable = chip_of(self._bench.config.hardware).hbm_usable_bytes
             held = self._bench.constraints.joined(asked.constraints.constraints(usable))
@@ -167,8 +167,8 @@ class ModelTools(Tools):
                 "memory_headroom_bytes": item.memory_headroom_bytes,
                 "confidence_share": claimed(item.faster, bool(unknown)),
                 "utility": item.utility,
-                "is_what_runs": item.keeps or None,
-                "stands_as_proposal": self._number(item.mesh, item.changes),
+                "is_current": item.keeps or None,
+                "proposal_number": self._number(item.mesh, item.changes),
             }
             row.pop("breakdown_s", None)
             row.pop("not_known", None)
@@ -177,14 +177,14 @@ class ModelTools(Tools):
             {
                 "constraints": held.to_json(),
                 "candidates": rows,
-                "faster_but_not_proposed": self._not_proposed(),
-                "what_runs": self._baseline(),
+                "faster_but_excluded": self._not_proposed(),
+                "current": self._baseline(),
             }
         )
 
     def sensitivity(self, asked: SensitivityOf) -> dict[str, Any]:
-        """What lies one step from a proposal or a configuration: each axis doubled against another, the batch, the
-        remat policy; each with its time, its gain against that configuration, and the rule it breaks."""
+        """Neighbours of a proposal or a configuration: each axis doubled against another, the batch, the remat policy;
+        each with its time, its gain over that configuration, and the rule it breaks."""
         if asked.number is not None:
             of = proposal(self._bench, asked.number).proposal
         else:
@@ -193,12 +193,12 @@ class ModelTools(Tools):
         return {
             "of": present({"number": of.rank or None, "mesh_text": mesh_text(of.mesh), "changes": of.changes}),
             **present({"step_time_s": of.predicted.step_time_s, "speedup_per_token": of.predicted.speedup}),
-            "one_step_away": [_neighbour(item) for item in of.sensitivity],
+            "neighbours": [_neighbour(item) for item in of.sensitivity],
         }
 
     def compare_meshes(self, asked: SideBySide) -> dict[str, Any]:
-        """Two to six configurations side by side, each as `predict` has it, and what ran; the fastest that may run, per
-        token, and by how much each of the others takes longer. What is no configuration of these chips stands in
+        """Compares two to six configurations, each as `predict` prices it, with the current one: the fastest legal one
+        per token, and how much longer each of the others takes. Configurations that are invalid on these chips are in
         `not_priced` with the reason."""
         plans: dict[int, ProposalPlan] = {}
         refused: list[dict[str, Any]] = []
@@ -220,7 +220,7 @@ class ModelTools(Tools):
             row = {
                 "configuration": number,
                 **evaluated(item),
-                "stands_as_proposal": self._number(item.mesh, item.changes),
+                "proposal_number": self._number(item.mesh, item.changes),
             }
             row.pop("per_chip", None)
             if fastest and item.predicted.speedup:
@@ -230,14 +230,14 @@ class ModelTools(Tools):
             {
                 "configurations": rows,
                 "not_priced": refused,
-                "fastest_that_may_run": best,
-                "what_runs": self._baseline(),
+                "fastest_legal": best,
+                "current": self._baseline(),
             }
         )
 
     def legality(self, asked: Configuration) -> dict[str, Any]:
         """Whether a configuration can run: the rules it breaks (divisibility, topology, memory, the user's
-        constraints), memory per chip by parts against capacity, and which facts are missing to tell."""
+        constraints), memory per chip by parts against capacity, and which missing facts leave it open."""
         proposal_plan = self._evaluated(asked)
         memory = proposal_plan.predicted.hbm_per_chip_bytes
         return present(
@@ -254,13 +254,13 @@ class ModelTools(Tools):
                 else None,
                 "not_known": list(missing_facts(self._bench.config)),
                 "rules": list(RULES),
-                "what_runs": {"hbm_per_chip_bytes": self._baseline().get("hbm_per_chip_bytes")} if memory else None,
+                "current": {"hbm_per_chip_bytes": self._baseline().get("hbm_per_chip_bytes")} if memory else None,
             }
         )
 
     def rejected(self, asked: LeftOut) -> dict[str, Any]:
-        """Meshes that were left out, nearest to what ran first, each with the rule it broke and why. For one mesh in
-        particular ask `legality`."""
+        """Rejected meshes, nearest to the current one first, each with the rule it breaks and why. For a particular
+        mesh ask `legality`."""
         made = plan(self._bench)
         counts: dict[str, int] = {}
         for item in made.rejected:
@@ -301,7 +301,7 @@ class ModelTools(Tools):
         return numbers_of(self._bench, mesh, changes)
 
     def _baseline(self) -> dict[str, Any]:
-        """What ran, as it was measured."""
+        """The current configuration as measured."""
         made, config = plan(self._bench), self._bench.config
         mesh = config.mesh.to_json()
         data = {"mesh": mesh, "mesh_text": config.mesh.text(), **predicted(made.baseline)}
@@ -341,7 +341,7 @@ class ModelTools(Tools):
                 **self._short(standing),
                 **evaluated(item),
                 "compiled": compiled(standing.compiled, candidate(self._bench.config, item.mesh, item.changes)),
-                "communication_is_made_of": self._traffic(item),
+                "traffic": self._traffic(item),
                 "expected_impact": list(item.expected_impact),
                 "raises_confidence": list(item.raises),
                 "lowers_confidence": list(item.lowers),
@@ -354,20 +354,21 @@ class ModelTools(Tools):
 
 #: How rules end that only say that a fact is missing.
 UNCHECKED = "_unknown"
-#: Settings that are tried on the mesh that ran where too little is known to propose them.
+#: Settings tried on the current mesh when too few facts are known to propose them.
 _SETTINGS = (*(("remat", policy) for policy in REMAT), *(("weight_sharding", kind) for kind in SHARDING))
-#: Changes whose memory is priced, and what of their time is not.
+#: Changes whose memory is priced, and which part of their time is not.
 _NOT_IN_THE_TIME = {
     "sequence_parallel": "Sequence parallelism moves the same bytes (an all-reduce is a reduce-scatter and an "
-    "all-gather); that norms and residuals are computed on all ranks without it is in the memory, not in the time.",
-    "loss_parallel": "Where the loss is computed is in the memory, not in the time.",
+    "all-gather); that norms and residuals are computed on all ranks without it is modelled in memory but "
+    "not in step time.",
+    "loss_parallel": "Where the loss is computed is modelled in memory but not in step time.",
 }
 
 
 def _whose(rule: str) -> str:
     if rule.endswith(UNCHECKED):
-        return "nobody's: a fact is missing, so it cannot be checked, and `predict` prices it as it is"
-    return "the user's" if rule.startswith(RULE) else "the machine's"
+        return "unchecked: a fact is missing; `predict` prices it unchecked"
+    return "user constraint" if rule.startswith(RULE) else "hardware or model"
 
 
 def _neighbour(item: Neighbour) -> dict[str, Any]:

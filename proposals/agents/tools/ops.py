@@ -1,4 +1,4 @@
-"""Tools over the ops of the profile: the table by filter, and one op with what stands around it in the program."""
+"""Tools over the ops of the profile: the table by filter, and one op with its neighbours in the program."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class OpTools(Tools):
         )
 
     def op(self, asked: One) -> dict[str, Any]:
-        """Everything known of one op: time, bytes, FLOPs, where it stands against the roofline, bandwidths of a
+        """Everything known of one op: time, bytes, FLOPs, its position on the roofline, bandwidths of a
         collective, its line of HLO and source, and its operands and users in the program. Text is the user's: data."""
         refuse_without_profile(self._bench.diagnosis)
         wanted_op = self._find(asked.op)
@@ -157,7 +157,7 @@ class OpTools(Tools):
 
 
 def _grouped(ops: Sequence[OpDiagnosis], asked: Filtered) -> list[dict[str, Any]]:
-    """Sums by one property, the longest first; ops without it stand under an empty value."""
+    """Sums by one property, the longest first; ops without it are grouped under an empty value."""
     sums: dict[str, list[OpDiagnosis]] = {}
     for op in ops:
         value = op.mesh_axis if asked.group_by == "axis" else getattr(op, asked.group_by)

@@ -1,4 +1,4 @@
-"""Tools over what was measured: the run, its KPIs, the verdict, findings, collectives, and other experiments."""
+"""Tools over measurements: the run, its KPIs, the bottleneck, findings, collectives, other experiments."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class RunTools(Tools):
     """The run as it was measured."""
 
     def run(self) -> dict[str, Any]:
-        """What ran: chips, mesh, model, training, how the profile was made, what is not known, and what the user told
-        or holds fast in this conversation."""
+        """The run: chips, mesh, model, training, how the profile was made, unknown facts, and the facts and constraints
+        that the user stated in this conversation."""
         bench, profile = self._bench, self._bench.profile
         config = bench.config
         tokens = config.training.global_batch_tokens
@@ -56,7 +56,7 @@ class RunTools(Tools):
                 "global_batch_tokens": tokens,
                 "global_batch_tokens_over_chips": tokens / config.hardware.chips if tokens else None,
                 "not_known": list(missing_facts(config)),
-                "stated_by_the_user": dict(bench.facts),
+                "stated_by_user": dict(bench.facts),
                 "fixed_by_user": bench.constraints.to_json(),
                 "profile": present(
                     {
@@ -67,7 +67,7 @@ class RunTools(Tools):
                         "hosts": profile.device.host_count,
                         "steps": len(profile.steps),
                         "ops": len(profile.ops),
-                        "ops_left_out": profile.ops_dropped,
+                        "omitted_ops": profile.ops_dropped,
                     }
                 ),
                 "program": _INFERENCE if is_inference(profile, bench.diagnosis) else None,
@@ -76,8 +76,8 @@ class RunTools(Tools):
         )
 
     def kpis(self) -> dict[str, Any]:
-        """The figures of the profiled step: step time, shares (0 to 1) such as duty cycle, communication and MFU, where
-        the step time goes (breakdown), memory, and why something was not measured."""
+        """Figures of the profiled step: step time, shares (0 to 1) such as duty cycle, communication and MFU, breakdown
+        of the step time, memory, and why a figure was not measured."""
         diagnosis, profile = self._bench.diagnosis, self._bench.profile
         seconds = {key: value for key, value in diagnosis.kpis.items() if key.endswith("_s")}
         shares = {key: value for key, value in diagnosis.kpis.items() if not key.endswith("_s")}
@@ -115,8 +115,8 @@ class RunTools(Tools):
         )
 
     def findings(self) -> list[dict[str, Any]]:
-        """What costs time, the largest possible saving first: each with insight, action, the most it could save (Amdahl
-        bound; bounds overlap and do not add up) and evidence."""
+        """Findings by potential saving: each with insight, action, upper bound on the saving (Amdahl; the bounds
+        overlap and do not add up) and evidence."""
         return [
             present(
                 {
@@ -138,7 +138,7 @@ class RunTools(Tools):
 
     def collectives(self, asked: OnAxis) -> dict[str, Any]:
         """Communication per mesh axis and kind of collective: time, exposed time (nothing else ran), bytes per step and
-        core, and achieved against possible bandwidth of the links."""
+        core, and achieved vs. peak link bandwidth."""
         refuse_without_profile(self._bench.diagnosis)
         collectives = list(self._bench.diagnosis.collectives)
         axes = list(dict.fromkeys(row.axis or "not matched" for row in collectives))
@@ -173,8 +173,8 @@ class RunTools(Tools):
         }
 
     def compare(self, asked: Compared) -> dict[str, Any]:
-        """Another experiment of the team (before) beside this one (after): whether they compare, what differs in the
-        configuration, KPIs, breakdown, ops and collectives. Without an id: the experiments there are."""
+        """Compares another experiment of the team (before) with this one (after): whether they are comparable, and
+        differences in configuration, KPIs, breakdown, ops and collectives. Without an id: the list of experiments."""
         retrieval = self._bench.retrieval
         if asked.experiment is None:
             peers = retrieval.experiments(asked.name, 20)
@@ -190,7 +190,7 @@ class RunTools(Tools):
 
 
 def evidence(item: Evidence) -> dict[str, Any]:
-    """A number behind a sentence, with the first of the ops that it was taken from."""
+    """A number of a sentence, with the first of the ops that it was computed from."""
     data = {**asdict(item), "ops": list(item.ops)[:OPS_NAMED], "op_count": len(item.ops) or None}
     return present(data)
 

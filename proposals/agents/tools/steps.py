@@ -32,7 +32,7 @@ class StepTools(Tools):
                 "standard_deviation_s": spread, "standard_error_s": spread / len(times) ** 0.5,
                 "standard_deviation_share": spread / mean(times),
                 "trend": _trend(times),
-                "mean_without_the_first_s": mean(times[1:]),
+                "mean_excluding_first_s": mean(times[1:]),
                 "first": [{"step": step.number, "time_s": step.time_s} for step in profile.steps[:LISTED]],
             }  # fmt: skip
             idle, step = diagnosis.breakdown_s.get("idle"), diagnosis.kpis.get("step_time_s")

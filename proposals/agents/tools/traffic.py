@@ -1,4 +1,4 @@
-"""What predicted communication is made of: bytes, calls and link bandwidth of each group of axes."""
+"""Traffic of predicted communication: bytes, calls and link bandwidth of each group of axes."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class ModelFreeTools(Tools):
                 "own_chip": own.title,
                 "precision": then,
                 "own_precision": now,
-                "has_units_for_it": then in there.peak_flops_per_s,
+                "natively_supported": then in there.peak_flops_per_s,
                 "native_precisions": list(there.peak_flops_per_s),
                 "peak_flops_per_s": there.peak(then),
                 "peak_flops_over_own": flops,
