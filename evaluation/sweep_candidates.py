@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -70,18 +70,9 @@ class Sweep:
     @cached_property
     def legal(self) -> Bools:
         """Which runs the rules of legality and memory would let be proposed."""
-        mesh, training = self.group.work.mesh, self.group.work.training
-        roles = ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")
-        sizes = legality.Sizes(
-            **{role: getattr(mesh, role) for role in roles},
-            micro_batches=training.micro_batches,
-            virtual_stages=training.virtual_stages,
-        )
-        model = self.group.configs[0].model
-        broken = legality.broken_rules(sizes, model, training.global_batch, training.seq_len)
-        out = ~memory.per_chip(self.group.work).fits | legality.schedule_fails(self.group.work)
-        for flags in broken.values():
-            out = out | flags
+        work = self.group.work
+        broken = legality.of_workload(work, self.group.configs[0].model).values()
+        out = reduce(np.logical_or, broken, ~memory.per_chip(work).fits)
         return np.array(~np.broadcast_to(out, len(self.group)))
 
     def candidates(self, start: int) -> Candidates:

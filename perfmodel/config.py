@@ -17,6 +17,14 @@ from perfmodel.shapes import ModelShape
 #: What an axis does.  Users may name axes as they like; the role decides the physics.
 ROLES = ("replica", "data", "fsdp", "seq", "context", "model", "tensor", "expert", "pipeline")
 
+#: The roles under one name each: `Mesh.role` gives one of them for an axis that has one.
+CANONICAL_ROLES = ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")
+#: Roles of data parallelism proper; of all axes that split the sequences of a batch, experts included, as each expert
+#: shard routes tokens of its own; and of all that split its tokens.
+DATA_ROLES = ("replica", "data", "fsdp")
+BATCH_ROLES = (*DATA_ROLES, "expert")
+TOKEN_ROLES = (*BATCH_ROLES, "seq")
+
 #: Names that mean the same role.  `fsdp` is `data` whose weights are sharded; `context` is `seq`; `tensor` is `model`.
 ROLE_SYNONYMS = {"context": "seq", "tensor": "model"}
 
@@ -85,6 +93,16 @@ class Mesh:
     def size(self, *roles: str) -> int:
         """Product over ICI and DCN."""
         return self.ici_size(*roles) * self.dcn_size(*roles)
+
+    @property
+    def batch_shards(self) -> int:
+        """Groups of chips that work on different sequences of a batch."""
+        return self.size(*BATCH_ROLES)
+
+    @property
+    def token_shards(self) -> int:
+        """Groups of chips that work on different tokens of a batch."""
+        return self.size(*TOKEN_ROLES)
 
     @property
     def ici_product(self) -> int:

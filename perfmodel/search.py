@@ -17,7 +17,7 @@ from perfmodel.space import SearchBounds, Space, build_space, space_workload
 from perfmodel.step_time import Prediction, check_products, combine, missing_facts, predict
 from perfmodel.terms import step_terms
 from perfmodel.topology import Floats
-from perfmodel.workload import ROLE_FIELDS, Workload
+from perfmodel.workload import Workload
 
 #: Candidates priced at a time: their arrays stay in the processor's cache.
 BLOCK = 32_768
@@ -121,16 +121,7 @@ def price_space(space: Space, efficiencies: Efficiencies, baseline: Baseline | N
 
 
 def _first_broken(space: Space, w: Workload, used: memory.MemoryUse) -> npt.NDArray[np.int8]:
-    mesh, train = w.mesh, w.training
-    sizes = legality.Sizes(
-        **{role: getattr(mesh, role) for role in ROLE_FIELDS},
-        micro_batches=train.micro_batches,
-        virtual_stages=train.virtual_stages,
-    )
-    flags = legality.broken_rules(sizes, space.config.model, train.global_batch, train.seq_len)
-    flags["topology"] = mesh.regular == 0
-    flags["schedule"] = legality.schedule_fails(w)
-    flags["memory"] = ~used.fits
+    flags = {**legality.of_workload(w, space.config.model), "memory": ~used.fits}
     first: npt.NDArray[np.int8] = np.full((1, 1, 1, 1), -1, dtype=np.int8)
     for number in reversed(range(len(legality.RULES))):
         rule = legality.RULES[number]

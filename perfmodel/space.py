@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.config import CANONICAL_ROLES, ConfigError, ExperimentConfig, Mesh
+from perfmodel.model_numbers import model_numbers
 from perfmodel.topology import Floats, Ints, Links
 from perfmodel.workload import (
     LOW_PRECISIONS,
     MOMENT_BYTES,
     REMAT,
     REMAT_OPEN,
-    ROLE_FIELDS,
     SHARDING,
     TrainingNumbers,
     Workload,
@@ -31,7 +31,6 @@ from perfmodel.workload import (
     chip_numbers,
     chip_of,
     mesh_links,
-    model_numbers,
     recipe,
 )
 
@@ -159,7 +158,7 @@ def build_space(config: ExperimentConfig, constraints: SearchBounds | None = Non
     rules = constraints or SearchBounds()
     axes = rules.axes or default_axes(config)
     for axis in (*axes, *(rules.dcn_axes or ())):
-        if config.mesh.role(axis) not in ROLE_FIELDS:
+        if config.mesh.role(axis) not in CANONICAL_ROLES:
             raise ConfigError(f"axes.{axis}", "has no known role; name it in mesh.axis_roles")
     if rules.remats:
         config = replace(config, extra={key: value for key, value in config.extra.items() if key != REMAT_OPEN})
@@ -215,7 +214,7 @@ def space_workload(space: Space, rows: slice) -> Workload:
     numbers = assemble_mesh(hardware, ici, dcn, layout.regular.astype(np.float64)[:, None, None, None], spread)
     batches = np.array(space.global_batches, dtype=np.float64)[None, :, None, None]
     if training.micro_batch:
-        groups = numbers.replica * numbers.data * numbers.fsdp * numbers.expert
+        groups = numbers.batch_shards
         micro = np.maximum(1.0, batches / (groups * training.micro_batch))
     else:
         micro = np.full((1, 1, 1, 1), float(max(1, training.grad_accum)))
@@ -245,7 +244,7 @@ def _by_role(roles: Sequence[str], sizes: Ints) -> dict[str, Floats]:
         role: np.prod(sizes[:, [i for i, r in enumerate(roles) if r == role]], axis=1, dtype=np.float64)[
             :, None, None, None
         ]
-        for role in ROLE_FIELDS
+        for role in CANONICAL_ROLES
     }
 
 

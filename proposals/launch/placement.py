@@ -121,9 +121,8 @@ def _breaks(config: ExperimentConfig, before: ExperimentConfig) -> bool:
     if training.micro_batch:  # the same micro-batches over twice the groups
         count = max(1, round(micro_batches(before.training, before.mesh)))
         config = replace(config, training=replace(training, micro_batch=None, grad_accum=count))
-    broken = legality.broken_rules(legality.sizes_of(config), config.model, training.global_batch, training.seq_len)
-    held = legality.broken_rules(legality.sizes_of(before), before.model, training.global_batch, training.seq_len)
-    return any(bool(np.any(flags)) and not bool(np.any(held[rule])) for rule, flags in broken.items())
+    held = legality.indivisible(before)
+    return any(broken and not held[rule] for rule, broken in legality.indivisible(config).items())
 
 
 def must_split(sizes: Sequence[int], dims: Sequence[int]) -> bool:

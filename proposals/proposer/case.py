@@ -106,7 +106,7 @@ class Case:
 def _rows(config: ExperimentConfig) -> float:
     """Tokens of a micro-batch on a chip."""
     training, mesh = config.training, config.mesh
-    shards = mesh.size("replica", "data", "fsdp", "expert", "seq")
+    shards = mesh.token_shards
     return (training.global_batch or 0) * (training.seq_len or 0) / shards / micro_batches(training, mesh)
 
 

@@ -22,7 +22,7 @@ from history.labels import NOISE, REPEAT, SPREAD
 from history.moves import RECOMPUTES, ROLES
 from perfmodel import memory
 from perfmodel.catalogue import load_catalogue
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import BATCH_ROLES, ExperimentConfig
 from perfmodel.step_time import missing_facts
 from proposals.proposer.confidence import Confidence
 from proposals.proposer.likeness import Library, Support
@@ -116,7 +116,7 @@ def _precedents(c: Candidates, library: Library) -> Support:
     micro = columns["micro_batch"] - columns["grad_accum"]
     if not config.training.micro_batch and config.training.global_batch:
         # The batch that a shard works on at once is what the mesh leaves of it.
-        shards = np.log2(c.role("replica", "data", "fsdp", "expert"))
+        shards = np.log2(c.role(*BATCH_ROLES))
         micro = micro + columns["global_batch"] - (shards - shards[c.baseline])
     none = np.zeros(len(c))
     keys = (columns["global_batch"], micro, columns["remat"], columns["weight_sharding"], none, columns["xla_flags"])

@@ -239,7 +239,7 @@ def _training(base: Workload, config: ExperimentConfig, changes: Sequence[Change
     batches = shaped(along("global_batch", training.global_batch))
     if training.micro_batch:
         mesh = base.mesh
-        groups = mesh.replica * mesh.data * mesh.fsdp * mesh.expert
+        groups = mesh.batch_shards
         micro = np.maximum(1.0, batches / (groups * shaped(along("micro_batch", training.micro_batch))))
     else:
         micro = shaped([max(1, n) for n in along("grad_accum", training.grad_accum)])

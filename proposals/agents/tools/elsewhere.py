@@ -14,7 +14,7 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.chips import Chip
-from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Measured, Mesh
+from perfmodel.config import DATA_ROLES, ConfigError, ExperimentConfig, Hardware, Measured, Mesh
 from perfmodel.config_file import read_training
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.from_baseline import Baseline, baseline_of
@@ -216,7 +216,7 @@ def _mesh(config: ExperimentConfig, text: str, chip: Chip, chips: int) -> Mesh:
     filling = fill(sizes, {"ici": base["ici"], "dcn": {}}, hardware.chips_per_slice, config.mesh)
     if filling.problem:
         raise ToolError(filling.problem)
-    kept = {axis: n for axis, n in base["ici"].items() if config.mesh.role(axis) not in ("replica", "data", "fsdp")}
+    kept = {axis: n for axis, n in base["ici"].items() if config.mesh.role(axis) not in DATA_ROLES}
     # where several axes could take the rest, those of the batch do
     mesh = min(filling.meshes, key=lambda one: sum(one["ici"][axis] != size for axis, size in kept.items()))
     return Mesh(tuple(mesh["ici"].items()), tuple(dcn.items()) if hardware.slices > 1 else (), config.mesh.axis_roles)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.accounting import parameters
+from perfmodel.config import DATA_ROLES
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from proposals import facts
@@ -15,7 +16,7 @@ from proposals.agents.tools.common import as_tool_error, present
 from proposals.agents.workbench import Workbench
 
 #: Axes over which replicas of the weights lie, and those that cut the weights themselves.
-_REPLICAS, _CUTS = ("replica", "data", "fsdp"), ("model", "pipeline", "expert")
+_REPLICAS, _CUTS = DATA_ROLES, ("model", "pipeline", "expert")
 
 #: As `perfmodel.memory` counts them.
 _HELD_IN = {
