@@ -31,6 +31,10 @@ ROLE_SYNONYMS = {"context": "seq", "tensor": "model"}
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
+#: A mesh as JSON has it: sizes by axis name, `ici` inside a slice and `dcn` across slices, which may be absent.
+MeshSizes = Mapping[str, Mapping[str, int]]
+
+
 class ConfigError(ValueError):
     """A configuration that cannot be used.
 
@@ -117,10 +121,24 @@ class Mesh:
         return {"ici": dict(self.ici), "dcn": dict(self.dcn)}
 
     def text(self) -> str:
-        """`data 4 · seq 4 · model 1`, DCN axes as `dcn.data 2` where larger than one."""
-        parts = [f"{axis} {size}" for axis, size in self.ici]
-        parts += [f"dcn.{axis} {size}" for axis, size in self.dcn if size > 1]
-        return " · ".join(parts)
+        """`data 4 · seq 4 · model 1`: see `mesh_text`."""
+        return mesh_text(self.to_json())
+
+
+def flat_sizes(mesh: MeshSizes) -> dict[str, int]:
+    """Size by axis: those inside a slice under their names, those across slices as `dcn.name`."""
+    return {**(mesh.get("ici") or {}), **{f"dcn.{axis}": size for axis, size in (mesh.get("dcn") or {}).items()}}
+
+
+def shown_sizes(mesh: MeshSizes) -> dict[str, int]:
+    """The same as a reader sees it: axes across slices only where not of size 1."""
+    inside = mesh.get("ici") or {}
+    return {axis: size for axis, size in flat_sizes(mesh).items() if size != 1 or axis in inside}
+
+
+def mesh_text(mesh: MeshSizes) -> str:
+    """`data 4 · seq 4 · model 1 · dcn.data 2`."""
+    return " · ".join(f"{axis} {size}" for axis, size in shown_sizes(mesh).items())
 
 
 def product_errors(mesh: Mesh, hardware: Hardware) -> list[ConfigError]:

@@ -10,7 +10,7 @@ from math import log
 import numpy as np
 from scipy.special import ndtr
 
-from perfmodel.config import Mesh
+from perfmodel.config import Mesh, flat_sizes
 from perfmodel.topology import Floats
 from perfmodel.workload import Workload
 
@@ -54,8 +54,7 @@ class Learnt:
 
 def mesh_distance(old: Mesh, new: Mesh) -> float:
     """Halvings and doublings of axes between two meshes: half the sum, as one axis grows by what another loses."""
-    before = {**{f"ici.{a}": n for a, n in old.ici}, **{f"dcn.{a}": n for a, n in old.dcn}}
-    after = {**{f"ici.{a}": n for a, n in new.ici}, **{f"dcn.{a}": n for a, n in new.dcn}}
+    before, after = flat_sizes(old.to_json()), flat_sizes(new.to_json())
     names = before.keys() | after.keys()
     return 0.5 * sum(abs(log(after.get(name, 1) / before.get(name, 1), 2)) for name in names)
 

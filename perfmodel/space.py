@@ -104,7 +104,7 @@ class Space:
 def factorisations(number: int, axes: int) -> Ints:
     """All ordered ways to write `number` as a product of `axes` sizes: (ways, axes)."""
     columns = np.ones((1, axes), dtype=np.int64)
-    for prime, power in _prime_powers(number):
+    for prime, power in prime_powers(number):
         # Distribute the prime's copies: bars between stars.
         exponents = np.array(
             [np.diff((-1, *bars, power + axes - 1)) - 1 for bars in combinations(range(power + axes - 1), axes - 1)],
@@ -116,10 +116,11 @@ def factorisations(number: int, axes: int) -> Ints:
 
 def count_factorisations(number: int, axes: int) -> int:
     """How many `factorisations` there are, without building them."""
-    return prod(comb(power + axes - 1, axes - 1) for _, power in _prime_powers(number))
+    return prod(comb(power + axes - 1, axes - 1) for _, power in prime_powers(number))
 
 
-def _prime_powers(number: int) -> Iterator[tuple[int, int]]:
+def prime_powers(number: int) -> Iterator[tuple[int, int]]:
+    """Its prime factors, smallest first, each with its power."""
     prime = 2
     while number > 1:
         power = 0

@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, MeshSizes, Training
 from perfmodel.config_file import with_mesh
 from perfmodel.workload import REMAT_OPEN
-from proposals.constraints import MeshSizes
 
 #: Keys of a proposal's changes that are the hardware's.
 HARDWARE_KEYS = ("topology", "slices")

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
 
 import numpy as np
 import numpy.typing as npt
@@ -82,19 +81,6 @@ class Meshes:
         )
         ordered = rows[np.lexsort((other[rows], key[rows]))]
         return ordered[::-1] if sort.startswith("-") else ordered
-
-
-def ways(number: int, axes: int) -> int:
-    """How many meshes of so many axes there are."""
-    count, prime = 1, 2
-    while number > 1:
-        power = 0
-        while number % prime == 0:
-            number //= prime
-            power += 1
-        count *= comb(power + axes - 1, axes - 1)
-        prime = prime + 1 if prime * prime <= number else max(number, prime + 1)
-    return count
 
 
 def meshes_of(config: ExperimentConfig) -> Meshes:

@@ -14,7 +14,7 @@ from campaigns.engine.candidates import Candidates, Floats, Ints, calibrated, pr
 from perfmodel import memory
 from perfmodel.arrays import picked
 from perfmodel.calibration import Calibration
-from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config import ConfigError, ExperimentConfig, shown_sizes
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.step_time import combine, missing_facts
 from perfmodel.terms import step_terms
@@ -128,11 +128,9 @@ def settings_of(config: ExperimentConfig) -> dict[str, Any]:
 
 def parameters_of(config: ExperimentConfig) -> dict[str, Any]:
     """Every parameter of a trial as a table shows it: sizes of the axes, then the training."""
-    sizes = dict(config.mesh.ici)
-    across = {f"dcn.{axis}": size for axis, size in config.mesh.dcn if size > 1}
     settings = settings_of(config)
     if config.training.micro_batch:
         del settings["grad_accum"]
     else:
         del settings["micro_batch"]
-    return {**sizes, **across, **settings}
+    return {**shown_sizes(config.mesh.to_json()), **settings}

@@ -12,7 +12,7 @@ from experiments.consistency.groups import Pattern, explain
 from experiments.consistency.names import short
 from experiments.consistency.topology import near
 from perfmodel.chips import Chip, get_chip
-from perfmodel.config import DATA_ROLES, ExperimentConfig, Mesh
+from perfmodel.config import DATA_ROLES, ExperimentConfig, Mesh, mesh_text
 
 #: XLA runs single collectives over a part of one axis (key heads that are fewer than the axis); of the time of all
 #: collectives, more than this in such parts is another mesh.
@@ -76,7 +76,7 @@ def mesh(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
         if suggested and unexplained(Mesh(tuple(suggested.items())), patterns) is None:
             use["mesh.ici"] = suggested
             evidence += facts.known["mesh"].evidence
-    text = " · ".join(f"{axis} {size}" for axis, size in use.get("mesh.ici", {}).items()) or pattern.text
+    text = mesh_text({"ici": use.get("mesh.ici", {})}) or pattern.text
     return Contradiction("mesh.ici", config.mesh.text(), text, sentence, tuple(evidence), "computed", use)
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel import legality
-from perfmodel.config import BATCH_ROLES, TOKEN_ROLES, ExperimentConfig
+from perfmodel.config import BATCH_ROLES, TOKEN_ROLES, ExperimentConfig, mesh_text
 from perfmodel.space import Space
 from perfmodel.step_time import missing_facts
-from proposals.constraints import RULE, Constraints, axes_named, mesh_text, same_mesh
+from proposals.constraints import RULE, Constraints, axes_named, same_mesh
 from proposals.plan import Broken, Rejected
 from proposals.proposer.changes import Change
 from proposals.proposer.space import Candidates, all_with

@@ -19,7 +19,7 @@ from perfmodel.config_file import read_training
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.from_baseline import Baseline, baseline_of
 from perfmodel.search import search
-from perfmodel.space import SearchBounds
+from perfmodel.space import SearchBounds, prime_powers
 from perfmodel.step_time import Prediction, predict
 from perfmodel.workload import REMAT
 from proposals.agents import notation
@@ -193,8 +193,9 @@ def hardware_for(chip: Chip, chips: int) -> Hardware:
         slices += 1
     dims = [1] * max(chip.ici_axes, 1)
     left = chips // slices
-    for prime in reversed(list(_primes(left))):
-        dims[dims.index(min(dims))] *= prime
+    for prime, power in reversed(list(prime_powers(left))):
+        for _ in range(power):
+            dims[dims.index(min(dims))] *= prime
     return Hardware(chip.name, tuple(sorted(dims)), slices)
 
 
@@ -220,15 +221,6 @@ def _mesh(config: ExperimentConfig, text: str, chip: Chip, chips: int) -> Mesh:
     # where several axes could take the rest, those of the batch do
     mesh = min(filling.meshes, key=lambda one: sum(one["ici"][axis] != size for axis, size in kept.items()))
     return Mesh(tuple(mesh["ici"].items()), tuple(dcn.items()) if hardware.slices > 1 else (), config.mesh.axis_roles)
-
-
-def _primes(number: int) -> Iterator[int]:
-    factor = 2
-    while number > 1:
-        while number % factor == 0:
-            yield factor
-            number //= factor
-        factor += 1
 
 
 def _frozen(changes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
