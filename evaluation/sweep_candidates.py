@@ -18,7 +18,6 @@ from evaluation.time_rows import TimeRow
 from evaluation.time_table import table_without
 from experiments.step_profile import Device, Memory, StepProfile
 from history.case import Case
-from history.labels import REPEAT
 from perfmodel import legality, memory
 from perfmodel.calibration import SPREAD_PER_DOUBLING
 from perfmodel.config import Training
@@ -102,9 +101,9 @@ class Sweep:
         return np.asarray(per_token[start] - per_token)
 
     def ranked(
-        self, start: int, weights: Weights | None = None, library: Library = NOTHING_LIKE_IT, least: float = REPEAT
+        self, start: int, weights: Weights | None = None, library: Library = NOTHING_LIKE_IT
     ) -> tuple[Candidates, Prices, Ranked]:
-        """Those that are legal, priced and ranked.  library, least: precedents and from which likeness they count."""
+        """Those that are legal, priced and ranked.  library: precedents."""
         legal = self.legal.copy()
         legal[start] = True
         rows = np.flatnonzero(legal)
@@ -121,7 +120,7 @@ class Sweep:
             seconds=True,
             confidence=shipped(),
         )
-        return c, prices, rank(c, prices, self._profile(start), library, weights, least)
+        return c, prices, rank(c, prices, self._profile(start), library, weights)
 
     def _profile(self, start: int) -> StepProfile:
         peak = float(self.group.peak_bytes[start])

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from history.labels import NOISE, REPEAT, SPREAD
 from history.moves import RECOMPUTES, ROLES
 from perfmodel import memory
 from perfmodel.catalogue import load_catalogue
@@ -80,12 +79,11 @@ def rank(
     profile: StepProfile,
     library: Library,
     weights: Weights | None = None,
-    least: float = REPEAT,
 ) -> Ranked:
-    """weights: default the shipped fit.  least: likeness from which a precedent bears on rank and confidence."""
+    """weights: default the shipped fit."""
     c, w = candidates, weights or shipped_weights()
     said = _precedents(c, library)
-    gain, sigma = drawn(prices.gain, prices.sigma, said, least)
+    gain, sigma = drawn(prices.gain, prices.sigma, said.measured, said.spread)
     runs = _heads(c) * _fits(c, prices, profile) * said.runs
     faster = runs * prices.confidence.probability(gain, sigma)
     return Ranked(gain, sigma, runs, faster, utility(c, gain, runs, w), said, prices.confidence)
@@ -126,17 +124,13 @@ def _precedents(c: Candidates, library: Library) -> Support:
     return library.support(moved, sizes, policies[c.change_of].astype(np.float64), full)
 
 
-def drawn(gain: Floats, sigma: Floats, said: Support, least: float = REPEAT) -> tuple[Floats, Floats]:
-    """Predicted gain and spread drawn towards what was measured of the same change of the same run, where the model is
-    unsure.
+def drawn(gain: Floats, sigma: Floats, measured: Floats, spread: Floats) -> tuple[Floats, Floats]:
+    """Predicted log gain and its standard deviation sigma, drawn towards a measured one where the model is unsure.
 
-    What changes elsewhere brought only stands beside a proposal: it makes neither order nor confidence better
-    (`evaluation.transfer`).
+    spread: standard deviation of the measured one, infinite where there is none.
     """
-    variance = sigma**2
-    doubt = SPREAD**2 * (1.0 - said.likeness**2) + NOISE**2 + said.spread**2
-    weight = np.where(said.likeness >= least, variance / (variance + doubt), 0.0)
-    return gain + weight * (said.said - gain), sigma * np.sqrt(1.0 - weight)
+    weight = sigma**2 / (sigma**2 + spread**2)
+    return gain + weight * (measured - gain), sigma * np.sqrt(1.0 - weight)
 
 
 def _heads(c: Candidates) -> Floats:
