@@ -5,7 +5,7 @@ A broken rule does not stop the model from pricing the mesh; it stops the search
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +84,17 @@ def broken_rules(
     # Embedding and head may fill a slot each, so layers need not divide evenly; but no stage may be empty.
     broken["layers"] = stages > shape.layers + 2
     return broken
+
+
+def first_broken(rules: Sequence[npt.ArrayLike]) -> npt.NDArray[np.int16]:
+    """Of each candidate the index of the first rule that it breaks, -1 where it keeps all.
+
+    rules: of each, which candidates break it; arrays that broadcast.
+    """
+    first = np.full(1, -1, dtype=np.int16)
+    for number in reversed(range(len(rules))):
+        first = np.where(rules[number], np.int16(number), first)
+    return first
 
 
 def schedule_fails(w: Workload) -> Bools:

@@ -17,7 +17,6 @@ from perfmodel.space import SearchBounds, Space, build_space, space_workload
 from perfmodel.step_time import Prediction, check_products, combine, missing_facts, predict
 from perfmodel.terms import step_terms
 from perfmodel.topology import Floats
-from perfmodel.workload import Workload
 
 #: Candidates priced at a time: their arrays stay in the processor's cache.
 BLOCK = 32_768
@@ -99,7 +98,8 @@ def price_space(space: Space, efficiencies: Efficiencies, baseline: Baseline | N
     Raises ConfigError where model, batch or sequence length is absent.
     """
     missing = missing_facts(space.config)
-    lacking = [name for name in missing if name != "training.global_batch" or not space.global_batches]
+    batches_given = all("global_batch" in change for change in space.changes)
+    lacking = [name for name in missing if name != "training.global_batch" or not batches_given]
     if lacking:
         raise ConfigError(lacking[0], "is missing, so candidates cannot be priced; add it and search again")
     estimate = np.empty(space.shape)
@@ -116,18 +116,9 @@ def price_space(space: Space, efficiencies: Efficiencies, baseline: Baseline | N
             estimate[rows] = baseline.calibration.price_workload(workload, np.zeros(1)).step_time_s
             used = baseline.memory(used)
         total[rows] = used.total
-        broken[rows] = _first_broken(space, workload, used)
+        flags = {**legality.of_workload(workload, space.config.model), "memory": ~used.fits}
+        broken[rows] = legality.first_broken([flags.get(rule, False) for rule in legality.RULES])
     return PricedSpace(space, estimate, total, broken)
-
-
-def _first_broken(space: Space, w: Workload, used: memory.MemoryUse) -> npt.NDArray[np.int8]:
-    flags = {**legality.of_workload(w, space.config.model), "memory": ~used.fits}
-    first: npt.NDArray[np.int8] = np.full((1, 1, 1, 1), -1, dtype=np.int8)
-    for number in reversed(range(len(legality.RULES))):
-        rule = legality.RULES[number]
-        if rule in flags:
-            first = np.where(flags[rule], np.int8(number), first)
-    return first
 
 
 def search(
@@ -176,8 +167,7 @@ def _predicted(
 
 def ranking(priced: PricedSpace) -> npt.NDArray[np.int64]:
     """Flat indices of the legal candidates, least time per token first."""
-    batches = np.array(priced.space.global_batches, dtype=np.float64)[None, :, None, None]
-    per_token = (priced.estimate_s / batches).ravel()
+    per_token = (priced.estimate_s / priced.space.global_batches).ravel()
     legal = np.flatnonzero(priced.broken.ravel() < 0)
     # Differences below a tenth of a percent are none; of equals the one that leaves more memory comes first.
     rounded = np.round(np.log(per_token[legal]), 3)

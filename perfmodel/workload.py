@@ -262,24 +262,49 @@ def assemble_mesh(
 
 
 def training_numbers(
-    training: Training, mesh: Mesh, extra: Mapping[str, Any] | None = None, kind: str = "tpu"
+    training: Training,
+    batch_shards: Floats,
+    extra: Mapping[str, Any] | None = None,
+    kind: str = "tpu",
+    changes: Sequence[Mapping[str, Any]] = ({},),
 ) -> TrainingNumbers:
-    """kind: of the chip, `tpu` or `gpu`.  Raises ConfigError where batch or sequence length is absent."""
-    if training.global_batch is None:
+    """A training with each of these changes of its keys, along the last dimension.
+
+    batch_shards: of the mesh, of shape (1,), or of many, (meshes, 1).  kind: of the chip, `tpu` or `gpu`.  Raises
+    ConfigError where batch or sequence length is absent.
+    """
+
+    def along(values: Sequence[float]) -> Floats:
+        if len(set(values)) == 1:  # what is the same for all is computed once for all
+            return array_of(values[0])
+        return np.array(values, dtype=np.float64).reshape(*(1,) * (batch_shards.ndim - 1), -1)
+
+    def of(key: str) -> list[Any]:
+        own = getattr(training, key)
+        return [change.get(key, own) for change in changes]
+
+    if None in of("global_batch"):
         raise ConfigError("training.global_batch", "is missing, so the step cannot be priced; give sequences per step")
     if training.seq_len is None:
         raise ConfigError("training.seq_len", "is missing, so the step cannot be priced; give tokens per sequence")
+    batches, micro = along(of("global_batch")), along([max(1, count) for count in of("grad_accum")])
+    if any(sizes := of("micro_batch")):
+        sized = np.maximum(1.0, batches / (batch_shards * along([size or 1 for size in sizes])))
+        micro = np.where(along([bool(size) for size in sizes]), sized, micro)
+    program = recipe(training, extra, kind)
+    # What recomputes as it must, where nobody said, does so no longer once a policy is named.
+    program["remat_open"] = program["remat_open"] * along(["remat" not in change for change in changes])
     year = (extra or {}).get("software_year")
     return TrainingNumbers(
-        global_batch=array_of(training.global_batch),
+        global_batch=batches,
         seq_len=array_of(training.seq_len),
-        micro_batches=array_of(micro_batches(training, mesh)),
-        virtual_stages=array_of(training.virtual_stages),
-        remat=np.array([REMAT.index(training.remat)]),
-        sharding=np.array([SHARDING.index(training.weight_sharding)]),
+        micro_batches=micro,
+        virtual_stages=along(of("virtual_stages")),
+        remat=along([REMAT.index(name) for name in of("remat")]).astype(np.int64),
+        sharding=along([SHARDING.index(name) for name in of("weight_sharding")]).astype(np.int64),
         moment_bytes=array_of(MOMENT_BYTES.get(training.optimizer, 8.0)),
         low_precision=array_of(1.0 if training.precision in LOW_PRECISIONS else 0.0),
-        **recipe(training, extra, kind),
+        **program,
         software_year=array_of(float(year) if isinstance(year, int | float) else np.nan),
     )
 
@@ -321,7 +346,8 @@ def from_config(config: ExperimentConfig) -> Workload:
     """One configuration as a workload of length one.  Raises ConfigError where model, batch or length is absent."""
     if config.model is None:
         raise ConfigError("model", "is missing, so the step cannot be priced; name a model or give its shape")
-    training = training_numbers(config.training, config.mesh, config.extra, chip_of(config.hardware).kind)
+    shards, kind = array_of(config.mesh.batch_shards), chip_of(config.hardware).kind
+    training = training_numbers(config.training, shards, config.extra, kind)
     return Workload(
         chip=chip_numbers(config.hardware, config.training.precision),
         model=model_numbers(config.model, float(training.seq_len[0])),

@@ -65,7 +65,7 @@ class Meshes:
         return {axis: int(n) for axis, n in zip(self.space.axes, self.space.sizes[index], strict=True)}
 
     def config(self, index: int) -> ExperimentConfig:
-        return self.space.config_at(index, 0, 0, 0)
+        return self.space.config_at(index, 0)
 
     def order(self, show: str, sort: str) -> Ints:
         """Meshes as the table lists them."""

@@ -17,7 +17,7 @@ from perfmodel import legality
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.topology import lay_out, physical_dims
-from perfmodel.workload import micro_batches, training_numbers
+from perfmodel.workload import micro_batches, recipe
 from proposals.launch.file import NotExpressible
 
 #: Roles that take the second device of a chip, in this order: batch shards cost least.
@@ -68,8 +68,7 @@ class Placement:
     @property
     def sequence_parallel(self) -> bool:
         """Whether a tensor axis of GPUs also shards activations as wide as the model, as the prediction takes it."""
-        asked = replace(self.config.training, global_batch=1, seq_len=1)
-        return bool(training_numbers(asked, self.config.mesh, self.config.extra).sequence_parallel[0] > 0)
+        return bool(recipe(self.config.training, self.config.extra, "tpu")["sequence_parallel"][0] > 0)
 
     @property
     def remat_is_open(self) -> bool:

@@ -81,9 +81,7 @@ _MAY_BE_MENDED = ("batch", "memory", "virtual_stages", "one_shard", f"{RULE}: me
 
 
 def _rejected(plain: Candidates, rules: Sequence[Rule], out: Bools, listed: int) -> list[Rejected]:
-    first = np.full(len(plain), -1)
-    for number in reversed(range(len(rules))):
-        first = np.where(rules[number].broken, number, first)
+    first = legality.first_broken([rule.broken for rule in rules])
     nearest = [int(i) for i in np.argsort(plain.doublings(), kind="stable") if out[i] and first[i] >= 0]
     return [
         Rejected(plain.mesh(i).to_json(), rules[first[i]].name, reason(plain, i, rules[first[i]]))
