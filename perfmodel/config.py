@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import log2, prod
 from types import MappingProxyType
 from typing import Any
 
@@ -139,6 +139,17 @@ def shown_sizes(mesh: MeshSizes) -> dict[str, int]:
 def mesh_text(mesh: MeshSizes) -> str:
     """`data 4 · seq 4 · model 1 · dcn.data 2`."""
     return " · ".join(f"{axis} {size}" for axis, size in shown_sizes(mesh).items())
+
+
+def doublings(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:
+    """Change of every size in doublings, log2 of after / before, by axis or role; those that stay are absent."""
+    change = {name: log2(after.get(name, 1) / before.get(name, 1)) for name in dict.fromkeys([*before, *after])}
+    return {name: value for name, value in change.items() if value}
+
+
+def doublings_moved(moved: Mapping[str, float]) -> float:
+    """Factors of two moved between axes: half the sum of their doublings, as one grows by what another loses."""
+    return sum(map(abs, moved.values())) / 2
 
 
 def product_errors(mesh: Mesh, hardware: Hardware) -> list[ConfigError]:
