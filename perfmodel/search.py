@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,16 @@ from perfmodel.space import SearchBounds, Space, build_space, space_workload
 from perfmodel.step_time import Prediction, check_products, combine, missing_facts, predict
 from perfmodel.terms import step_terms
 from perfmodel.topology import Floats
+from perfmodel.workload import Workload
 
 #: Candidates priced at a time: their arrays stay in the processor's cache.
 BLOCK = 32_768
 #: Rejected candidates listed by name; all are counted.
 LISTED_REJECTIONS = 200
+
+
+#: Seconds per step and memory per chip of the candidates of a workload.
+Price = Callable[[Workload], tuple[Floats, memory.MemoryUse]]
 
 
 @dataclass(frozen=True)
@@ -92,10 +97,16 @@ class PricedSpace:
     broken: npt.NDArray[np.int8]
 
 
-def price_space(space: Space, efficiencies: Efficiencies, baseline: Baseline | None = None) -> PricedSpace:
-    """Price every candidate, legal or not, relative to the baseline where there is one.
+def by_efficiencies(efficiencies: Efficiencies) -> Price:
+    """What the model alone says."""
+    return lambda workload: (combine(step_terms(workload), efficiencies).estimate_s, memory.per_chip(workload))
 
-    Raises ConfigError where model, batch or sequence length is absent.
+
+def price_space(space: Space, price: Price) -> PricedSpace:
+    """Price every candidate, legal or not.
+
+    price: `by_efficiencies`, or `Baseline.of_workload` of a measured run.  Raises ConfigError where model, batch or
+    sequence length is absent.
     """
     missing = missing_facts(space.config)
     batches_given = all("global_batch" in change for change in space.changes)
@@ -109,12 +120,7 @@ def price_space(space: Space, efficiencies: Efficiencies, baseline: Baseline | N
     for start in range(0, len(space.sizes), step):
         rows = slice(start, start + step)
         workload = space_workload(space, rows)
-        used = memory.per_chip(workload)
-        if baseline is None:
-            estimate[rows] = combine(step_terms(workload), efficiencies).estimate_s
-        else:
-            estimate[rows] = baseline.calibration.price_workload(workload, np.zeros(1)).step_time_s
-            used = baseline.memory(used)
+        estimate[rows], used = price(workload)
         total[rows] = used.total
         flags = {**legality.of_workload(workload, space.config.model), "memory": ~used.fits}
         broken[rows] = legality.first_broken([flags.get(rule, False) for rule in legality.RULES])
@@ -139,7 +145,7 @@ def search(
         table = table.for_config(config)
     measured = config.measured is not None and config.measured.step_time_s is not None
     baseline = baseline_of(config) if measured else None
-    priced = price_space(space, table, baseline)
+    priced = price_space(space, by_efficiencies(table) if baseline is None else baseline.of_workload)
     chosen = [space.config_at(*(int(i) for i in np.unravel_index(flat, space.shape))) for flat in ranking(priced)[:top]]
     return SearchResult(
         candidates=_predicted(chosen, table, baseline),

@@ -14,7 +14,7 @@ from perfmodel import legality
 from perfmodel.config import BATCH_ROLES, ExperimentConfig, Mesh
 from perfmodel.config_file import config_to_json, parse_config
 from perfmodel.efficiency import load_efficiencies
-from perfmodel.search import PricedSpace, price_space, ranking
+from perfmodel.search import PricedSpace, by_efficiencies, price_space, ranking
 from perfmodel.space import SearchBounds, Space, build_space
 from perfmodel.workload import AxisSizes
 
@@ -101,7 +101,7 @@ def meshes_of(config: ExperimentConfig) -> Meshes:
 def _meshes(text: str) -> Meshes:
     config, _ = parse_config(json.loads(text))
     space = build_space(config, SearchBounds(axes=tuple(axis for axis, _ in config.mesh.ici)))
-    priced = price_space(space, load_efficiencies().for_config(config))
+    priced = price_space(space, by_efficiencies(load_efficiencies().for_config(config)))
     estimate, used = priced.estimate_s.reshape(-1), priced.memory_bytes.reshape(-1)
     ranked = ranking(priced)
     return Meshes(space, estimate, used, priced.broken.reshape(-1), ranked, _front(priced, ranked))
