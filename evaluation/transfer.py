@@ -28,7 +28,8 @@ from evaluation.wrapped import wrapped
 from history import seeds
 from history.case import Case, cases_of, hardware_kind
 from history.labels import BOUND, REPEAT
-from history.likeness import carried, rate, spread
+from history.likeness import carried, rate
+from history.uncertainty import spread
 from perfmodel.config import Measured
 from perfmodel.efficiency import EfficiencyTable
 from perfmodel.step_time import Z80

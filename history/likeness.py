@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log2, sqrt
+from math import exp, log2
 from statistics import NormalDist
 
 import numpy as np
@@ -39,6 +39,7 @@ from history.labels import (
 from history.mechanism import TERMS, Mechanism
 from history.moves import SETTINGS, STEPS
 from history.record import NO_CHANGE
+from history.uncertainty import spread
 from perfmodel.chips import load_chips
 from perfmodel.config import ExperimentConfig
 from perfmodel.execution import framework_of
@@ -57,11 +58,6 @@ PER_DOUBLING_OF_PEAK = 0.87
 PER_DOUBLING_OF_SIZE = 0.95
 #: How far repeated runs and the model's own errors may move an effect, in logarithms.
 REPEATED = 0.1
-#: Standard deviation of the logarithm of an effect, beyond a repeated measurement's, of which nothing alike was
-#: measured; and of a repeated measurement: where the model prices both changes (measured, `evaluation.transfer`), and
-#: where the effect itself is carried over (judged).
-SPREAD, NOISE = 0.12, 0.07
-SPREAD_UNPRICED, NOISE_UNPRICED = 0.5, 0.15
 #: Standard deviations on either side that hold four in five.
 Z80 = NormalDist().inv_cdf(0.9)
 #: Likeness of two moves from which they are one, where nothing else tells what they do.
@@ -350,15 +346,6 @@ def carried(theirs: Case, ours: Case, value: float) -> tuple[float, float]:
     one, other = priced
     # Not by the likeness, which already holds how little the terms explain: counted twice, the effect would be lost.
     return _shifted(theirs, one, other, _raw(theirs, ours, one, other)), spread(value)
-
-
-def spread(value: float, priced: bool = True) -> float:
-    """Standard deviation of the logarithm of a speed-up of which one so much alike was measured.
-
-    priced: whether it is the model's prediction, shifted by what it missed there, or the measured effect itself.
-    """
-    of_nothing_alike, repeated = (SPREAD, NOISE) if priced else (SPREAD_UNPRICED, NOISE_UNPRICED)
-    return sqrt(of_nothing_alike**2 * (1.0 - value**2) + repeated**2)
 
 
 def reason(theirs: Case, ours: Case) -> str:

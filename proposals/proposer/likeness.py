@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from history.case import Case
 from history.labels import BOUND, situation_likeness, vector
-from history.likeness import same_run, spread
+from history.likeness import same_run
 from history.moves import RECOMPUTES, ROLES
+from history.uncertainty import spread
 from proposals.proposer.precedents import TELLING_FAILURES, Precedent
 
 Floats = npt.NDArray[np.float64]

@@ -12,9 +12,9 @@ import pytest
 from diagnosis.analyzer import diagnose
 from history.case import Case
 from history.labels import chip_likeness
-from history.likeness import NOISE_UNPRICED
 from history.moves import KEYS, ROLES
 from history.record import Record, Side
+from history.uncertainty import NOISE_UNPRICED
 from proposals.plan import Plan
 from proposals.proposer import Pricer
 from proposals.proposer.likeness import Library
