@@ -131,7 +131,7 @@ def naive_bytes(rows: Rows) -> Floats:
     own = (model.params_dense + model.params_experts + model.params_vocabulary) / (mesh.model * mesh.pipeline)
     ways = np.where(train.sharding == 0, 1.0, mesh.links["weights"].size * mesh.dcn_fsdp)
     whole = np.where(train.sharding == 2, ways, 1.0)
-    tokens = train.global_batch * train.seq_len / (mesh.replica * mesh.data * mesh.fsdp * mesh.seq * mesh.expert)
+    tokens = train.global_batch * train.seq_len / mesh.token_shards
     tokens = tokens / train.micro_batches * np.minimum(mesh.pipeline, train.micro_batches)
     return own * (4.0 / whole + 12.0 / ways) + 34.0 * tokens * model.d_model * model.layers / (
         mesh.pipeline * mesh.model

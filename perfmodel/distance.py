@@ -15,7 +15,7 @@ from pathlib import Path
 
 from perfmodel.catalogue import architecture
 from perfmodel.chips import get_chip
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import CANONICAL_ROLES, ExperimentConfig
 from perfmodel.execution import framework_of, profile_named
 from perfmodel.shapes import ModelShape
 
@@ -76,8 +76,7 @@ def run_keys(config: ExperimentConfig) -> RunKeys:
     scale = f"{chip} {model_key(config.model) if config.model else '?'} {training.precision}"
     layers = f"{chip} {architecture_key(config.model) if config.model else '?'}"
     workload = f"{scale} x{hardware.chips} B{training.global_batch} S{training.seq_len}"
-    roles = ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")
-    sizes = "/".join(str(mesh.size(role)) for role in roles)
+    sizes = "/".join(str(mesh.size(role)) for role in CANONICAL_ROLES)
     settings = (
         f"{training.micro_batch or training.grad_accum} v{training.virtual_stages} {training.remat} "
         f"{training.weight_sharding} {hardware.slices}"

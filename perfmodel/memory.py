@@ -183,7 +183,7 @@ def _rows(w: Workload) -> Floats:
     """Tokens of a micro-batch on a chip, before a tensor axis shards anything."""
     mesh, train = w.mesh, w.training
     rows = train.global_batch * train.seq_len
-    tokens: Floats = rows / (mesh.replica * mesh.data * mesh.fsdp * mesh.seq * mesh.expert) / train.micro_batches
+    tokens: Floats = rows / mesh.token_shards / train.micro_batches
     return tokens
 
 
@@ -295,7 +295,7 @@ def parameters_only(config: ExperimentConfig) -> dict[str, float | None]:
 
     The model must be given.
     """
-    groups = config.mesh.size("replica", "data", "fsdp", "expert")
+    groups = config.mesh.batch_shards
     training = replace(config.training, global_batch=groups, seq_len=config.mesh.size("seq"), micro_batch=None)
     w = from_config(replace(config, training=training))
     params, optimizer, gradients, _ = _states(w, first_stage(w), fitted_constants())

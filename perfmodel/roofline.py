@@ -67,7 +67,7 @@ def layer_operations(config: ExperimentConfig) -> tuple[Operation, ...]:
     assert shape is not None
     assert training.global_batch is not None
     assert training.seq_len is not None
-    groups = mesh.size("replica", "data", "fsdp", "seq", "expert")
+    groups = mesh.token_shards
     rows = training.global_batch * training.seq_len / groups / micro_batches(training, mesh)
     split = mesh.size("model")
     count = accounting.parameters(shape)

@@ -12,11 +12,10 @@ from urllib.parse import urlencode
 
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
-from perfmodel.config import ConfigError
+from perfmodel.config import ConfigError, MeshSizes
 from perfmodel.config_file import parse_config
 from proposals import drawing, facts, measured, torus
 from proposals.candidate import HARDWARE_KEYS
-from proposals.constraints import MeshSizes
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import Broken, Communication, Neighbour, ProposalPlan, Rejected
 

@@ -12,7 +12,7 @@ from asapweb.user_error import UserError
 from diagnosis.analyzer import diagnose
 from experiments import formatting
 from experiments.ingest import read_profile
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, flat_sizes
 from perfmodel.config_file import parse_mesh_argument, read_config
 from proposals.constraints import Constraints
 from proposals.plan import Citation
@@ -122,8 +122,7 @@ def as_text(result: dict[str, Any]) -> str:
 
 
 def _one(item: dict[str, Any], title: str) -> list[str]:
-    sizes = {**item["mesh"]["ici"], **{f"dcn.{axis}": size for axis, size in item["mesh"]["dcn"].items()}}
-    lines = [title, "   mesh " + " ".join(f"{axis}={size}" for axis, size in sizes.items())]
+    lines = [title, "   mesh " + " ".join(f"{axis}={size}" for axis, size in flat_sizes(item["mesh"]).items())]
     if item["changes"]:
         lines.append("   changes " + ", ".join(f"{key}={value}" for key, value in item["changes"].items()))
     lines += [f"   ! {rule['rule']}: {rule['reason']}" for rule in item["violations"]]

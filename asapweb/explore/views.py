@@ -31,6 +31,7 @@ from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError
 from perfmodel.config_schema import OPTIMIZERS
 from perfmodel.model_file import model_to_json, read_model
+from perfmodel.space import count_factorisations
 from perfmodel.step_time import missing_facts, predict
 from perfmodel.strict_text import parse_text
 
@@ -86,7 +87,7 @@ def _meshes(state: State) -> tuple[State, Meshes | None, str]:
         named = f"{', '.join(others)} and {last}" if others else last
         return state, None, f"To price all meshes, set the {named}."
     axes = len(config.mesh.ici)
-    count = spaces.ways(config.hardware.chips_per_slice, axes)
+    count = count_factorisations(config.hardware.chips_per_slice, axes)
     if count > spaces.LIMIT:
         sentence = f"{count:,} meshes over {axes} axes are too many to price interactively; remove an axis."
         return state, None, sentence

@@ -25,11 +25,11 @@ from campaigns.agents.view import Question, Tools, describe_candidate
 from campaigns.engine.outlook import Choice
 from campaigns.engine.wishes import Refused
 from experiments.sentences import Sentence, join, say
+from perfmodel.config import mesh_text
 from proposals.agents.first_look import look
 from proposals.agents.grounding import Evidence
 from proposals.agents.statements import Statements, plain
 from proposals.agents.tools.common import MESH_WORDS
-from proposals.constraints import mesh_text
 
 AGENT = "tuner"
 #: Trials that one answer may ask for.

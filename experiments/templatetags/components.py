@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from experiments import bars, formatting
 from experiments.models import Experiment, RunStatus
+from perfmodel.config import shown_sizes
 
 register = template.Library()
 
@@ -90,10 +91,7 @@ def resource(css: str, label: str) -> SafeString:
 
 def _sizes(mesh: Mapping[str, Any] | None) -> list[tuple[str, int]]:
     """Axes as pages name them: ICI by its name, DCN as `dcn.name`; DCN axes of size one are not worth a word."""
-    if not mesh:
-        return []
-    axes = list((mesh.get("ici") or {}).items())
-    return axes + [(f"dcn.{axis}", size) for axis, size in (mesh.get("dcn") or {}).items() if size != 1]
+    return list(shown_sizes(mesh or {}).items())
 
 
 @register.simple_tag

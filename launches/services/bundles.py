@@ -15,9 +15,8 @@ from accounts.refusals import Refused
 from launches.models import ArmRun, Launch
 from launches.services import arms, choices
 from perfmodel.chips import get_chip
-from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config import ConfigError, ExperimentConfig, MeshSizes
 from proposals import launch as tool_files
-from proposals.constraints import MeshSizes
 from proposals.launch.file import comment
 
 REPORT = Path(__file__).resolve().parents[1] / "asap_report.py"

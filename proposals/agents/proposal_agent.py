@@ -23,7 +23,7 @@ from agent.messages import Message, SystemMessage, Usage, UserMessage
 from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
 from experiments import formatting
-from perfmodel.config import ConfigError
+from perfmodel.config import ConfigError, mesh_text
 from proposals.agents import endpoint, grounding
 from proposals.agents.cited import citation, is_alike
 from proposals.agents.first_look import Looks, look
@@ -33,7 +33,7 @@ from proposals.agents.tools import Agent, toolbox
 from proposals.agents.tools.common import MESH_WORDS
 from proposals.agents.workbench import Workbench
 from proposals.candidate import chips_ratio
-from proposals.constraints import mesh_text, same_mesh
+from proposals.constraints import same_mesh
 from proposals.plan import Listed, ProposalPlan, is_same
 
 AGENT: Agent = "proposer"

@@ -14,8 +14,8 @@ from accounts.permissions import check
 from accounts.refusals import Refused
 from experiments.models import Experiment, ReviewState
 from experiments.services import events, profiles
-from perfmodel.config import ConfigError
-from proposals.constraints import MeshSizes, same_mesh
+from perfmodel.config import ConfigError, MeshSizes
+from proposals.constraints import same_mesh
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import ProposalPlan, is_same
 from proposals.services import checks, context, plans

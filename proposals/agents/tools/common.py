@@ -13,12 +13,12 @@ from pydantic import Field, model_validator
 from agent.tools import Arguments, ToolError
 from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, STEP_TIME
-from perfmodel.config import ConfigError
+from perfmodel.config import ConfigError, mesh_text
 from perfmodel.step_time import missing_facts
 from proposals import facts
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.workbench import Standing, Workbench
-from proposals.constraints import Constraints, mesh_text
+from proposals.constraints import Constraints
 from proposals.plan import Citation, Plan, Predicted, ProposalPlan, is_same
 
 MESH_WORDS = (

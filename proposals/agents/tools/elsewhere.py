@@ -14,12 +14,12 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.chips import Chip
-from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Measured, Mesh
+from perfmodel.config import DATA_ROLES, ConfigError, ExperimentConfig, Hardware, Measured, Mesh
 from perfmodel.config_file import read_training
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.from_baseline import Baseline, baseline_of
 from perfmodel.search import search
-from perfmodel.space import SearchBounds
+from perfmodel.space import SearchBounds, prime_powers
 from perfmodel.step_time import Prediction, predict
 from perfmodel.workload import REMAT
 from proposals.agents import notation
@@ -191,8 +191,9 @@ def hardware_for(chip: Chip, chips: int) -> Hardware:
         slices += 1
     dims = [1] * max(chip.ici_axes, 1)
     left = chips // slices
-    for prime in reversed(list(_primes(left))):
-        dims[dims.index(min(dims))] *= prime
+    for prime, power in reversed(list(prime_powers(left))):
+        for _ in range(power):
+            dims[dims.index(min(dims))] *= prime
     return Hardware(chip.name, tuple(sorted(dims)), slices)
 
 
@@ -215,19 +216,10 @@ def _mesh(config: ExperimentConfig, text: str, chip: Chip, chips: int) -> Mesh:
     filling = fill(sizes, {"ici": base["ici"], "dcn": {}}, hardware.chips_per_slice, config.mesh)
     if filling.problem:
         raise ToolError(filling.problem)
-    kept = {axis: n for axis, n in base["ici"].items() if config.mesh.role(axis) not in ("replica", "data", "fsdp")}
+    kept = {axis: n for axis, n in base["ici"].items() if config.mesh.role(axis) not in DATA_ROLES}
     # where several axes could take the rest, those of the batch do
     mesh = min(filling.meshes, key=lambda one: sum(one["ici"][axis] != size for axis, size in kept.items()))
     return Mesh(tuple(mesh["ici"].items()), tuple(dcn.items()) if hardware.slices > 1 else (), config.mesh.axis_roles)
-
-
-def _primes(number: int) -> Iterator[int]:
-    factor = 2
-    while number > 1:
-        while number % factor == 0:
-            yield factor
-            number //= factor
-        factor += 1
 
 
 def _frozen(changes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -13,6 +13,7 @@ from agent.tools import Arguments, ToolError
 from experiments.step_profile import PROFILE
 from perfmodel.accounting import forward_flops, model_flops_per_token, parameters
 from perfmodel.chips import Chip, load_chips
+from perfmodel.config import BATCH_ROLES
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from perfmodel.xla_flags import cause_of, flag_set
@@ -97,11 +98,11 @@ class MachineTools(Tools):
         """What the batch must divide by on the current mesh, and the sizes of the model that axes must divide."""
         config = self._bench.config
         mesh, training, model = config.mesh, config.training, config.model
-        shards = mesh.size("replica", "data", "fsdp", "expert")
+        shards = mesh.batch_shards
         data: dict[str, Any] = {
             "mesh_text": mesh.text(),
             "batch_shards": shards,
-            "batch_axes": [axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in _BATCH],
+            "batch_axes": [axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in BATCH_ROLES],
             "grad_accum": training.grad_accum,
             "batch_must_divide_by": lcm(shards, shards * training.grad_accum),
             "global_batch": training.global_batch,
@@ -185,7 +186,6 @@ _BY_ROLE = {
     "fsdp": ("all-gather", "reduce-scatter"), "data": ("all-reduce",), "model": ("all-gather", "reduce-scatter"),
     "expert": ("all-to-all",), "seq": ("collective-permute",), "pipeline": ("collective-permute",),
 }  # fmt: skip
-_BATCH = ("replica", "data", "fsdp", "expert")
 
 
 def chip_named(name: str) -> Chip:

@@ -8,13 +8,14 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.accounting import parameters
+from perfmodel.config import DATA_ROLES
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from proposals import facts
 from proposals.agents.tools.common import Tools, as_tool_error, present
 
 #: Axes over which replicas of the weights lie, and those that cut the weights themselves.
-_REPLICAS, _CUTS = ("replica", "data", "fsdp"), ("model", "pipeline", "expert")
+_REPLICAS, _CUTS = DATA_ROLES, ("model", "pipeline", "expert")
 
 #: As `perfmodel.memory` counts them.
 _HELD_IN = {

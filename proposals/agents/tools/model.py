@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
+from perfmodel.config import mesh_text
 from perfmodel.legality import RULES
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import REMAT, SHARDING, chip_of
@@ -32,7 +33,7 @@ from proposals.agents.tools.compiled import compiled
 from proposals.agents.tools.traffic import behind
 from proposals.agents.workbench import Standing
 from proposals.candidate import candidate
-from proposals.constraints import RULE, mesh_text, same_mesh
+from proposals.constraints import RULE, same_mesh
 from proposals.plan import Neighbour, ProposalPlan
 from proposals.proposer.confidence import claimed
 
