@@ -42,14 +42,14 @@ def calls_dropped(dropped: int, limits: Limits) -> str:
 
 def bound(reason: str, limits: Limits) -> str:
     """Which bound was reached, for the user."""
-    told = {
+    limits_named = {
         "turns": f"{limits.turns} answers of the language model",
         "tool_calls": f"{limits.tool_calls} tool calls",
         "tokens": f"{limits.tokens:,} tokens",
         "time": f"{limits.time_s:g} s",
         "money": f"{limits.cost_usd or 0:g} USD",
     }
-    return f"The language model gave no answer within the limit of {told[reason]}."
+    return f"The language model gave no answer within the limit of {limits_named[reason]}."
 
 
 def rejected(repairs: int, complaints: Sequence[str]) -> str:

@@ -45,7 +45,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "asapweb.health.health_middleware",
-    "asapweb.turns.turns_middleware",
+    "asapweb.concurrency_limit.concurrency_middleware",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

@@ -18,7 +18,7 @@ from asapweb.templatetags.shell import PLACES
 from asapweb.waiting import waiting, with_review_state
 from diagnosis.report import BOTTLENECKS
 from experiments.models import Event, Experiment, Run, RunStatus
-from experiments.progress import TOLD_BY, steps_of
+from experiments.progress import PROGRESS_EVENTS, steps_of
 from proposals.models import Proposal
 
 EXPERIMENTS_ON_PAGE = 25
@@ -90,7 +90,9 @@ def _pipes(experiments: list[Experiment]) -> list[tuple[Experiment, list[Any]]]:
     """Each with the steps of its newest run."""
     newest = {run.experiment_id: run for run in _newest_runs(experiments)}
     events_by_run: dict[int, list[Event]] = {}
-    for event in Event.objects.filter(run__in=newest.values(), kind__in=TOLD_BY).order_by("pk") if newest else ():
+    for event in (
+        Event.objects.filter(run__in=newest.values(), kind__in=PROGRESS_EVENTS).order_by("pk") if newest else ()
+    ):
         events_by_run.setdefault(event.run_id or 0, []).append(event)
     runs = [(item, newest.get(item.pk)) for item in experiments]
     return [(item, steps_of(run, events_by_run.get(run.pk, ())) if run is not None else []) for item, run in runs]

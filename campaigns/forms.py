@@ -8,7 +8,14 @@ from typing import Any
 from django import forms
 
 from campaigns.models import MOST_TOKENS, Campaign
-from campaigns.services.campaigns import LEAST_STEPS, MOST_CAP, MOST_PARALLEL, MOST_TRIALS, Asked, model_missing
+from campaigns.services.campaigns import (
+    LEAST_STEPS,
+    MOST_CAP,
+    MOST_PARALLEL,
+    MOST_TRIALS,
+    CampaignRequest,
+    model_missing,
+)
 from launches.services.choices import MOST_STEPS, TOOLS
 
 #: Bytes of a landscape's file.
@@ -40,12 +47,12 @@ class CampaignForm(forms.Form):
         help_text="Of the language model, input plus output, where it chooses trials.",
     )
     tool = forms.ChoiceField(
-        choices=tuple(TOOLS.items()), required=False, initial=Asked.tool, label="Training program",
+        choices=tuple(TOOLS.items()), required=False, initial=CampaignRequest.tool, label="Training program",
         help_text="Used only on the team's cluster, set under Settings, Launching.",
     )  # fmt: skip
     steps = forms.IntegerField(
-        min_value=LEAST_STEPS, max_value=MOST_STEPS, required=False, initial=Asked.steps, label="Steps per trial",
-        help_text="Used only on the team's cluster.",
+        min_value=LEAST_STEPS, max_value=MOST_STEPS, required=False, initial=CampaignRequest.steps,
+        label="Steps per trial", help_text="Used only on the team's cluster.",
     )  # fmt: skip
     to_budget = forms.BooleanField(required=False, label="Use the whole budget, even after convergence")
     use_language_model = forms.BooleanField(required=False, label="Let the language model choose trials")
@@ -83,9 +90,9 @@ class CampaignForm(forms.Form):
         except (ValueError, RecursionError) as error:
             raise forms.ValidationError("The landscape is not JSON in UTF-8.") from error
 
-    def asked(self, server: str) -> Asked:
+    def asked(self, server: str) -> CampaignRequest:
         """server: the address that the browser uses, to which the cluster reports where the team names no other."""
         given = {name: value for name, value in self.cleaned_data.items() if value not in ("", None)}
         hours = given.pop("most_hours", None)
         kept = {name: True for name in ("keep_remat", "keep_weight_sharding", "keep_micro_batches") if given.pop(name)}
-        return Asked(**given, most_s=hours * HOUR_S if hours else None, constraints=kept, server=server)
+        return CampaignRequest(**given, most_s=hours * HOUR_S if hours else None, constraints=kept, server=server)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from diagnosis import strips
 from diagnosis.models import DiagnosisRecord, OpRow
 from experiments import bars
-from experiments.kept import Kept
+from experiments.lru_cache import LruCache
 from experiments.models import Experiment, Profile
 from experiments.services import traces
 from experiments.trace import ASYNC, HOST, KINDS, OPS, Trace, sums, tiles
@@ -137,7 +137,7 @@ class Timeline:
         return sums.sums(self.trace, t0, t1, self.class_of, len(self.classes), most=most)
 
 
-_timelines = Kept(8)
+_timelines = LruCache(8)
 _tiles: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
 _lock = threading.Lock()
 

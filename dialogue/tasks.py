@@ -10,7 +10,7 @@ from celery.signals import worker_ready
 
 from dialogue.services import asking, respond
 from knowledge.embedding import EmbeddingError, current_embedder
-from proposals.agents.reasoner import wanted
+from proposals.agents.reasoner import intent
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def warm_up(sender: Any = None, **kwargs: Any) -> None:
 
 
 def _warm() -> None:
-    wanted.warm()
+    intent.warm()
     try:
         current_embedder().embed(["runs like this one"])
     except EmbeddingError:

@@ -23,8 +23,8 @@ from scipy.special import log_softmax, logsumexp
 
 from proposals.agents.capabilities import registry
 from proposals.agents.notation import read
-from proposals.agents.reasoner import wanted
-from proposals.agents.reasoner.wanted import Directions, Weights
+from proposals.agents.reasoner import intent
+from proposals.agents.reasoner.intent import Directions, Weights
 
 OFF_TOPIC = Path(__file__).with_name("off_topic.txt")
 QUESTIONS = ("dev.json", "fresh_graded.json")
@@ -54,10 +54,10 @@ def samples() -> list[Sample]:
     drawn = []
     at = 0
     for key in registry():
-        for text in wanted.compared_with(key):
+        for text in intent.compared_with(key):
             drawn.append(_sample(text, (key,), without=at))
             at += 1
-    return drawn + [_sample(text, (wanted.OUTSIDE,)) for text in OFF_TOPIC.read_text("utf-8").splitlines()]
+    return drawn + [_sample(text, (intent.OUTSIDE,)) for text in OFF_TOPIC.read_text("utf-8").splitlines()]
 
 
 def questions() -> list[Sample]:
@@ -69,7 +69,7 @@ def questions() -> list[Sample]:
 
 
 def _keys(item: dict[str, Any], right: list[str]) -> tuple[str, ...]:
-    return (*right, wanted.OUTSIDE) if item.get("kind") == "off-topic" else tuple(right)
+    return (*right, intent.OUTSIDE) if item.get("kind") == "off-topic" else tuple(right)
 
 
 def _author(item: dict[str, Any]) -> str:
@@ -77,11 +77,11 @@ def _author(item: dict[str, Any]) -> str:
 
 
 def _sample(text: str, keys: Sequence[str], without: int | None = None, author: str = "") -> Sample:
-    place = {key: number for number, key in enumerate(wanted.keys())}
+    place = {key: number for number, key in enumerate(intent.keys())}
     right = np.zeros(len(place) + 1, bool)
     right[[place.get(key, len(place)) for key in keys]] = True
     said = read(text)
-    return Sample(wanted.features(said.words, said.names, without), wanted.vector(said.words), right, author)
+    return Sample(intent.features(said.words, said.names, without), intent.vector(said.words), right, author)
 
 
 def fit(rows: Sequence[Sample]) -> tuple[Weights, Directions]:
@@ -118,7 +118,7 @@ def fit(rows: Sequence[Sample]) -> tuple[Weights, Directions]:
 
 def read_as(rows: Sequence[Sample], fitted: tuple[Weights, Directions]) -> list[tuple[Array, NDArray[np.bool_]]]:
     """Probabilities of each row, and what is right."""
-    return [(wanted.chances(row.features, row.said, *fitted), row.right) for row in rows]
+    return [(intent.chances(row.features, row.said, *fitted), row.right) for row in rows]
 
 
 def authors_left_out(examples: Sequence[Sample], rows: Sequence[Sample]) -> list[tuple[Array, NDArray[np.bool_]]]:
@@ -151,27 +151,27 @@ def counted(rows: Sequence[tuple[Array, NDArray[np.bool_]]], at: float) -> dict[
         elif not right[:-1].any():
             count["left_alone"] += 1
         else:
-            count["offered_right" if right[order[: wanted.OFFERED]].any() else "offered"] += 1
+            count["offered_right" if right[order[: intent.OFFERED]].any() else "offered"] += 1
     return count
 
 
 def main() -> None:
-    wanted.VECTORS.unlink(missing_ok=True)
-    for kept in (wanted._stored, wanted.vectors, wanted._space, wanted.directions):
+    intent.VECTORS.unlink(missing_ok=True)
+    for kept in (intent._stored, intent.vectors, intent._space, intent.directions):
         kept.cache_clear()
     examples, asked = samples(), questions()
     unseen = authors_left_out(examples, asked)
     at = least(unseen)
     weights, directed = fit([*examples, *asked])
     np.savez_compressed(
-        wanted.VECTORS,
-        vectors=wanted.vectors()[0].astype(np.float16),
+        intent.VECTORS,
+        vectors=intent.vectors()[0].astype(np.float16),
         rows=directed.rows.astype(np.float16),
         offset=directed.offset.astype(np.float16),
-        digest=wanted.digest(),
+        digest=intent.digest(),
     )
     numbers = {**asdict(replace(weights, least=at)), "authors_left_out": counted(unseen, at)}
-    wanted.WEIGHTS.write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
+    intent.WEIGHTS.write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
     print(json.dumps(numbers, indent=1))
 
 

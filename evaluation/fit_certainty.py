@@ -1,10 +1,11 @@
 """Fit how likely an answer is to be right.
 
 `python -m evaluation.fit_certainty QUESTIONS RUNS ANSWERS` writes the answers to questions of others, each shown
-however unlikely, with the signs of `reasoner.certainty` beside them, for somebody to add `"mark"`: right, partly,
-wrong, offered or refused (files as `evaluation.quality.evaluate` has them).  `python -m evaluation.fit_certainty
-MARKED` keeps of each its signs, its mark and a digest of question and answer in graded_answers.json, so that a mark is
-never taken for that of another answer, and fits; without arguments the fit is over what is kept.
+however unlikely, with the signs of `reasoner.answer_confidence` beside them, for somebody to add `"mark"`: right,
+partly, wrong, offered or refused (files as `evaluation.quality.evaluate` has them).  `python -m
+evaluation.fit_certainty MARKED` keeps of each its signs, its mark and a digest of question and answer in
+graded_answers.json, so that a mark is never taken for that of another answer, and fits; without arguments the fit is
+over what is kept.
 
 The least probability is set on the questions by which the reading was not fitted (`evaluation.fit_capabilities`): a
 reading that has seen a question is nearer than it would be.  Of these, read with whole runs left out of the fit, at
@@ -29,7 +30,7 @@ from scipy.optimize import minimize
 
 from evaluation.fit_capabilities import RIGHT
 from evaluation.quality import evaluate
-from proposals.agents.reasoner import certainty
+from proposals.agents.reasoner import answer_confidence
 
 KEPT = Path(__file__).with_name("graded_answers.json")
 MOST_WRONG = 0.05
@@ -45,13 +46,16 @@ Array = NDArray[np.float64]
 def everything_shown() -> Iterator[list[list[float]]]:
     """The reasoner shows whatever it computes; the signs of each answer that it would have judged."""
     judged: list[list[float]] = []
-    own = certainty.signs
+    own = answer_confidence.signs
 
     def signs(*given: Any) -> list[float]:
         judged.append(own(*given))
         return judged[-1]
 
-    with mock.patch.object(certainty, "signs", signs), mock.patch.object(certainty, "probability", return_value=1.0):
+    with (
+        mock.patch.object(answer_confidence, "signs", signs),
+        mock.patch.object(answer_confidence, "probability", return_value=1.0),
+    ):
         yield judged
 
 
@@ -119,7 +123,7 @@ def fit() -> dict[str, Any]:
     at = least(chances, marks, int(MOST_WRONG * len(new)) - sure["wrong"])
     given = Counter(marks[chances >= at].tolist()) + sure
     return {
-        "weights": dict(zip(certainty.SIGNS, np.round(fitted(x, y), 3).tolist(), strict=True)),
+        "weights": dict(zip(answer_confidence.SIGNS, np.round(fitted(x, y), 3).tolist(), strict=True)),
         "least": at,
         "graded": {"questions": len(rows), **Counter(row["mark"] for row in rows)},
         "unseen": {"questions": len(new), **Counter(row["mark"] for row in new)},
@@ -138,7 +142,7 @@ def main() -> None:
         lines = ",\n".join(json.dumps(row) for row in kept(files[0]))
         KEPT.write_text(f"[\n{lines}\n]\n", "utf-8")
     numbers = fit()
-    certainty.WEIGHTS.write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
+    answer_confidence.WEIGHTS.write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
     print(json.dumps(numbers, indent=1))
 
 

@@ -21,15 +21,15 @@ from experiments.without_profile import without_profile
 from history import moves
 from history.case import Case
 from history.labels import BOUND
-from history.likeness import rate
-from history.mechanism import price
 from history.record import Side
+from history.similarity import rate
+from history.term_effects import price
 from perfmodel.config import ExperimentConfig, Measured
 from perfmodel.efficiency import EfficiencyTable
 from proposals.proposer.choose import choose, in_order
-from proposals.proposer.likeness import Library
 from proposals.proposer.precedents import Precedent, published, situation
 from proposals.proposer.ranking import shipped_weights
+from proposals.proposer.similarity import Library
 
 #: Starts of a workload, drawn by hash.
 STARTS = 6

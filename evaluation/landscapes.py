@@ -1,7 +1,7 @@
 """Scenarios whose whole landscape is known: a profile of one mesh, and what every legal mesh would really take.
 
-Eleven kinds of trouble, and none, on TPUs and GPUs, each in a world of its own (`evaluation.world`).  Half of every
-kind, by a hash of the scenario's name, is kept apart: nothing was tuned on it.
+Eleven kinds of trouble, and none, on TPUs and GPUs, each in a world of its own (`evaluation.simulated_cluster`).  Half
+of every kind, by a hash of the scenario's name, is kept apart: nothing was tuned on it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from evaluation.recorded import record
 from evaluation.simulated import simulate
-from evaluation.world import World, digest, drawn
+from evaluation.simulated_cluster import World, digest, drawn
 from experiments.step_profile import StepProfile
 from perfmodel import legality
 from perfmodel.catalogue import load_catalogue

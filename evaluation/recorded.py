@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from evaluation.simulated import Row, SimulatedStep
-from evaluation.world import Cluster, World
+from evaluation.simulated_cluster import Cluster, World
 from experiments.step_profile import Core, Device, Memory, Op, Step, StepProfile
 from perfmodel.config import ExperimentConfig
 

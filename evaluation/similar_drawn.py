@@ -20,8 +20,8 @@ from evaluation.proposing import experiments, published_cases
 from experiments.step_profile import StepProfile
 from history import seeds
 from history.case import Case, cases_of, hardware_kind
-from history.likeness import Alike, most_similar
 from history.record import Record, Side
+from history.similarity import Alike, most_similar
 from perfmodel import accounting
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig

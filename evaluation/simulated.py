@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
-from evaluation.world import Cluster, Kernel, World
+from evaluation.simulated_cluster import Cluster, Kernel, World
 from perfmodel.config import ExperimentConfig
 from perfmodel.workload import micro_batches
 

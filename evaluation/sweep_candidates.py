@@ -26,9 +26,9 @@ from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from proposals.proposer.changes import Change
 from proposals.proposer.confidence import shipped
-from proposals.proposer.likeness import Library
 from proposals.proposer.pricing import Prices
 from proposals.proposer.ranking import Ranked, Weights, rank, steps
+from proposals.proposer.similarity import Library
 from proposals.proposer.space import Candidates
 
 Bools = npt.NDArray[np.bool_]

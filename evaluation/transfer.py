@@ -28,7 +28,7 @@ from evaluation.time_table import table_without_model
 from history import seeds
 from history.case import Case, cases_of, hardware_kind
 from history.labels import BOUND, REPEAT
-from history.likeness import carried, rate
+from history.similarity import carried, rate
 from history.uncertainty import spread
 from perfmodel.config import Measured
 from perfmodel.efficiency import EfficiencyTable

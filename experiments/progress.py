@@ -11,7 +11,7 @@ from django.utils import timezone
 from experiments.models import Event, Run, RunStatus
 
 #: Kinds of Events that tell how a run goes.
-TOLD_BY = ("status", "progress")
+PROGRESS_EVENTS = ("status", "progress")
 
 #: What each step is about, while nothing more exact is known of it.
 _STEPS = (

@@ -19,7 +19,7 @@ from experiments import config_form
 from experiments.consistency import Contradiction, Mark, Prefilled, as_table
 from experiments.models import Experiment, RunStatus
 from experiments.pages import ExperimentPage, experiment_page
-from experiments.progress import TOLD_BY, steps_of
+from experiments.progress import PROGRESS_EVENTS, steps_of
 from experiments.services import against_profile, deleting, runs, uploads
 from experiments.services import configuration as configurations
 from perfmodel.catalogue import model_names
@@ -239,7 +239,7 @@ def progress_context(page: ExperimentPage) -> dict[str, Any]:
         return {"steps": [], "last_event": 0, "failed": False, "working": False, "files": []}
     # The newest first: what is appended meanwhile is streamed again, and nothing is missed.
     last_event = page.experiment.events.order_by("-pk").values_list("pk", flat=True).first() or 0
-    shown_events = page.experiment.events.filter(run=page.run, kind__in=TOLD_BY)
+    shown_events = page.experiment.events.filter(run=page.run, kind__in=PROGRESS_EVENTS)
     trail = list(shown_events.only("experiment", "kind", "data", "created_at").order_by("pk"))
     status = RunStatus(page.run.status)
     given = list(page.run.profile.files.all())

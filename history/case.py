@@ -10,9 +10,9 @@ from math import log
 
 import numpy as np
 
-from history import mechanism, moves
-from history.mechanism import Mechanism
+from history import moves, term_effects
 from history.record import Record
+from history.term_effects import TermEffects
 from perfmodel.catalogue import load_catalogue
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
@@ -54,7 +54,7 @@ class Case:
     directed: bool = True
     before: ExperimentConfig | None = None
     after: ExperimentConfig | None = None
-    mechanism: Mechanism | None = None
+    mechanism: TermEffects | None = None
     gain: float | None = None
     failure: str = ""
 
@@ -80,7 +80,7 @@ def cases_of(records: Sequence[Record], table: EfficiencyTable | None = None) ->
     """The same of many, priced together, which is quicker.  table: default the shipped efficiencies."""
     cases = [_case_of(record) for record in records]
     places = [n for n, case in enumerate(cases) if case.before is not None and case.after is not None]
-    priced = mechanism.price([(cases[n].before, cases[n].after) for n in places], table)  # type: ignore[misc]
+    priced = term_effects.price([(cases[n].before, cases[n].after) for n in places], table)  # type: ignore[misc]
     for n, one in zip(places, priced, strict=True):
         if one is not None and bool(np.isfinite(one.terms).all() and np.isfinite(one.memory).all()):
             cases[n] = replace(cases[n], mechanism=one)
@@ -91,7 +91,7 @@ def _case_of(record: Record) -> Case:
     moved = moves.change(record)
     stalls = record.speedup is not None and not 1.0 / MOST_TELLING <= record.speedup <= MOST_TELLING
     directed = moved is not None and not stalls
-    sides = mechanism.sides(record) if directed else None
+    sides = term_effects.sides(record) if directed else None
     return Case(
         chip=record.chip,
         chips=record.chips,

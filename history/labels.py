@@ -1,7 +1,7 @@
 """How alike two cases are by what they are called and how large they are.  Knows no Django.
 
 A product of factors, each 1 where two cases agree.  It decides where the change of one of them cannot be priced, and
-tells the very same run from others; else `history.likeness` compares what the changes do.
+tells the very same run from others; else `history.similarity` compares what the changes do.
 """
 
 from __future__ import annotations

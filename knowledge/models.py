@@ -130,7 +130,7 @@ class Passage(Embedded):
         return self.title
 
     @property
-    def stands_in(self) -> str:
+    def source_line(self) -> str:
         """Where it is to be looked up: the section of its source, or the place in the document."""
         if self.team_id is not None:
             return f"{self.document.title}, {self.place}"

@@ -58,7 +58,7 @@ class Refused(Exception):
     """The server does not take it, now or ever; the text is its sentence."""
 
 
-class Away(Exception):
+class ServerUnreachable(Exception):
     """The server could not be reached for so long."""
 
 
@@ -98,7 +98,7 @@ class Server:
             wait_s = min(60.0, wait_s * 2)
             pause_s = after_s if after_s is not None else wait_s * random.uniform(0.5, 1.0)
             if time.monotonic() - began + pause_s > self.patience_s:
-                raise Away(said)
+                raise ServerUnreachable(said)
             time.sleep(pause_s)
 
     def send_file(self, item):
@@ -328,7 +328,7 @@ def _deliver_all(spool, patience_s, places):
         try:
             deliver(place, url, token, patience_s)
             _say(f"Reported {os.path.basename(place)} to {url}.", 0)
-        except Away as error:
+        except ServerUnreachable as error:
             code = _say(
                 f"The server is unreachable ({error}); the report is in {place}. Send it with asap_report.py flush.",
                 3,

@@ -108,7 +108,7 @@ def by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[s
 
     Groups that share a bar divide it by their modelled time, among those that issue the kinds the profile names.
     """
-    talking = talking_on(mesh)
+    talking = communicating_axes(mesh)
     modelled = {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in talking}
     by_name: dict[str, float] = dict.fromkeys(talking, 0.0)
     unplaced = observation.parts_s.get("ici", 0.0)
@@ -180,7 +180,7 @@ def equations_of(mesh: Mesh, observation: Observation, base: Priced, unit_s: flo
 def _bars(mesh: Mesh, observation: Observation, base: Priced) -> list[tuple[tuple[str, ...], float, float]]:
     """(groups, exposed seconds, seconds in flight) of collectives that groups of axes issue together; groups of which
     nothing was seen count as zero."""
-    talking = talking_on(mesh)
+    talking = communicating_axes(mesh)
     modelled = {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in talking}
     by_groups: dict[tuple[str, ...], list[float]] = {}
     for bar, seconds in observation.parts_s.items():
@@ -207,7 +207,7 @@ def _together(groups: Sequence[str], modelled: Mapping[str, float]) -> tuple[str
     return tuple(sorted(named))
 
 
-def talking_on(mesh: Mesh) -> dict[str, frozenset[str]]:
+def communicating_axes(mesh: Mesh) -> dict[str, frozenset[str]]:
     """By group, the axes of a mesh on which it talks."""
     return {
         name: frozenset(axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in members)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from proposals import views, views_again, views_compile, views_consult, views_launch, views_measure, views_own
+from proposals import views, views_again, views_compile, views_consult, views_custom, views_launch, views_measure
 
 urlpatterns = [
     path("experiments/<int:pk>/proposals/", views.proposals, name="proposals"),
@@ -16,9 +16,9 @@ urlpatterns = [
     path("plans/<int:pk>/compile/", views_compile.ask, name="compile"),
     path("plans/<int:pk>/compile/cancel/", views_compile.cancel, name="compile-cancel"),
     path("plans/<int:pk>/compile/state/", views_compile.state, name="compile-state"),
-    path("plans/<int:pk>/own/", views_own.own, name="own-mesh"),
-    path("plans/<int:pk>/own/price/", views_own.price, name="own-mesh-price"),
-    path("plans/<int:pk>/own/add/", views_own.add, name="own-mesh-add"),
+    path("plans/<int:pk>/own/", views_custom.own, name="own-mesh"),
+    path("plans/<int:pk>/own/price/", views_custom.price, name="own-mesh-price"),
+    path("plans/<int:pk>/own/add/", views_custom.add, name="own-mesh-add"),
     path("proposals/<int:pk>/decision/", views.decide, name="decide"),
     path("experiments/<int:pk>/launch/", views_launch.of_experiment, name="launch"),
     path("proposals/<int:pk>/launch/", views_launch.of_proposal, name="launch-proposal"),

@@ -25,7 +25,7 @@ from proposals.compiling.cache import Cache
 from proposals.constraints import Constraints
 
 if TYPE_CHECKING:
-    from asapweb.cli.campaign_adviser import Adviser
+    from asapweb.cli.campaign_adviser import TunerClient
 
 #: Bytes of a landscape's file.
 MOST_BYTES = 100_000_000
@@ -108,9 +108,9 @@ def _backend(named: str, config: ExperimentConfig) -> Backend:
 
 def _adviser(
     config: ExperimentConfig, by_key: Mapping[str, int], rules: Constraints | None, modelled: bool, most_tokens: int
-) -> Adviser:
+) -> TunerClient:
     # A campaign without a language model does not load the agents.
-    from asapweb.cli.campaign_adviser import Adviser
+    from asapweb.cli.campaign_adviser import TunerClient
     from proposals.agents import endpoint
 
     try:
@@ -119,11 +119,11 @@ def _adviser(
         missing = str(error)
     if missing:
         raise UserError(f"--use-language-model: {missing}")
-    return Adviser(replace(config, measured=None), by_key, rules, modelled, most_tokens)
+    return TunerClient(replace(config, measured=None), by_key, rules, modelled, most_tokens)
 
 
 def _played(
-    c: Candidates, baseline: int | None, backend: Backend, most: int, adviser: Adviser | None = None
+    c: Candidates, baseline: int | None, backend: Backend, most: int, adviser: TunerClient | None = None
 ) -> tuple[Pool, list[str], str]:
     pool, whys = Pool(), []
     if baseline is not None:

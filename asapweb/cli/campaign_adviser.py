@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from agent.events import drive
 from campaigns.agents import tuner
 from campaigns.agents.view import Question
+from campaigns.engine.acquisition import look
 from campaigns.engine.candidates import Candidates
-from campaigns.engine.loop import Choice, Iteration, iterate
-from campaigns.engine.outlook import look
+from campaigns.engine.loop import Iteration, ScoredCandidate, iterate
 from campaigns.engine.pool import Pool
-from campaigns.engine.wishes import Register
+from campaigns.engine.requested_trials import CandidateLookup
 from experiments.sentences import Sentence
 from perfmodel.config import ExperimentConfig
 from proposals.agents import endpoint
@@ -20,7 +20,7 @@ from proposals.constraints import Constraints
 
 
 @dataclass
-class Adviser:
+class TunerClient:
     """by_key: places of the candidates; constraints: None for a recorded landscape; tokens: spent so far."""
 
     config: ExperimentConfig
@@ -30,13 +30,13 @@ class Adviser:
     most_tokens: int
     tokens: int = 0
 
-    def choose(self, c: Candidates, pool: Pool, step: Iteration, left: int) -> tuple[Choice, Sentence]:
+    def choose(self, c: Candidates, pool: Pool, step: Iteration, left: int) -> tuple[ScoredCandidate, Sentence]:
         """The next trial and why: the model's, or the built-in one.  left: trials of the budget."""
         choice, provider = step.choices[0], endpoint.provider(tuner.AGENT)
         if provider is None or self.most_tokens - self.tokens < tuner.LEAST_TOKENS:
             return choice, tuner.instead(choice, f"The limit of {self.most_tokens:,} tokens is reached.")
         question = Question(
-            look(c, pool), step.analysis, Register(self.config, c, self.by_key, self.constraints),
+            look(c, pool), step.analysis, CandidateLookup(self.config, c, self.by_key, self.constraints),
             range(len(pool)), 1, {"trials": left}, self.modelled,
         )  # fmt: skip
         limits = tuner.bounds(endpoint.limits(), self.most_tokens - self.tokens)
@@ -46,5 +46,5 @@ class Adviser:
             return choice, tuner.instead(choice, advice.sentence)
         granted = advice.granted[0]
         # least_gain: that it goes on has been decided.
-        wanted = iterate(c, pool, least_gain=-1.0, wished=[granted.candidate]).choices[0]
-        return wanted, tuner.wished(wanted, provider.model, granted.reason)
+        wanted = iterate(c, pool, least_gain=-1.0, requested=[granted.candidate]).choices[0]
+        return wanted, tuner.requested(wanted, provider.model, granted.reason)

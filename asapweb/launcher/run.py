@@ -32,8 +32,8 @@ from asapweb.launcher.fingerprints import (
 )
 from asapweb.launcher.folders import Home, clear_uploading, open_home, sole_use, write_holder
 from asapweb.launcher.interruptions import Interrupted, interruptible
+from asapweb.launcher.managed_processes import CODE, ManagedProcess
 from asapweb.launcher.orphans import MARK, end_marked
-from asapweb.launcher.pieces import CODE, Piece
 from asapweb.launcher.postgres import place_cluster
 from asapweb.launcher.redis import place_redis
 from asapweb.launcher.supervisor import Supervisor
@@ -164,7 +164,7 @@ _STEP_NAMES = {
 
 def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
     """Start what the environment does not name; returns the variables that lead to what was started."""
-    pieces: list[Piece] = []
+    pieces: list[ManagedProcess] = []
     variables: dict[str, str] = {}
     cluster = None
     if not os.environ.get("DATABASE_URL"):
@@ -173,7 +173,7 @@ def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
             _say(f"  PostgreSQL runs as {cluster.user}, who cannot access {home.path}: its data is in {cluster.data}")
         cluster.initialise()
         pieces.append(
-            Piece(
+            ManagedProcess(
                 name="PostgreSQL", command=cluster.command, log=cluster.log, home=home.path,
                 is_healthy=cluster.is_alive, before_start=cluster.clear_stale_lock, folder=Path("/"),
                 ends_with=signal.SIGINT, ends_within_s=20.0,
@@ -183,7 +183,7 @@ def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
     if not os.environ.get("CELERY_BROKER_URL"):
         redis = place_redis(home.redis)
         pieces.append(
-            Piece(
+            ManagedProcess(
                 name="Redis", command=redis.command, log=home.log("redis"), home=home.path, is_healthy=redis.is_alive,
                 before_start=redis.end_stale, folder=home.redis,
                 hint=f"; {home.redis} can be moved away; queued work is recovered from the database",
@@ -198,7 +198,7 @@ def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
     return variables
 
 
-def _worker(home: Home, options: Options, *, sole: bool) -> Piece:
+def _worker(home: Home, options: Options, *, sole: bool) -> ManagedProcess:
     """Does all background work but answers.  sole: nobody else takes work from its broker.
 
     What beat does next it keeps in memory: its usual file ends it on a full disk.
@@ -215,13 +215,13 @@ def _worker(home: Home, options: Options, *, sole: bool) -> Piece:
     return _celery(home, "worker", "asap", more, sole=sole, niceness=5)  # pages come before analyses
 
 
-def _answerer(home: Home, *, sole: bool) -> Piece:
+def _answerer(home: Home, *, sole: bool) -> ManagedProcess:
     """Writes answers: mostly waiting for a model, so threads will do."""
     more = ["--pool", "threads", "--concurrency", str(ANSWERS_AT_ONCE), "--queues", "dialogue"]
     return _celery(home, "answerer", "dialogue", more, sole=sole)
 
 
-def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool, niceness: int = 0) -> Piece:
+def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool, niceness: int = 0) -> ManagedProcess:
     heartbeat = home.run / f"{name}.alive"
 
     def forget() -> None:
@@ -233,7 +233,7 @@ def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool, ni
         except FileNotFoundError:
             return False
 
-    return Piece(
+    return ManagedProcess(
         name=name,
         command=lambda: [
             sys.executable, "-W", "ignore::RuntimeWarning", "-m", "celery", "-A", "asapweb.celery", "worker", *more,
@@ -255,7 +255,7 @@ def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool, ni
     )  # fmt: skip
 
 
-def _web(home: Home, address: Address, options: Options) -> Piece:
+def _web(home: Home, address: Address, options: Options) -> ManagedProcess:
     def is_alive() -> bool:
         place = urlsplit(address.url)
         connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=5)
@@ -267,7 +267,7 @@ def _web(home: Home, address: Address, options: Options) -> Piece:
         finally:
             connection.close()
 
-    return Piece(
+    return ManagedProcess(
         name="web server",
         command=lambda: [
             sys.executable, "-m", "granian", "--interface", "asginl", "--host", address.host,

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from asapweb.launcher.managed_processes import ManagedProcess
 from asapweb.launcher.orphans import end_marked
-from asapweb.launcher.pieces import Piece
 from asapweb.user_error import UserError
 
 PROBE_EVERY_S = 5.0
@@ -24,10 +24,10 @@ class Supervisor:
     def __init__(self, home: Path, say: Callable[[str], None]) -> None:
         self.home = home
         self.say = say
-        self.pieces: list[Piece] = []
-        self.together: list[Sequence[Piece]] = []
+        self.pieces: list[ManagedProcess] = []
+        self.together: list[Sequence[ManagedProcess]] = []
 
-    def start(self, *pieces: Piece, patience_s: float = 90.0) -> None:
+    def start(self, *pieces: ManagedProcess, patience_s: float = 90.0) -> None:
         """Start them together and wait for all; raises UserError with the reason of the first that does not come up.
 
         One that is killed meanwhile, or falls with one that was, is started again.
@@ -62,7 +62,7 @@ class Supervisor:
             if waiting:
                 time.sleep(0.05)
 
-    def keep(self, pieces: Sequence[Piece] | None = None) -> bool:
+    def keep(self, pieces: Sequence[ManagedProcess] | None = None) -> bool:
         """Start again what has ended, of the given pieces or of all; whether there was any."""
         ended = [piece for piece in (self.pieces if pieces is None else pieces) if not piece.is_running]
         for piece in ended:
@@ -82,7 +82,7 @@ class Supervisor:
                 probed = time.monotonic()
             time.sleep(POLL_S)
 
-    def _keep(self, piece: Piece) -> None:
+    def _keep(self, piece: ManagedProcess) -> None:
         if piece.process is not None and not piece.is_running:
             code = piece.process.returncode
             how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
@@ -99,7 +99,7 @@ class Supervisor:
                 self.say(f"{time.strftime('%H:%M:%S')}  {error}")
                 piece.schedule_restart()
 
-    def _probe(self, piece: Piece) -> None:
+    def _probe(self, piece: ManagedProcess) -> None:
         if not piece.is_running:
             return
         if piece.is_healthy():

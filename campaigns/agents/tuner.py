@@ -22,12 +22,12 @@ from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
 from agent.tools import tool
 from campaigns.agents.view import Question, Tools, describe_candidate
-from campaigns.engine.outlook import Choice
-from campaigns.engine.wishes import Refused
+from campaigns.engine.acquisition import ScoredCandidate
+from campaigns.engine.requested_trials import Refused
 from experiments.sentences import Sentence, join, say
 from perfmodel.config import mesh_text
-from proposals.agents.first_look import look
 from proposals.agents.grounding import Evidence
+from proposals.agents.initial_context import look
 from proposals.agents.statements import Statements, plain
 from proposals.agents.tools.common import MESH_WORDS
 
@@ -80,7 +80,7 @@ class Granted:
 
 
 @dataclass(frozen=True)
-class Advice:
+class TunerOutcome:
     """Result of the Tuner.
 
     source: `model`, `fallback` for the built-in choice, or `cancelled`.  refused: sentences on what it last
@@ -112,7 +112,7 @@ def bounds(usual: Limits, tokens: int) -> Limits:
 
 def advise(
     question: Question, provider: Provider, limits: Limits, cancel: Cancel | None = None
-) -> Generator[RunEvent, None, Advice]:
+) -> Generator[RunEvent, None, TunerOutcome]:
     """Trials that a model asks for, with all that happens on the way; ends with one Final unless it was cancelled."""
     view = Tools(question)
     tools = (tool(view.campaign, max_chars=24_000), tool(view.predict))
@@ -130,7 +130,7 @@ def advise(
     answer, stopped = outcome.answer, outcome.stopped
     spent = (outcome.usage, outcome.cost_usd)
     if stopped is not None and stopped.reason == "cancelled":
-        return Advice("cancelled", (), (), stopped.sentence, *spent)
+        return TunerOutcome("cancelled", (), (), stopped.sentence, *spent)
     if answer is None and stopped is not None and stopped.reason == "rejected":
         answer = _parsed_answer(stopped.last_answer)
     judged = judge.judged(answer, (*seen, *outcome.results)) if answer else ()
@@ -142,10 +142,10 @@ def advise(
     if stopped is not None:
         said = answer.model_dump(mode="json") if answer and granted else "The built-in acquisition chooses."
         yield outcome.final(said, "model" if granted else "fallback")
-    return Advice("model" if granted else "fallback", granted, refused, sentence, *spent)
+    return TunerOutcome("model" if granted else "fallback", granted, refused, sentence, *spent)
 
 
-def wished(choice: Choice, model: str, reason: str) -> Sentence:
+def requested(choice: ScoredCandidate, model: str, reason: str) -> Sentence:
     """Why a trial that a model asked for is run, beside what the built-in acquisition predicts of it."""
     if reason:
         asked = say("Requested by {}: “{}”", model, reason)
@@ -154,7 +154,7 @@ def wished(choice: Choice, model: str, reason: str) -> Sentence:
     return join(" ", [asked, "By the built-in acquisition:", choice.why])
 
 
-def instead(choice: Choice, because: str) -> Sentence:
+def instead(choice: ScoredCandidate, because: str) -> Sentence:
     """Why the built-in acquisition chose a trial although a model was to be asked."""
     return join(" ", [choice.why, "Chosen by the built-in acquisition.", because or NO_MORE])
 
@@ -216,14 +216,14 @@ class _Judge:
         row = self.question.register.find(item.mesh, item.changes)
         if row in seen:
             raise Refused("It is requested twice.")
-        if why := self.question.outlook.refused(row):
+        if why := self.question.acquisition.refused(row):
             raise Refused(why)
         return row
 
     def _wrong(self, item: TrialRequest, row: int, results: tuple[ToolReturned, ...]) -> tuple[str, ...]:
         """Unsupported parts of the sentence; the predictions of its trial count as shown."""
         own = {
-            **self.view.priced(self.question.outlook.choice(row)),
+            **self.view.priced(self.question.acquisition.choice(row)),
             "changed": describe_candidate(self.question.register, row),
         }
         priced = ToolReturned(0, "", "", "predict", True, None, own)

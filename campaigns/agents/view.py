@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from agent.tools import ToolError
+from campaigns.engine.acquisition import Acquisition, ScoredCandidate
 from campaigns.engine.analysis import Analysis, mfu_of
-from campaigns.engine.outlook import Choice, Outlook
 from campaigns.engine.pool import Trial
+from campaigns.engine.requested_trials import CandidateLookup, Refused
 from campaigns.engine.space import key_of, parameters_of, settings_of
-from campaigns.engine.wishes import Refused, Register
 from campaigns.engine.wording import changes as differences
 from perfmodel.config import ExperimentConfig
 from proposals.agents.tools.common import Configuration, present
@@ -34,9 +34,9 @@ class Question:
     it is counted in.  modelled: whether times of trials are themselves predicted.
     """
 
-    outlook: Outlook
+    acquisition: Acquisition
     analysis: Analysis
-    register: Register
+    register: CandidateLookup
     numbers: Sequence[int]
     most: int
     left: Mapping[str, float]
@@ -53,13 +53,13 @@ class Tools:
         """State of the campaign: current configuration, health state, trials, space, budget and the built-in
         candidates."""
         q = self.question
-        config, pool = q.register.config, q.outlook.pool
-        tokens = q.outlook.candidates.tokens
+        config, pool = q.register.config, q.acquisition.pool
+        tokens = q.acquisition.candidates.tokens
         order = sorted(pool.done, key=lambda trial: (trial.step_time_s or 0.0) / tokens[trial.candidate])
         failures = Counter(CAUSES[t.failure.cause] if t.failure else CAUSES["unknown"] for t in pool.failed)
         return present(
             {
-                "current": _what_runs(config) | self._ran_as(config),
+                "current": _current_configuration(config) | self._ran_as(config),
                 "health_state": q.analysis.health.state,
                 "asks_for": str(q.analysis.health.sentence),
                 "most_promising": [
@@ -72,7 +72,7 @@ class Tools:
                 "trials": len(pool),
                 "space": self._space(),
                 "budget_left": dict(q.left),
-                "built_in_candidates": [self.priced(q.outlook.choice(row)) for row in q.outlook.first(NEXT)],
+                "built_in_candidates": [self.priced(q.acquisition.choice(row)) for row in q.acquisition.first(NEXT)],
                 "ask_for_at_most": q.most,
             }
         )
@@ -84,11 +84,11 @@ class Tools:
             row = self.question.register.find(asked.mesh, asked.changes)
         except Refused as refused:
             raise ToolError(str(refused)) from None
-        return self.priced(self.question.outlook.choice(row))
+        return self.priced(self.question.acquisition.choice(row))
 
-    def priced(self, choice: Choice) -> dict[str, Any]:
+    def priced(self, choice: ScoredCandidate) -> dict[str, Any]:
         """A candidate with what is predicted of it."""
-        c, row = self.question.outlook.candidates, choice.candidate
+        c, row = self.question.acquisition.candidates, choice.candidate
         return present(
             {
                 **self._configuration(row),
@@ -100,24 +100,24 @@ class Tools:
                 "faster_than_best_probability_share": _rounded(choice.faster),
                 "runs_probability_share": _rounded(choice.runs),
                 "peak_memory_bytes": _rounded(float(c.peak_bytes[row])),
-                "refused": self.question.outlook.refused(row),
+                "refused": self.question.acquisition.refused(row),
             }
         )
 
     @property
     def _best_s(self) -> float | None:
-        best = self.question.outlook.best
+        best = self.question.acquisition.best
         return best.step_time_s if best is not None else None
 
     def _ran_as(self, config: ExperimentConfig) -> dict[str, Any]:
         """Step time of the current configuration, measured by the campaign."""
         row = self.question.register.by_key.get(key_of(config))
-        ran = next((t for t in self.question.outlook.pool.done if t.candidate == row), None)
+        ran = next((t for t in self.question.acquisition.pool.done if t.candidate == row), None)
         of = "predicted_" if self.question.modelled else ""
         return {f"{of}step_time_s": _rounded(ran.step_time_s)} if ran is not None else {}
 
     def _configuration(self, row: int) -> dict[str, Any]:
-        config, base = self.question.outlook.candidates.configs[row], self.question.register.config
+        config, base = self.question.acquisition.candidates.configs[row], self.question.register.config
         now, then = settings_of(config), settings_of(base)
         return {
             "mesh": config.mesh.to_json(),
@@ -126,7 +126,7 @@ class Tools:
 
     def _trial(self, trial: Trial) -> dict[str, Any]:
         q = self.question
-        place = next(at for at, other in enumerate(q.outlook.pool.trials) if other is trial)
+        place = next(at for at, other in enumerate(q.acquisition.pool.trials) if other is trial)
         failure = trial.failure
         of = "predicted_" if q.modelled else ""
         return present(
@@ -135,7 +135,7 @@ class Tools:
                 **self._configuration(trial.candidate),
                 "state": trial.state,
                 f"{of}step_time_s": _rounded(trial.step_time_s),
-                f"{of}mfu_share": _rounded(mfu_of(q.outlook.candidates, trial)),
+                f"{of}mfu_share": _rounded(mfu_of(q.acquisition.candidates, trial)),
                 f"{of}peak_memory_bytes": _rounded(trial.peak_bytes),
                 "cause": failure and CAUSES[failure.cause],
                 "cause_confidence_share": failure and failure.confidence,
@@ -145,7 +145,7 @@ class Tools:
 
     def _space(self) -> dict[str, Any]:
         """The parameters with the values that legal candidates have."""
-        c = self.question.outlook.candidates
+        c = self.question.acquisition.candidates
         values: dict[str, dict[Any, None]] = {}
         rows = [int(row) for row in np.flatnonzero(c.legal)]
         for row in rows:
@@ -166,7 +166,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.5g}")
 
 
-def _what_runs(config: ExperimentConfig) -> dict[str, Any]:
+def _current_configuration(config: ExperimentConfig) -> dict[str, Any]:
     hardware = config.hardware
     return present(
         {
@@ -180,7 +180,7 @@ def _what_runs(config: ExperimentConfig) -> dict[str, Any]:
     )
 
 
-def describe_candidate(register: Register, row: int) -> str:
+def describe_candidate(register: CandidateLookup, row: int) -> str:
     """A candidate by its changes to the current configuration, for people."""
     changed = differences(register.config, register.candidates.configs[row])
     return ", ".join(f"{name.replace('_', ' ')} {old} → {new}" for name, (old, new) in changed.items()) or "no change"

@@ -105,11 +105,11 @@ class BeginSerializer(serializers.Serializer[Any]):
     )
     tool = serializers.ChoiceField(
         choices=tuple(TOOLS.items()),
-        default=services.Asked.tool,
+        default=services.CampaignRequest.tool,
         help_text="Training program for trials on the cluster.",
     )
     steps = serializers.IntegerField(
-        min_value=services.LEAST_STEPS, max_value=MOST_STEPS, default=services.Asked.steps,
+        min_value=services.LEAST_STEPS, max_value=MOST_STEPS, default=services.CampaignRequest.steps,
         help_text="Steps per trial on the team's cluster.",
     )  # fmt: skip
     landscape = serializers.JSONField(
@@ -158,7 +158,7 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values.pop("experiment"))
         try:
             made = services.begin(
-                experiment, request.user, services.Asked(**values, server=request.build_absolute_uri("/"))
+                experiment, request.user, services.CampaignRequest(**values, server=request.build_absolute_uri("/"))
             )
         except services.CampaignError as error:
             raise Invalid(str(error)) from error

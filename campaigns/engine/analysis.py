@@ -39,7 +39,7 @@ class Health:
 
 
 @dataclass(frozen=True)
-class Leverage:
+class ParameterGain:
     """A parameter, and the largest expected improvement (share of the time) among candidates that change it."""
 
     parameter: str
@@ -52,7 +52,7 @@ class Analysis:
 
     best: Trial | None
     health: Health
-    leverage: tuple[Leverage, ...]
+    leverage: tuple[ParameterGain, ...]
 
 
 def analyse(c: Candidates, pool: Pool, gain: Floats) -> Analysis:
@@ -91,12 +91,12 @@ def _health(c: Candidates, best: Trial | None) -> Health:
     return Health("performance tuning", Sentence("No directive: the best expected improvement decides."))
 
 
-def _leverage(c: Candidates, best: Trial | None, gain: Floats) -> tuple[Leverage, ...]:
+def _leverage(c: Candidates, best: Trial | None, gain: Floats) -> tuple[ParameterGain, ...]:
     if best is None or not len(c):
         return ()
     leverage = []
     for name, columns in COLUMNS.items():
         moved = (c.settings[:, columns] != c.settings[best.candidate, columns]).any(axis=1)
         if moved.any() and (most := float(gain[moved].max())) > 0:
-            leverage.append(Leverage(name, 1.0 - float(np.exp(-most))))
+            leverage.append(ParameterGain(name, 1.0 - float(np.exp(-most))))
     return tuple(sorted(leverage, key=lambda item: -item.gain))

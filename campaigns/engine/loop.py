@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from campaigns.engine.acquisition import ScoredCandidate, look
 from campaigns.engine.analysis import Analysis, analyse
 from campaigns.engine.candidates import Candidates
-from campaigns.engine.outlook import Choice, look
 from campaigns.engine.pool import Pool, Trial
-from campaigns.engine.residuals import Division, shipped
+from campaigns.engine.residuals import VarianceComponents, shipped
 from campaigns.engine.strategy import Abilities
 from experiments.sentences import Sentence, Value, say
 
-__all__ = ["LEAST_GAIN", "PATIENCE", "Choice", "Iteration", "iterate"]
+__all__ = ["LEAST_GAIN", "PATIENCE", "Iteration", "ScoredCandidate", "iterate"]
 
 #: A campaign has converged where no candidate is expected to improve on the best by so much, and so many trials
 #: in a row have not.
@@ -36,7 +36,7 @@ class Iteration:
 
     analysis: Analysis
     held_back: Mapping[str, int]
-    choices: tuple[Choice, ...]
+    choices: tuple[ScoredCandidate, ...]
     ended: Sentence | None = None
 
 
@@ -45,31 +45,33 @@ def iterate(
     pool: Pool,
     count: int = 1,
     *,
-    division: Division | None = None,
+    division: VarianceComponents | None = None,
     abilities: Abilities = Abilities(),  # noqa: B008
     least_gain: float = LEAST_GAIN,
-    wished: Sequence[int] = (),
+    requested: Sequence[int] = (),
 ) -> Iteration:
     """Up to `count` trials that are worth running at the same time, beside those that still run.
 
-    wished: candidates that somebody asks for; those that the rules let be tried come first, in this order.
+    requested: candidates that somebody asks for; those that the rules let be tried come first, in this order.
     """
     model = division or shipped()
-    choices: list[Choice] = []
+    choices: list[ScoredCandidate] = []
     first: tuple[Analysis, Mapping[str, int]] | None = None
     ended: Sentence | None = None
-    asked = list(dict.fromkeys(wished))
+    asked = list(dict.fromkeys(requested))
     while len(choices) < count:
         seen = pool if abilities.pool else Pool(pool.trials[-1:])
-        outlook = look(c, seen, division=model, abilities=abilities)
+        acquisition = look(c, seen, division=model, abilities=abilities)
         if first is None:
-            first = analyse(c, seen, outlook.worth), outlook.rules.held_back
-        ended = _ended(seen, bool(outlook.rules.rows.any()), outlook.best, float(outlook.worth.max()), least_gain)
+            first = analyse(c, seen, acquisition.worth), acquisition.rules.held_back
+        ended = _ended(
+            seen, bool(acquisition.rules.rows.any()), acquisition.best, float(acquisition.worth.max()), least_gain
+        )
         if ended is not None:
             break
-        wanted = [row for row in asked if not outlook.refused(row)][:count]
-        rows = wanted or outlook.first(min(max(1, count // REFRESHED), count - len(choices)))
-        choices.extend(outlook.choice(row, wished=bool(wanted)) for row in rows)
+        wanted = [row for row in asked if not acquisition.refused(row)][:count]
+        rows = wanted or acquisition.first(min(max(1, count // REFRESHED), count - len(choices)))
+        choices.extend(acquisition.choice(row, requested=bool(wanted)) for row in rows)
         pool, asked = pool.with_(*(Trial(row, "running") for row in rows)), []
     analysis, held_back = first or (analyse(c, pool, np.zeros(len(c))), {})
     return Iteration(analysis, held_back, tuple(choices), None if choices else ended)

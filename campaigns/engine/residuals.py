@@ -34,7 +34,7 @@ MOST_LEARNT = 256
 
 
 @dataclass(frozen=True)
-class Division:
+class VarianceComponents:
     """Variances of log(measured / predicted) as multiples of the published one.
 
     common: shared by all candidates of a workload; parts: of the speed of each part of the step; local: shared by
@@ -52,13 +52,13 @@ class Division:
 
 
 @cache
-def shipped() -> Division:
+def shipped() -> VarianceComponents:
     """As fitted on all recorded workloads."""
     data = tomllib.loads(RESIDUALS_FILE.read_text(encoding="utf-8"))
-    return read_rows(Division, {"residual": data["residual"]})["residual"]
+    return read_rows(VarianceComponents, {"residual": data["residual"]})["residual"]
 
 
-def covariance(c: Candidates, rows: Ints, columns: Ints, d: Division) -> Floats:
+def covariance(c: Candidates, rows: Ints, columns: Ints, d: VarianceComponents) -> Floats:
     """(rows, columns): of log(measured / predicted), without the noise of measurements."""
     one, other = c.settings[rows], c.settings[columns]
     apart = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :] - 2.0 * one @ other.T
@@ -67,20 +67,22 @@ def covariance(c: Candidates, rows: Ints, columns: Ints, d: Division) -> Floats:
     return np.asarray(OFFSET**2 + c.sigma[rows][:, None] * c.sigma[columns][None, :] * shared)
 
 
-def variance(c: Candidates, d: Division) -> Floats:
+def variance(c: Candidates, d: VarianceComponents) -> Floats:
     """The diagonal of `covariance` over all candidates."""
     return np.asarray(OFFSET**2 + c.sigma**2 * (d.common + d.parts * (c.shares**2).sum(axis=1) + d.local))
 
 
 @dataclass(frozen=True)
-class Learnt:
+class ResidualPosterior:
     """Mean and standard deviation of log(measured / predicted) of every candidate."""
 
     mean: Floats
     sd: Floats
 
 
-def learn(c: Candidates, rows: Ints, residual: Floats, d: Division, certain: Ints | None = None) -> Learnt:
+def learn(
+    c: Candidates, rows: Ints, residual: Floats, d: VarianceComponents, certain: Ints | None = None
+) -> ResidualPosterior:
     """Condition on log(measured / predicted) of the candidates `rows`; `certain` are taken as measured at their mean,
     as of trials that still run."""
     from scipy.linalg import cho_factor, cho_solve  # 10 MB that a process needs only where it plans
@@ -88,7 +90,7 @@ def learn(c: Candidates, rows: Ints, residual: Floats, d: Division, certain: Int
     prior = variance(c, d)
     both = rows if certain is None else np.concatenate([rows, certain])
     if not len(both):
-        return Learnt(np.zeros(len(c)), np.sqrt(prior))
+        return ResidualPosterior(np.zeros(len(c)), np.sqrt(prior))
     count = len(rows)
     within = covariance(c, both, both, d)
     across = covariance(c, np.arange(len(c)), both, d)
@@ -102,4 +104,4 @@ def learn(c: Candidates, rows: Ints, residual: Floats, d: Division, certain: Int
         mean = across[:, :count] @ solved
     factor = cho_factor(within + np.diag(noise), lower=True)
     left = prior - np.einsum("ij,ji->i", across, cho_solve(factor, across.T))
-    return Learnt(mean, np.sqrt(np.maximum(left, 1e-10)))
+    return ResidualPosterior(mean, np.sqrt(np.maximum(left, 1e-10)))

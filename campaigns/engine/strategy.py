@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from campaigns.engine.belief import Belief
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import MOST_ATTEMPTS, Pool
+from campaigns.engine.posteriors import CandidatePosterior
 from perfmodel.special import normal_cdf
 from proposals.failures.forbidden import Forbidden
 
@@ -91,7 +91,7 @@ def improvement(best: float, mean: Floats, sd: Floats) -> Floats:
     return np.asarray(sd * (z * normal_cdf(z) + density))
 
 
-def expected(belief: Belief, best: float) -> Floats:
+def expected(belief: CandidatePosterior, best: float) -> Floats:
     """Expected improvement of every candidate, in log time per token."""
     smooth = improvement(best, belief.mean, belief.sd)
     stalled = improvement(best, belief.mean + belief.stall_log, belief.sd)

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from campaigns.engine.belief import Belief
 from campaigns.engine.candidates import PARTS, Candidates
 from campaigns.engine.pool import Trial
+from campaigns.engine.posteriors import CandidatePosterior
 from campaigns.engine.space import parameters_of
 from experiments.sentences import Sentence, Value, join, say
 from perfmodel.config import ExperimentConfig
@@ -42,7 +42,9 @@ class Chosen(Protocol):
     def runs(self) -> float: ...
 
 
-def reason(c: Candidates, belief: Belief, best: Trial | None, choice: Chosen, largest: bool = True) -> Sentence:
+def reason(
+    c: Candidates, belief: CandidatePosterior, best: Trial | None, choice: Chosen, largest: bool = True
+) -> Sentence:
     """What it changes of the best so far, what that is expected to bring, and where from.
 
     largest: whether no other candidate promises more.

@@ -21,9 +21,9 @@ from agent.control import Cancel
 from agent.events import ModelResponse, Retry, RunEvent, Stopped, TextDelta, drive
 from agent.provider.base import Provider
 from campaigns.agents import tuner
-from campaigns.agents.tuner import Advice
+from campaigns.agents.tuner import TunerOutcome
 from campaigns.agents.view import Question
-from campaigns.engine.loop import Choice
+from campaigns.engine.loop import ScoredCandidate
 from campaigns.engine.space import key_of
 from campaigns.models import Campaign
 from campaigns.services.queues import CAMPAIGNS
@@ -122,12 +122,12 @@ def ask(asking: Asking) -> bool:
         raise
     if advice.source == "cancelled":
         return _release(asking)
-    configs = asking.question.outlook.candidates.configs
+    configs = asking.question.acquisition.candidates.configs
     wishes = tuple(Wish(key_of(configs[each.candidate]), each.reason) for each in advice.granted)
     return _keep(asking, Advised(provider.model, wishes, advice.refused, advice.sentence))
 
 
-def _drive(asking: Asking, provider: Provider, cancel: Cancel) -> Advice:
+def _drive(asking: Asking, provider: Provider, cancel: Cancel) -> TunerOutcome:
     """Let the Tuner work, each step an Event, its tokens counted as they are spent."""
     campaign = asking.campaign
     limits = tuner.bounds(endpoint.limits(), campaign.most_tokens - campaign.tokens)
@@ -174,7 +174,7 @@ def wishes(advice: Advised | None, by_key: Mapping[str, int]) -> Iterator[int]:
             yield by_key[wish.key]
 
 
-def why(choice: Choice, key: str, advice: Advised | None, planned: int) -> Sentence:
+def why(choice: ScoredCandidate, key: str, advice: Advised | None, planned: int) -> Sentence:
     """Who chose a trial and why: the model's sentence beside what the built-in acquisition predicts, or why the model's
     choice is not used.  Without advice the built-in reason alone.
 
@@ -183,6 +183,6 @@ def why(choice: Choice, key: str, advice: Advised | None, planned: int) -> Sente
     if advice is None:
         return choice.why
     wish = next((each for each in advice.wishes if each.key == key), None)
-    if wish is not None and choice.wished:
-        return tuner.wished(choice, advice.model, wish.reason)
+    if wish is not None and choice.requested:
+        return tuner.requested(choice, advice.model, wish.reason)
     return tuner.instead(choice, advice.sentence or (OUTDATED if planned < len(advice.wishes) else ""))

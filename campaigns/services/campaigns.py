@@ -48,7 +48,7 @@ class CampaignError(Refused):
 
 
 @dataclass(frozen=True)
-class Asked:
+class CampaignRequest:
     """What a campaign is to be, as columns of `Campaign`.  tool, steps, server: of trials on the cluster only."""
 
     backend: str = Campaign.Backend.MODELLED
@@ -76,7 +76,7 @@ def model_missing() -> str:
         return str(error)
 
 
-def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
+def begin(experiment: Experiment, user: User, asked: CampaignRequest) -> Campaign:
     """Raises CampaignError; Http404 and PermissionDenied below engineer."""
     check(user, experiment, Role.ENGINEER)
     config, constraints = _checked(experiment, asked)
@@ -135,7 +135,7 @@ def _create_baseline_trial(campaign: Campaign, config: ExperimentConfig, known: 
         TRIALS.enqueue(trial.pk)
 
 
-def _checked(experiment: Experiment, asked: Asked) -> tuple[ExperimentConfig, Constraints]:
+def _checked(experiment: Experiment, asked: CampaignRequest) -> tuple[ExperimentConfig, Constraints]:
     config = configuration.load(experiment)
     if config is None:
         raise CampaignError("The experiment has no valid configuration; open Configuration and save it.")

@@ -19,10 +19,10 @@ from pydantic import TypeAdapter
 
 from campaigns.agents.tuner import MOST_WISHES
 from campaigns.agents.view import Question
+from campaigns.engine.acquisition import look
 from campaigns.engine.analysis import Analysis
 from campaigns.engine.candidates import Candidates
-from campaigns.engine.loop import LEAST_GAIN, Choice, Iteration, iterate
-from campaigns.engine.outlook import look
+from campaigns.engine.loop import LEAST_GAIN, Iteration, ScoredCandidate, iterate
 from campaigns.engine.pool import Pool
 from campaigns.engine.space import key_of, settings_of
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
@@ -89,8 +89,8 @@ def _step(pk: int) -> int | Asking:
                 candidates = candidates.in_units_of(first.candidate, first.step_time_s or 1.0)
         least_gain = -1.0 if campaign.to_budget else LEAST_GAIN
         advice = advising.stored(campaign) if campaign.use_language_model else None
-        wished = list(advising.wishes(advice, field.by_key))
-        step = iterate(candidates, pool, count, least_gain=least_gain, wished=wished)
+        requested = list(advising.wishes(advice, field.by_key))
+        step = iterate(candidates, pool, count, least_gain=least_gain, requested=requested)
         if step.choices and campaign.use_language_model and advice is None:
             question = _question(campaign, candidates, pool, step, min(count, MOST_WISHES), left)
             return advising.claim(campaign, question) or 0
@@ -144,7 +144,7 @@ def _question(campaign: Campaign, c: Candidates, pool: Pool, step: Iteration, mo
     if campaign.most_dollars is not None:
         left["dollars"] = max(0.0, campaign.most_dollars - cost_of(campaign, _ran_s(campaign)))
     return Question(
-        outlook=look(c, pool),
+        acquisition=look(c, pool),
         analysis=step.analysis,
         register=spaces.register_of(campaign, c),
         numbers=list(campaign.trials.order_by("number").values_list("number", flat=True)),
@@ -163,7 +163,7 @@ def _store(campaign: Campaign, c: Candidates, step: Iteration, number: int, advi
         trial.status, trial.worker, trial.heartbeat_at = TrialStatus.WAITING, "", None
     Trial.objects.bulk_update(again, ["status", "worker", "heartbeat_at"])
     new = [choice for choice, key in zip(step.choices, keys, strict=True) if key not in failed]
-    planned = sum(choice.wished for choice in step.choices)
+    planned = sum(choice.requested for choice in step.choices)
     made = Trial.objects.bulk_create(
         [_trial(campaign, c, choice, number + n, advice, planned) for n, choice in enumerate(new)], batch_size=500
     )
@@ -176,7 +176,7 @@ def _store(campaign: Campaign, c: Candidates, step: Iteration, number: int, advi
 
 
 def _trial(
-    campaign: Campaign, c: Candidates, choice: Choice, number: int, advice: Advised | None, planned: int
+    campaign: Campaign, c: Candidates, choice: ScoredCandidate, number: int, advice: Advised | None, planned: int
 ) -> Trial:
     config = c.configs[choice.candidate]
     why = advising.why(choice, key_of(config), advice, planned)
@@ -187,7 +187,7 @@ def _trial(
         mesh=config.mesh.to_json(),
         training=settings_of(config),
         why=SENTENCE.dump_python(why, mode="json"),
-        chosen_by=Trial.Author.MODEL if choice.wished else Trial.Author.BUILT_IN,
+        chosen_by=Trial.Author.MODEL if choice.requested else Trial.Author.BUILT_IN,
         predicted_step_time_s=choice.step_time_s,
         predicted_low_s=choice.low_s,
         predicted_high_s=choice.high_s,

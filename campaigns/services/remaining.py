@@ -8,11 +8,11 @@ from django.db.models import Q
 
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from experiments.models import Experiment
-from experiments.services.deleting import Hold, asked
+from experiments.services.deleting import DeletionBlocker, asked
 from launches.services import remaining
 
 
-def holds(experiment: Experiment, **_: Any) -> list[Hold]:
+def holds(experiment: Experiment, **_: Any) -> list[DeletionBlocker]:
     """Campaigns on the cluster that have not ended, and cancelled trials whose jobs have not.
 
     Campaigns of other backends stop by themselves once their row is gone.
@@ -25,10 +25,10 @@ def holds(experiment: Experiment, **_: Any) -> list[Hold]:
     return found + remaining.ending(left.exclude(launch__trial__status=TrialStatus.LAUNCHED))
 
 
-def _open(campaign: Campaign) -> Hold:
+def _open(campaign: Campaign) -> DeletionBlocker:
     if not campaign.open:
-        return Hold(f"A trial of campaign {campaign.pk} is still on the cluster; wait until it has ended.")
-    return Hold(
+        return DeletionBlocker(f"A trial of campaign {campaign.pk} is still on the cluster; wait until it has ended.")
+    return DeletionBlocker(
         f"Campaign {campaign.pk} has not ended; its trials on the cluster would continue unmonitored.",
         campaign.get_absolute_url(),
         f"/api/campaigns/{campaign.pk}/change/ with change=cancel",

@@ -12,10 +12,10 @@ from campaigns.backends import Landscape, read_landscape
 from campaigns.engine.candidates import Candidates, calibrated, listed, price
 from campaigns.engine.pool import Pool
 from campaigns.engine.pool import Trial as Tried
+from campaigns.engine.requested_trials import CandidateLookup
 from campaigns.engine.space import key_of, searched
-from campaigns.engine.wishes import Register
 from campaigns.models import Campaign, TrialStatus
-from experiments.kept import Kept
+from experiments.lru_cache import LruCache
 from experiments.models import RunStatus
 from experiments.services import profiles
 from perfmodel.calibration import Calibration
@@ -32,7 +32,7 @@ from proposals.services.context import of_run
 
 #: Campaigns kept in a process.
 KEPT = 4
-_fields = Kept(KEPT)
+_fields = LruCache(KEPT)
 #: Of a trial, what the engine asks for.
 COLUMNS = ("key", "status", "step_time_s", "peak_bytes", "duty_cycle", "failure", "mesh", "training", "runs")
 _STATES = {TrialStatus.PAUSED: "waiting", TrialStatus.LAUNCHED: "running"}
@@ -74,11 +74,11 @@ def _keys(configs: Sequence[ExperimentConfig]) -> dict[str, int]:
     return {key_of(config): row for row, config in enumerate(configs)}
 
 
-def register_of(campaign: Campaign, candidates: Candidates) -> Register:
+def register_of(campaign: Campaign, candidates: Candidates) -> CandidateLookup:
     """The candidates as configurations that somebody asks for."""
     field = field_of(campaign)
     rules = None if field.landscape is not None else Constraints.from_json(campaign.constraints or {})
-    return Register(field.config, candidates, field.by_key, rules)
+    return CandidateLookup(field.config, candidates, field.by_key, rules)
 
 
 def config_of(campaign: Campaign) -> ExperimentConfig:
@@ -138,5 +138,5 @@ def _tried(field: Field, row: int, stored: Mapping[str, Any]) -> Tried:
 
 def failure_of(config: ExperimentConfig, stored: Mapping[str, Any]) -> Failure:
     """What a stored failure says of other candidates."""
-    told = FAILURE.read(stored["failure"])
-    return told.of(config_of_trial(config, stored) if told.forbidden is not None else None)
+    settings = FAILURE.read(stored["failure"])
+    return settings.of(config_of_trial(config, stored) if settings.forbidden is not None else None)

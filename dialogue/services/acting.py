@@ -14,7 +14,7 @@ from perfmodel.config import ConfigError
 from proposals.agents.conversation import EFFECT, MeshOffered
 from proposals.constraints import Constraints
 from proposals.models import PlanRequest, Proposal
-from proposals.services import own_mesh, plans, regenerating
+from proposals.services import custom_mesh, plans, regenerating
 
 
 def add_offered(answer: Message, index: int, user: User) -> Proposal:
@@ -29,8 +29,8 @@ def add_offered(answer: Message, index: int, user: User) -> Proposal:
     if plan is None:
         raise DialogueError("There are no proposals to add it to yet; wait for the analysis.")
     try:
-        made = own_mesh.add(plan, user, offered.mesh, offered.changes)
-    except own_mesh.OwnMeshError as error:
+        made = custom_mesh.add(plan, user, offered.mesh, offered.changes)
+    except custom_mesh.CustomMeshError as error:
         raise DialogueError(str(error)) from error
     event = {"thread": answer.thread_id, "message": answer.pk, "added": made.pk, "title": made.title}
     events.append(answer.thread.experiment_id, "message", "user", user=user, data=event)

@@ -37,21 +37,21 @@ def facts_of(held: Iterable[Held]) -> dict[str, Any]:
     return {item.key: item.value for item in held if item.kind == Held.Kind.FACT}
 
 
-def hold(answer: Message, told: ConstraintStated | FactStated) -> None:
+def hold(answer: Message, statements: ConstraintStated | FactStated) -> None:
     """Take up what an answer understood, in the place of what said otherwise of the same thing."""
-    if isinstance(told, FactStated):
-        _drop(answer, Held.Kind.FACT, [told.path])
-        if told.value is not None:
-            _add(answer, Held.Kind.FACT, told.path, told.value, told.sentence)
+    if isinstance(statements, FactStated):
+        _drop(answer, Held.Kind.FACT, [statements.path])
+        if statements.value is not None:
+            _add(answer, Held.Kind.FACT, statements.path, statements.value, statements.sentence)
         return
-    _drop(answer, Held.Kind.CONSTRAINT, told.dropped)
-    _drop(answer, Held.Kind.FACT, told.dropped)
-    parts = list(Constraints.from_json(told.constraint).parts())
+    _drop(answer, Held.Kind.CONSTRAINT, statements.dropped)
+    _drop(answer, Held.Kind.FACT, statements.dropped)
+    parts = list(Constraints.from_json(statements.constraint).parts())
     for name, part in parts:  # each by itself, so that one axis can be taken back without the others
         (field, value), sentence = next(iter(part.to_json().items())), " ".join(part.describe())
         key = field if field == "excluded" else name
         _drop(answer, Held.Kind.CONSTRAINT, [key], value if key == "excluded" else None)
-        _add(answer, Held.Kind.CONSTRAINT, key, value, sentence if len(parts) > 1 else told.sentence)
+        _add(answer, Held.Kind.CONSTRAINT, key, value, sentence if len(parts) > 1 else statements.sentence)
 
 
 def forget(answer: Message) -> None:

@@ -42,7 +42,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Played:
+class Simulated:
     """One method on one landscape: regrets (seeds, trials) of the best so far, share of its trials that failed."""
 
     regret: Floats
@@ -55,11 +55,11 @@ class Played:
         return np.where(good.any(axis=1), good.argmax(axis=1) + 1.0, BUDGET + 1.0)
 
 
-def played(landscape: Recorded, tried: Sequence[Sequence[int]]) -> Played:
+def played(landscape: Recorded, tried: Sequence[Sequence[int]]) -> Simulated:
     curves = [trajectory(landscape, start, row, BUDGET) for start, row in zip(landscape.starts, tried, strict=True)]
     ends = [int(np.argmax(curve == curve.min())) + 1 for curve in curves]
     used = [i for row, end in zip(tried, ends, strict=True) for i in row[:end]]
-    return Played(np.array(curves), float(np.mean([np.isnan(landscape.time_s[i]) for i in used])) if used else 0.0)
+    return Simulated(np.array(curves), float(np.mean([np.isnan(landscape.time_s[i]) for i in used])) if used else 0.0)
 
 
 def campaigns_of(landscape: Recorded, abilities: Abilities | None = Abilities()) -> list[Run]:  # noqa: B008
@@ -73,7 +73,7 @@ def campaigns_of(landscape: Recorded, abilities: Abilities | None = Abilities())
     return [seen[start] for start in landscape.starts]
 
 
-def all_played(found: Sequence[Recorded]) -> tuple[dict[str, list[Played]], list[list[Run]]]:
+def all_played(found: Sequence[Recorded]) -> tuple[dict[str, list[Simulated]], list[list[Run]]]:
     own = [campaigns_of(landscape) for landscape in found]
     search = by_optuna(tpe)
     seeds = range(SEEDS)
@@ -90,7 +90,7 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %" if value < 0.1 else f"{100 * value:.0f} %"
 
 
-def table(results: Mapping[str, Sequence[Played]], methods: Sequence[str], rows: Sequence[int]) -> list[str]:
+def table(results: Mapping[str, Sequence[Simulated]], methods: Sequence[str], rows: Sequence[int]) -> list[str]:
     lines = [
         "| | trials: median | mean | within 2 % after 3 | "
         + " | ".join(f"regret after {n}" for n in AT[:-1])
@@ -113,7 +113,9 @@ def _after(trials: Sequence[int]) -> str:
     return " | ".join(f"regret after {n}" for n in trials)
 
 
-def standing(results: Mapping[str, Sequence[Played]], others: Sequence[str], trial: int) -> tuple[float, float, float]:
+def standing(
+    results: Mapping[str, Sequence[Simulated]], others: Sequence[str], trial: int
+) -> tuple[float, float, float]:
     """Shares of workloads on which the campaign is ahead of every one of the others after so many trials, level with
     the best of them, and behind it, by regret on the mean over the seeds."""
     own = np.array([each.regret[:, trial - 1].mean() for each in results[OURS]])
@@ -122,7 +124,7 @@ def standing(results: Mapping[str, Sequence[Played]], others: Sequence[str], tri
     return float(ahead.mean()), float((~ahead & ~behind).mean()), float(behind.mean())
 
 
-def standings(results: Mapping[str, Sequence[Played]]) -> list[str]:
+def standings(results: Mapping[str, Sequence[Simulated]]) -> list[str]:
     lines = ["| after | ahead of every baseline | level | behind one | behind TPE |", "|--:|--:|--:|--:|--:|"]
     for trial in AT:
         ahead, level, behind = standing(results, BASELINES, trial)
@@ -131,7 +133,7 @@ def standings(results: Mapping[str, Sequence[Played]]) -> list[str]:
     return lines
 
 
-def hardest(found: Sequence[Recorded], results: Mapping[str, Sequence[Played]]) -> list[str]:
+def hardest(found: Sequence[Recorded], results: Mapping[str, Sequence[Simulated]]) -> list[str]:
     """Workloads on which the campaign took more than three trials on the median, or TPE fewer on the mean."""
     lines = [
         "| workload | layouts (ran) | trials: campaign | TPE | GP | random | regret after 3: campaign | TPE |",

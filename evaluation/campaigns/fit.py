@@ -17,7 +17,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from campaigns.engine.candidates import Candidates
-from campaigns.engine.residuals import RESIDUALS_FILE, Division, covariance
+from campaigns.engine.residuals import RESIDUALS_FILE, VarianceComponents, covariance
 from evaluation.campaigns.recorded import Recorded, of_sweeps
 from evaluation.held_out import FOLDINGS
 from evaluation.held_out import fold_of as fold_of_key
@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 START = (0.3, 0.3, 0.4, 2.0, 0.05)
 #: Errors further from the workload's median count as so far: a run on a bad host is no error of the model.
 CLIP = 0.5
-NUMBERS = tuple(part.name for part in fields(Division) if part.name != "source")
+NUMBERS = tuple(part.name for part in fields(VarianceComponents) if part.name != "source")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def errors_of(landscape: Recorded) -> Errors:
     return Errors(c, rows, middle + np.clip(near[rows] - middle, -CLIP, CLIP))
 
 
-def fitted(landscapes: Sequence[Recorded]) -> Division:
+def fitted(landscapes: Sequence[Recorded]) -> VarianceComponents:
     data = [errors_of(landscape) for landscape in landscapes]
 
     def unlikely(x: Floats) -> float:
@@ -65,7 +65,7 @@ def fitted(landscapes: Sequence[Recorded]) -> Division:
     return _division(logs, text)
 
 
-def log_likelihood(c: Candidates, rows: Ints, residual: Floats, d: Division) -> float:
+def log_likelihood(c: Candidates, rows: Ints, residual: Floats, d: VarianceComponents) -> float:
     """Of measurements of one workload under a division, their errors taken as Gaussian."""
     within = covariance(c, rows, rows, d) + np.diag(np.full(len(rows), d.noise**2))
     root, lower = cho_factor(within, lower=True)
@@ -73,9 +73,9 @@ def log_likelihood(c: Candidates, rows: Ints, residual: Floats, d: Division) -> 
     return -0.5 * fit - float(np.log(np.diag(root)).sum()) - 0.5 * len(rows) * float(np.log(2.0 * np.pi))
 
 
-def _division(logs: Floats, source: str) -> Division:
+def _division(logs: Floats, source: str) -> VarianceComponents:
     common, parts, local, length, noise = (float(value) for value in np.exp(logs))
-    return Division(common, parts, local, length, noise, source)
+    return VarianceComponents(common, parts, local, length, noise, source)
 
 
 def fold_of(landscape: Recorded) -> int:
@@ -86,7 +86,7 @@ def fold_of(landscape: Recorded) -> int:
 
 
 @cache
-def without_folds() -> Mapping[int, Division]:
+def without_folds() -> Mapping[int, VarianceComponents]:
     """By fold, the division fitted on the workloads of the other folds."""
     folds = {landscape.name: fold_of(landscape) for landscape in of_sweeps()}
     return {

@@ -10,7 +10,7 @@ from campaigns.engine.analysis import fastest
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.loop import LEAST_GAIN, PATIENCE, iterate, since
 from campaigns.engine.pool import Pool
-from campaigns.engine.residuals import Division, shipped
+from campaigns.engine.residuals import VarianceComponents, shipped
 from campaigns.engine.strategy import Abilities
 from evaluation.campaigns.baselines import BUDGET
 from evaluation.campaigns.fit import fold_of, without_folds
@@ -26,7 +26,7 @@ class Run:
     converged: int | None
 
 
-def division_for(landscape: Recorded) -> Division:
+def division_for(landscape: Recorded) -> VarianceComponents:
     """Fitted without the landscape's fold; OptiCo's, the runs on CPUs and the compiled programs are in none."""
     apart = landscape.elsewhere or landscape.source == "optico"
     return shipped() if apart else without_folds()[fold_of(landscape)]

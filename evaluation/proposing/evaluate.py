@@ -77,7 +77,7 @@ VARIANTS = (
     Variant("roofline off", roofline=False),
     Variant("both off", history=False, roofline=False),
 )
-HELD_FAST = Variant("training keys pinned", held=True)
+PINNED = Variant("training keys pinned", held=True)
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ def numbers() -> dict[str, Any]:
                 **{name: shares(row) for name, row in groups(outcomes(VARIANTS[0], apart)).items()},
                 **{
                     f"{name}: meshes alone": shares(row)
-                    for name, row in groups(outcomes(HELD_FAST, apart)).items()
+                    for name, row in groups(outcomes(PINNED, apart)).items()
                     if name in ("recipes, TPU", "recipes, GPU")
                 },
             }

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnosis.analyzer import diagnose, read_facts, rules
-from diagnosis.analyzer.rules import laws
+from diagnosis.analyzer.rules import consistency_checks
 from diagnosis.report import BOTTLENECKS, Diagnosis
 from evaluation.report import percent, wrapped
 from evaluation.steps import drawn, paper, real
@@ -199,7 +199,7 @@ def reliability(score: Score) -> list[dict[str, float]]:
 
 
 @dataclass
-class Struck:
+class RejectedClaims:
     """How many claims each rule made, and how many of them each law struck, over one set of profiles."""
 
     claims: Counter[str] = field(default_factory=Counter)
@@ -213,9 +213,9 @@ class Struck:
                 self.struck[rule, one.broken.name] += 1
 
 
-def struck_on_generated(seeds: range = range(DRAWN.start, DRAWN.start + 200)) -> Struck:
+def struck_on_generated(seeds: range = range(DRAWN.start, DRAWN.start + 200)) -> RejectedClaims:
     """The labelled steps and some of those drawn at random."""
-    struck = Struck()
+    struck = RejectedClaims()
     for s in SCENARIOS:
         struck.add(made(s, 0)[0], config(s))
     for seed in seeds:
@@ -224,9 +224,9 @@ def struck_on_generated(seeds: range = range(DRAWN.start, DRAWN.start + 200)) ->
     return struck
 
 
-def struck_on_real() -> tuple[Struck, list[str]]:
+def struck_on_real() -> tuple[RejectedClaims, list[str]]:
     """The shipped recordings and reconstructions, and profiles that others recorded where they are at hand."""
-    struck, names = Struck(), []
+    struck, names = RejectedClaims(), []
     for name, profile, run in real.profiles():
         struck.add(profile, run)
         names.append(name)
@@ -261,17 +261,18 @@ def _confusion(score: Score) -> list[str]:
     return lines
 
 
-def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
+def _laws(generated: RejectedClaims, recorded: RejectedClaims, names: list[str]) -> list[str]:
     lines = [
         "",
         "## Consistency checks",
         "",
-        "`diagnosis/analyzer/rules/laws.py` checks every finding with its ops; a claim that fails a check is not "
-        "shown. `tests/diagnosis/test_laws.py` tests the same conditions independently on arbitrary profiles.",
+        "`diagnosis/analyzer/rules/consistency_checks.py` checks every finding with its ops; a claim that fails a check "
+        "is not shown. `tests/diagnosis/test_consistency_checks.py` tests the same conditions independently on "
+        "arbitrary profiles.",
         "",
         "| check | condition |",
         "|---|---|",
-        *(f"| {law.name} | {law.says} |" for law in laws.LAWS),
+        *(f"| {law.name} | {law.says} |" for law in consistency_checks.CONSISTENCY_CHECKS),
         "",
         f"Claims, and those rejected by the checks, on {len(SCENARIOS)} labelled and 200 random steps (generated), "
         f"and on {len(names)} recorded or reconstructed profiles ({', '.join(names)}), each with its configuration if "
@@ -294,7 +295,7 @@ def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
     return lines
 
 
-def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: list[str]) -> str:
+def report(sets: dict[str, Score], generated: RejectedClaims, recorded: RejectedClaims, names: list[str]) -> str:
     chosen, random, printed = sets["labelled"], sets["drawn"], sets["paper"]
     lines = [
         "# Accuracy of the diagnosis",

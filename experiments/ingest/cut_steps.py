@@ -38,13 +38,13 @@ def cut_off(times_s: Sequence[float], work_s: Sequence[float], ops: Sequence[int
         inner = range(1, count - 1) if count > 3 else range(count)
         others = [i for i in inner if i != place]
         counted = ops is not None
-        short = all(_far_below([values[i] for i in others], values[place], counted) for values in (times_s, work_s))
+        short = all(_much_shorter([values[i] for i in others], values[place], counted) for values in (times_s, work_s))
         if short and (ops is None or ops[place] < _FEWER * min(ops[i] for i in others)):
             places.append(place)
     return places if len(places) < count else []
 
 
-def _far_below(others: Sequence[float], value: float, counted: bool) -> bool:
+def _much_shorter(others: Sequence[float], value: float, counted: bool) -> bool:
     usual = median(others)
     if len(others) == 1:
         return value < (1 - _SHORTER_THAN_ONE) * usual

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.ingest.flights import Flights
-from experiments.ingest.intervals import Cover, Ps
+from experiments.ingest.in_flight import InFlight
+from experiments.ingest.intervals import IntervalUnion, Ps
 from experiments.step_profile import Op
 
 #: (program id, op name)
@@ -40,7 +40,9 @@ class OpTime:
         )
 
 
-def exposure(running: Flights, flights: Flights, others: Cover, window: Cover) -> dict[int, tuple[float, float]]:
+def exposure(
+    running: InFlight, flights: InFlight, others: IntervalUnion, window: IntervalUnion
+) -> dict[int, tuple[float, float]]:
     """(time in flight, exposed time) in ps inside the window, by owner.
 
     A moment is exposed in which no other op runs and a collective is in flight.  It belongs to the collective whose op
@@ -51,11 +53,13 @@ def exposure(running: Flights, flights: Flights, others: Cover, window: Cover) -
     keys, index = np.unique(flights.owner, return_inverse=True)
     flown = np.bincount(index, window.within(flights.starts, flights.ends), len(keys))
     exposed = _shared(running.merged(), keys, others, window)
-    exposed += _shared(flights, keys, others.union(Cover.of(running.starts, running.ends)), window)
+    exposed += _shared(flights, keys, others.union(IntervalUnion.of(running.starts, running.ends)), window)
     return {int(key): (float(f), float(e)) for key, f, e in zip(keys, flown, exposed, strict=True)}
 
 
-def _shared(flights: Flights, keys: NDArray[np.int64], others: Cover, window: Cover) -> NDArray[np.float64]:
+def _shared(
+    flights: InFlight, keys: NDArray[np.int64], others: IntervalUnion, window: IntervalUnion
+) -> NDArray[np.float64]:
     """By owner, its part of the window's moments in which no other op runs, shared equally among what is in flight."""
     if not len(flights.starts):
         return np.zeros(len(keys))
@@ -76,11 +80,11 @@ def op_times(
     starts: Ps,
     ends: Ps,
     names: Mapping[int, OpKey],
-    running: Flights,
-    flights: Flights,
-    others: Cover,
-    window: Cover,
-    copies: Flights,
+    running: InFlight,
+    flights: InFlight,
+    others: IntervalUnion,
+    window: IntervalUnion,
+    copies: InFlight,
 ) -> dict[OpKey, OpTime]:
     """Times of the ops that matter on one core, by program and name; kind, starts, ends: its events without loops.
 

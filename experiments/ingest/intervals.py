@@ -11,14 +11,14 @@ Ps = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Cover:
+class IntervalUnion:
     """A union of intervals: disjoint, ascending [starts, ends)."""
 
     starts: Ps
     ends: Ps
 
     @classmethod
-    def of(cls, starts: Ps, ends: Ps) -> Cover:
+    def of(cls, starts: Ps, ends: Ps) -> IntervalUnion:
         """The union of any intervals; empty ones vanish."""
         keep = ends > starts
         starts, ends = starts[keep], ends[keep]
@@ -30,8 +30,8 @@ class Cover:
         last = np.concatenate((first[1:], [True]))
         return cls(starts[first], reach[last])
 
-    def union(self, other: Cover) -> Cover:
-        return Cover.of(np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends)))
+    def union(self, other: IntervalUnion) -> IntervalUnion:
+        return IntervalUnion.of(np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends)))
 
     @property
     def total(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from experiments.ingest.intervals import Cover, Ps
+from experiments.ingest.intervals import IntervalUnion, Ps
 from experiments.xplane import XEvent, XLine, XPlane, XSpace, XStat
 
 CORE_PLANE = re.compile(r"^/device:(TPU|GPU):\d+$")
@@ -63,8 +63,8 @@ class Events:
         table = np.concatenate(columns)
         return cls(table[:, 0], table[:, 1], table[:, 1] + table[:, 2])
 
-    def cover(self, mask: np.ndarray) -> Cover:
-        return Cover.of(self.starts[mask], self.ends[mask])
+    def cover(self, mask: np.ndarray) -> IntervalUnion:
+        return IntervalUnion.of(self.starts[mask], self.ends[mask])
 
 
 def line_events(line: XLine, base_ns: int) -> np.ndarray:

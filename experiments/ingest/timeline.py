@@ -15,8 +15,8 @@ import numpy as np
 from experiments.ingest.cut_steps import cut_off
 from experiments.ingest.executions import executed_steps
 from experiments.ingest.exposure import OpKey, OpTime, op_times
-from experiments.ingest.flights import Flights, read_flights
-from experiments.ingest.intervals import Cover
+from experiments.ingest.in_flight import InFlight, read_flights
+from experiments.ingest.intervals import IntervalUnion
 from experiments.ingest.marks import Steps, plane_steps
 from experiments.ingest.op_classes import CONTROL, PARTS, classes, programs_of
 from experiments.ingest.planes import MAX_PS, Events, ImpossibleTime, base_ns, op_lines, stat_ids, stat_value, step_line
@@ -141,15 +141,15 @@ def measure(
     if not running.any():
         return None
     steps, cut = _whole(steps, events, running)
-    covers: list[Cover] = []
-    total = Cover.of(events.starts[:0], events.ends[:0])
+    covers: list[IntervalUnion] = []
+    total = IntervalUnion.of(events.starts[:0], events.ends[:0])
     for part in PARTS:
         total = total.union(events.cover(masks[part]))
         covers.append(total)
     collective = events.cover(masks["collective"])
     others = events.cover(running & ~masks["collective"])
 
-    def flown(wanted: Sequence[int], group: str) -> tuple[Flights, Flights]:
+    def flown(wanted: Sequence[int], group: str) -> tuple[InFlight, InFlight]:
         return read_flights(
             (events.kind, events.starts, events.ends),
             kinds,
@@ -164,14 +164,14 @@ def measure(
     _, transfers = flown(by_class["host_transfer"], "host_transfer")
     asynchronous = [key for key in by_class["compute"] if _ASYNCHRONOUS.search(kinds.get(key, ("",))[0])]
     _, copies = flown(asynchronous, "compute")
-    flying = Cover.of(flights.starts, flights.ends)
+    flying = IntervalUnion.of(flights.starts, flights.ends)
 
     first, last = int(events.starts[running].min()), int(events.ends[running].max())
     starts, ends = steps.starts, steps.ends
-    window = Cover.of(starts, ends) if len(steps) else Cover.of(np.array([first]), np.array([last]))
+    window = IntervalUnion.of(starts, ends) if len(steps) else IntervalUnion.of(np.array([first]), np.array([last]))
     span = max(last, int(window.ends[-1])) - min(first, int(window.starts[0])) if len(window.ends) else last - first
 
-    def inside(cover: Cover) -> float:
+    def inside(cover: IntervalUnion) -> float:
         return float(cover.within(window.starts, window.ends).sum()) * 1e-12
 
     parts: dict[str, tuple[float, ...]] = {}
@@ -208,7 +208,7 @@ def measure(
             window,
             transfers.plus(copies),
         ),
-        host_transfer_s=inside(Cover.of(transfers.starts, transfers.ends)),
+        host_transfer_s=inside(IntervalUnion.of(transfers.starts, transfers.ends)),
         op_s=float((events.ends - events.starts)[running].sum()) * 1e-12,
         program=steps.program,
         cut=cut,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from experiments.ingest.executions import executed_steps
-from experiments.ingest.flights import pairs
+from experiments.ingest.in_flight import pairs
 from experiments.ingest.marks import Steps, annotated_steps, plane_steps
 from experiments.ingest.op_classes import CONTROL, classes, programs_of
 from experiments.ingest.planes import (

@@ -126,7 +126,7 @@ def keep(experiment: Experiment, checked: Checked) -> None:
         setattr(experiment, name, value)
 
 
-def what_ran(checked: Checked) -> str:
+def default_name(checked: Checked) -> str:
     """`llama3-8b on 256 v5e`; empty where the configuration is not whole."""
     if checked.config is None:
         return ""

@@ -13,7 +13,7 @@ from django.dispatch import Signal
 from accounts.refusals import Refused
 from experiments.models import Experiment
 
-#: Sent with `experiment`; every receiver returns a list of `Hold`.
+#: Sent with `experiment`; every receiver returns a list of `DeletionBlocker`.
 asked = Signal()
 
 
@@ -22,7 +22,7 @@ class DeletionError(Refused):
 
 
 @dataclass(frozen=True)
-class Hold:
+class DeletionBlocker:
     """sentence: what is running, or may run.  page, api: where to cancel it, empty if it cannot be cancelled.  blocks:
     False if it is only a warning."""
 
@@ -32,7 +32,7 @@ class Hold:
     blocks: bool = True
 
 
-def holds(experiment: Experiment) -> list[Hold]:
+def holds(experiment: Experiment) -> list[DeletionBlocker]:
     """In the order of the layers, those that block first."""
     answers: list[tuple[Any, Any]] = asked.send(Experiment, experiment=experiment)
     return sorted((hold for _, answer in answers for hold in answer), key=lambda hold: not hold.blocks)

@@ -39,4 +39,4 @@ def from_step_time(
 def _name(checked: Checked) -> str:
     """The configuration's name, else model and hardware."""
     given = title(str(checked.data.get("name") or ""))
-    return given or title(configuration.what_ran(checked)) or "Unnamed experiment"
+    return given or title(configuration.default_name(checked)) or "Unnamed experiment"

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.http import Http404
 
 from experiments.ingest import IngestError, read_profile
-from experiments.kept import Kept
+from experiments.lru_cache import LruCache
 from experiments.models import Profile, Run, RunStatus
 from experiments.services import storage
 from experiments.step_profile import MODEL, STEP_TIME
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 WRITE_TRACE = DeclaredTask("work.experiments.trace")
 
 #: Opened stores are kept, with what they work out about themselves; 16 of a million events are about 130 MB.
-_traces = Kept(16)
+_traces = LruCache(16)
 
 
 class NoTrace(Http404):

@@ -274,7 +274,7 @@ def _name(name: str | None, checked: configuration.Checked | None, stored: Seque
         given = str(checked.data.get("name") or "").strip()
     if not given and all(is_tool_export(file.name) for file in stored):
         # such files are named after the tool, and so would be every experiment
-        given = configuration.what_ran(checked) if checked is not None else ""
+        given = configuration.default_name(checked) if checked is not None else ""
         given = given or f"XProf tables of {timezone.localtime():%-d %B %Y, %H:%M}"
     if not given:
         first = stored[0].name

@@ -1,6 +1,6 @@
 """Records that are like a case, each with the reason and the effect expected here.
 
-Likeness is `history.likeness`, the same that the Proposer weighs precedents by; below its bound nothing is shown.
+Likeness is `history.similarity`, the same that the Proposer weighs precedents by; below its bound nothing is shown.
 Candidates come from indexes (same move, same chip, same model), so that the number of records does not matter; then
 the likeness of each is computed.
 """
@@ -16,10 +16,10 @@ from django.db.models import Q, QuerySet
 from accounts.models import Team
 from history import moves
 from history.case import Case, cases_of, hardware_kind
-from history.likeness import Expected, most_similar
 from history.models import HistoryRecord
 from history.record import Record, Side
 from history.services.search import visible
+from history.similarity import Expected, most_similar
 
 #: Candidates of each kind.
 EACH = 30

@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from experiments.models import Experiment
-from experiments.services.deleting import Hold, asked
+from experiments.services.deleting import DeletionBlocker, asked
 from launches.models import ArmRun, Launch
 from launches.services import queue
 from launches.services.arms import proposal_of
@@ -58,7 +58,7 @@ def _given_up(one: bool) -> str:
     return f"could not be cancelled within a day: cancel {'it' if one else 'them'} there yourself."
 
 
-def ending(left: Iterable[ArmRun]) -> list[Hold]:
+def ending(left: Iterable[ArmRun]) -> list[DeletionBlocker]:
     """One hold per backend for runs that were cancelled or have failed: blocking for `TRIED_FOR`, then only named."""
     by_backend: dict[tuple[str, bool], list[ArmRun]] = defaultdict(list)
     for run in left:
@@ -67,16 +67,16 @@ def ending(left: Iterable[ArmRun]) -> list[Hold]:
     return [_ending(backend, tried, some) for (backend, tried), some in by_backend.items()]
 
 
-def _ending(backend: str, tried: bool, some: list[ArmRun]) -> Hold:
+def _ending(backend: str, tried: bool, some: list[ArmRun]) -> DeletionBlocker:
     jobs = ", ".join(run.job_shown for run in some[:5]) + (f" and {len(some) - 5} more" if len(some) > 5 else "")
     one = len(some) == 1
     if tried:
-        return Hold(f"{'Job' if one else 'Jobs'} {jobs} on {backend} {_given_up(one)}", blocks=False)
+        return DeletionBlocker(f"{'Job' if one else 'Jobs'} {jobs} on {backend} {_given_up(one)}", blocks=False)
     said = f"{'Job' if one else 'Jobs'} {jobs} on {backend} {'is' if one else 'are'} still being cancelled"
-    return Hold(f"{said}; delete the experiment in a minute.")
+    return DeletionBlocker(f"{said}; delete the experiment in a minute.")
 
 
-def holds(experiment: Experiment, **_: Any) -> list[Hold]:
+def holds(experiment: Experiment, **_: Any) -> list[DeletionBlocker]:
     """Of launches that compare a proposal; trials are their campaign's."""
     waves = Launch.objects.filter(experiment=experiment, closed_at=None, proposal__isnull=False)
     found = [_open(launch) for launch in waves.select_related("proposal").order_by("pk")]
@@ -84,9 +84,9 @@ def holds(experiment: Experiment, **_: Any) -> list[Hold]:
     return found + ending(closed)
 
 
-def _open(launch: Launch) -> Hold:
+def _open(launch: Launch) -> DeletionBlocker:
     named = f"Launch {launch.pk} of proposal {proposal_of(launch).rank}"
-    return Hold(
+    return DeletionBlocker(
         f"{named} has not ended; its runs would continue unmonitored.",
         launch.get_absolute_url(),
         f"/api/launches/{launch.pk}/cancel/",

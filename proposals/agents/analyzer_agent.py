@@ -22,9 +22,9 @@ from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
 from proposals.agents import endpoint
-from proposals.agents.first_look import Looks, look
 from proposals.agents.grounding import Evidence
-from proposals.agents.statements import Line, Statements, Wrong, removed_share
+from proposals.agents.initial_context import Looks, look
+from proposals.agents.statements import Line, Statements, UnsupportedSentence, removed_share
 from proposals.agents.tools import Agent, toolbox
 from proposals.agents.workbench import Workbench
 
@@ -99,7 +99,7 @@ def report(
     outcome: Outcome[Report] = yield from run(
         provider, messages, tools=tools, answer=Report, check=check, limits=limits or endpoint.limits(), cancel=cancel
     )
-    answer, wrong = outcome.answer, list[Wrong]()
+    answer, wrong = outcome.answer, list[UnsupportedSentence]()
     if answer is None and outcome.stopped is not None:
         if outcome.stopped.reason == "cancelled":
             return Reported("cancelled", sentence=outcome.stopped.sentence)
@@ -140,7 +140,7 @@ def _verdict(answer: Report, bench: Workbench) -> list[str]:
     ]
 
 
-def _struck(stopped: Stopped, evidence: Evidence, bench: Workbench) -> tuple[Report | None, list[Wrong]]:
+def _struck(stopped: Stopped, evidence: Evidence, bench: Workbench) -> tuple[Report | None, list[UnsupportedSentence]]:
     """The rejected report without what nothing backs; None where its verdict is wrong, or too little is left."""
     if stopped.reason != "rejected" or not stopped.last_answer:
         return None, []

@@ -15,14 +15,14 @@ from agent.loop import Outcome, run
 from agent.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from agent.provider.base import Provider
 from proposals.agents import endpoint, grounding, reasoner
-from proposals.agents.acts import claimed_acts
+from proposals.agents.action_claims import claimed_actions
 from proposals.agents.capabilities.as_tools import compute_tool
 from proposals.agents.capabilities.common import offers as offered_of
 from proposals.agents.capabilities.held import under
+from proposals.agents.checkable_text import unreadable
 from proposals.agents.conversation import Ask, MeshOffered, Said
-from proposals.agents.first_look import look
 from proposals.agents.grounding import Evidence
-from proposals.agents.readable import unreadable
+from proposals.agents.initial_context import look
 from proposals.agents.reasoner.understand import commanded
 from proposals.agents.tools import Agent, toolbox
 from proposals.agents.workbench import Workbench
@@ -107,7 +107,7 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel, clock
         if len(text) > LONGEST_ANSWER:
             return [f"The answer has {len(text):,} characters, and may have {LONGEST_ANSWER:,}; answer more briefly."]
         wrong = [str(complaint) for complaint in grounding.check(text, evidence(results), MOST_WRONG)]
-        return [*wrong, *claimed_acts(text, bench.proposals), *unreadable(text)]
+        return [*wrong, *claimed_actions(text, bench.proposals), *unreadable(text)]
 
     outcome: Outcome[str] = yield from run(
         provider, messages, tools=tools, check=check, limits=endpoint.limits(), cancel=cancel, clock=clock
@@ -119,7 +119,7 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel, clock
     if stopped is None or stopped.reason != "rejected" or not stopped.last_answer:
         return False
     text = _struck(stopped, evidence(outcome.results))
-    if text is None or any(claimed_acts(text, bench.proposals)) or any(unreadable(text)):
+    if text is None or any(claimed_actions(text, bench.proposals)) or any(unreadable(text)):
         return False
     yield TextDelta(outcome.turns, text)
     yield outcome.final(text, "model")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from history.case import case_of
-from history.likeness import most_similar
 from history.record import Record
+from history.similarity import most_similar
 from proposals.agents.retrieval import PassageFound, Retrieval
 from proposals.agents.workbench import Workbench
 from proposals.plan import BOOK, Citation
@@ -41,8 +41,10 @@ def of_passage(passage: PassageFound) -> Citation:
     return Citation("knowledge", work, passage.title, said, passage.url, passage.key)
 
 
-def is_alike(record: Record, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any], of: Workbench) -> bool:
-    """Whether a record is alike enough to what a configuration changes to be shown beside it (`history.likeness`)."""
+def is_similar(
+    record: Record, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any], of: Workbench
+) -> bool:
+    """Whether a record is alike enough to what a configuration changes to be shown beside it (`history.similarity`)."""
     dcn = of.config.mesh.to_json().get("dcn", {})
     ours = case_of_change(of.config, of.diagnosis, {"dcn": dcn, **mesh}, changes)
     return bool(most_similar([case_of(record)], ours))

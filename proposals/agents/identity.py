@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class ByIdentity(Generic[T]):
+class ComparedByIdentity(Generic[T]):
     """Equal only to another of the same object, which it keeps alive as long as it is a key."""
 
     def __init__(self, value: T) -> None:
@@ -17,4 +17,4 @@ class ByIdentity(Generic[T]):
         return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ByIdentity) and other.value is self.value
+        return isinstance(other, ComparedByIdentity) and other.value is self.value

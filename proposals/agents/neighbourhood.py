@@ -11,7 +11,7 @@ from typing import Any
 from diagnosis.report import OpDiagnosis
 from experiments.hlo import text as hlo
 from experiments.step_profile import Op, StepProfile
-from proposals.agents.identity import ByIdentity
+from proposals.agents.identity import ComparedByIdentity
 
 #: Ops shown on each side.
 MOST = 12
@@ -22,7 +22,7 @@ _NAMED = re.compile(r"%([\w.\-]+)")
 
 @lru_cache(maxsize=4)
 def _program(
-    profile: ByIdentity[StepProfile],
+    profile: ComparedByIdentity[StepProfile],
 ) -> tuple[Mapping[tuple[str, str], Op], Mapping[tuple[str, str], list[str]]]:
     """(ops by program and name, names of the ops that mention each)."""
     by_name: dict[tuple[str, str], Op] = {}
@@ -41,7 +41,7 @@ def op_neighbourhood(profile: StepProfile, op: Op, hops: int, diagnosed: Mapping
 
     The program as far as the profile lists it: ops that took no time of their own are not in it.
     """
-    by_name, mentioned = _program(ByIdentity(profile))
+    by_name, mentioned = _program(ComparedByIdentity(profile))
 
     def operands(name: str) -> list[str]:
         read = hlo.parse(by_name[op.program, name].hlo)

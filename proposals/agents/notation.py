@@ -14,7 +14,8 @@ from typing import Any
 
 from perfmodel.config import Mesh
 from perfmodel.workload import REMAT
-from proposals.agents.filling import ROLE_WORDS, Sizes
+from proposals.agents.mesh_completion import ROLE_WORDS, Sizes
+from proposals.agents.name_patterns import chip_named, chip_names, model_named, model_names
 from proposals.agents.notation_terms import (
     BYTES,
     COUNT,
@@ -26,9 +27,9 @@ from proposals.agents.notation_terms import (
     REMATS,
     SECONDS,
     WORDS,
-    Knows,
     Made,
     Make,
+    ParseContext,
     Read,
     Value,
     axis_size,
@@ -47,7 +48,6 @@ from proposals.agents.notation_terms import (
     sharding,
     tokens,
 )
-from proposals.agents.part_names import chip_named, chip_names, model_named, model_names
 
 #: `data 8 x fsdp 64`: two sizes, and no ratio.
 _TIMES = re.compile(r"(?<=\d)(\s?)[x×*](\s?)(?=[a-z]{2,12}[ =]?\d)", re.IGNORECASE)
@@ -89,7 +89,7 @@ def written(mesh: Sizes) -> str:
     return ", ".join(parts) or "x".join(map(str, mesh.positional))
 
 
-def read(text: str, knows: Knows | None = None, mesh: Mesh | None = None) -> Read:
+def read(text: str, knows: ParseContext | None = None, mesh: Mesh | None = None) -> Read:
     """The values of a text.  mesh: whose axes may be named by their own names (default: the configuration's)."""
     text = _BECOMES.sub("", _TIMES.sub(lambda match: f"{match[1]},{match[2]}", text[:LONGEST]))
     mesh = mesh or (knows.config.mesh if knows else Mesh(()))
@@ -306,7 +306,7 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
     return tuple((re.compile(pattern, re.IGNORECASE), make) for pattern, make in rows)
 
 
-def _ops(knows: Knows | None) -> Iterator[tuple[re.Pattern[str], Make]]:
+def _ops(knows: ParseContext | None) -> Iterator[tuple[re.Pattern[str], Make]]:
     """Names of the run's ops, and words of their form."""
 
     def make(m: re.Match[str], *_: Any) -> Made:

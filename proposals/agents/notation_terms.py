@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfmodel.config import ExperimentConfig, Mesh
-from proposals.agents.filling import MOST, Sizes, axis_of
+from proposals.agents.mesh_completion import MOST, Sizes, axis_of
 
 NUMBER = r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:e\d+)?)"
 COUNT = rf"{NUMBER}\s?(?:k|m|ki|mi)?(?![\w%])"
@@ -68,7 +68,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Knows:
+class ParseContext:
     """What the words are read against: the configuration that ran, and the names of its ops."""
 
     config: ExperimentConfig
@@ -92,10 +92,10 @@ def count(text: str) -> int | None:
 
 
 Made = Iterator[tuple[str, Any]]
-Make = Callable[[re.Match[str], Mesh, Knows | None], Made]
+Make = Callable[[re.Match[str], Mesh, ParseContext | None], Made]
 
 
-def product(m: re.Match[str], mesh: Mesh, knows: Knows | None) -> Made:
+def product(m: re.Match[str], mesh: Mesh, knows: ParseContext | None) -> Made:
     """`32x8` is a mesh, unless it says how the chips are arranged: `128 chips (8x16)`, `a second 8x8x8`."""
     factors = tuple(map(int, re.findall(r"\d+", m[0])))
     near = m.string[max(m.start() - 25, 0) : m.end() + 12]
@@ -112,7 +112,7 @@ def counted(name: str, text: str, times: int = 1) -> Made:
         yield name, value * times
 
 
-def per_chip(m: re.Match[str], mesh: Mesh, knows: Knows | None) -> Made:
+def per_chip(m: re.Match[str], mesh: Mesh, knows: ParseContext | None) -> Made:
     value = count(m[1] or m[2])
     if value and knows:
         yield "batch", value * knows.config.hardware.chips
@@ -128,7 +128,7 @@ def tokens(m: re.Match[str], *_: Any) -> Made:
     yield ("seq_len", whole) if whole and whole <= 2**21 else ("tokens", value)
 
 
-def length(m: re.Match[str], mesh: Mesh, _: Knows | None) -> Made:
+def length(m: re.Match[str], mesh: Mesh, _: ParseContext | None) -> Made:
     value = count(m[1])
     if (value and value >= LENGTH_FROM and (value & (value - 1) == 0 or not m[0].endswith("k"))) or (
         value and re.search(r"len|window", m[0], re.IGNORECASE)
@@ -148,7 +148,7 @@ def sharding(m: re.Match[str], *_: Any) -> Made:
     yield "weight_sharding", SHARDINGS.get(re.sub(r"[- ]", "", word), word)
 
 
-def scaled(m: re.Match[str], mesh: Mesh, knows: Knows | None) -> Made:
+def scaled(m: re.Match[str], mesh: Mesh, knows: ParseContext | None) -> Made:
     factor, what = FACTORS[m[1].lower()], m[2].lower()
     if what == "batch" or (what.startswith("seq") and "len" in what):
         now = knows and getattr(knows.config.training, "global_batch" if what == "batch" else "seq_len")
@@ -160,7 +160,7 @@ def scaled(m: re.Match[str], mesh: Mesh, knows: Knows | None) -> Made:
         yield "mesh", Sizes(factors={axis: factor})
 
 
-def axis_size(m: re.Match[str], mesh: Mesh, _: Knows | None) -> Made:
+def axis_size(m: re.Match[str], mesh: Mesh, _: ParseContext | None) -> Made:
     word = m[2].lower()
     if word in ("data", "dp") and _FSDP_TOO.search(m.string):  # beside fsdp, data is an axis of its own
         own = axis_of(mesh, word) != axis_of(mesh, "fsdp")
@@ -174,7 +174,7 @@ def one_axis(mesh: Mesh, word: str, size: str, across: bool) -> Made:
         yield "mesh", Sizes(dcn={axis: value}) if across else Sizes(ici={axis: value})
 
 
-def named_axis(m: re.Match[str], mesh: Mesh, _: Knows | None) -> Made:
+def named_axis(m: re.Match[str], mesh: Mesh, _: ParseContext | None) -> Made:
     word = m[1] or m[2]
     axis = "dcn" if word.lower() == "dcn" else axis_of(mesh, word)
     if axis:

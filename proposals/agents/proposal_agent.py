@@ -25,10 +25,10 @@ from agent.schema import AnswerError, parse
 from experiments import formatting
 from perfmodel.config import ConfigError, mesh_text
 from proposals.agents import endpoint, grounding
-from proposals.agents.cited import citation, is_alike
-from proposals.agents.first_look import Looks, look
+from proposals.agents.cited import citation, is_similar
 from proposals.agents.grounding import MOST_OF_A_HYPOTHESIS, Evidence, Support
-from proposals.agents.statements import Line, Statements, Wrong, plain, removed_share
+from proposals.agents.initial_context import Looks, look
+from proposals.agents.statements import Line, Statements, UnsupportedSentence, plain, removed_share
 from proposals.agents.tools import Agent, toolbox
 from proposals.agents.tools.common import MESH_WORDS
 from proposals.agents.workbench import Workbench
@@ -83,7 +83,7 @@ class Proposing(BaseModel):
 
 
 @dataclass(frozen=True)
-class Argued:
+class DraftProposal:
     """A proposal that passed.  plan: with the model's sentences, and every number from the performance model.
 
     lines: its title, reasons and trade-offs with the results behind them.  claimed: the confidence that the model says,
@@ -96,7 +96,7 @@ class Argued:
 
 
 @dataclass(frozen=True)
-class Considered:
+class EvaluatedProposal:
     """What the Proposal agent came to.
 
     source: `model`, `fallback` where the built-in proposals stand, or `cancelled`.  claims: backed by tool results;
@@ -104,7 +104,7 @@ class Considered:
     """
 
     source: Literal["model", "fallback", "cancelled"]
-    proposals: tuple[Argued, ...] = ()
+    proposals: tuple[DraftProposal, ...] = ()
     claims: int = 0
     struck: int = 0
     sentence: str = ""
@@ -116,7 +116,7 @@ class Considered:
 
 def propose(
     bench: Workbench, provider: Provider, cancel: Cancel | None = None, limits: Limits | None = None
-) -> Generator[RunEvent, None, Considered]:
+) -> Generator[RunEvent, None, EvaluatedProposal]:
     """Three proposals by a model, with all that happens on the way; ends with one Final unless it was cancelled.
 
     Raises ConfigError where nothing can be priced.
@@ -142,26 +142,26 @@ def propose(
     evidence_shown = evidence(outcome.results)
     if answer is None and outcome.stopped is not None:
         if outcome.stopped.reason == "cancelled":
-            return Considered("cancelled", sentence=outcome.stopped.sentence)
+            return EvaluatedProposal("cancelled", sentence=outcome.stopped.sentence)
         answer, struck = _struck(outcome.stopped, judge, evidence_shown)
         said = answer.model_dump(mode="json") if answer else "The built-in reasoner's proposals are kept."
         yield outcome.final(said, "model" if answer else "fallback")
     spent = (evidence_shown.results, outcome.usage, outcome.cost_usd, outcome.duration_s)
     if answer is None:
-        return Considered("fallback", (), 0, 0, outcome.stopped.sentence if outcome.stopped else "", *spent)
+        return EvaluatedProposal("fallback", (), 0, 0, outcome.stopped.sentence if outcome.stopped else "", *spent)
     argued = tuple(judge.argued(number, item, evidence_shown) for number, item in enumerate(answer.proposals, start=1))
     claims = sum(line.claims for item in argued for line in item.lines)
-    return Considered("model", argued, claims, struck, "", *spent)
+    return EvaluatedProposal("model", argued, claims, struck, "", *spent)
 
 
 @dataclass(frozen=True)
-class Unbacked:
+class UnsupportedProposal:
     """What the tool results do not carry.  proposal: its place; cited: the id that nothing returned; wrong: a sentence
     of it; neither where too much confidence was claimed."""
 
     message: str
     proposal: int
-    wrong: Wrong | None = None
+    wrong: UnsupportedSentence | None = None
     cited: str = ""
 
 
@@ -259,27 +259,27 @@ class Judge:
                 f"{mesh_text(best.mesh)} first with {most:.2f}×. Put first what is not clearly slower."
             )
 
-    def unbacked(self, answer: Proposing, evidence: Evidence) -> list[Unbacked]:
+    def unbacked(self, answer: Proposing, evidence: Evidence) -> list[UnsupportedProposal]:
         """Sentences, citations and confidence that nothing carries."""
         unbacked = []
         for place, item in enumerate(answer.proposals):
             number = place + 1
             for wrong in self._proposal_statements(item).wrong(evidence, self.bench.rows):
-                unbacked.append(Unbacked(f"Proposal {number}: {wrong.message}", place, wrong))
+                unbacked.append(UnsupportedProposal(f"Proposal {number}: {wrong.message}", place, wrong))
             for key in item.cited:
                 if key not in evidence.records and key not in evidence.passages:
                     message = (
                         f"Proposal {number} cites `{key}`, which no tool result of this run has; `search_history`, "
                         "`similar_runs` and `search_knowledge` return what can be cited."
                     )
-                    unbacked.append(Unbacked(message, place, cited=key))
+                    unbacked.append(UnsupportedProposal(message, place, cited=key))
             if item.confidence > MOST_OF_A_HYPOTHESIS and self.support(item, evidence) == "hypothesis":
                 claimed, most = map(formatting.probability, (item.confidence, MOST_OF_A_HYPOTHESIS))
                 message = (
                     f"Proposal {number} cites no record in which such a change was measured to be faster, so it is a "
                     f"hypothesis, and claims {claimed}: claim at most {most}, or cite such a record."
                 )
-                unbacked.append(Unbacked(message, place))
+                unbacked.append(UnsupportedProposal(message, place))
         return unbacked
 
     def _proposal_statements(self, item: Proposed) -> Statements:
@@ -294,10 +294,12 @@ class Judge:
         """`proven` where it cites a record, returned in this run, in which such a change was measured to be faster."""
         faster = [key for key in item.cited if evidence.outcomes.get(key) == "faster"]
         records = (self.bench.retrieval.record(key) for key in faster)
-        alike = any(record is not None and is_alike(record, item.mesh, item.changes, self.bench) for record in records)
+        alike = any(
+            record is not None and is_similar(record, item.mesh, item.changes, self.bench) for record in records
+        )
         return "proven" if alike else "hypothesis"
 
-    def argued(self, number: int, item: Proposed, evidence: Evidence) -> Argued:
+    def argued(self, number: int, item: Proposed, evidence: Evidence) -> DraftProposal:
         """The proposal with its numbers from the performance model, and what backs its sentences."""
         priced = self.priced(item)
         support = self.support(item, evidence)
@@ -313,7 +315,7 @@ class Judge:
             support=support,
         )
         claimed = grounding.capped_confidence(item.confidence, support)
-        return Argued(plan, tuple(self._proposal_statements(item).backed(evidence)), claimed)
+        return DraftProposal(plan, tuple(self._proposal_statements(item).backed(evidence)), claimed)
 
 
 def _struck(stopped: Stopped, judge: Judge, evidence: Evidence) -> tuple[Proposing | None, int]:
@@ -343,7 +345,7 @@ def _struck(stopped: Stopped, judge: Judge, evidence: Evidence) -> tuple[Proposi
     return left, len({(w.proposal, w.wrong.start) if w.wrong else (w.proposal, w.cited) for w in wrong})
 
 
-def _mended(item: Proposed, judge: Judge, wrong: Sequence[Unbacked]) -> Proposed | None:
+def _mended(item: Proposed, judge: Judge, wrong: Sequence[UnsupportedProposal]) -> Proposed | None:
     said = judge._proposal_statements(item)
     sentences = [item.wrong for item in wrong if item.wrong is not None]
     if any(item.line is None for item in sentences) or removed_share(sentences, said.text) > MOST_STRUCK:

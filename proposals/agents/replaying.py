@@ -19,8 +19,8 @@ from agent.provider.base import Completion, Provider, ProviderError, Request
 from agent.provider.replay import Exchange, ReplayMismatch, exchanges_from_events
 from proposals.agents import analyzer_agent, chat, proposal_agent, reasoner
 from proposals.agents.conversation import Ask, Said, Turn
-from proposals.agents.differing import Difference, compare, event_difference
 from proposals.agents.recorded import STEP_KINDS, event_data, last_attempt, run_event
+from proposals.agents.replay_diff import Difference, compare, event_difference
 from proposals.agents.workbench import Workbench
 
 

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from diagnosis.compare import Comparison
 from history.case import Case
-from history.likeness import Expected
 from history.record import Record
+from history.similarity import Expected
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class PassageFound:
 
 
 @dataclass(frozen=True)
-class Narrowed:
+class ScopedQuery:
     """Facets that narrow a search of the optimization database; empty: all."""
 
     bottleneck: str = ""
@@ -74,7 +74,7 @@ class Unavailable(LookupError):
 class Retrieval(Protocol):
     """Everything is read, nothing written; what the team may not see does not exist."""
 
-    def search_history(self, query: str, narrowed: Narrowed, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
+    def search_history(self, query: str, narrowed: ScopedQuery, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
         """Records that answer a query in words, best first, and notes for the reader."""
 
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:

@@ -10,12 +10,12 @@ from functools import cache
 from math import log
 
 from diagnosis.compare import Comparison
-from history import likeness, seeds
+from history import seeds, similarity
 from history.case import Case, cases_of
 from history.record import Record
 from knowledge import passage_file
 from perfmodel.chips import load_chips
-from proposals.agents.retrieval import Narrowed, PassageFound, Peer, RecordFound, Unavailable
+from proposals.agents.retrieval import PassageFound, Peer, RecordFound, ScopedQuery, Unavailable
 
 _WORD = re.compile(r"[a-z0-9]+")
 #: Endings that do not tell words apart.
@@ -92,7 +92,7 @@ def _passages() -> tuple[tuple[passage_file.ShippedPassage, ...], _Index]:
 class Shipped:
     """`Retrieval` of a run outside any team."""
 
-    def search_history(self, query: str, narrowed: Narrowed, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
+    def search_history(self, query: str, narrowed: ScopedQuery, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
         records, index = _records()
         allowed = [number for number, record in enumerate(records) if _fits(record, narrowed)]
         if not _words(query):
@@ -104,7 +104,7 @@ class Shipped:
         records = _records()[0]
         return [
             RecordFound(records[n], match.likeness, (match.reason,), match.expected)
-            for n, match in likeness.most_similar(_cases(), case, k)
+            for n, match in similarity.most_similar(_cases(), case, k)
         ]
 
     def record(self, id: str) -> Record | None:
@@ -137,7 +137,7 @@ def _matched(words: Sequence[str]) -> tuple[str, ...]:
     return (f"words: {', '.join(words)}",)
 
 
-def _fits(record: Record, narrowed: Narrowed) -> bool:
+def _fits(record: Record, narrowed: ScopedQuery) -> bool:
     asked = (
         (narrowed.bottleneck, record.bottleneck),
         (narrowed.chip, record.chip),

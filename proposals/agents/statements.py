@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from proposals.agents import grounding
-from proposals.agents.acts import claimed_acts
+from proposals.agents.action_claims import claimed_actions
 from proposals.agents.grounding import Evidence
 from proposals.agents.grounding_claims import sentences
-from proposals.agents.workbench import Standing
+from proposals.agents.workbench import ProposalState
 
 _MARKER = re.compile(r"^(?:[-*+•]|\d+[.)]|#{1,6})\s+")
 
@@ -30,7 +30,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Wrong:
+class UnsupportedSentence:
     """An unsupported sentence.  start, end: in the text; line: of which it is a part, None for a heading."""
 
     message: str
@@ -58,19 +58,20 @@ class Statements:
                 places.append((start, len(text) - 1))
         return cls(text, tuple(places))
 
-    def wrong(self, evidence: Evidence, standing: Sequence[Standing] = ()) -> list[Wrong]:
+    def wrong(self, evidence: Evidence, standing: Sequence[ProposalState] = ()) -> list[UnsupportedSentence]:
         """What nothing backs, and what claims that something was done; in the order of the text."""
         wrong = [
-            Wrong(str(c), c.start, c.end, self._line(c.start, c.end)) for c in grounding.check(self.text, evidence)
+            UnsupportedSentence(str(c), c.start, c.end, self._line(c.start, c.end))
+            for c in grounding.check(self.text, evidence)
         ]
         for sentence in sentences(self.text):
             wrong += [
-                Wrong(told, sentence.start, sentence.end, self._line(sentence.start, sentence.end))
-                for told in claimed_acts(sentence.text, standing)
+                UnsupportedSentence(told, sentence.start, sentence.end, self._line(sentence.start, sentence.end))
+                for told in claimed_actions(sentence.text, standing)
             ]
         return sorted(wrong, key=lambda item: item.start)
 
-    def without(self, wrong: Sequence[Wrong]) -> list[str]:
+    def without(self, wrong: Sequence[UnsupportedSentence]) -> list[str]:
         """The lines less the sentences that do not stand; one of which nothing is left is empty."""
         left = []
         for number, (start, end) in enumerate(self.places):
@@ -103,7 +104,7 @@ def plain(line: str) -> str:
     return _MARKER.sub("", " ".join(line.split()))
 
 
-def removed_share(wrong: Iterable[Wrong], text: str) -> float:
+def removed_share(wrong: Iterable[UnsupportedSentence], text: str) -> float:
     """How much of a text the sentences that do not stand are, 0 to 1."""
     gone = {(item.start, item.end) for item in wrong if item.line is not None}
     return sum(end - start for start, end in gone) / max(len(text), 1)

@@ -16,7 +16,7 @@ from diagnosis.report import Diagnosis
 from experiments.step_profile import Op, StepProfile
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import config_to_json, parse_config
-from proposals.agents.identity import ByIdentity
+from proposals.agents.identity import ComparedByIdentity
 from proposals.agents.retrieval import Retrieval
 from proposals.agents.shipped import Shipped
 from proposals.compiling.result import CompileCheck
@@ -27,13 +27,13 @@ from proposals.proposer.precedents import Precedent
 from proposals.proposer.pricer import Pricer
 
 #: Parts of a configuration that a user may state facts of; the current mesh is in the profile.
-TELLABLE = ("model", "training", "hardware.overrides")
+FACT_PATHS = ("model", "training", "hardware.overrides")
 #: Runs under other facts, and plans under other constraints, kept in a process.
 KEPT = 16
 
 
 @dataclass(frozen=True)
-class Standing:
+class ProposalState:
     """A proposal with its state.  status: `proposed`, `approved` or `rejected`, as a person decided; pk: of its row,
     None where it is not stored; compiled: its compile check, None where it has not been compiled."""
 
@@ -61,7 +61,7 @@ class Workbench:
     constraints: Constraints = field(default_factory=Constraints)
     facts: Mapping[str, Any] = field(default_factory=dict)
     stored: Plan | None = None
-    rows: tuple[Standing, ...] = ()
+    rows: tuple[ProposalState, ...] = ()
     precedents: Sequence[Precedent] | None = None
     confidence: Confidence | None = None
     name: str = ""
@@ -91,7 +91,7 @@ class Workbench:
             retrieval or Shipped(),
             constraints or Constraints(),
             stored=plan,
-            rows=tuple(Standing(item) for item in plan.proposals) if plan else (),
+            rows=tuple(ProposalState(item) for item in plan.proposals) if plan else (),
             name=config.name,
         )
 
@@ -100,23 +100,28 @@ class Workbench:
         """The proposer's bench.  Raises ConfigError where nothing can be priced."""
         if self.shared_pricer is not None:
             return self.shared_pricer
-        return _pricer(ByIdentity(self.profile), ByIdentity(self.diagnosis), ByIdentity(self.config), self._learnt)
+        return _pricer(
+            ComparedByIdentity(self.profile),
+            ComparedByIdentity(self.diagnosis),
+            ComparedByIdentity(self.config),
+            self._learnt,
+        )
 
     @property
-    def _learnt(self) -> tuple[ByIdentity[Sequence[Precedent] | None], ByIdentity[Confidence | None]]:
-        return ByIdentity(self.precedents), ByIdentity(self.confidence)
+    def _learnt(self) -> tuple[ComparedByIdentity[Sequence[Precedent] | None], ComparedByIdentity[Confidence | None]]:
+        return ComparedByIdentity(self.precedents), ComparedByIdentity(self.confidence)
 
     @cached_property
     def plan(self) -> Plan:
         """The proposals under these facts and constraints.  Raises ConfigError where none can be made."""
         if self.stored is not None:
             return self.stored
-        return _proposed(ByIdentity(self.pricer), json.dumps(self.constraints.to_json(), sort_keys=True))
+        return _proposed(ComparedByIdentity(self.pricer), json.dumps(self.constraints.to_json(), sort_keys=True))
 
     @cached_property
-    def proposals(self) -> tuple[Standing, ...]:
+    def proposals(self) -> tuple[ProposalState, ...]:
         """Current proposals by rank, those that users added at the end.  Raises ConfigError as `plan`."""
-        return self.rows or tuple(Standing(item) for item in self.plan.proposals)
+        return self.rows or tuple(ProposalState(item) for item in self.plan.proposals)
 
     @cached_property
     def ops(self) -> Mapping[str, Op]:
@@ -151,7 +156,7 @@ class Workbench:
         if facts == dict(start.facts):
             return start.with_constraints(self.constraints)
         text = json.dumps(_config_with_facts(config_to_json(start.config), facts), default=str)
-        config, diagnosis = _under(ByIdentity(start.profile), text)
+        config, diagnosis = _under(ComparedByIdentity(start.profile), text)
         return replace(
             start,
             config=config,
@@ -167,24 +172,24 @@ class Workbench:
 
 
 @lru_cache(maxsize=KEPT)
-def _under(profile: ByIdentity[StepProfile], text: str) -> tuple[ExperimentConfig, Diagnosis]:
+def _under(profile: ComparedByIdentity[StepProfile], text: str) -> tuple[ExperimentConfig, Diagnosis]:
     config, _ = parse_config(json.loads(text))
     return config, diagnose(profile.value, config)
 
 
 @lru_cache(maxsize=KEPT)
 def _pricer(
-    profile: ByIdentity[StepProfile],
-    diagnosis: ByIdentity[Diagnosis],
-    config: ByIdentity[ExperimentConfig],
-    learnt: tuple[ByIdentity[Sequence[Precedent] | None], ByIdentity[Confidence | None]],
+    profile: ComparedByIdentity[StepProfile],
+    diagnosis: ComparedByIdentity[Diagnosis],
+    config: ComparedByIdentity[ExperimentConfig],
+    learnt: tuple[ComparedByIdentity[Sequence[Precedent] | None], ComparedByIdentity[Confidence | None]],
 ) -> Pricer:
     precedents, confidence = learnt
     return Pricer(profile.value, config.value, diagnosis.value, precedents.value, confidence.value)
 
 
 @lru_cache(maxsize=KEPT)
-def _proposed(pricer: ByIdentity[Pricer], constraints: str) -> Plan:
+def _proposed(pricer: ComparedByIdentity[Pricer], constraints: str) -> Plan:
     return pricer.value.propose(Constraints.from_json(json.loads(constraints)))
 
 
@@ -193,8 +198,8 @@ def _config_with_facts(data: dict[str, Any], facts: Mapping[str, Any]) -> dict[s
     if "model.name" in facts:
         data["model"] = {"name": facts["model.name"]}
     for path, value in facts.items():
-        if not any(path.startswith(f"{part}.") for part in TELLABLE):
-            raise ConfigError(str(path)[:60], f"is not a supported fact; facts are about {', '.join(TELLABLE)}")
+        if not any(path.startswith(f"{part}.") for part in FACT_PATHS):
+            raise ConfigError(str(path)[:60], f"is not a supported fact; facts are about {', '.join(FACT_PATHS)}")
         *parents, last = path.split(".")
         inside = data
         for parent in parents:

@@ -20,7 +20,7 @@ from experiments.api.views import of_experiment
 from experiments.services.text import clean, clean_json
 from proposals.launch import KINDS
 from proposals.models import Decision, PlanRecord, Proposal, Review
-from proposals.services import launching, own_mesh, plans, reviews
+from proposals.services import custom_mesh, launching, plans, reviews
 
 EXPERIMENT_PARAM = OpenApiParameter("experiment", OpenApiTypes.INT, description="Restrict to this experiment.")
 
@@ -223,7 +223,7 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     def evaluate(self, request: Request, pk: str) -> Response:
         """Validate and predict a custom mesh or an edited proposal for this plan's run.  Stores nothing."""
         plan, values = self._own(request)
-        evaluated = own_mesh.evaluate(plan, values["mesh"], values["changes"])
+        evaluated = custom_mesh.evaluate(plan, values["mesh"], values["changes"])
         return Response(clean_json(evaluated.to_json()))
 
     @extend_schema(
@@ -235,7 +235,7 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     def add(self, request: Request, pk: str) -> Response:
         """Add a custom mesh to the plan as a proposal, after the same checks; requires an engineer."""
         plan, values = self._own(request)
-        made = own_mesh.add(plan, request.user, values["mesh"], values["changes"])
+        made = custom_mesh.add(plan, request.user, values["mesh"], values["changes"])
         contract = {**made.value.to_json(), **ProposalSerializer(made).data}
         return Response(contract, status=status.HTTP_201_CREATED)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnosis.report import Diagnosis, Finding
-from history.likeness import Alike
 from history.moves import RECOMPUTES
+from history.similarity import Alike
 from perfmodel.config import ExperimentConfig, Mesh, doublings, doublings_moved
 from perfmodel.workload import micro_batches
 from proposals.candidate import candidate, chips_ratio

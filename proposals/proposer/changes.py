@@ -18,7 +18,7 @@ from history.moves import RECOMPUTES
 from perfmodel import xla_flags
 from perfmodel.config import ExperimentConfig, Training
 from perfmodel.execution import compiled_by_xla, framework_of
-from perfmodel.observation import KINDS, groups_on, talking_on
+from perfmodel.observation import KINDS, communicating_axes, groups_on
 from perfmodel.workload import REMAT, SHARDING
 from proposals.constraints import Constraints
 
@@ -161,7 +161,7 @@ def shares_of_schedule(
 
 def _parts_of(row: AxisCollective, config: ExperimentConfig) -> Iterator[str]:
     """The parts of the step that may include the time of a collective."""
-    talking = talking_on(config.mesh)
+    talking = communicating_axes(config.mesh)
     if row.axis == "dcn":
         yield "dcn"
     elif row.axis:

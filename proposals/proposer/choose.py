@@ -136,7 +136,7 @@ def simplest(c: Candidates, ranked: Ranked, index: int, share: float) -> int:
     return int(fewest[np.argmax(ranked.utility[fewest])])
 
 
-def beam(c: Candidates, prices: Prices, ranked: Ranked, diagnosis: Diagnosis) -> Ints:
+def shortlist(c: Candidates, prices: Prices, ranked: Ranked, diagnosis: Diagnosis) -> Ints:
     """Rows of the meshes worth a closer look: the best by utility, the best that give what the verdict asks for, those
     at most one doubling away, and the one that ran."""
     order = np.argsort(-ranked.utility, kind="stable")
@@ -269,7 +269,7 @@ def _another(c: Candidates, ranked: Ranked, order: Ints, used: list[int], share:
         return
     promising = rows[ranked.faster_by(WORTH_A_CHANGE)[rows] >= 0.5]
     open_ = promising if len(promising) else rows[:1]
-    another = (_largest_cosine(c, open_, used) < SAME_WAY) & ~_leans_on_the_same(c, open_, used)
+    another = (_largest_cosine(c, open_, used) < SAME_WAY) & ~_shares_direction(c, open_, used)
     best = int(_or(open_, another)[0])
     best = best if (simple := simplest(c, ranked, best, share)) in used else simple
     hopes = ranked.gain + Z80 * ranked.sigma
@@ -295,7 +295,7 @@ def _largest_cosine(c: Candidates, rows: Ints, used: list[int]) -> Floats:
     return np.asarray(np.maximum(unit(rows) @ unit(np.array(used)).T, 0.0).max(axis=1))
 
 
-def _leans_on_the_same(c: Candidates, rows: Ints, used: list[int]) -> Bools:
+def _shares_direction(c: Candidates, rows: Ints, used: list[int]) -> Bools:
     """Whether a row makes every move that all candidates used have in common, so that it fails when they do."""
     if len(used) < 2:
         return np.zeros(len(rows), dtype=bool)

@@ -155,25 +155,25 @@ def _uncheckable_rules(c: Candidates) -> Iterator[Rule]:
     """Rules that cannot be checked because a fact is missing."""
     config = c.config
 
-    def off_ground(*roles: str) -> Bools:
+    def unproven_divisors(*roles: str) -> Bools:
         """Whether the size does not divide the size that ran, which is all that is known to be legal."""
         size = c.role(*roles)
         return np.asarray(np.mod(size[c.baseline], size) != 0)
 
     if config.training.global_batch is None:
         text = "The global batch is unknown; it is only known to be divisible by the current batch shards."
-        yield Rule("batch_unknown", off_ground(*BATCH_ROLES), text, False)
+        yield Rule("batch_unknown", unproven_divisors(*BATCH_ROLES), text, False)
     if config.training.seq_len is None:
         text = "The sequence length is unknown; it is only known to be divisible by the current sequence shards."
-        yield Rule("sequence_unknown", off_ground("seq"), text, False)
+        yield Rule("sequence_unknown", unproven_divisors("seq"), text, False)
     if config.model is None:
         size = c.role("model")
         unlikely = (size > max(HEADS_LIKELY, int(size[c.baseline]))) | ((size & (size - 1)) != 0)
         text = f"The model is unknown; its heads may not be divisible by more than {HEADS_LIKELY} tensor shards."
-        yield Rule("heads_unknown", unlikely & off_ground("model"), text, False)
+        yield Rule("heads_unknown", unlikely & unproven_divisors("model"), text, False)
         for role in ("expert", "pipeline"):
             text = f"The model is unknown, so the {role} axis stays within its current size."
-            yield Rule(f"{role}_unknown", off_ground(role), text, False)
+            yield Rule(f"{role}_unknown", unproven_divisors(role), text, False)
 
 
 def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:

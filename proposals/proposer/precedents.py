@@ -1,7 +1,7 @@
 """Precedents: measured optimisations whose likeness to a case supports a candidate, or warns of it.
 
 A precedent says which way axes and training keys were moved under which bottleneck on which hardware, and what became
-of the time per token.  How alike one is to a case: `history.likeness`.  Precedents are drawn from the optimization
+of the time per token.  How alike one is to a case: `history.similarity`.  Precedents are drawn from the optimization
 database (`history.record`).
 """
 
@@ -15,11 +15,11 @@ from typing import Any
 from diagnosis.report import Diagnosis
 from history import moves
 from history.case import MOST_TELLING, Case, cases_of
-from history.likeness import Alike, most_similar
-from history.mechanism import can_be_priced, price
 from history.moves import ROLES, role_sizes
 from history.record import Record, Side
 from history.seeds import records
+from history.similarity import Alike, most_similar
+from history.term_effects import can_be_priced, price
 from perfmodel import accounting, xla_flags
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh

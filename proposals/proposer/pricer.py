@@ -24,22 +24,22 @@ from perfmodel.step_time import check_products, missing_facts
 from proposals.constraints import RULE, Constraints
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail, from_step_time
+from proposals.proposer.build_proposal import worded
 from proposals.proposer.case import Case
 from proposals.proposer.changes import MOST_AT_FIRST, Change, further_changes, schedule_flags, with_flags, without_model
-from proposals.proposer.choose import beam, choose, in_order, keeping_is_right, left_out
+from proposals.proposer.choose import choose, in_order, keeping_is_right, left_out, shortlist
 from proposals.proposer.confidence import Confidence, shipped
-from proposals.proposer.fewer import fewer_chips
-from proposals.proposer.given import given_changes, given_mesh, impossible, products
-from proposals.proposer.likeness import Library
 from proposals.proposer.limits import broken_by, legal, rules_of
 from proposals.proposer.notes import notes
 from proposals.proposer.observed import observe, recomputes_nothing, trains
 from proposals.proposer.precedents import Precedent, case_of_change, closest_precedents, published
 from proposals.proposer.pricing import Prices, as_measured, calibrated, exposed_s, price
 from proposals.proposer.ranking import Ranked, library_for, rank
+from proposals.proposer.similarity import Library
+from proposals.proposer.smaller_hardware import fewer_chips
 from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, row_of, side_by_side
+from proposals.proposer.user_mesh import given_changes, given_mesh, impossible, products
 from proposals.proposer.verdict import asked_by
-from proposals.proposer.worded import worded
 
 
 class Pricer:
@@ -221,7 +221,7 @@ class Pricer:
         prices, ranked = self._priced(candidates)
         candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
         assert isinstance(candidates.meshes, Space)
-        closer = candidates.meshes.take(beam(candidates, prices, ranked, self.diagnosis))
+        closer = candidates.meshes.take(shortlist(candidates, prices, ranked, self.diagnosis))
         together = with_flags(
             (*self._priceable_changes(asked, len(CHANGE_KINDS)), *self._unpriceable_changes(asked)), self._flags(asked)
         )

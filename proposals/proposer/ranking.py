@@ -25,9 +25,9 @@ from perfmodel.catalogue import load_catalogue
 from perfmodel.config import BATCH_ROLES, ExperimentConfig
 from perfmodel.step_time import missing_facts
 from proposals.proposer.confidence import Confidence
-from proposals.proposer.likeness import Library, Support
 from proposals.proposer.precedents import Precedent, situation
 from proposals.proposer.pricing import Prices
+from proposals.proposer.similarity import Library, Support
 from proposals.proposer.space import CHANGE_KINDS, Candidates
 
 Floats = npt.NDArray[np.float64]

@@ -22,7 +22,7 @@ from experiments.services.text import clean_json
 from jobs import workers
 from perfmodel.config import ConfigError
 from proposals.agents import analyzer_agent, endpoint, proposal_agent
-from proposals.agents.proposal_agent import Argued, Considered
+from proposals.agents.proposal_agent import DraftProposal, EvaluatedProposal
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.statements import Line
 from proposals.agents.tools import Agent
@@ -177,7 +177,7 @@ def _propose(work: Work, bench: Workbench, base: PlanRecord, provider: Provider)
             transaction.set_rollback(True)
 
 
-def _store(made: Consultation, proposed: Considered, base: PlanRecord, model: str) -> PlanRecord:
+def _store(made: Consultation, proposed: EvaluatedProposal, base: PlanRecord, model: str) -> PlanRecord:
     """The model's proposals as a plan of their own, through the same gate as any other."""
     plan = replace(base.value, proposals=tuple(item.plan for item in proposed.proposals), author=model)
     record = plans.store(
@@ -192,12 +192,12 @@ def _store(made: Consultation, proposed: Considered, base: PlanRecord, model: st
     return record
 
 
-def _claimed(item: Argued) -> dict[str, Any]:
+def _claimed(item: DraftProposal) -> dict[str, Any]:
     """What the model itself says of its confidence: a word of the model's, no number of the product."""
     return {"rank": item.plan.rank, "confidence": item.claimed, "support": item.plan.support}
 
 
-def _outcome_data(outcome: analyzer_agent.Reported | Considered, model: str) -> dict[str, Any]:
+def _outcome_data(outcome: analyzer_agent.Reported | EvaluatedProposal, model: str) -> dict[str, Any]:
     return {
         "source": outcome.source,
         "model": model,
@@ -211,7 +211,7 @@ def _outcome_data(outcome: analyzer_agent.Reported | Considered, model: str) -> 
     }
 
 
-def _count(made: Consultation, outcome: analyzer_agent.Reported | Considered) -> None:
+def _count(made: Consultation, outcome: analyzer_agent.Reported | EvaluatedProposal) -> None:
     made.tokens = (made.tokens or 0) + outcome.usage.tokens or None
     if outcome.cost_usd is not None:
         made.cost_usd = (made.cost_usd or 0.0) + outcome.cost_usd

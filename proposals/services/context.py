@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis
-from experiments.kept import Kept
+from experiments.lru_cache import LruCache
 from experiments.models import Run
 from experiments.services import configuration, profiles
 from experiments.step_profile import StepProfile
@@ -35,7 +35,7 @@ class RunContext:
     diagnosis: Diagnosis
 
 
-_runs, _pricers = Kept(KEPT), Kept(KEPT)
+_runs, _pricers = LruCache(KEPT), LruCache(KEPT)
 
 
 def of_run(run: Run, config: dict[str, Any] | None) -> RunContext:

@@ -47,7 +47,7 @@ class StageFailed(Exception):
     """The run cannot go on for a reason the user can act on.  The text is a sentence with the next step."""
 
 
-class Lost(Exception):
+class OwnershipLost(Exception):
     """Another worker has the run, or it was moved on (a changed configuration); this one stops."""
 
 
@@ -92,7 +92,7 @@ class Work:
             try:
                 connection.close()
                 if not runs.RUNS.beat(self.run.pk, self.worker):
-                    raise Lost
+                    raise OwnershipLost
                 self.run.refresh_from_db()
                 return True
             except DatabaseError:
@@ -105,7 +105,7 @@ class Work:
         took = round(time.monotonic() - self.began, 3)
         old = RunStatus(self.run.status)
         if not runs.move(self.run, old, new, actor="coordinator", worker=self.worker, took_s=took, **facts):
-            raise Lost
+            raise OwnershipLost
         self.began = time.monotonic()
 
 
@@ -126,7 +126,7 @@ class Reporter:
             return
         self.stage, self.at = stage, now
         if not runs.RUNS.beat(self.work.run.pk, self.work.worker):
-            raise Lost
+            raise OwnershipLost
         self.work.progress(text, fraction)
 
 
@@ -149,7 +149,7 @@ def advance(run_pk: int) -> None:
                 except (OperationalError, InterfaceError):
                     if not work.wait_for_database():
                         raise
-        except Lost:
+        except OwnershipLost:
             logger.info("run %s: owned by another worker, or its status changed", run.pk)
         except IngestError as error:
             runs.fail(run, clean(error.line), worker=worker, **clean_json(error.to_json()))

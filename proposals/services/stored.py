@@ -25,8 +25,8 @@ from history.services.filters import Filters
 from history.services.store import to_record
 from knowledge.services import search as knowledge
 from perfmodel.config import ConfigError
-from proposals.agents.retrieval import Narrowed, PassageFound, Peer, RecordFound, Unavailable
-from proposals.agents.workbench import Standing, Workbench
+from proposals.agents.retrieval import PassageFound, Peer, RecordFound, ScopedQuery, Unavailable
+from proposals.agents.workbench import ProposalState, Workbench
 from proposals.models import PlanRecord
 from proposals.services import compiling, context, plans
 
@@ -64,7 +64,7 @@ def workbench(
         raise Unavailable(str(error)) from error
     compiled = {key: made.value for key, made in compiling.of_plan(plan).items()}
     standing = tuple(
-        Standing(row.value, row.status, row.pk, compiled.get(row.pk)) for row in plan.proposals.order_by("rank")
+        ProposalState(row.value, row.status, row.pk, compiled.get(row.pk)) for row in plan.proposals.order_by("rank")
     )
     return Workbench(
         read.profile,
@@ -91,7 +91,7 @@ class StoredRetrieval:
     def __init__(self, experiment: Experiment) -> None:
         self._experiment, self._team = experiment, experiment.team
 
-    def search_history(self, query: str, narrowed: Narrowed, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
+    def search_history(self, query: str, narrowed: ScopedQuery, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
         query = clean(query).strip()
         asked = Filters(
             q=query,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proposals.agents.acts import claimed_acts
+from proposals.agents.action_claims import claimed_actions
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from proposals.agents.acts import claimed_acts
     ],
 )
 def test_what_a_program_launches_is_no_act(text: str) -> None:
-    assert list(claimed_acts(text, ())) == []
+    assert list(claimed_actions(text, ())) == []
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_what_a_program_launches_is_no_act(text: str) -> None:
     ],
 )
 def test_an_act_is_claimed_whatever_is_said_of_kernels(text: str) -> None:
-    assert len(list(claimed_acts(text, ()))) == 1
+    assert len(list(claimed_actions(text, ()))) == 1

@@ -11,8 +11,8 @@ from evaluation.quality.evidence import bench
 from perfmodel.catalogue import load_catalogue
 from perfmodel.chips import load_chips
 from perfmodel.config import Mesh
-from proposals.agents.filling import Sizes, fill
-from proposals.agents.notation import Knows, joined, read, sizes, written
+from proposals.agents.mesh_completion import Sizes, fill
+from proposals.agents.notation import ParseContext, joined, read, sizes, written
 
 MESH = Mesh((("fsdp", 32), ("seq", 2), ("tensor", 8)), (("replica", 2),))
 UNITS = ("ms", "s", "%", "GB", "GB/s", "×", "chips", "tokens", "hours", "days", "layers", "Gbit/s", "MB")
@@ -114,16 +114,16 @@ def test_models_are_read_by_their_names(model: str) -> None:
 
 def test_sequences_per_chip_are_a_batch_and_no_other_chip() -> None:
     of = bench("gradients over DCN").config
-    found = read("what if I use 2 sequences per chip", Knows(of))
+    found = read("what if I use 2 sequences per chip", ParseContext(of))
     assert found.of("batch") == [2 * of.hardware.chips] and not found.of("chip") and not found.of("chips")
 
 
 def test_ops_are_known_by_name_and_by_form() -> None:
     of = bench("gradients over DCN")
     known = next(op.name for op in of.profile.ops)
-    assert read(f"explain {known}.", Knows(of.config, {known})).of("op") == [known]
-    assert read("explain all-gather.3", Knows(of.config)).of("op") == ["all-gather.3"]
-    assert read("llama3.1-8b and v5.0", Knows(of.config)).of("op") == []
+    assert read(f"explain {known}.", ParseContext(of.config, {known})).of("op") == [known]
+    assert read("explain all-gather.3", ParseContext(of.config)).of("op") == ["all-gather.3"]
+    assert read("llama3.1-8b and v5.0", ParseContext(of.config)).of("op") == []
 
 
 def test_axes_that_are_not_named_fill_the_chips() -> None:

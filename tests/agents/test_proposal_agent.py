@@ -14,9 +14,9 @@ from agent.messages import UserMessage
 from agent.provider.openai import OpenAIProvider
 from evaluation.quality.evidence import ask, bench, results
 from proposals.agents import proposal_agent
-from proposals.agents.cited import is_alike
+from proposals.agents.cited import is_similar
 from proposals.agents.grounding import Evidence
-from proposals.agents.proposal_agent import Considered
+from proposals.agents.proposal_agent import EvaluatedProposal
 from proposals.agents.workbench import Workbench
 from proposals.constraints import Constraints
 from tests.agent.conftest import drive, settings_for
@@ -24,7 +24,7 @@ from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, err
 
 pytestmark = pytest.mark.slow
 
-Propose = Callable[..., tuple[list[RunEvent], Considered, ScriptedServer]]
+Propose = Callable[..., tuple[list[RunEvent], EvaluatedProposal, ScriptedServer]]
 PRECEDENTS = ("search_history", {"outcome": "faster", "top": 20})
 
 
@@ -33,7 +33,9 @@ def propose() -> Iterator[Propose]:
     """Lets a scripted model propose for experiment 3."""
     servers: list[ScriptedServer] = []
 
-    def propose(script: Script, of: Workbench | None = None) -> tuple[list[RunEvent], Considered, ScriptedServer]:
+    def propose(
+        script: Script, of: Workbench | None = None
+    ) -> tuple[list[RunEvent], EvaluatedProposal, ScriptedServer]:
         server = ScriptedServer(script)
         server.__enter__()
         servers.append(server)
@@ -347,4 +349,4 @@ def test_whether_a_record_bears_is_decided_by_likeness_and_not_by_the_name_of_th
     record = of.retrieval.record("marin-8054-batch")
     batch = of.config.training.global_batch or 32
     assert record is not None and record.changes == ("batch",)
-    assert not is_alike(record, of.config.mesh.to_json(), {"global_batch": 2 * batch}, of)
+    assert not is_similar(record, of.config.mesh.to_json(), {"global_batch": 2 * batch}, of)

@@ -15,7 +15,7 @@ from evaluation.fit_capabilities import OFF_TOPIC
 from evaluation.quality.evidence import bench
 from proposals.agents.capabilities import registry
 from proposals.agents.conversation import Ask, ConstraintStated, FactStated, MeshOffered, Question, Turn
-from proposals.agents.reasoner import answer, certainty, wanted
+from proposals.agents.reasoner import answer, answer_confidence, intent
 from proposals.agents.reasoner.understand import commanded
 from proposals.agents.workbench import Workbench
 from proposals.constraints import Constraints
@@ -308,7 +308,7 @@ def test_every_title_asks_for_its_capability_and_every_example_is_read_as_its_ow
     for key, item in registry().items():
         asked = commanded(f"{item.title}:")
         assert asked is not None and asked.of.key == key
-    right = [wanted.nearest(*_read(text))[0][0] == key for key, item in registry().items() for text in item.examples]
+    right = [intent.nearest(*_read(text))[0][0] == key for key, item in registry().items() for text in item.examples]
     assert sum(right) / len(right) > 0.95
 
 
@@ -320,10 +320,10 @@ def _read(text: str) -> tuple[str, frozenset[str]]:
 
 
 def test_questions_of_authors_left_out_are_read_and_vectors_are_those_of_the_texts() -> None:
-    numbers = json.loads(wanted.WEIGHTS.read_text())
+    numbers = json.loads(intent.WEIGHTS.read_text())
     assert 0.2 <= numbers["least"] <= 0.8
-    with wanted.np.load(wanted.VECTORS) as file:
-        assert str(file["digest"]) == wanted.digest(), "run python -m evaluation.fit_capabilities"
+    with intent.np.load(intent.VECTORS) as file:
+        assert str(file["digest"]) == intent.digest(), "run python -m evaluation.fit_capabilities"
     unseen = numbers["authors_left_out"]
     assert unseen["wrong"] <= 0.07 * unseen["asked"] and unseen["likeliest_right"] >= 0.65 * unseen["of"]
     assert unseen["right"] + unseen["offered_right"] >= 0.75 * unseen["of"]
@@ -332,7 +332,7 @@ def test_questions_of_authors_left_out_are_read_and_vectors_are_those_of_the_tex
 def test_graded_answers_say_what_is_shown_and_few_of_it_is_wrong_where_a_run_is_left_out() -> None:
     """Of the questions that the reading never saw, at most one in twenty would be answered wrongly by weights that
     never saw its run."""
-    numbers = json.loads(certainty.WEIGHTS.read_text("utf-8"))
+    numbers = json.loads(answer_confidence.WEIGHTS.read_text("utf-8"))
     shown = numbers["unseen_runs_left_out"]
     assert shown["wrong"] <= 0.05 * numbers["unseen"]["questions"]
     assert shown["right"] + shown["partly"] > 1.5 * shown["wrong"]
@@ -343,7 +343,7 @@ def test_graded_answers_say_what_is_shown_and_few_of_it_is_wrong_where_a_run_is_
 
 def test_what_an_answer_does_not_speak_of_lowers_its_chance() -> None:
     def chance(text: str, written: str) -> float:
-        return certainty.probability(certainty.signs(text, [registry()["memory"]], written, 0.9))
+        return answer_confidence.probability(answer_confidence.signs(text, [registry()["memory"]], written, 0.9))
 
     table = "Measured peak 30.4 GB of 32.9 GB per chip."
     assert chance("How much of the 32.9 GB is used?", table) > chance("How much of the 71 GB is used?", table)
@@ -359,11 +359,11 @@ def _plain(text: str) -> str:
 
 
 def test_no_example_is_a_question_of_the_question_set_nor_shares_more_than_half_of_its_words() -> None:
-    asked = [(_plain(item["text"]), wanted.tokens(item["text"])) for item in json.loads(QUESTIONS.read_text("utf-8"))]
+    asked = [(_plain(item["text"]), intent.tokens(item["text"])) for item in json.loads(QUESTIONS.read_text("utf-8"))]
     assert len(asked) > 200
     copied = []
-    for key, text in wanted.texts():
-        mine, words = _plain(text), wanted.tokens(text)
+    for key, text in intent.texts():
+        mine, words = _plain(text), intent.tokens(text)
         for theirs, others in asked:
             within = len(mine.split()) >= 4 and mine in theirs
             alike = min(len(words), len(others)) > 3 and len(words & others) / len(words | others) > 0.5

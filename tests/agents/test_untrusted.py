@@ -16,7 +16,7 @@ from evaluation.quality.evidence import bench
 from history.record import Record, Side
 from proposals.agents import chat
 from proposals.agents.conversation import Ask, ConstraintStated, FactStated, Said, Turn
-from proposals.agents.retrieval import Narrowed, PassageFound, RecordFound
+from proposals.agents.retrieval import PassageFound, RecordFound, ScopedQuery
 from proposals.agents.shipped import Shipped
 from proposals.agents.workbench import Workbench
 from tests.agent.conftest import KEY, settings_for
@@ -51,7 +51,7 @@ class Poisoned(Shipped):
         super().__init__()
         self._words = words
 
-    def search_history(self, query: str, narrowed: Narrowed, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
+    def search_history(self, query: str, narrowed: ScopedQuery, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
         record = Record(
             "evil-1", self._words, self._words, ("mesh",), Side(), Side(), "faster", self._words,
             provenance="imported", caveats=(self._words,),

@@ -78,7 +78,7 @@ def test_a_configuration_changed_under_the_worker_ends_its_work_and_keeps_nothin
     assert work.diagnosis.bottleneck  # computed, not yet stored
     changed = {**CONFIG, "training": {**CONFIG["training"], "global_batch": 64}}
     configuration.save(run.experiment, people.engineer, changed)
-    with pytest.raises(coordinator.Lost):
+    with pytest.raises(coordinator.OwnershipLost):
         coordinator._diagnose(work)
     assert DiagnosisRecord.objects.count() == 0
     newer = runs.newest(run.experiment)

@@ -20,7 +20,7 @@ from proposals import measured
 from proposals.constraints import same_mesh
 from proposals.models import Measurement, PlanRecord, Proposal
 from proposals.proposer.confidence import shipped
-from proposals.services import confidence, coordinator, measuring, own_mesh, plans, reviews, unmeasured
+from proposals.services import confidence, coordinator, custom_mesh, measuring, plans, reviews, unmeasured
 from proposals.tasks import measure
 from tests.backend.factories import diagnosis
 from tests.backend.measured_runs import analyse, config_of, make_run, step_of
@@ -343,7 +343,7 @@ def test_two_recordings_of_real_steps_close_the_loop(transactional_db):
     offered = [
         item for item in record.proposals.all() if same_mesh(item.data["mesh"], mesh) and not item.data.get("changes")
     ]
-    own = offered[0] if offered else own_mesh.add(record, people.engineer, mesh)
+    own = offered[0] if offered else custom_mesh.add(record, people.engineer, mesh)
     reviews.decide(own, people.reviewer, "approved")
     after = upload_sample(people, samples["cpu-data8"])
     assert unmeasured.offers(after) == [own]  # its configuration says so before it is analysed

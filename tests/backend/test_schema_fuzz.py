@@ -53,7 +53,7 @@ def api(db):
         "history/records": store.add(record("fuzzed"), people.team).pk,
         "history/imports": imports.receive(people.team, people.engineer, upload("records.csv", b"id\nx\n")).pk,
     }
-    schema.ids["campaigns"] = campaigns.begin(ready.experiment, people.engineer, campaigns.Asked()).pk
+    schema.ids["campaigns"] = campaigns.begin(ready.experiment, people.engineer, campaigns.CampaignRequest()).pk
     approved = ready.plan.proposals.get(rank=2)
     reviews.decide(approved, people.reviewer, "approved", "Fuzzed.")
     schema.ids["launches"] = launching.launch(

@@ -9,7 +9,7 @@ import pytest
 from django.http import HttpResponse
 from django.test import RequestFactory
 
-from asapweb.turns import AT_ONCE, turns_middleware
+from asapweb.concurrency_limit import AT_ONCE, concurrency_middleware
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def both(*paths: str) -> list[str]:
         async def answer(request: Any) -> HttpResponse:
             return await site(request)
 
-        served = turns_middleware(answer)
+        served = concurrency_middleware(answer)
         tasks = [asyncio.create_task(served(RequestFactory().get(path))) for path in paths]
         await asyncio.sleep(0.05)
         inside = list(site.inside)

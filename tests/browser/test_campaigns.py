@@ -30,7 +30,7 @@ def campaigns(ready: Any, people: Any) -> Iterator[dict[str, int]]:
 
     made = {}
     for state in STATES:
-        asked = services.Asked(most_trials=12, expert_step_time_s=1.2, dollars_per_chip_hour=4.0)
+        asked = services.CampaignRequest(most_trials=12, expert_step_time_s=1.2, dollars_per_chip_hour=4.0)
         if state == "advised":
             with ScriptedServer(eager) as model, pytest.MonkeyPatch.context() as patch:
                 patch.setenv("OPENAI_BASE_URL", model.url)

@@ -15,7 +15,7 @@ from knox.models import AuthToken
 from campaigns import presentation
 from campaigns.models import CampaignStatus, TrialStatus
 from campaigns.services import campaigns, launched, planning, running
-from campaigns.services.campaigns import Asked, CampaignError
+from campaigns.services.campaigns import CampaignError, CampaignRequest
 from launches.models import ArmRun, Launch
 from launches.services import launching, queue, reporting
 from tests.backend.threads import in_threads
@@ -58,7 +58,7 @@ def silent(people, settings, tmp_path):
 
 
 def begin(people, ready, **more):
-    asked = Asked(**{"backend": "cluster", "most_trials": 3, "server": "http://testserver"} | more)
+    asked = CampaignRequest(**{"backend": "cluster", "most_trials": 3, "server": "http://testserver"} | more)
     return campaigns.begin(ready.experiment, people.engineer, asked)
 
 
@@ -363,7 +363,7 @@ def test_a_trial_that_is_about_to_be_launched_while_somebody_pauses_stays_back(p
 
 
 def test_a_long_campaign_has_no_more_jobs_than_asked_for(people, ready, silent):
-    campaign = campaigns.begin(ready.experiment, people.engineer, Asked(most_trials=41, to_budget=True))
+    campaign = campaigns.begin(ready.experiment, people.engineer, CampaignRequest(most_trials=41, to_budget=True))
     settle(campaign)  # of the model's trials three are planned at a time after 40
     on_cluster = {"backend": "cluster", "tool": "maxtext", "steps": 20, "server": "http://testserver"}
     again = {"status": CampaignStatus.RUNNING, "most_trials": 60, "reason": "", "finished_at": None}

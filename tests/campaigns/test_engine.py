@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from campaigns.engine.analysis import analyse, fastest
-from campaigns.engine.belief import believe
 from campaigns.engine.candidates import PARTS
 from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
+from campaigns.engine.posteriors import posterior_of
 from campaigns.engine.residuals import learn, shipped
 from campaigns.engine.space import key_of, searched, settings_of
 from campaigns.engine.strategy import allowed
@@ -111,8 +111,8 @@ def test_several_that_ran_out_of_memory_forbid_what_the_least_of_them_does(v6e):
 def test_a_failure_without_a_log_makes_fuller_candidates_less_likely_to_run(v6e):
     c = v6e.candidates
     row = int(np.argmin(np.abs(c.fill + 0.05)))
-    before = believe(c, Pool((Trial(v6e.baseline, "done", 3.0),)), shipped())
-    after = believe(c, Pool((Trial(v6e.baseline, "done", 3.0), Trial(row, "failed"))), shipped())
+    before = posterior_of(c, Pool((Trial(v6e.baseline, "done", 3.0),)), shipped())
+    after = posterior_of(c, Pool((Trial(v6e.baseline, "done", 3.0), Trial(row, "failed"))), shipped())
     fuller = c.fill > c.fill[row]
     assert (after.fits[fuller] <= before.fits[fuller]).all()
     assert after.runs[row] < before.runs[row]

@@ -14,7 +14,7 @@ from campaigns.backends import Modelled, read_landscape
 from campaigns.engine.space import searched, settings_of
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import campaigns, planning, running
-from campaigns.services.campaigns import Asked, CampaignError
+from campaigns.services.campaigns import CampaignError, CampaignRequest
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
 from tests.backend.factories import CONFIG
@@ -74,7 +74,7 @@ def most_promising(count=5):
 
 
 def begin(people, ready, **more):
-    return campaigns.begin(ready.experiment, people.engineer, Asked(**more))
+    return campaigns.begin(ready.experiment, people.engineer, CampaignRequest(**more))
 
 
 def recorded(people, ready, count=60, failing=(), **more):

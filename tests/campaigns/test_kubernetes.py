@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from campaigns.models import CampaignStatus, TrialStatus
 from campaigns.services import campaigns, launched, planning, running
-from campaigns.services.campaigns import Asked
+from campaigns.services.campaigns import CampaignRequest
 from launches.models import ArmRun, Launch
 from launches.services import choices, launching, queue
 from tests.campaigns.cluster import turn
@@ -49,7 +49,7 @@ def server(people: Any, settings: Any, tmp_path: Any) -> Iterator[FakeKubernetes
 
 
 def begin(people: Any, ready: Any, **more: Any) -> Any:
-    asked = Asked(**{"backend": "cluster", "most_trials": 2, "server": "http://testserver"} | more)
+    asked = CampaignRequest(**{"backend": "cluster", "most_trials": 2, "server": "http://testserver"} | more)
     campaign = campaigns.begin(ready.experiment, people.engineer, asked)
     turn(campaign)
     return campaign
@@ -233,7 +233,7 @@ def test_pausing_takes_back_what_waits_for_nodes_and_resuming_makes_a_job_anew(p
 def test_workers_that_die_at_any_step_double_nothing(people, ready, server):
     campaign = campaigns.begin(
         ready.experiment, people.engineer,
-        Asked(backend="cluster", most_trials=1, server="http://testserver"),
+        CampaignRequest(backend="cluster", most_trials=1, server="http://testserver"),
     )  # fmt: skip
     trial = trial_of(campaign)
     stale = {"heartbeat_at": timezone.now() - timedelta(minutes=2)}

@@ -16,7 +16,7 @@ from campaigns.agents import tuner
 from campaigns.engine.space import key_of, searched, settings_of
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import advising, campaigns, planning, running
-from campaigns.services.campaigns import Asked, CampaignError
+from campaigns.services.campaigns import CampaignError, CampaignRequest
 from experiments.models import Event
 from experiments.sentences import spans_of
 from perfmodel.config_file import parse_config
@@ -93,7 +93,7 @@ def chosen(number: int) -> Any:
 
 
 def begin(people: Any, ready: Any, **more: Any) -> Campaign:
-    return campaigns.begin(ready.experiment, people.engineer, Asked(**{"most_trials": 3, **more}))
+    return campaigns.begin(ready.experiment, people.engineer, CampaignRequest(**{"most_trials": 3, **more}))
 
 
 def advised(people: Any, ready: Any, **more: Any) -> Campaign:

@@ -10,7 +10,7 @@ import pytest
 from campaigns import presentation
 from campaigns.models import TrialStatus
 from campaigns.services import campaigns, running
-from campaigns.services.campaigns import Asked
+from campaigns.services.campaigns import CampaignRequest
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
@@ -23,7 +23,9 @@ def unsent(monkeypatch):
 
 @pytest.fixture
 def ended(people, ready):
-    campaign = campaigns.begin(ready.experiment, people.engineer, Asked(most_trials=6, expert_step_time_s=0.9))
+    campaign = campaigns.begin(
+        ready.experiment, people.engineer, CampaignRequest(most_trials=6, expert_step_time_s=0.9)
+    )
     while waiting := campaign.trials.filter(status=TrialStatus.WAITING).first():
         running.run(waiting.pk)
     campaign.refresh_from_db()
@@ -49,7 +51,7 @@ def test_what_cannot_be_begun_is_said_beside_the_form(people, ready):
 
 
 def test_a_page_follows_a_paused_campaign_until_its_trials_have_ended(people, ready):
-    campaign = campaigns.begin(ready.experiment, people.engineer, Asked())
+    campaign = campaigns.begin(ready.experiment, people.engineer, CampaignRequest())
     campaign.trials.update(status=TrialStatus.RUNNING)
     campaigns.pause(campaign, people.engineer)
     address = f"/campaigns/{campaign.pk}/"

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from campaigns.engine.acquisition import look
 from campaigns.engine.candidates import listed
 from campaigns.engine.loop import iterate
-from campaigns.engine.outlook import look
 from campaigns.engine.pool import Pool, Trial
+from campaigns.engine.requested_trials import CandidateLookup, Refused
 from campaigns.engine.space import Space, key_of, searched
-from campaigns.engine.wishes import Refused, Register
 from proposals.constraints import Constraints
 from proposals.failures import read_failure
 from tests.campaigns.worlds import config, space
@@ -27,10 +27,10 @@ def known() -> Space:
     return space()
 
 
-def register() -> Register:
+def register() -> CandidateLookup:
     c = known().candidates
     by_key = {key_of(each): row for row, each in enumerate(c.configs)}
-    return Register(config(), c, by_key, Constraints())
+    return CandidateLookup(config(), c, by_key, Constraints())
 
 
 def test_every_candidate_is_found_by_its_mesh_and_changes_in_any_order_of_axes() -> None:
@@ -68,14 +68,14 @@ def test_what_is_none_names_the_rule(ici: dict[str, Any], changes: dict[str, Any
 def test_what_the_campaign_keeps_is_kept() -> None:
     rules = Constraints(keep_axes=("model",))
     c = searched(config(), rules).candidates
-    asked = Register(config(), c, {key_of(each): row for row, each in enumerate(c.configs)}, rules)
+    asked = CandidateLookup(config(), c, {key_of(each): row for row, each in enumerate(c.configs)}, rules)
     with pytest.raises(Refused, match="Your constraint: keep"):
         asked.find({"ici": {"data": 8, "model": 2}}, {})
 
 
 def test_a_recorded_landscape_holds_what_was_recorded() -> None:
     c = known().candidates.take(np.arange(3))
-    asked = Register(config(), c, {key_of(each): row for row, each in enumerate(c.configs)}, None)
+    asked = CandidateLookup(config(), c, {key_of(each): row for row, each in enumerate(c.configs)}, None)
     with pytest.raises(Refused, match="contains no run"):
         asked.find({"ici": {"data": 8, "seq": 2}}, {"grad_accum": 4})
 
@@ -84,7 +84,7 @@ def test_gradient_accumulation_follows_from_the_micro_batch() -> None:
     """Runs that are recorded with both are found by either."""
     base = config(micro_batch=4, grad_accum=2)
     c = listed([base, config(micro_batch=2, grad_accum=4)])
-    asked = Register(base, c, {key_of(each): row for row, each in enumerate(c.configs)}, None)
+    asked = CandidateLookup(base, c, {key_of(each): row for row, each in enumerate(c.configs)}, None)
     assert asked.find(base.mesh.to_json(), {"micro_batch": 2}) == 1
     assert asked.find(base.mesh.to_json(), {"micro_batch": 2, "grad_accum": 4}) == 1
 
@@ -108,8 +108,8 @@ def test_wishes_come_first_and_the_rest_is_chosen_as_ever() -> None:
     pool = Pool((Trial(known().baseline, "done", 2.6),))
     built_in = [choice.candidate for choice in iterate(c, pool, 3).choices]
     asked = next(row for row in range(len(c)) if row not in built_in and not look(c, pool).refused(row))
-    found = iterate(c, pool, 3, wished=[known().baseline, asked, asked]).choices
-    assert [choice.wished for choice in found] == [True, False, False]
+    found = iterate(c, pool, 3, requested=[known().baseline, asked, asked]).choices
+    assert [choice.requested for choice in found] == [True, False, False]
     assert found[0].candidate == asked
     assert {choice.candidate for choice in found[1:]} <= set(range(len(c))) - {asked, known().baseline}
     now = look(c, pool)
@@ -123,4 +123,4 @@ def test_a_wish_does_not_keep_a_campaign_going_that_has_converged() -> None:
     others = [row for row in range(len(c)) if row != best][:6]
     slow = [Trial(row, "done", float(c.time_s[row]) * 1.5) for row in others]
     pool = Pool((Trial(best, "done", 0.5), *slow))
-    assert iterate(c, pool, wished=[others[0] + 50]).choices == ()
+    assert iterate(c, pool, requested=[others[0] + 50]).choices == ()

@@ -11,7 +11,7 @@ from experiments.without_profile import without_profile
 from perfmodel.config_file import parse_config
 from proposals.agents.capabilities import AnswerContext, answer, arguments, registry
 from proposals.agents.tools.launching import Launched, LaunchTools
-from proposals.agents.workbench import Standing, Workbench
+from proposals.agents.workbench import ProposalState, Workbench
 from proposals.compiling.result import CollectiveUse, CompileCheck
 from proposals.compiling.wording import sentence
 
@@ -38,7 +38,7 @@ def plain() -> Workbench:
 @pytest.fixture(scope="module")
 def compiled(plain: Workbench) -> Workbench:
     first, second, *others = plain.proposals
-    rows = (replace(first, compiled=FITS), replace(second, compiled=FULL), *(Standing(o.proposal) for o in others))
+    rows = (replace(first, compiled=FITS), replace(second, compiled=FULL), *(ProposalState(o.proposal) for o in others))
     return replace(plain, stored=plain.plan, rows=rows, compiled=FITS)
 
 

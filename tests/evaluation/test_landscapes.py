@@ -12,7 +12,7 @@ from evaluation.calibration_report import Trial
 from evaluation.landscape_scores import Priced, score
 from evaluation.landscapes import Scenario, scenarios
 from evaluation.simulated import simulate
-from evaluation.world import World
+from evaluation.simulated_cluster import World
 from perfmodel.config import Mesh
 from perfmodel.step_time import predict
 

@@ -10,8 +10,8 @@ import pytest
 
 from history.case import Case, case_of
 from history.labels import BOUND, REPEAT
-from history.likeness import expected, likeness, most_similar, reason
 from history.record import Record, Side
+from history.similarity import expected, likeness, most_similar, reason
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.model_file import model_to_json
 from tests.perfmodel.cases import LLAMA3_8B

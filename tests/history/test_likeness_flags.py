@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from history.case import case_of
 from history.labels import BOUND
-from history.likeness import expected, likeness, most_similar, reason
 from history.record import Record, Side
+from history.similarity import expected, likeness, most_similar, reason
 from tests.history.test_likeness import PIPELINE, TENSOR, change, proposed, with_effect
 
 # XLA flags

@@ -6,12 +6,12 @@ import pytest
 
 from history import moves
 from history.case import Case, case_of
-from history.likeness import BOUND
 from history.models import HistoryRecord
 from history.record import Side
 from history.services import search, store
 from history.services.compare import difference
 from history.services.similar import cases_of_rows, similar
+from history.similarity import BOUND
 from tests.history.records import record, side
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from experiments.ingest import read_profile
 from experiments.ingest.exposure import exposure
-from experiments.ingest.flights import Flights
-from experiments.ingest.intervals import Cover
+from experiments.ingest.in_flight import InFlight
+from experiments.ingest.intervals import IntervalUnion
 from experiments.ingest.timeline import read_core
 from experiments.xplane import XSpace
 from tests.ingest.conftest import Save
@@ -114,10 +114,10 @@ def test_shares_of_exposure_sum_to_the_whole(
         here = [i for i, mine in enumerate(own) if t in mine] or [i for i, mine in enumerate(flown) if t in mine]
         for i in here:
             expected[i] += 1.0 / len(here)
-    running = Flights.of([(i, *arrays(mine)) for i, (mine, _) in enumerate(collectives)])
-    flights = Flights.of([(i, *arrays(mine + more)) for i, (mine, more) in enumerate(collectives)])
-    bounds = Cover(np.array([begin]), np.array([begin + length]))
-    found = exposure(running, flights, Cover.of(*arrays(others)), bounds)
+    running = InFlight.of([(i, *arrays(mine)) for i, (mine, _) in enumerate(collectives)])
+    flights = InFlight.of([(i, *arrays(mine + more)) for i, (mine, more) in enumerate(collectives)])
+    bounds = IntervalUnion(np.array([begin]), np.array([begin + length]))
+    found = exposure(running, flights, IntervalUnion.of(*arrays(others)), bounds)
     for i, mine in enumerate(flown):
         in_flight, exposed = found.get(i, (0.0, 0.0))
         assert in_flight == pytest.approx(len(mine & window))

@@ -4,14 +4,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.ingest.intervals import Cover
+from experiments.ingest.intervals import IntervalUnion
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=25)
 
 
-def cover(intervals: list[tuple[int, int]]) -> Cover:
+def cover(intervals: list[tuple[int, int]]) -> IntervalUnion:
     array = np.array(intervals, np.int64).reshape(-1, 2)
-    return Cover.of(array[:, 0], array[:, 0] + array[:, 1])
+    return IntervalUnion.of(array[:, 0], array[:, 0] + array[:, 1])
 
 
 def points(intervals: list[tuple[int, int]]) -> set[int]:

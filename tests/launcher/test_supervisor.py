@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from asapweb.launcher.pieces import Piece
+from asapweb.launcher.managed_processes import ManagedProcess
 from asapweb.launcher.supervisor import Supervisor
 from asapweb.user_error import UserError
 
@@ -21,14 +21,14 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
     found.stop()
 
 
-def piece(home: Path, name: str, program: str, is_healthy: Callable[[], bool]) -> Piece:
-    return Piece(
+def piece(home: Path, name: str, program: str, is_healthy: Callable[[], bool]) -> ManagedProcess:
+    return ManagedProcess(
         name=name, command=lambda: ["sh", "-c", program], log=home / f"{name}.log", home=home, is_healthy=is_healthy,
         folder=home,
     )  # fmt: skip
 
 
-def pid(found: Piece) -> int:
+def pid(found: ManagedProcess) -> int:
     assert found.process is not None
     return found.process.pid
 
@@ -88,7 +88,7 @@ def test_what_was_started_together_ends_together_and_before_what_it_stands_on(
 ) -> None:
     said = tmp_path / "said"
 
-    def slow(name: str) -> Piece:
+    def slow(name: str) -> ManagedProcess:
         ready = tmp_path / f"{name} is ready"
         trap = f"trap 'echo {name} was asked >> {said}; sleep 0.5; echo {name} ended >> {said}; exit' TERM"
         return piece(tmp_path, name, f"{trap}; touch '{ready}'; while :; do sleep 0.05; done", ready.exists)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.rules import (
     across_slices,
+    consistency_checks,
     experts,
-    laws,
     link_use,
     matmuls,
     memory_traffic,
@@ -68,7 +68,7 @@ class Weighed:
     """One claim and the law it breaks, None where it obeys all."""
 
     claim: Claim
-    broken: laws.Law | None
+    broken: consistency_checks.ConsistencyCheck | None
 
 
 def run(facts: Facts) -> tuple[Finding, ...]:
@@ -78,8 +78,10 @@ def run(facts: Facts) -> tuple[Finding, ...]:
     """
     findings = [one.claim.finding for one in weighed_claims(facts) if one.broken is None]
     findings.sort(key=lambda finding: -(finding.saving_share if finding.saving_share is not None else -1.0))
-    first = (one for one in overview.little_to_gain(facts, findings) if laws.broken(facts, one) is None)
-    last = (one for one in overview.record_more(facts) if laws.broken(facts, one) is None)
+    first = (
+        one for one in overview.little_to_gain(facts, findings) if consistency_checks.failed_check(facts, one) is None
+    )
+    last = (one for one in overview.record_more(facts) if consistency_checks.failed_check(facts, one) is None)
     ranked = (*(one.finding for one in first), *findings, *(one.finding for one in last))
     return tuple(finding.numbered(f"finding-{index}") for index, finding in enumerate(ranked))
 
@@ -88,4 +90,4 @@ def weighed_claims(facts: Facts) -> Iterator[Weighed]:
     """Every claim of every rule with the law that strikes it, if one does."""
     for rule in RULES:
         for claim in rule(facts):
-            yield Weighed(claim, laws.broken(facts, claim))
+            yield Weighed(claim, consistency_checks.failed_check(facts, claim))

@@ -29,7 +29,7 @@ FUSED_ATTENTION = "fused attention"
 
 @dataclass(frozen=True)
 class Claim:
-    """A finding before the laws (`diagnosis.analyzer.rules.laws`): its statement and its evidence.
+    """A finding before the laws (`diagnosis.analyzer.rules.consistency_checks`): its statement and its evidence.
 
     ops: whose time the saving is part of; part: which part.  stalls: bars of the breakdown, or `stragglers` and
     `step_time_spread`, whose share it is part of.  advice: what its action advises.  wasted: per op, the share 0–1 of

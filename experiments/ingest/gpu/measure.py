@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.ingest.exposure import OpKey, exposure, op_times
-from experiments.ingest.flights import Flights
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
 from experiments.ingest.gpu.kernels import HOST_COPIES
-from experiments.ingest.intervals import Cover, Ps
+from experiments.ingest.in_flight import InFlight
+from experiments.ingest.intervals import IntervalUnion, Ps
 from experiments.ingest.marks import Steps
 from experiments.ingest.timeline import CoreTimeline
 
@@ -33,20 +33,20 @@ def classes(trace: DeviceTrace) -> Classes:
     return np.array(by_kind, np.int64)[trace.kind] if by_kind else np.zeros(0, np.int64)
 
 
-def window_of(trace: DeviceTrace, steps: Steps) -> Cover:
+def window_of(trace: DeviceTrace, steps: Steps) -> IntervalUnion:
     """The steps, or from the first activity to the last."""
     if len(steps):
-        return Cover.of(steps.starts, steps.ends)
-    return Cover.of(np.array([trace.starts.min()]), np.array([trace.ends.max()]))
+        return IntervalUnion.of(steps.starts, steps.ends)
+    return IntervalUnion.of(np.array([trace.starts.min()]), np.array([trace.ends.max()]))
 
 
 def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> CoreTimeline:
     """The timeline of a device with at least one event.  names: (program, name) of each kind."""
     what = classes(trace)
 
-    def cover(*wanted: int) -> Cover:
+    def cover(*wanted: int) -> IntervalUnion:
         mask = np.isin(what, wanted)
-        return Cover.of(trace.starts[mask], trace.ends[mask])
+        return IntervalUnion.of(trace.starts[mask], trace.ends[mask])
 
     compute, talking = cover(COMPUTE), cover(COLLECTIVE)
     with_talk = compute.union(talking)
@@ -56,7 +56,7 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
     with_input = busy.union(inputs)
     with_launch = with_input.union(launches)
 
-    def inside(covered: Cover) -> float:
+    def inside(covered: IntervalUnion) -> float:
         return float(covered.within(window.starts, window.ends).sum()) * 1e-12
 
     parts: dict[str, tuple[float, ...]] = {}
@@ -93,22 +93,22 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
     )
 
 
-def exposed_copies(trace: DeviceTrace, window: Cover) -> dict[int, float]:
+def exposed_copies(trace: DeviceTrace, window: IntervalUnion) -> dict[int, float]:
     """Seconds in which a copy between host and device ran and no kernel did, by kind."""
     what = classes(trace)
     kernels = what != HOST_COPY
     copies = _flights(trace, what == HOST_COPY)
     if not len(copies.starts):
         return {}
-    by_kind = exposure(copies, copies, Cover.of(trace.starts[kernels], trace.ends[kernels]), window)
+    by_kind = exposure(copies, copies, IntervalUnion.of(trace.starts[kernels], trace.ends[kernels]), window)
     return {kind: exposed * 1e-12 for kind, (_, exposed) in by_kind.items()}
 
 
-def _flights(trace: DeviceTrace, mask: NDArray[np.bool_]) -> Flights:
-    return Flights(trace.kind[mask], trace.starts[mask], trace.ends[mask])
+def _flights(trace: DeviceTrace, mask: NDArray[np.bool_]) -> InFlight:
+    return InFlight(trace.kind[mask], trace.starts[mask], trace.ends[mask])
 
 
-def _gaps(trace: DeviceTrace, busy: Cover, window: Cover) -> tuple[Cover, Cover]:
+def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> tuple[IntervalUnion, IntervalUnion]:
     """(idle time in which the host waited for input, idle time up to a launch that came late)."""
     if not len(busy.starts):
         return busy, busy
@@ -120,16 +120,16 @@ def _gaps(trace: DeviceTrace, busy: Cover, window: Cover) -> tuple[Cover, Cover]
     launched = trace.launched[following]
     late = (launched != UNKNOWN) & (launched > gap_starts)
     begun = np.minimum(launched, gap_ends)
-    waits = Cover.of(trace.input_waits[:, 0], trace.input_waits[:, 1])
-    host = Cover.of(gap_starts[late], begun[late])
-    return _intersection(waits, host), Cover.of(gap_starts[late], gap_ends[late])
+    waits = IntervalUnion.of(trace.input_waits[:, 0], trace.input_waits[:, 1])
+    host = IntervalUnion.of(gap_starts[late], begun[late])
+    return _intersection(waits, host), IntervalUnion.of(gap_starts[late], gap_ends[late])
 
 
-def _intersection(one: Cover, two: Cover) -> Cover:
+def _intersection(one: IntervalUnion, two: IntervalUnion) -> IntervalUnion:
     """The intersection of two unions."""
     bounds: Ps = np.unique(np.concatenate((one.starts, one.ends, two.starts, two.ends)))
     if len(bounds) < 2:
-        return Cover.of(bounds[:0], bounds[:0])
+        return IntervalUnion.of(bounds[:0], bounds[:0])
     left, right = bounds[:-1], bounds[1:]
     inside = (one.within(left, right) > 0) & (two.within(left, right) > 0)
-    return Cover.of(left[inside], right[inside])
+    return IntervalUnion.of(left[inside], right[inside])

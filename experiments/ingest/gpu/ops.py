@@ -12,7 +12,7 @@ import numpy as np
 from experiments.ingest.gpu import kernels
 from experiments.ingest.gpu.device import DeviceTrace, Kind
 from experiments.ingest.gpu.measure import exposed_copies, window_of
-from experiments.ingest.gpu.waits import Waits
+from experiments.ingest.gpu.waits import RankWaits
 from experiments.ingest.marks import Steps
 from experiments.step_profile import Op
 from perfmodel.chips import Chip
@@ -54,7 +54,7 @@ def read_ops(
     traces: Sequence[DeviceTrace],
     steps: Sequence[Steps],
     names: dict[Kind, str],
-    waited: Waits,
+    waited: RankWaits,
     chip: Chip | None,
 ) -> tuple[list[Op], int]:
     """(ops by descending time, how many were left out)."""
@@ -99,7 +99,7 @@ def _add(sums: dict[Kind, _Sum], trace: DeviceTrace, inside: np.ndarray) -> None
         sums[trace.kinds[index]].groups.add(trace.rank_groups[group])
 
 
-def _op(kind: Kind, total: _Sum, name: str, rank: int, window_ps: int, waited: Waits, chip: Chip | None) -> Op:
+def _op(kind: Kind, total: _Sum, name: str, rank: int, window_ps: int, waited: RankWaits, chip: Chip | None) -> Op:
     seconds = total.time_ps * 1e-12
     flops, moved, exchange = total.flops, total.moved_bytes, kind.exchange
     peak, bandwidth = _peak(kind, chip), chip.hbm_bytes_per_s / chip.devices_per_chip if chip else None
@@ -136,7 +136,7 @@ def _op(kind: Kind, total: _Sum, name: str, rank: int, window_ps: int, waited: W
     )
 
 
-def _waited(kind: Kind, seconds: float, waited: Waits) -> float | None:
+def _waited(kind: Kind, seconds: float, waited: RankWaits) -> float | None:
     """The wait in all occurrences, from those that could be compared; None where too few could."""
     compared = waited.compared_s.get(kind, 0.0)
     if compared < 0.5 * seconds:

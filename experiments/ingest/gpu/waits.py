@@ -22,14 +22,14 @@ _Series = tuple[str, tuple[int, ...], float | None, int]
 
 
 @dataclass(frozen=True)
-class Waits:
+class RankWaits:
     """Seconds by op.  waited_s: longer than the shortest over the ranks; compared_s: time of what could be compared."""
 
     waited_s: dict[Kind, float]
     compared_s: dict[Kind, float]
 
 
-def waits(traces: Sequence[DeviceTrace], steps: Sequence[Steps]) -> Waits:
+def waits(traces: Sequence[DeviceTrace], steps: Sequence[Steps]) -> RankWaits:
     """What ranks waited for each other; empty of collectives that fewer than two recorded ranks ran equally often."""
     series: dict[_Series, list[tuple[DeviceTrace, Ps]]] = defaultdict(list)
     for trace, marked in zip(traces, steps, strict=True):
@@ -47,7 +47,7 @@ def waits(traces: Sequence[DeviceTrace], steps: Sequence[Steps]) -> Waits:
                 kind = trace.kinds[int(trace.kind[event])]
                 waited[kind] += wait * 1e-12
                 compared[kind] += time * 1e-12
-    return Waits(dict(waited), dict(compared))
+    return RankWaits(dict(waited), dict(compared))
 
 
 def _series(trace: DeviceTrace, steps: Steps) -> Iterator[tuple[_Series, Ps]]:

@@ -42,12 +42,12 @@ Looked = Generator[Said, None, Result]
 
 
 class AnswerContext:
-    """One answer in the making.  bench: with the conversation's constraints and facts.  heard: the user's messages,
-    newest first."""
+    """One answer in the making.  bench: with the conversation's constraints and facts.  user_messages: the user's
+    messages, newest first."""
 
-    def __init__(self, bench: Workbench, heard: Sequence[str] = ()) -> None:
+    def __init__(self, bench: Workbench, user_messages: Sequence[str] = ()) -> None:
         self.bench = bench
-        self.heard = tuple(heard)
+        self.user_messages = tuple(user_messages)
         self.text = ""
         self.calls = 0
         self._started = time.monotonic()
@@ -57,7 +57,7 @@ class AnswerContext:
     @property
     def message(self) -> str:
         """The message that is answered; empty where a form is."""
-        return self.heard[0] if self.heard else ""
+        return self.user_messages[0] if self.user_messages else ""
 
     def over(self, bench: Workbench) -> None:
         """From here on the tools look at this workbench."""

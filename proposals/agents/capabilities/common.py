@@ -115,8 +115,8 @@ def as_arguments(row: Row) -> dict[str, Any]:
 
 
 def name_of(row: Row) -> str:
-    stands = row.get("number") or row.get("proposal_number")
-    return f"proposal {stands}" if stands else words.configuration(row)
+    proposal_number = row.get("number") or row.get("proposal_number")
+    return f"proposal {proposal_number}" if proposal_number else words.configuration(row)
 
 
 def priced_table(
@@ -129,9 +129,13 @@ def priced_table(
         broken = row.get("violations")
         speedup = row.get("speedup_per_token")
         shown = speedup and not any(item["rule"] == "chips" for item in broken or ())
-        stands = row.get("proposal_number")
+        proposal_number = row.get("proposal_number")
         where = f" on {row['elsewhere']}" if row.get("elsewhere") else ""
-        name = names[at] if names else words.configuration(row) + where + (f" (proposal {stands})" if stands else "")
+        name = (
+            names[at]
+            if names
+            else words.configuration(row) + where + (f" (proposal {proposal_number})" if proposal_number else "")
+        )
         lines.append(
             [
                 name,

@@ -17,7 +17,7 @@ from proposals.agents.capabilities.explaining import no_profile, predicted_inste
 from proposals.agents.capabilities.shares import NO_OPS
 
 
-class OnAxis(Arguments):
+class AxisFilter(Arguments):
     axis: Axis = ""
 
 
@@ -38,7 +38,7 @@ class NamedFlags(Arguments):
     "How long do the all-gathers and reduce-scatters take?",
     "What are the all-reduces on this axis moving?",
 )
-def communication(ctx: AnswerContext, given: OnAxis) -> Answer:
+def communication(ctx: AnswerContext, given: AxisFilter) -> Answer:
     """Collectives per mesh axis and kind: time, exposed time, share hidden behind compute, bytes, tensors."""
     if no_profile(ctx):
         yield from predicted_instead(ctx, NO_OPS)
@@ -93,7 +93,7 @@ def _kinds(ctx: AnswerContext, data: Row) -> Answer:
     "Why is the all-reduce bandwidth so low?",
     "Is the ICI or NVLink bandwidth saturated?",
 )
-def bandwidth(ctx: AnswerContext, given: OnAxis) -> Answer:
+def bandwidth(ctx: AnswerContext, given: AxisFilter) -> Answer:
     """Achieved vs. link bandwidth of the collectives per axis, DCN included."""
     if no_profile(ctx):
         yield from predicted_instead(ctx, NO_OPS)
@@ -144,10 +144,10 @@ def dcn(ctx: AnswerContext, given: NoArguments) -> Answer:
             f"{words.rate(chip['dcn_bytes_per_s_per_host'])} per host."
         )
         return
-    yield from communication(ctx, OnAxis(axis="dcn"))
+    yield from communication(ctx, AxisFilter(axis="dcn"))
     collectives = yield from ctx.look("collectives", axis="dcn")
     if collectives and any(row.get("possible_bytes_per_s") for row in collectives.data.get("rows") or ()):
-        yield from bandwidth(ctx, OnAxis(axis="dcn"))
+        yield from bandwidth(ctx, AxisFilter(axis="dcn"))
 
 
 @capability(

@@ -34,7 +34,7 @@ from proposals.agents.capabilities.common import (
     whole,
 )
 from proposals.agents.conversation import Said
-from proposals.agents.filling import Sizes, fill
+from proposals.agents.mesh_completion import Sizes, fill
 
 #: Training keys by the field of the form that sets them.
 SETTINGS = {

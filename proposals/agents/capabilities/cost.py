@@ -170,7 +170,7 @@ _NO_MONEY = re.compile(r"\b(?:chip|gpu|tpu|a100|h100|b200)[- ]?h(?:ours?|rs?)?\b
 def _amounts(ctx: AnswerContext, given: Duration) -> Amounts:
     """What the form says, then the message; tokens and price also from what the user wrote before."""
     config = ctx.bench.config
-    read = [amounts.read(text, config) for text in ctx.heard if ": " not in text[:40] or "=" not in text]
+    read = [amounts.read(text, config) for text in ctx.user_messages if ": " not in text[:40] or "=" not in text]
     first = read[0] if read else Amounts()
     priced = next((each for each in read if each.price is not None), first)
     sized = next((each for each in read if each.tokens or each.steps), first)

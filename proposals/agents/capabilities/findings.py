@@ -78,7 +78,7 @@ def evidence(ctx: AnswerContext, row: Row) -> Answer:
         yield from ctx.bullets(items)
 
 
-class Doubt(Arguments):
+class Objection(Arguments):
     finding: Annotated[int | None, Field(ge=1, le=99, description="Finding to re-check.")] = None
     text: Annotated[str, Field(max_length=400, description="Your objection.")] = ""
 
@@ -90,7 +90,7 @@ class Doubt(Arguments):
     "I do not believe that communication is exposed here.",
     "Are you sure that this diagnosis is right? I think it is something else.",
 )
-def doubt(ctx: AnswerContext, given: Doubt) -> Answer:
+def doubt(ctx: AnswerContext, given: Objection) -> Answer:
     """Re-checks a finding or the bottleneck against its evidence: which numbers were measured, and whether they
     hold."""
     listed = yield from get(ctx, "findings")

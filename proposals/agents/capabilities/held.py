@@ -111,10 +111,10 @@ def effects(given: Stated, bench: Workbench) -> Iterator[ConstraintStated | Fact
         yield FactStated(path, value, given.sentence or f"{setting(path.rpartition('.')[2])} {value}")
 
 
-def under(bench: Workbench, told: list[ConstraintStated | FactStated]) -> Workbench:
+def under(bench: Workbench, statements: list[ConstraintStated | FactStated]) -> Workbench:
     """The workbench with what is stated beside what it holds.  Raises ConfigError."""
     facts, held = dict(bench.facts), bench.constraints
-    for item in told:
+    for item in statements:
         if isinstance(item, FactStated):
             facts[item.path] = item.value
         else:
@@ -140,12 +140,12 @@ def hold(ctx: AnswerContext, given: Stated) -> Answer:
     """Adds constraints and facts, which apply to every later answer, and re-ranks the proposals."""
     bench = ctx.bench
     try:
-        told = list(effects(given, bench))
-        if not told:
+        statements = list(effects(given, bench))
+        if not statements:
             raise Missing("No constraint or fact was found; state a setting to keep, a limit, or a fact about the run.")
-        new = under(bench, told)
+        new = under(bench, statements)
         before, _, _ = yield from board(ctx)
-        sentences = [_stated_sentence(item, bench.config) for item in told]
+        sentences = [_stated_sentence(item, bench.config) for item in statements]
         quoted = f" Read from “{given.sentence}”." if given.sentence else ""
         yield from ctx.say(" ".join(sentences) + quoted)
         ctx.over(new)
@@ -155,7 +155,7 @@ def hold(ctx: AnswerContext, given: Stated) -> Answer:
             raise
         ctx.over(bench)
         raise ToolError(f"That constraint or fact cannot be used: {str(error).split(';')[0].rstrip('.')}.") from None
-    yield from told
+    yield from statements
     yield from _recommendation_change(ctx, before, after, ran)
     yield from unknown_facts(ctx, data.get("not_known", ()) if facts_stated(given) else ())
 
@@ -217,17 +217,17 @@ def forget(ctx: AnswerContext, given: Released) -> Answer:
     if not gone:
         raise ToolError("No such constraint or fact is in effect in this conversation.")
     before, _, _ = yield from board(ctx)
-    told = ConstraintStated({}, f"Removed: {words.listed(gone)}.", tuple(gone))
+    statements = ConstraintStated({}, f"Removed: {words.listed(gone)}.", tuple(gone))
     rest = {key: _without_axis(value, given.axis) for key, value in held.items() if key in gone and given.axis}
     rest = {key: value for key, value in rest.items() if value}
     if rest:
-        told = ConstraintStated(rest, f"Removed on {given.axis}.", tuple(gone))
-    ctx.over(under(bench, [told]))
+        statements = ConstraintStated(rest, f"Removed on {given.axis}.", tuple(gone))
+    ctx.over(under(bench, [statements]))
     after, ran, _ = yield from board(ctx)
     yield from ctx.say(
         f"No longer in effect: {words.listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}."
     )
-    yield told
+    yield statements
     yield from _recommendation_change(ctx, before, after, ran)
 
 

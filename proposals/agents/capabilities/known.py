@@ -16,7 +16,7 @@ from proposals.agents.capabilities.common import About, Row, get
 Query = Annotated[str, Field(max_length=400, description="Words to look for.")]
 
 
-class Sought(Arguments):
+class SearchWords(Arguments):
     text: Query = ""
 
 
@@ -46,7 +46,7 @@ def similar(ctx: AnswerContext, given: About) -> Answer:
     "Find past experiments about expert parallelism.",
     "Which changes failed in the past?",
 )
-def history(ctx: AnswerContext, given: Sought) -> Answer:
+def history(ctx: AnswerContext, given: SearchWords) -> Answer:
     """Keyword search in measured optimisations (published and the team's own): change, effect, caveats."""
     data = yield from get(ctx, "search_history", query=given.text, top=5)
     yield from _records(ctx, data.get("records") or [], "No record matches these words.")
@@ -76,7 +76,7 @@ def _records(ctx: AnswerContext, rows: list[Row], empty: str) -> Answer:
     "How does the XLA latency hiding scheduler work?",
     "What is the difference between ZeRO-1 and ZeRO-3?",
 )
-def knowledge(ctx: AnswerContext, given: Sought) -> Answer:
+def knowledge(ctx: AnswerContext, given: SearchWords) -> Answer:
     """Passages of the knowledge base and of the team's documents that answer a question, with their sources."""
     if not given.text.strip():
         raise Missing("Name what to look up.", ("What is FSDP?", "What does remat offload mean?"))
@@ -93,7 +93,7 @@ def knowledge(ctx: AnswerContext, given: Sought) -> Answer:
         yield from ctx.say(f"See also passage `{rows[2]['id']}`, {words.lower_first(str(rows[2]['title']))}.")
 
 
-class Other(Arguments):
+class ExperimentRef(Arguments):
     experiment: Annotated[int | None, Field(ge=1, description="Id of another experiment of the team.")] = None
 
 
@@ -103,7 +103,7 @@ class Other(Arguments):
     "What changed since the last run?",
     "Is this faster than the run before?",
 )
-def against(ctx: AnswerContext, given: Other) -> Answer:
+def against(ctx: AnswerContext, given: ExperimentRef) -> Answer:
     """Compares this run with another experiment of the team: configuration, figures and ops."""
     data = yield from get(ctx, "compare", experiment=given.experiment, top=5)
     if "experiments" in data:
@@ -127,7 +127,7 @@ def against(ctx: AnswerContext, given: Other) -> Answer:
     "My program hangs or crashes at start-up.",
     "How do I write a custom kernel?",
 )
-def not_sharding(ctx: AnswerContext, given: Sought) -> Answer:
+def not_sharding(ctx: AnswerContext, given: SearchWords) -> Answer:
     """Questions outside sharding (kernels, RNG, numerics, benchmark timing), with knowledge-base passages."""
     yield from ctx.say(
         "That does not depend on how the run is sharded, and nothing here measures it: kernels, random numbers, "

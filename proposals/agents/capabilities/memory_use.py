@@ -27,8 +27,8 @@ _NAMES = {"params": "weights", "optimizer": "optimizer state"}
 
 def stated_peak(ctx: AnswerContext) -> float | None:
     """The peak per chip that the user says was measured, in this message or an earlier one; None where none is."""
-    about = any(_ABOUT.search(text) for text in ctx.heard[:3])
-    for text in ctx.heard[:3] if about else ():
+    about = any(_ABOUT.search(text) for text in ctx.user_messages[:3])
+    for text in ctx.user_messages[:3] if about else ():
         for pattern in _MEASURED:
             match = pattern.search(text)
             if match is not None and float(match[1]) > 0:

@@ -26,7 +26,7 @@ class OneOp(Arguments):
     )
 
 
-class OfChip(Arguments):
+class ChipQuery(Arguments):
     chip: ChipName = ""
 
 
@@ -220,7 +220,7 @@ def sources(ctx: AnswerContext, given: NoArguments) -> Answer:
     "Show the roofline.",
     "What peak FLOP/s and memory bandwidth does the chip have?",
 )
-def roofline(ctx: AnswerContext, given: OfChip) -> Answer:
+def roofline(ctx: AnswerContext, given: ChipQuery) -> Answer:
     """The chip's peak FLOP/s, HBM bandwidth and ridge point, and what bounds the ops of this step."""
     chip = yield from get(ctx, "hardware", chip=given.chip)
     yield from ctx.say(
@@ -240,7 +240,7 @@ def roofline(ctx: AnswerContext, given: OfChip) -> Answer:
     "Give me the specs of the accelerator.",
     "How fast is the network per host?",
 )
-def chip_data(ctx: AnswerContext, given: OfChip) -> Answer:
+def chip_data(ctx: AnswerContext, given: ChipQuery) -> Answer:
     """A chip's memory, peak FLOP/s by precision, HBM, link and network bandwidth."""
     chip = yield from get(ctx, "hardware", chip=given.chip)
     rows = [

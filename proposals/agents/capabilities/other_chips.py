@@ -15,7 +15,7 @@ from proposals.agents.capabilities.configured import Configured
 from proposals.agents.capabilities.cost import Duration, Tokens, in_days
 from proposals.agents.capabilities.memory import counts_table
 from proposals.agents.capabilities.pricing import price
-from proposals.agents.tools.elsewhere import MOST_CHIPS
+from proposals.agents.tools.what_if import MOST_CHIPS
 
 
 @capability(

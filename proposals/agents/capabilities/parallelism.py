@@ -24,7 +24,7 @@ from proposals.agents.capabilities.configured import Configured
 from proposals.agents.capabilities.pricing import price, priced, varied
 
 
-class OnOneAxis(Configured):
+class AxisSweep(Configured):
     axis: Axis = ""
 
 
@@ -128,7 +128,7 @@ def hsdp(ctx: AnswerContext, given: Configured) -> Answer:
     "Try all sizes of this axis.",
     "How sensitive is the step to the size of one mesh axis?",
 )
-def one_axis(ctx: AnswerContext, given: OnOneAxis) -> Answer:
+def one_axis(ctx: AnswerContext, given: AxisSweep) -> Answer:
     """One mesh axis over its possible sizes; the other axes are adjusted to the chip count."""
     if not given.axis and not given.named:
         one = registry()["one_axis"]

@@ -23,13 +23,13 @@ def case(mine: Row, theirs: Row) -> Case:
         return "unpriced"
     surer = theirs["confidence_share"] - mine["confidence_share"]
     if fast > own * (1 + words.SAME):
-        return "better" if surer >= -SURE and not _counted_less(mine, theirs) else "bolder"
+        return "better" if surer >= -SURE and not _discounted(mine, theirs) else "bolder"
     if fast >= own * (1 - words.SAME):
         return "better" if surer > SURE else "tie"
     return "slower"
 
 
-def _counted_less(mine: Row, theirs: Row) -> bool:
+def _discounted(mine: Row, theirs: Row) -> bool:
     """Whether the ranking counts on less of their larger gain than of mine."""
     counted, own = theirs.get("utility"), mine.get("utility")
     return counted is not None and own is not None and counted < own

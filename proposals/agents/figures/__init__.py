@@ -21,7 +21,7 @@ from proposals.agents.figures.lookup import (
 )
 from proposals.agents.figures.measured import measured
 from proposals.agents.figures.predicted import predicted, stated
-from proposals.agents.identity import ByIdentity
+from proposals.agents.identity import ComparedByIdentity
 from proposals.agents.workbench import Workbench
 from proposals.candidate import changes_chips
 
@@ -40,7 +40,7 @@ __all__ = [
 
 def figures_of(bench: Workbench) -> tuple[Figure, ...]:
     """All figures of a run, under what the conversation holds."""
-    return _figures(ByIdentity(bench))
+    return _figures(ComparedByIdentity(bench))
 
 
 def _utilisation(bench: Workbench) -> Iterator[Figure]:
@@ -71,7 +71,7 @@ def _utilisation(bench: Workbench) -> Iterator[Figure]:
 
 
 @lru_cache(maxsize=8)
-def _figures(bench: ByIdentity[Workbench]) -> tuple[Figure, ...]:
+def _figures(bench: ComparedByIdentity[Workbench]) -> tuple[Figure, ...]:
     of = bench.value
     every = [*measured(of.profile, of.diagnosis), *stated(of.config, chip_of(of.config.hardware))]
     with suppress(ConfigError):  # where nothing can be proposed there is nothing predicted

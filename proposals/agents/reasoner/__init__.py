@@ -2,7 +2,7 @@
 has.
 
 A message is read (`understand`), each request is computed by its capability, and how likely that answers the message is
-judged before anything is shown (`certainty`).  What is not likely enough is offered as questions to click.
+judged before anything is shown (`answer_confidence`).  What is not likely enough is offered as questions to click.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from proposals.agents.capabilities import AnswerContext, Capability, arguments, 
 from proposals.agents.capabilities import answer as computed
 from proposals.agents.capabilities.explaining import EXPLAINED, left_over
 from proposals.agents.conversation import Ask, ConstraintStated, FactStated, Question, Said
-from proposals.agents.notation import Knows
-from proposals.agents.reasoner import certainty
+from proposals.agents.notation import ParseContext
+from proposals.agents.reasoner import answer_confidence
 from proposals.agents.reasoner.understand import OFFERED, Offer, Outside, Request, commanded, understand
 from proposals.agents.workbench import Workbench
 
@@ -28,10 +28,10 @@ __all__ = ["answer", "knows_of", "stated"]
 QUOTED = 120
 
 
-def knows_of(bench: Workbench) -> Knows:
+def knows_of(bench: Workbench) -> ParseContext:
     """What words are read against, over a workbench."""
     numbers = tuple(item.proposal.rank for item in bench.rows) or (1, 2, 3)
-    return Knows(bench.config, frozenset(op.name for op in bench.profile.ops), numbers)
+    return ParseContext(bench.config, frozenset(op.name for op in bench.profile.ops), numbers)
 
 
 def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
@@ -39,9 +39,9 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
 
     What the thread holds applies to everything that is computed.
     """
-    heard = (ask.text, *(turn.text for turn in reversed(ask.earlier) if turn.role == "user"))
+    user_messages = (ask.text, *(turn.text for turn in reversed(ask.earlier) if turn.role == "user"))
     try:
-        ctx = AnswerContext(workbench.under(ask.facts, ask.constraints), heard)
+        ctx = AnswerContext(workbench.under(ask.facts, ask.constraints), user_messages)
     except ConfigError as error:
         ctx = AnswerContext(workbench)
         yield from ctx.say(
@@ -99,8 +99,10 @@ def _likely(asked: Sequence[Request | Offer | Outside], said: Sequence[tuple[obj
         item.implied for item in requests
     ):  # values, and nothing asked of them but their price
         return True
-    whole = not certainty.content(text) - certainty.content(" ".join(item.read.text for item in requests))
-    if whole and all(certainty.is_example(item.read.text, item.of.key) for item in requests):
+    whole = not answer_confidence.content(text) - answer_confidence.content(
+        " ".join(item.read.text for item in requests)
+    )
+    if whole and all(answer_confidence.is_example(item.read.text, item.of.key) for item in requests):
         return True
     written = "".join(
         event.text for item, events in said if isinstance(item, Request) for event in events
@@ -111,8 +113,8 @@ def _likely(asked: Sequence[Request | Offer | Outside], said: Sequence[tuple[obj
     ]
     taken = " ".join(f"{name.replace('_', ' ')} {value}" for name, value in given)
     least = min(item.chance for item in requests)
-    signs = certainty.signs(text, [item.of for item in requests], f"{written} {taken}", least)
-    return certainty.probability(signs) >= certainty.weights()[1]
+    signs = answer_confidence.signs(text, [item.of for item in requests], f"{written} {taken}", least)
+    return answer_confidence.probability(signs) >= answer_confidence.weights()[1]
 
 
 def _instead(requests: Sequence[Request]) -> Offer:

@@ -11,9 +11,9 @@ from perfmodel.config import ExperimentConfig
 from proposals.agents import notation
 from proposals.agents.capabilities import Capability
 from proposals.agents.capabilities.configured import SETTINGS as KEYS
-from proposals.agents.filling import Sizes
+from proposals.agents.mesh_completion import Sizes
 from proposals.agents.notation import Read, written
-from proposals.agents.reasoner import wanted
+from proposals.agents.reasoner import intent
 
 #: Values that configure a run; those without a field of `Configured` no form takes.
 SETTINGS = frozenset(
@@ -70,7 +70,7 @@ def lost(of: Capability, read: Read, config: ExperimentConfig) -> tuple[str, ...
     """Values of the clause that the form does not take and that are not those of the current configuration."""
     fields, names = set(of.fields), []
     for name in sorted(read.names & SETTINGS):
-        if {name, *wanted.FILLS.get(name, ())} & fields:
+        if {name, *intent.FILLS.get(name, ())} & fields:
             values = [] if fields & {"variants", "meshes"} else read.of(name)[1:]
         else:
             values = read.of(name)

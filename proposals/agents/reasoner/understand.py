@@ -1,7 +1,7 @@
 """A message as what is to be computed: requests for capabilities with their values, in its order, or the nearest ones
 where none is certain enough.
 
-Each clause is read by itself: what it states (`stated`), else which capability it asks for (`wanted`), with the values
+Each clause is read by itself: what it states (`stated`), else which capability it asks for (`intent`), with the values
 that it names (`notation`).  A clause that names values and nothing else asks again what was asked last.
 """
 
@@ -17,11 +17,11 @@ from proposals.agents.capabilities import Capability, command, registry
 from proposals.agents.capabilities.configured import Configured
 from proposals.agents.capabilities.held import Released
 from proposals.agents.conversation import Turn
-from proposals.agents.filling import Sizes
-from proposals.agents.notation import Knows, Read
-from proposals.agents.reasoner import wanted
+from proposals.agents.mesh_completion import Sizes
+from proposals.agents.notation import ParseContext, Read
+from proposals.agents.reasoner import intent
 from proposals.agents.reasoner.form import SETTINGS, carried, filled, lost, runs
-from proposals.agents.reasoner.stated import asks, statement
+from proposals.agents.reasoner.statement_parser import asks, statement
 
 #: Clauses of a message that are answered, and messages that are read again for what was asked last.
 MOST, LOOKED_BACK = 4, 4
@@ -40,9 +40,9 @@ _OF_CONFIGURATIONS = ("pricing", "parallelism", "other_chips", "cost", "memory")
 #: What is asked of by naming it.
 _ASKED_OF = SETTINGS | {"proposal", "finding", "op", "number", "xla_flags", "axis"}
 #: Options that are offered.
-OFFERED = wanted.OFFERED
+OFFERED = intent.OFFERED
 #: Words that ask for no more of a configuration than its price.
-_PRICE = wanted.tokens(
+_PRICE = intent.tokens(
     "price predict prediction time step faster slower better worth gain win lose good idea node cluster slice total "
     "job run training totally all over same else rest everything as before please interleaved schedule what happens "
     "happen go should could would does do are there here now give me show bad yes legal valid allowed any"
@@ -61,7 +61,7 @@ _GOES_ON = re.compile(
 _POLICY = re.compile(r"^(?:and|or)?\s*(none|minimal|full|offload)\b\W*$", re.IGNORECASE)
 _COUNT = re.compile(r"^and \d+(?=[?,]|$)", re.IGNORECASE)
 #: Words that ask for nothing by themselves.
-_EMPTY = wanted.tokens(
+_EMPTY = intent.tokens(
     "and or but so then what how about if with for the a an to it that this these those same instead ok okay "
     "please pls only "
     "now too also is be would one ones of on in at we i you use using try go make set let mesh proposal batch "
@@ -113,14 +113,14 @@ class Outside:
 Understood = Sequence[Request | Offer | Outside]
 
 
-def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Understood:
+def understand(text: str, knows: ParseContext, earlier: Sequence[Turn] = ()) -> Understood:
     """What a message asks for and states, in its order."""
     if (exact := commanded(text)) is not None:
         return (exact,)
     last = _last(earlier, knows)
     understood: list[Request | Offer | Outside] = []
     parts = [notation.read(clause, knows) for clause in list(clauses(text))[: 2 * MOST]]
-    questions = any("?" in read.text and wanted.tokens(read.rest) - _EMPTY - _PRICE for read in parts)
+    questions = any("?" in read.text and intent.tokens(read.rest) - _EMPTY - _PRICE for read in parts)
     conditions: list[Read] = []
     for read in parts:
         stated = statement(read, knows.config)
@@ -132,8 +132,8 @@ def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Underst
         if questions and read.names & SETTINGS and read.names <= _OF_A_RUN and not asks(read.text):
             conditions.append(read)
             continue  # a condition of the question beside it
-        alone = not wanted.tokens(read.rest) - _EMPTY
-        if understood and not read.values and not wanted.tokens(read.rest) - _EMPTY - _PRICE:
+        alone = not intent.tokens(read.rest) - _EMPTY
+        if understood and not read.values and not intent.tokens(read.rest) - _EMPTY - _PRICE:
             continue  # `better?` goes with what stands before
         if alone and "?" not in read.text and len(parts) > 1 and read.names and read.names.isdisjoint(_ASKED_OF):
             continue  # `255 GB, ok.`: repeated, and nothing asked of it
@@ -153,7 +153,7 @@ def _under(item: Request | Offer | Outside, conditions: Sequence[Read]) -> Reque
     return replace(item, values={**taken, **item.values}) if taken else item
 
 
-def _with_conditions(parts: Understood, text: str, knows: Knows) -> Understood:
+def _with_conditions(parts: Understood, text: str, knows: ParseContext) -> Understood:
     """The one question of a message is asked of the configuration that the whole message names."""
     asked = [item for item in parts if isinstance(item, Request) and not item.stated]
     if len(asked) != 1 or any(isinstance(item, Request) and item.stated for item in parts):
@@ -174,7 +174,7 @@ def _with_conditions(parts: Understood, text: str, knows: Knows) -> Understood:
     return [changed if item is one else item for item in parts]
 
 
-def _priced(item: Request, others: Sequence[str], knows: Knows) -> Request | None:
+def _priced(item: Request, others: Sequence[str], knows: ParseContext) -> Request | None:
     """The price of the configuration that a clause names, in the place of what does not take all of it."""
     price = registry()["price_mesh"]
     if item.of.area not in _OF_CONFIGURATIONS or lost(price, item.read, knows.config):
@@ -184,7 +184,7 @@ def _priced(item: Request, others: Sequence[str], knows: Knows) -> Request | Non
     return replace(item, of=price, values=values, others=tuple(others)) if values else None
 
 
-def _unchanged(item: Request, knows: Knows) -> bool:
+def _unchanged(item: Request, knows: ParseContext) -> bool:
     """Whether a change is asked for, and all that is named runs already."""
     named = [value for value in item.read.values if value.name in SETTINGS]
     what_if = item.of.area in ("pricing", "parallelism", "other_chips") and item.of.key != "why_not"
@@ -227,9 +227,9 @@ def clauses(text: str) -> Iterator[str]:
         yield held
 
 
-def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | Outside | None:
+def _asked(read: Read, knows: ParseContext, last: Request | None) -> Request | Offer | Outside | None:
     """What one clause asks for; None where it asks for nothing at all."""
-    content = wanted.tokens(read.rest) - _EMPTY
+    content = intent.tokens(read.rest) - _EMPTY
     goes_on = bool(_GOES_ON.search(read.text))
     configures = bool(read.names & SETTINGS)
     alone = read.names <= {"number", "proposal"}
@@ -249,13 +249,13 @@ def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | 
     words, again = read.words, last is not None and len(content) < 2 and not read.values
     if last is not None and again:
         words = f"{words} {last.of.title}"  # `why?`, `how sure?`: of what was asked last
-    ranked = [item for item in wanted.nearest(words, read.names) if not (again and last and item[0] == last.of.key)]
+    ranked = [item for item in intent.nearest(words, read.names) if not (again and last and item[0] == last.of.key)]
     key, chance = ranked[0]
-    if key == wanted.OUTSIDE and chance >= OUTSIDE and not configures:
+    if key == intent.OUTSIDE and chance >= OUTSIDE and not configures:
         return Outside(read.text)
     carried = last if goes_on or again else None
     # What is held or released has a form of its own (`stated`), and this clause has another.
-    near = [item for item in ranked[: OFFERED + 3] if item[0] not in (wanted.OUTSIDE, "hold", "forget")][:OFFERED]
+    near = [item for item in ranked[: OFFERED + 3] if item[0] not in (intent.OUTSIDE, "hold", "forget")][:OFFERED]
     options = [request(registry()[name], read, knows, carried, chance) for name, chance in near]
     others = tuple(command(item.of, item.values) for item in options)
     first = replace(options[0], others=others)
@@ -264,7 +264,7 @@ def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | 
     return first if first.chance >= WORTH else Offer(read.text, others)
 
 
-def request(of: Capability, read: Read, knows: Knows, last: Request | None, chance: float) -> Request:
+def request(of: Capability, read: Read, knows: ParseContext, last: Request | None, chance: float) -> Request:
     """The clause's values as those of a form; what it leaves open, where it goes on, from the last request."""
     values = filled(of, read, knows.proposals)
     if last is not None:
@@ -279,7 +279,7 @@ def request(of: Capability, read: Read, knows: Knows, last: Request | None, chan
 _COUNTED = ("batch", "seq_len", "micro_batches", "chips", "proposal", "finding")
 
 
-def _again(last: Request, read: Read, knows: Knows) -> Request | None:
+def _again(last: Request, read: Read, knows: ParseContext) -> Request | None:
     """The last request with the values of a clause that names nothing else: `and 8?`, `the second one?`."""
     mine = filled(last.of, read, ())
     mine.pop("text", None)
@@ -300,7 +300,7 @@ def _again(last: Request, read: Read, knows: Knows) -> Request | None:
     return Request(last.of, values, kept, last.supposed, follows=True, implied=True)
 
 
-def _settled(read: list[Request | Offer | Outside], text: str, knows: Knows, last: Request | None) -> Understood:
+def _settled(read: list[Request | Offer | Outside], text: str, knows: ParseContext, last: Request | None) -> Understood:
     """What was read: all that is likely, else the likeliest; where nothing is, the message as a whole is read.
 
     Beside what is likely only the first other clause that asks is offered: a remark asks nothing.
@@ -314,7 +314,7 @@ def _settled(read: list[Request | Offer | Outside], text: str, knows: Knows, las
         return (whole,) if whole is not None else read[:1]
     if not asked:
         return read[:1]
-    least = min(wanted.weights().least, max((item.chance for item in asked if not item.stated), default=1.0))
+    least = min(intent.weights().least, max((item.chance for item in asked if not item.stated), default=1.0))
     kept: list[Request | Offer | Outside] = []
     offered = False
     later = [item for item in asked if not item.implied and not item.stated and item.chance >= least]
@@ -371,7 +371,7 @@ def _one_hold(kept: list[Request | Offer | Outside]) -> Understood:
     return [Request(holds[0].of, values, holds[0].read), *released, *rest]
 
 
-def _last(earlier: Sequence[Turn], knows: Knows) -> Request | None:
+def _last(earlier: Sequence[Turn], knows: ParseContext) -> Request | None:
     """What was asked last, read again from the user's own messages."""
     last: Request | None = None
     for turn in [turn for turn in earlier if turn.role == "user"][-LOOKED_BACK:]:

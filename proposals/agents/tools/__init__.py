@@ -11,7 +11,6 @@ from typing import Literal, get_args
 from agent.tools import Tool, tool
 from proposals.agents.tools.arithmetic import ArithmeticTools
 from proposals.agents.tools.economics import EconomicsTools
-from proposals.agents.tools.elsewhere import ElsewhereTools
 from proposals.agents.tools.figures import FigureTools
 from proposals.agents.tools.flags import FlagTools
 from proposals.agents.tools.launching import LaunchTools
@@ -22,6 +21,7 @@ from proposals.agents.tools.ops import OpTools
 from proposals.agents.tools.retrieval import RetrievalTools
 from proposals.agents.tools.run import RunTools
 from proposals.agents.tools.steps import StepTools
+from proposals.agents.tools.what_if import WhatIfTools
 from proposals.agents.tools.without_model import ModelFreeTools
 from proposals.agents.workbench import Workbench
 
@@ -49,7 +49,7 @@ def all_tools(bench: Workbench) -> dict[str, Tool]:
     """Every tool over a workbench, by name."""
     run, ops, model = RunTools(bench), OpTools(bench), ModelTools(bench)
     known, launching = RetrievalTools(bench), LaunchTools(bench)
-    economics, elsewhere, machine = EconomicsTools(bench), ElsewhereTools(bench), MachineTools(bench)
+    economics, elsewhere, machine = EconomicsTools(bench), WhatIfTools(bench), MachineTools(bench)
     functions = (
         run.run, run.kpis, run.bottleneck, run.findings, ops.ops, ops.op, run.collectives, run.compare,
         model.proposals, model.predict, model.search, model.sensitivity, model.compare_meshes, model.legality,

@@ -13,7 +13,7 @@ from proposals.agents import expressions
 Unit = Literal["", "s", "share", "speedup", "bytes", "bytes_per_s", "flops", "flops_per_s", "FLOP/byte"]
 
 
-class Reckoned(Arguments):
+class Calculation(Arguments):
     expression: str = Field(
         min_length=1, max_length=300,
         description="Numbers of results or of the user with + - * / // % ( ), min, max, sqrt, ceil, floor, log2, in "
@@ -23,7 +23,7 @@ class Reckoned(Arguments):
 
 
 class ArithmeticTools:
-    def calculate(self, asked: Reckoned) -> dict[str, Any]:
+    def calculate(self, asked: Calculation) -> dict[str, Any]:
         """Arithmetic on numbers that other tools returned or the user said. The result may be claimed only if all its
         operands are in results of this conversation or in the user's words."""
         try:

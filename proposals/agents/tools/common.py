@@ -17,7 +17,7 @@ from perfmodel.config import ConfigError, mesh_text
 from perfmodel.step_time import missing_facts
 from proposals import facts
 from proposals.agents.retrieval import Unavailable
-from proposals.agents.workbench import Standing, Workbench
+from proposals.agents.workbench import ProposalState, Workbench
 from proposals.constraints import Constraints
 from proposals.plan import Citation, Plan, Predicted, ProposalPlan, is_same
 
@@ -100,22 +100,22 @@ def as_tool_error() -> Iterator[None]:
         raise ToolError(str(error)) from None
 
 
-def proposal(bench: Workbench, number: int) -> Standing:
+def proposal(bench: Workbench, number: int) -> ProposalState:
     """The proposal of this number.  Raises ToolError."""
     with as_tool_error():
-        standing = bench.proposals
-    for item in standing:
+        states = bench.proposals
+    for item in states:
         if item.proposal.rank == number:
             return item
-    numbers = ", ".join(str(item.proposal.rank) for item in standing)
+    numbers = ", ".join(str(item.proposal.rank) for item in states)
     raise ToolError(f"There is no proposal {number}; the proposals are {numbers}.")
 
 
 def numbers_of(bench: Workbench, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]) -> int | None:
     """The number of the proposal that is this configuration."""
     with as_tool_error():
-        standing = bench.proposals
-    return next((item.proposal.rank for item in standing if is_same(item.proposal, mesh, changes)), None)
+        states = bench.proposals
+    return next((item.proposal.rank for item in states if is_same(item.proposal, mesh, changes)), None)
 
 
 def plan(bench: Workbench) -> Plan:

@@ -81,9 +81,9 @@ class EconomicsTools(Tools):
         precision the peak is another: left out."""
         config = self._bench.config
         with as_tool_error():
-            standing = self._bench.proposals
+            states = self._bench.proposals
         rows = []
-        for item in (each.proposal for each in standing):
+        for item in (each.proposal for each in states):
             if item.predicted.speedup is None or item.kind == "keep" or {"precision", "seq_len"} & set(item.changes):
                 continue
             each = mfu / chips_ratio(config, item.changes)
@@ -114,8 +114,8 @@ class EconomicsTools(Tools):
         now = _spent(asked, step, tokens, config.hardware.chips, steps)
         rows = [{"configuration": "current", "mesh_text": config.mesh.text(), **now}]
         with as_tool_error():
-            standing = bench.proposals
-        for item in (each.proposal for each in standing):
+            states = bench.proposals
+        for item in (each.proposal for each in states):
             time = item.predicted.step_time_s
             if time is None or item.kind == "keep":
                 continue

@@ -11,12 +11,12 @@ from proposals.agents.figures import by_words, figures_of, look_up, relations, t
 from proposals.agents.tools.common import Tools, present
 
 
-class OfText(Arguments):
+class FigureQuery(Arguments):
     text: str = Field(max_length=600, description="Numbers with their units, or words that name a figure.")
 
 
 class FigureTools(Tools):
-    def figures(self, asked: OfText) -> dict[str, Any]:
+    def figures(self, asked: FigureQuery) -> dict[str, Any]:
         """Which figures of this run have the numbers of a text: what each is, how it was computed and of what, whether
         it was measured, computed or predicted; how they relate; without numbers, the figures that the words name."""
         every = figures_of(self._bench)

@@ -26,12 +26,12 @@ FLOPS_PER_PARAMETER = 6
 WORTH_A_FLAG = 0.005
 
 
-class Which(Arguments):
+class ChipName(Arguments):
     chip: str = Field("", max_length=40, description="A chip's key such as v5p or h100; empty: the run's own.")
 
 
 class MachineTools(Tools):
-    def hardware(self, asked: Which) -> dict[str, Any]:
+    def hardware(self, asked: ChipName) -> dict[str, Any]:
         """A chip as data: peak FLOP/s, HBM capacity and bandwidth, links, network per host, the link to host memory
         (PCIe), devices that JAX counts per chip, and the ridge point in FLOPs per byte, with sources. Everything is per
         chip unless its name says otherwise."""

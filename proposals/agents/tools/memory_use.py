@@ -37,13 +37,13 @@ class MemoryTools(Tools):
         config = bench.config
         with as_tool_error():
             base = bench.plan.baseline.hbm_per_chip_bytes
-            standing = bench.proposals
+            states = bench.proposals
         if not base or base.get("total") is None:
             raise ToolError(f"Its parts cannot be computed: {facts.not_known(missing_facts(config))}.")
         total, capacity = base["total"], base["capacity"]
         beyond = asked.stated_bytes - total if asked.stated_bytes else None
         rows = []
-        for item in (each.proposal for each in standing):
+        for item in (each.proposal for each in states):
             held = item.predicted.hbm_per_chip_bytes
             if held and held.get("total") is not None:
                 more = held["total"] - total

@@ -31,7 +31,7 @@ from proposals.agents.tools.common import (
 )
 from proposals.agents.tools.compiled import compiled
 from proposals.agents.tools.traffic import behind
-from proposals.agents.workbench import Standing
+from proposals.agents.workbench import ProposalState
 from proposals.candidate import candidate
 from proposals.constraints import RULE, same_mesh
 from proposals.plan import Neighbour, ProposalPlan
@@ -42,7 +42,7 @@ class Numbered(Arguments):
     number: int | None = Field(None, ge=0, description="One proposal in full; omitted: all of them, in short.")
 
 
-class Sought(Arguments):
+class CandidateQuery(Arguments):
     constraints: Held = Field(default_factory=Held)
     top: int = Field(8, ge=1, le=25)
 
@@ -55,7 +55,7 @@ class SideBySide(Arguments):
     configurations: tuple[Configuration, ...] = Field(min_length=2, max_length=6)
 
 
-class LeftOut(Arguments):
+class RejectedQuery(Arguments):
     rule: str = Field("", max_length=80, description="Only meshes that break this rule; empty: all.")
     axis: str = Field("", max_length=64, description="With `size`: only meshes where this axis has that size.")
     size: int | None = Field(None, ge=1)
@@ -74,11 +74,11 @@ class ModelTools(Tools):
         if asked.number is not None:
             return {"proposal": self._whole(proposal(bench, asked.number)), "current": self._baseline()}
         with as_tool_error():
-            standing = bench.proposals
+            states = bench.proposals
         return present(
             {
                 "current": self._baseline(),
-                "proposals": [self._short(item) for item in standing],
+                "proposals": [self._short(item) for item in states],
                 "meshes_considered": made.considered,
                 "candidates_priced": made.priced,
                 "meshes_rejected": len(made.rejected),
@@ -148,7 +148,7 @@ class ModelTools(Tools):
     def _traffic(self, proposal_plan: ProposalPlan) -> list[dict[str, Any]]:
         return behind(candidate(self._bench.config, proposal_plan.mesh, proposal_plan.changes))
 
-    def search(self, asked: Sought) -> dict[str, Any]:
+    def search(self, asked: CandidateQuery) -> dict[str, Any]:
         """The best legal candidates (every mesh with every further change) under the constraints, ranked as the
         proposals are: utility weighs the gain against its uncertainty and the cost of a trial. Configurations that are
         predicted faster than all proposals but are not candidates are listed separately, with the reason."""
@@ -259,7 +259,7 @@ class ModelTools(Tools):
             }
         )
 
-    def rejected(self, asked: LeftOut) -> dict[str, Any]:
+    def rejected(self, asked: RejectedQuery) -> dict[str, Any]:
         """Rejected meshes, nearest to the current one first, each with the rule it breaks and why. For a particular
         mesh ask `legality`."""
         made = plan(self._bench)
@@ -315,16 +315,16 @@ class ModelTools(Tools):
         data["compiled"] = compiled(self._bench.compiled)
         return present(data)
 
-    def _short(self, standing: Standing) -> dict[str, Any]:
-        item = standing.proposal
+    def _short(self, state: ProposalState) -> dict[str, Any]:
+        item = state.proposal
         return present(
             {
                 "number": item.rank,
                 "kind": item.kind,
-                "status": standing.status,
+                "status": state.status,
                 "title": item.title,
                 **evaluated(item, detail=False),
-                "compiled": compiled(standing.compiled),
+                "compiled": compiled(state.compiled),
                 "keeps_the_mesh": same_mesh(item.mesh, self._bench.config.mesh.to_json()) or None,
                 "reasons": list(item.reasoning),
                 "trade_offs": list(item.trade_offs),
@@ -335,13 +335,13 @@ class ModelTools(Tools):
             }
         )
 
-    def _whole(self, standing: Standing) -> dict[str, Any]:
-        item = standing.proposal
+    def _whole(self, state: ProposalState) -> dict[str, Any]:
+        item = state.proposal
         return present(
             {
-                **self._short(standing),
+                **self._short(state),
                 **evaluated(item),
-                "compiled": compiled(standing.compiled, candidate(self._bench.config, item.mesh, item.changes)),
+                "compiled": compiled(state.compiled, candidate(self._bench.config, item.mesh, item.changes)),
                 "traffic": self._traffic(item),
                 "expected_impact": list(item.expected_impact),
                 "raises_confidence": list(item.raises),

@@ -46,7 +46,7 @@ class Filtered(Arguments):
     top: int = Field(10, ge=1, le=40)
 
 
-class One(Arguments):
+class OpName(Arguments):
     op: str = Field(max_length=400, description="Name or key as `ops` gives it, or #n for the n-th longest.")
     hops: int = Field(1, ge=0, le=3, description="How far around it in the program: operands and users.")
 
@@ -74,7 +74,7 @@ class OpTools(Tools):
             }
         )
 
-    def op(self, asked: One) -> dict[str, Any]:
+    def op(self, asked: OpName) -> dict[str, Any]:
         """Everything known of one op: time, bytes, FLOPs, its position on the roofline, bandwidths of a
         collective, its line of HLO and source, and its operands and users in the program. Text is the user's: data."""
         refuse_without_profile(self._bench.diagnosis)

@@ -11,7 +11,7 @@ from agent.tools import Arguments, ToolError
 from history.case import Case
 from history.record import Record, Side
 from perfmodel.chips import load_chips
-from proposals.agents.retrieval import Narrowed, PassageFound, RecordFound
+from proposals.agents.retrieval import PassageFound, RecordFound, ScopedQuery
 from proposals.agents.tools.common import Tools, present, proposal, suggestion
 from proposals.agents.workbench import Workbench
 from proposals.proposer.precedents import case_of_change, situation
@@ -76,7 +76,7 @@ class RetrievalTools(Tools):
         chip = asked.chip.lower()
         if chip and chip not in load_chips():
             raise ToolError(f"{asked.chip!r} is not a known chip.{suggestion(chip, list(load_chips()))}")
-        narrowed = Narrowed(asked.bottleneck, chip, asked.outcome, asked.change, asked.model)
+        narrowed = ScopedQuery(asked.bottleneck, chip, asked.outcome, asked.change, asked.model)
         records, notes = self._retrieval.search_history(asked.query, narrowed, asked.top)
         return present({"found": len(records), "records": [_row(item) for item in records], "notes": list(notes)})
 

@@ -27,7 +27,7 @@ class Compared(Arguments):
     top: int = Field(10, ge=1, le=40, description="Ops with the largest change.")
 
 
-class OnAxis(Arguments):
+class AxisFilter(Arguments):
     axis: str = Field("", max_length=200, description="Only this mesh axis, or `dcn`; empty: all.")
     by_kind: bool = Field(False, description="With the sums over each kind of collective.")
 
@@ -136,7 +136,7 @@ class RunTools(Tools):
             for number, item in enumerate(self._bench.diagnosis.findings, start=1)
         ]
 
-    def collectives(self, asked: OnAxis) -> dict[str, Any]:
+    def collectives(self, asked: AxisFilter) -> dict[str, Any]:
         """Communication per mesh axis and kind of collective: time, exposed time (nothing else ran), bytes per step and
         core, and achieved vs. peak link bandwidth."""
         refuse_without_profile(self._bench.diagnosis)

@@ -13,13 +13,13 @@ from proposals.agents.tools.common import Tools, present
 from proposals.agents.tools.machine import chip_named
 
 
-class Beside(Arguments):
+class OtherChip(Arguments):
     chip: str = Field("", max_length=40, description="Another chip's key; empty: the run's own.")
     precision: str = Field("", max_length=10, description="Another precision of the matmuls, such as fp8.")
 
 
 class ModelFreeTools(Tools):
-    def without_model(self, asked: Beside) -> dict[str, Any]:
+    def without_model(self, asked: OtherChip) -> dict[str, Any]:
         """What can be said without the model: peak FLOP/s, HBM bandwidth and capacity of another chip or precision over
         the run's own, whether the chip has units for a precision, the measured peak memory beside its HBM, and a bound
         on the step if every part scaled with what bounds it."""

@@ -54,7 +54,7 @@ SAME_SIZE = 0.05
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class TermEffects:
     """terms: log of the speed-up per token by TERMS, adding up to the predicted one; shares: of each term in the step
     before.  memory: parameters, optimizer,
     gradients and activations after the change, in shares of what a program can fill; memory_before: the same before it.
@@ -79,7 +79,7 @@ class Mechanism:
 
 def price(
     pairs: Sequence[tuple[ExperimentConfig, ExperimentConfig]], table: EfficiencyTable | None = None
-) -> list[Mechanism | None]:
+) -> list[TermEffects | None]:
     """The mechanism of every change (before, after); None where a side cannot be priced.
 
     table: default the shipped efficiencies.
@@ -103,14 +103,14 @@ def price(
         shares = [used.params, used.optimizer, used.gradients, used.activations]
         filled = np.column_stack([np.broadcast_to(part / used.capacity, (len(held),)) for part in shares])
         fits = np.broadcast_to(memory.probability_fits(used), (len(held),))
-        mechanisms: list[Mechanism | None] = []
+        mechanisms: list[TermEffects | None] = []
         for before, after in pairs:
             if id(before) not in place or id(after) not in place:
                 mechanisms.append(None)
                 continue
             i, j = place[id(before)], place[id(after)]
             split, shares = _split(seconds[i], seconds[j]), seconds[i] / seconds[i].sum()
-            mechanisms.append(Mechanism(split, shares, filled[j], filled[i], float(fits[j])))
+            mechanisms.append(TermEffects(split, shares, filled[j], filled[i], float(fits[j])))
     return mechanisms
 
 
@@ -208,10 +208,10 @@ def _configuration(
         return None
     accumulated, micro = (moves.number(training.get(key)) for key in ("grad_accum", "micro_batch"))
     gpu = load_chips()[hardware.chip].kind == "gpu"
-    told: dict[str, Any] = {
+    failure_text: dict[str, Any] = {
         key: str(training[key]) for key in ("precision", "weight_sharding", "remat", "optimizer") if key in training
     }
-    told.setdefault("remat", "none" if gpu else "full")
+    failure_text.setdefault("remat", "none" if gpu else "full")
     mesh = Mesh(
         tuple((side.mesh.get("ici") or {}).items()), tuple((side.mesh.get("dcn") or {}).items()), dict(side.axis_roles)
     )
@@ -225,7 +225,7 @@ def _configuration(
             grad_accum=max(1, round(accumulated or 1)),
             micro_batch=round(micro) if micro else None,
             virtual_stages=max(1, round(moves.number(training.get("virtual_stages")) or 1)),
-            **told,
+            **failure_text,
         ),
         extra={
             **({"software_framework": str(training["software"])} if training.get("software") else {}),

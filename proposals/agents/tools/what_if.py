@@ -23,8 +23,8 @@ from perfmodel.space import SearchBounds, prime_powers
 from perfmodel.step_time import Prediction, predict
 from perfmodel.workload import REMAT
 from proposals.agents import notation
-from proposals.agents.filling import Sizes, axis_of, fill
-from proposals.agents.identity import ByIdentity
+from proposals.agents.identity import ComparedByIdentity
+from proposals.agents.mesh_completion import Sizes, axis_of, fill
 from proposals.agents.tools import common
 from proposals.agents.tools.common import Configuration, as_tool_error, evaluated, numbers_of, present, refuse_undecided
 from proposals.agents.tools.economics import unknown
@@ -46,7 +46,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
 }
 
 
-class Elsewhere(Arguments):
+class OtherHardware(Arguments):
     chip: str = Field("", max_length=40, description="Another chip's key, such as v6e; empty: the same.")
     chips: int | None = Field(None, ge=1, le=MOST_CHIPS, description="Another number of chips; empty: as many.")
     mesh: str = Field("", max_length=200, description="Mesh there, such as fsdp=32, tp=8; empty: the best legal one.")
@@ -67,8 +67,8 @@ class Varied(Arguments):
     of: Configuration | None = Field(None, description="What it varies of; empty: the current configuration.")
 
 
-class ElsewhereTools(common.Tools):
-    def retarget(self, asked: Elsewhere) -> dict[str, Any]:
+class WhatIfTools(common.Tools):
+    def retarget(self, asked: OtherHardware) -> dict[str, Any]:
         """The run on another chip or chip count, on the given mesh or the best legal one: step time with interval,
         speed-up per token and per chip, memory per chip, and the mesh. Remat changes if the current policy does not
         fit. Needs model, batch and sequence length."""
@@ -77,8 +77,10 @@ class ElsewhereTools(common.Tools):
         chip = chip_named(asked.chip or config.hardware.chip)
         chips = asked.chips or config.hardware.chips
         with as_tool_error():
-            mesh = ByIdentity(_mesh(config, asked.mesh, chip, chips)) if asked.mesh else None
-            quote = best(ByIdentity(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes), mesh)
+            mesh = ComparedByIdentity(_mesh(config, asked.mesh, chip, chips)) if asked.mesh else None
+            quote = best(
+                ComparedByIdentity(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes), mesh
+            )
         return {"current": self._current(), "there": _row(quote, config), "note": _note(quote, config, asked.changes)}
 
     def chip_counts(self, asked: Counted) -> dict[str, Any]:
@@ -91,7 +93,7 @@ class ElsewhereTools(common.Tools):
         reached = None
         for chips in _counts(config.hardware.chips if chip.name == config.hardware.chip else 0):
             try:
-                quote = best(ByIdentity(config), _measured(bench), chip.name, chips, ())
+                quote = best(ComparedByIdentity(config), _measured(bench), chip.name, chips, ())
             except ConfigError as error:
                 rows.append({"chips": chips, "fits": False, "reason": error.message})
                 continue
@@ -232,7 +234,7 @@ def _measured(bench: Workbench) -> Measured:
 
 
 @lru_cache(maxsize=16)
-def _baseline(config: ByIdentity[ExperimentConfig], measured: Measured) -> Baseline | None:
+def _baseline(config: ComparedByIdentity[ExperimentConfig], measured: Measured) -> Baseline | None:
     return baseline_of(replace(config.value, measured=measured)) if measured.step_time_s else None
 
 
@@ -241,12 +243,12 @@ Priced = tuple[ExperimentConfig, Prediction, Mapping[str, Any]]
 
 @lru_cache(maxsize=256)
 def best(
-    own: ByIdentity[ExperimentConfig],
+    own: ComparedByIdentity[ExperimentConfig],
     measured: Measured,
     chip: str,
     chips: int,
     changes: tuple[tuple[str, Any], ...],
-    mesh: ByIdentity[Mesh] | None = None,
+    mesh: ComparedByIdentity[Mesh] | None = None,
 ) -> Priced:
     """The configuration on these chips, its prediction, and what it was calibrated from.
 
@@ -276,12 +278,12 @@ def _order(quote: Priced) -> tuple[bool, float]:
 
 
 def _price_on_chips(
-    own: ByIdentity[ExperimentConfig],
+    own: ComparedByIdentity[ExperimentConfig],
     measured: Measured,
     chip: str,
     chips: int,
     changes: tuple[tuple[str, Any], ...],
-    mesh: ByIdentity[Mesh] | None,
+    mesh: ComparedByIdentity[Mesh] | None,
 ) -> Priced:
     config = own.value
     hardware = config.hardware

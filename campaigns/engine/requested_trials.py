@@ -13,9 +13,9 @@ from perfmodel.config import ConfigError, ExperimentConfig, Mesh, MeshSizes
 from proposals.candidate import candidate
 from proposals.constraints import Constraints
 from proposals.proposer.changes import Change
-from proposals.proposer.given import given_changes, given_mesh, products
 from proposals.proposer.limits import broken_by, rules_of
 from proposals.proposer.space import side_by_side
+from proposals.proposer.user_mesh import given_changes, given_mesh, products
 
 
 class Refused(Exception):
@@ -23,7 +23,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Register:
+class CandidateLookup:
     """The candidates of a campaign by configuration.
 
     config: what the campaign began with.  by_key: place of each trial's key.  constraints: None for a recorded

@@ -16,7 +16,7 @@ from math import exp, log, log1p
 from pathlib import Path
 
 from proposals.agents.capabilities import Capability
-from proposals.agents.reasoner import wanted
+from proposals.agents.reasoner import intent
 
 WEIGHTS = Path(__file__).with_name("certainty.json")
 SIGNS = ("constant", "nearness", "numbers", "words", "reason", "computes")
@@ -30,7 +30,7 @@ _REASON = re.compile(
     r"where did|invent\w*|honest\w*|both)\b",
     re.IGNORECASE,
 )
-_PLAIN = wanted.tokens(
+_PLAIN = intent.tokens(
     "the a an of to in on at for and or but is are was were be been it its this that these those i we you he they my "
     "our your me us do does did can could would should will may might what which how when where who not no so if then "
     "with as by from than there here about just only also too very have has had get got give tell please pls some any "
@@ -41,8 +41,8 @@ _PLAIN = wanted.tokens(
 def signs(text: str, answered: Collection[Capability], answer: str, chance: float) -> list[float]:
     """text: the message.  answered: capabilities that answered.  chance: of the least likely of them."""
     words = {word for word in content(text) if len(word) > 2 and not word[0].isdigit()}
-    spoken = wanted.tokens(answer) | wanted.words_of({item.key for item in answered})
-    lost = sum(wanted.rarity(word) for word in words - spoken)
+    spoken = intent.tokens(answer) | intent.words_of({item.key for item in answered})
+    lost = sum(intent.rarity(word) for word in words - spoken)
     p = min(max(chance, 0.02), 0.98)
     return [
         1.0,
@@ -56,14 +56,14 @@ def signs(text: str, answered: Collection[Capability], answer: str, chance: floa
 
 def content(text: str) -> frozenset[str]:
     """Its words but for those that any sentence has."""
-    return wanted.tokens(text) - _PLAIN
+    return intent.tokens(text) - _PLAIN
 
 
 def is_example(text: str, key: str) -> bool:
     """Whether a message asks what the capability names as its own question: at least half of the words of both are the
     same, which no question of the graded ones has in common with an example."""
     said = content(text)
-    every = (content(each) for each in wanted.questions_of(key))
+    every = (content(each) for each in intent.questions_of(key))
     return any(2 * len(said & words) >= len(said | words) for words in every if said or words)
 
 

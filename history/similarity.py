@@ -1,10 +1,10 @@
 """How alike two changes are: how much of what one brought carries over to another.  Knows no Django.
 
 What a change brings is carried by what it does to the step.  The performance model prices both sides of a measured
-change and of the case, and splits the logarithm of the speed-up among the terms of the step (`history.mechanism`); two
-changes are alike as far as the same terms move by as much.  What the model got wrong of the measured change, it gets
-wrong of the other as far as they are alike: that is what a record adds to a prediction.  A failure for want of memory
-is alike as far as the memory is as full of the same here.  What cannot be priced is compared by its labels
+change and of the case, and splits the logarithm of the speed-up among the terms of the step (`history.term_effects`);
+two changes are alike as far as the same terms move by as much.  What the model got wrong of the measured change, it
+gets wrong of the other as far as they are alike: that is what a record adds to a prediction.  A failure for want of
+memory is alike as far as the memory is as full of the same here.  What cannot be priced is compared by its labels
 (`history.labels`), and then only changes of the same model.  Sources of the numbers: docs/history.md,
 `evaluation.transfer`.
 """
@@ -19,7 +19,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from history import mechanism
+from history import term_effects
 from history.case import Case
 from history.labels import (
     BOUND,
@@ -36,9 +36,9 @@ from history.labels import (
     situation_likeness,
     vector,
 )
-from history.mechanism import TERMS, Mechanism
 from history.moves import SETTINGS, STEPS
 from history.record import NO_CHANGE
+from history.term_effects import TERMS, TermEffects
 from history.uncertainty import spread
 from perfmodel.chips import load_chips
 from perfmodel.config import ExperimentConfig
@@ -132,9 +132,9 @@ def making(theirs: Sequence[Case], ours: Case) -> list[Case | None]:
             for one, key in zip(theirs, keys, strict=True)
         ]
     moves = {key: one for one, key in zip(theirs, keys, strict=True) if key is not None}
-    reached = {key: mechanism.applied(start, one.move, _policies_after(one)) for key, one in moves.items()}
+    reached = {key: term_effects.applied(start, one.move, _policies_after(one)) for key, one in moves.items()}
     made = {key: after for key, after in reached.items() if after is not None}
-    priced = dict(zip(made, mechanism.price([(start, after) for after in made.values()]), strict=True))
+    priced = dict(zip(made, term_effects.price([(start, after) for after in made.values()]), strict=True))
     return [
         None if key is None or priced.get(key) is None else _case_after_move(ours, one, made[key], priced[key])
         for one, key in zip(theirs, keys, strict=True)
@@ -152,7 +152,7 @@ def _move_key(theirs: Case) -> tuple[object, ...]:
 
 
 def _case_after_move(
-    ours: Case, theirs: Case, after: ExperimentConfig | None, move_mechanism: Mechanism | None
+    ours: Case, theirs: Case, after: ExperimentConfig | None, move_mechanism: TermEffects | None
 ) -> Case:
     return replace(ours, move=theirs.move, flags=theirs.flags & ours.flags, after=after, mechanism=move_mechanism)
 
@@ -175,7 +175,7 @@ def _case_similarity(theirs: Case, ours: Case) -> float:
     return similarity if theirs.gain is None or ours.gain is None else similarity * _agreement(theirs.gain, ours.gain)
 
 
-def _by_terms(theirs: Case, ours: Case, one: Mechanism, other: Mechanism) -> float:
+def _by_terms(theirs: Case, ours: Case, one: TermEffects, other: TermEffects) -> float:
     """Of what can be priced: as far as the same terms move by as much, and explain what was measured."""
     if other.fits < 0.5:
         return 0.0
@@ -189,7 +189,7 @@ def _by_terms(theirs: Case, ours: Case, one: Mechanism, other: Mechanism) -> flo
     return similarity
 
 
-def _priced(theirs: Case, ours: Case) -> tuple[Mechanism, Mechanism] | None:
+def _priced(theirs: Case, ours: Case) -> tuple[TermEffects, TermEffects] | None:
     """What both changes do to the step; None where that is not known, as of XLA flags alone, which have no term."""
     if theirs.mechanism is None or ours.mechanism is None or _flags_alone(theirs) or _flags_alone(ours):
         return None
@@ -200,12 +200,12 @@ def _flags_alone(case: Case) -> bool:
     return set(case.move) == {"xla_flags"}
 
 
-def _raw(theirs: Case, ours: Case, one: Mechanism, other: Mechanism) -> float:
+def _raw(theirs: Case, ours: Case, one: TermEffects, other: TermEffects) -> float:
     """Likeness of what two changes do, whatever was measured of them."""
     return 1.0 if _repeats(theirs, ours) else _same_terms(one, other) * _situation(theirs, ours)
 
 
-def _shifted(theirs: Case, one: Mechanism, other: Mechanism, raw: float) -> float:
+def _shifted(theirs: Case, one: TermEffects, other: TermEffects, raw: float) -> float:
     """The predicted gain of ours, shifted by what the prediction of theirs missed as far as both do the same."""
     missed = 0.0 if theirs.gain is None else theirs.gain - one.gain
     return other.gain + raw**UNEXPLAINED * missed
@@ -230,7 +230,7 @@ def same_run(theirs: Case, ours: Case) -> bool:
     return all(_same_policy(key, theirs, ours) for key in SETTINGS)
 
 
-def _same_terms(one: Mechanism, other: Mechanism) -> float:
+def _same_terms(one: TermEffects, other: TermEffects) -> float:
     """1 where the same terms move by as much, of steps that are made of the same.
 
     Less for the distance between what moves, for their ratio where both are small, and for what else the steps are made
@@ -368,15 +368,15 @@ def _reason(theirs: Case, ours: Case) -> str:
     return f"same terms change{where}: {_terms_in_words(*priced)}"
 
 
-def _terms_in_words(theirs: Mechanism, ours: Mechanism) -> str:
+def _terms_in_words(theirs: TermEffects, ours: TermEffects) -> str:
     """`pipeline bubble −12 % of the step (here −10 %), tensor-parallel communication +5 % (+6 %); memory 71 % full`."""
     order = np.argsort(-np.maximum(np.abs(theirs.terms), np.abs(ours.terms)))
     names = list(TERMS)
-    told = [n for n in order[:2] if max(abs(theirs.terms[n]), abs(ours.terms[n])) >= WORTH_SAYING]
-    if not told:
+    shown = [n for n in order[:2] if max(abs(theirs.terms[n]), abs(ours.terms[n])) >= WORTH_SAYING]
+    if not shown:
         return "none by 1 % of the step or more (predicted)"
     parts = []
-    for place, n in enumerate(told):
+    for place, n in enumerate(shown):
         of, here = ("of the step ", "here ") if not place else ("", "")
         parts.append(f"{names[n]} {_signed(-theirs.terms[n])} {of}({here}{_signed(-ours.terms[n])})")
     return f"{', '.join(parts)}; memory {_percent(ours.fill)} full here"

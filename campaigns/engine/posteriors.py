@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import Pool, Trial
-from campaigns.engine.residuals import MOST_LEARNT, Division, learn
+from campaigns.engine.residuals import MOST_LEARNT, VarianceComponents, learn
 from perfmodel.special import normal_cdf
 from proposals.failures.failure import OF_CONFIGURATION
 
@@ -32,7 +32,7 @@ _BIAS = np.linspace(-0.6, 0.6, 61)
 
 
 @dataclass(frozen=True)
-class Belief:
+class CandidatePosterior:
     """Arrays over candidates.
 
     mean, sd: of log seconds per token where nothing stalls; stall: chance that it does, and log factor it costs;
@@ -47,9 +47,9 @@ class Belief:
     runs: Floats
 
 
-def believe(
-    c: Candidates, pool: Pool, division: Division, *, learning: bool = True, analyse_failures: bool = True
-) -> Belief:
+def posterior_of(
+    c: Candidates, pool: Pool, division: VarianceComponents, *, learning: bool = True, analyse_failures: bool = True
+) -> CandidatePosterior:
     """learning: whether measured times tell of the model's error; analyse_failures: whether a failure tells of other
     candidates."""
     recent = _taught(c, pool.done)
@@ -62,7 +62,7 @@ def believe(
     learnt = learn(c, rows, np.where(slow, stalled, smooth), division, pending)
     failed = pool.failed[-MOST_LEARNT:] if analyse_failures else ()
     fits, by_memory = _fits(c, recent, failed)
-    return Belief(
+    return CandidatePosterior(
         mean=c.log_s + learnt.mean,
         sd=learnt.sd,
         stall=_stall(c, rows, slow, division),
@@ -85,7 +85,7 @@ def _near(c: Candidates, rows: Ints, length: float) -> Floats:
     return np.asarray(np.exp(-0.5 * np.maximum(apart, 0.0) / length**2))
 
 
-def _stall(c: Candidates, rows: Ints, slow: npt.NDArray[np.bool_], division: Division) -> Floats:
+def _stall(c: Candidates, rows: Ints, slow: npt.NDArray[np.bool_], division: VarianceComponents) -> Floats:
     """The model's chance, and how often neighbours stalled that could."""
     could = c.stall_chance[rows] > 0
     if not could.any():
@@ -142,7 +142,7 @@ def _memory_share(trial: Trial) -> float:
 
 
 def _other_failures(
-    c: Candidates, done: Sequence[Trial], failed: Sequence[Trial], by_memory: Floats, division: Division
+    c: Candidates, done: Sequence[Trial], failed: Sequence[Trial], by_memory: Floats, division: VarianceComponents
 ) -> Floats:
     """Chance that a candidate fails for another cause, from how its neighbours fared."""
     trials = (*done, *failed)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.ingest.intervals import Cover, Ps
+from experiments.ingest.intervals import IntervalUnion, Ps
 
 #: Event metadata id, start and end of the events of one core.
 Table = tuple[NDArray[np.int64], Ps, Ps]
 
 
 @dataclass(frozen=True)
-class Flights:
+class InFlight:
     """Intervals in which ops were in flight; owner: event metadata id of the op each belongs to."""
 
     owner: NDArray[np.int64]
@@ -24,20 +24,20 @@ class Flights:
     ends: Ps
 
     @classmethod
-    def of(cls, spans: Sequence[tuple[int, Ps, Ps]]) -> Flights:
+    def of(cls, spans: Sequence[tuple[int, Ps, Ps]]) -> InFlight:
         if not spans:
             return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
         owner = np.concatenate([np.full(len(starts), key, np.int64) for key, starts, _ in spans])
         return cls(owner, np.concatenate([s for _, s, _ in spans]), np.concatenate([e for _, _, e in spans]))
 
-    def plus(self, other: Flights) -> Flights:
-        return Flights(
+    def plus(self, other: InFlight) -> InFlight:
+        return InFlight(
             np.concatenate((self.owner, other.owner)),
             np.concatenate((self.starts, other.starts)),
             np.concatenate((self.ends, other.ends)),
         )
 
-    def merged(self) -> Flights:
+    def merged(self) -> InFlight:
         """Overlapping intervals of one owner made one: a -done op runs inside its own flight."""
         if not len(self.starts):
             return self
@@ -45,14 +45,14 @@ class Flights:
         first = int(self.starts.min())
         length = int(self.ends.max()) - first + 1
         if length * len(keys) >= 1 << 62:
-            covers = [Cover.of(self.starts[index == i], self.ends[index == i]) for i in range(len(keys))]
-            return Flights.of([(int(key), c.starts, c.ends) for key, c in zip(keys, covers, strict=True)])
+            covers = [IntervalUnion.of(self.starts[index == i], self.ends[index == i]) for i in range(len(keys))]
+            return InFlight.of([(int(key), c.starts, c.ends) for key, c in zip(keys, covers, strict=True)])
         # Each owner's intervals are moved to a stretch of their own and merged in one go.
         shift = index * length - first
-        cover = Cover.of(self.starts + shift, self.ends + shift)
+        cover = IntervalUnion.of(self.starts + shift, self.ends + shift)
         which = cover.starts // length
         back = first - which * length
-        return Flights(keys[which], cover.starts + back, cover.ends + back)
+        return InFlight(keys[which], cover.starts + back, cover.ends + back)
 
 
 def read_flights(
@@ -63,7 +63,7 @@ def read_flights(
     group: str,
     programs: dict[int, str],
     in_flight: Table | None,
-) -> tuple[Flights, Flights]:
+) -> tuple[InFlight, InFlight]:
     """(when each op of a class ran, when it was in flight): while it ran, from a -start op to its -done op, and where
     the plane has a line of asynchronous ops, as that says.  An asynchronous one is known by its -done op.
 
@@ -105,7 +105,7 @@ def read_flights(
                 # The line calls every copy `async-copy`; its text names the op.
                 op_key = by_name.get((program, name)) or by_name.get((program, _name_in(texts.get(key, ""))), key)
                 in_pairs.append((owner.get(op_key, op_key), in_flight[1][mask], in_flight[2][mask]))
-    return Flights.of(running), Flights.of([*running, *in_pairs])
+    return InFlight.of(running), InFlight.of([*running, *in_pairs])
 
 
 def pairs(

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from campaigns.engine.analysis import fastest
-from campaigns.engine.belief import Belief, believe
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import Pool, Trial
-from campaigns.engine.residuals import Division, shipped
+from campaigns.engine.posteriors import CandidatePosterior, posterior_of
+from campaigns.engine.residuals import VarianceComponents, shipped
 from campaigns.engine.space import LEAST_FIT
 from campaigns.engine.strategy import Abilities, Allowed, allowed, expected
 from campaigns.engine.wording import reason
@@ -25,11 +25,12 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ScoredCandidate:
     """A candidate to try next.
 
     step_time_s: predicted, of 80 % of the cases between low_s and high_s.  gain: expected improvement on the best so
-    far as a share of its time, None for the first trial; faster, runs: probabilities.  wished: somebody asked for it.
+    far as a share of its time, None for the first trial; faster, runs: probabilities.  requested: somebody asked for
+    it.
     """
 
     candidate: int
@@ -40,11 +41,11 @@ class Choice:
     faster: float | None
     runs: float
     why: Sentence
-    wished: bool = False
+    requested: bool = False
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Acquisition:
     """Candidates and pool, and what follows from them.
 
     best: the fastest trial so far.  worth: expected improvement of each candidate in log time, 0 where a rule keeps it
@@ -54,7 +55,7 @@ class Outlook:
     candidates: Candidates
     pool: Pool
     rules: Allowed
-    belief: Belief
+    belief: CandidatePosterior
     best: Trial | None
     worth: Floats
 
@@ -79,7 +80,7 @@ class Outlook:
             return f"It runs out of memory with a probability of {probability(1.0 - fits)}."
         return ""
 
-    def choice(self, row: int, wished: bool = False) -> Choice:
+    def choice(self, row: int, requested: bool = False) -> ScoredCandidate:
         """The candidate as a trial, with what is predicted of it."""
         c, belief, best = self.candidates, self.belief, self.best
         mean, sd = float(belief.mean[row]), float(belief.sd[row])
@@ -93,7 +94,7 @@ class Outlook:
                 (1.0 - stall) * normal_cdf((to_beat - mean) / sd) + stall * normal_cdf((to_beat - mean - more) / sd)
             )
             gain = 1.0 - float(np.exp(-float(self.worth[row])))
-        choice = Choice(
+        choice = ScoredCandidate(
             candidate=row,
             step_time_s=float(np.exp(middle) * tokens),
             low_s=float(np.exp(middle - Z80 * sd) * tokens),
@@ -102,9 +103,9 @@ class Outlook:
             faster=faster,
             runs=float(belief.runs[row]),
             why=Sentence(""),
-            wished=wished,
+            requested=requested,
         )
-        largest = not wished or bool(self.worth[row] >= self.worth.max())
+        largest = not requested or bool(self.worth[row] >= self.worth.max())
         return replace(choice, why=reason(c, belief, best, choice, largest))
 
 
@@ -112,17 +113,19 @@ def look(
     c: Candidates,
     pool: Pool,
     *,
-    division: Division | None = None,
+    division: VarianceComponents | None = None,
     abilities: Abilities = Abilities(),  # noqa: B008
-) -> Outlook:
+) -> Acquisition:
     """What the pool makes of every candidate now."""
     rules = allowed(c, pool, abilities)
-    belief = believe(c, pool, division or shipped(), learning=abilities.learning, analyse_failures=abilities.failures)
+    belief = posterior_of(
+        c, pool, division or shipped(), learning=abilities.learning, analyse_failures=abilities.failures
+    )
     best = fastest(c, pool)
-    return Outlook(c, pool, rules, belief, best, np.where(rules.rows, _worth(c, belief, best), 0.0))
+    return Acquisition(c, pool, rules, belief, best, np.where(rules.rows, _worth(c, belief, best), 0.0))
 
 
-def _worth(c: Candidates, belief: Belief, best: Trial | None) -> Floats:
+def _worth(c: Candidates, belief: CandidatePosterior, best: Trial | None) -> Floats:
     """Expected improvement in log time; before anything ran, how fast it is likely to be, the chance to run counted."""
     if best is not None and best.step_time_s is not None:
         return expected(belief, float(np.log(best.step_time_s / c.tokens[best.candidate])))

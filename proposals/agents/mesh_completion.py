@@ -37,7 +37,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Filled:
+class CompletedMesh:
     """meshes: {"ici": …, "dcn": …} that the sizes may mean, the least changed first.  axes: those that were not
     specified and changed.  problem: a sentence where no mesh fits."""
 
@@ -66,7 +66,7 @@ def axis_of(mesh: Mesh, word: str) -> str | None:
     return role
 
 
-def fill(sizes: Sizes, base: Mapping[str, Mapping[str, int]], chips: int, mesh: Mesh) -> Filled:
+def fill(sizes: Sizes, base: Mapping[str, Mapping[str, int]], chips: int, mesh: Mesh) -> CompletedMesh:
     """Whole meshes over `chips` of a slice with these sizes.
 
     base: {"ici": …, "dcn": …} that is changed; axes that are not specified stay as there where the product allows it.
@@ -79,24 +79,28 @@ def fill(sizes: Sizes, base: Mapping[str, Mapping[str, int]], chips: int, mesh: 
     for axis, factor in sizes.factors.items():
         size = ran.get(axis, 1) * factor
         if size < 1 or size != int(size):
-            return Filled((), problem=f"The {axis} axis has size {ran.get(axis, 1)} and cannot be divided further.")
+            return CompletedMesh(
+                (), problem=f"The {axis} axis has size {ran.get(axis, 1)} and cannot be divided further."
+            )
         named[axis] = int(size)
     if sizes.positional:
         order = _order(ran, len(sizes.positional), mesh)
         if order is None:
             axes = " · ".join(ran)
-            return Filled((), problem=f"{len(sizes.positional)} sizes do not say which of the axes {axes} is which.")
+            return CompletedMesh(
+                (), problem=f"{len(sizes.positional)} sizes do not say which of the axes {axes} is which."
+            )
         named |= dict(zip(order, sizes.positional, strict=True))
         ran |= {axis: 1 for axis in ran if axis not in order}
     start = {**ran, **named}
     if prod(start.values()) == chips or sizes.positional:
-        return Filled(({"ici": start, "dcn": dcn},))
+        return CompletedMesh(({"ici": start, "dcn": dcn},))
     free = [axis for axis in ran if axis not in named]
     ways = sorted(_ways(named, free, ran, chips, mesh), key=lambda way: _distance(way, ran))
     if not ways:  # what the user named is whole, or fits no slice: the rule `chips` says so where it is priced
-        return Filled(({"ici": {**dict.fromkeys(ran, 1), **named}, "dcn": dcn},))
+        return CompletedMesh(({"ici": {**dict.fromkeys(ran, 1), **named}, "dcn": dcn},))
     meshes = tuple({"ici": {axis: {**ran, **way}[axis] for axis in start}, "dcn": dcn} for way in ways)
-    return Filled(meshes, tuple(axis for axis in free if ways[0][axis] != ran[axis]))
+    return CompletedMesh(meshes, tuple(axis for axis in free if ways[0][axis] != ran[axis]))
 
 
 def _order(ran: Mapping[str, int], count: int, mesh: Mesh) -> list[str] | None:

@@ -23,7 +23,7 @@ AT_ONCE = 3
 
 
 @sync_and_async_middleware
-def turns_middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+def concurrency_middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
     if not iscoroutinefunction(get_response):
         return get_response
     turns = asyncio.Semaphore(AT_ONCE)

@@ -1,6 +1,6 @@
 """Laws that every finding obeys: none contradicts a measurement, the configuration or its own evidence.
 
-Rules yield claims; each passes through `broken` with its ops, so that a rule cannot state what the profile
+Rules yield claims; each passes through `failed_check` with its ops, so that a rule cannot state what the profile
 refutes.  docs/accuracy-diagnosis.md lists how often each rejects a claim, per rule.
 """
 
@@ -24,7 +24,7 @@ LINK_TOLERANCE = 1.1
 
 
 @dataclass(frozen=True)
-class Law:
+class ConsistencyCheck:
     """name: as the documents have it.  says: the law in one sentence.  holds: whether a claim obeys it."""
 
     name: str
@@ -149,41 +149,41 @@ def _parts_fit_the_whole(facts: Facts, claim: Claim) -> bool:
     return sum(row.value or 0.0 for row in claim.parts) <= claim.whole.value * (1.0 + 1e-3) + _SLACK
 
 
-LAWS = (
-    Law(
+CONSISTENCY_CHECKS = (
+    ConsistencyCheck(
         "finding has evidence",
         "A finding saves at least 0.1 % of the step (of the listed ops, where a list has gaps) and cites ops or "
         "stalls that took time.",
         _rests_on_something,
     ),
-    Law(
+    ConsistencyCheck(
         "saving is bounded by its evidence",
         "It saves at most the time of those ops: for collectives the exposed part, for ops below a roof or below their "
         "link bandwidth the gap to it.",
         _saves_what_it_rests_on,
     ),
-    Law(
+    ConsistencyCheck(
         "padding fits efficiency",
         "Padding wastes at most one minus the measured efficiency.",
         _waste_fits_efficiency,
     ),
-    Law("bandwidth within links", "No collective exceeds its link bandwidth.", _links_carry_it),
-    Law("axis has time", "A finding on a mesh axis cites time spent on that axis.", _axis_has_time),
-    Law("advice is new", "It does not advise what the configuration already has.", _advice_is_new),
-    Law(
+    ConsistencyCheck("bandwidth within links", "No collective exceeds its link bandwidth.", _links_carry_it),
+    ConsistencyCheck("axis has time", "A finding on a mesh axis cites time spent on that axis.", _axis_has_time),
+    ConsistencyCheck("advice is new", "It does not advise what the configuration already has.", _advice_is_new),
+    ConsistencyCheck(
         "small collectives are small",
         "Combining small collectives is advised only where each of them is below 1 MB.",
         _small_means_small,
     ),
-    Law(
+    ConsistencyCheck(
         "shares are shares",
         "A share is between 0 and 1: an efficiency above 1 is not a valid measurement.",
         _shares_are_shares,
     ),
-    Law("parts fit the whole", "Parts do not add up to more than the whole.", _parts_fit_the_whole),
+    ConsistencyCheck("parts fit the whole", "Parts do not add up to more than the whole.", _parts_fit_the_whole),
 )
 
 
-def broken(facts: Facts, claim: Claim) -> Law | None:
+def failed_check(facts: Facts, claim: Claim) -> ConsistencyCheck | None:
     """The first law that a claim breaks; None where it obeys all."""
-    return next((law for law in LAWS if not law.holds(facts, claim)), None)
+    return next((law for law in CONSISTENCY_CHECKS if not law.holds(facts, claim)), None)

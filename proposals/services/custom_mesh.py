@@ -21,7 +21,7 @@ from proposals.plan import ProposalPlan, is_same
 from proposals.services import checks, context, plans
 
 
-class OwnMeshError(Refused):
+class CustomMeshError(Refused):
     """This cannot be priced, or not be added."""
 
     status = 400
@@ -30,40 +30,40 @@ class OwnMeshError(Refused):
 def evaluate(plan: PlanRecord, mesh: MeshSizes, changes: Mapping[str, Any] | None = None) -> ProposalPlan:
     """The configuration as a proposal of kind `own`; broken rules are in `violations`.  Nothing is stored.
 
-    mesh: {"ici": {axis: size}, "dcn": {…}}; changes: training keys.  Raises OwnMeshError for what is no mesh or no
+    mesh: {"ici": {axis: size}, "dcn": {…}}; changes: training keys.  Raises CustomMeshError for what is no mesh or no
     training key at all, and where the plan's run cannot be read any more.
     """
     try:
         return context.pricer(plan).evaluate(mesh, changes or {}, plan.asked)
     except (ConfigError, profiles.NotIngested) as error:
-        raise OwnMeshError(str(error)) from error
+        raise CustomMeshError(str(error)) from error
 
 
 def add(plan: PlanRecord, user: User, mesh: MeshSizes, changes: Mapping[str, Any] | None = None) -> Proposal:
     """Add the configuration to the plan, after the same checks as any other, to be approved and launched.
 
-    Raises OwnMeshError where it breaks a rule or a constraint, or is in the plan already; Http404 and
+    Raises CustomMeshError where it breaks a rule or a constraint, or is in the plan already; Http404 and
     PermissionDenied below engineer.
     """
     check(user, plan, Role.ENGINEER)
     evaluated = evaluate(plan, mesh, changes)
     if not evaluated.changes and same_mesh(evaluated.mesh, plan.priced_with["mesh"]):
-        raise OwnMeshError("This is the current configuration; change an axis or a setting.")
+        raise CustomMeshError("This is the current configuration; change an axis or a setting.")
     if evaluated.violations:
-        raise OwnMeshError(evaluated.violations[0].reason)
+        raise CustomMeshError(evaluated.violations[0].reason)
     read = context.of_plan(plan)
     with transaction.atomic():
         events.lock(plan.run.experiment_id)
         for other in plan.proposals.order_by("rank"):  # not what was prefetched before the lock
             if is_same(other.value, evaluated.mesh, evaluated.changes):
-                raise OwnMeshError(f"This is already proposal {other.rank}.")
+                raise CustomMeshError(f"This is already proposal {other.rank}.")
         evaluated = replace(evaluated, rank=(plan.proposals.aggregate(last=Max("rank"))["last"] or 0) + 1)
         made = plans.row(plan.run, plan, evaluated)
         made.added_by = user
         made.save()
         verdict = checks.check(plan, read.config, only=made.rank)
         if verdict.broken:
-            raise OwnMeshError(" ".join(verdict.broken))
+            raise CustomMeshError(" ".join(verdict.broken))
         checks.store(plan.run, verdict)
         reopened = Experiment.objects.filter(pk=plan.run.experiment_id).exclude(review=ReviewState.APPROVED)
         reopened.update(review=ReviewState.OPEN)

@@ -1,4 +1,4 @@
-"""Values that are dear to make, kept in a process."""
+"""A cache of the values used last, of one process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Kept:
+class LruCache:
     """The values used last, each made once: two requests at the same moment read what one can read for both."""
 
     def __init__(self, most: int) -> None:

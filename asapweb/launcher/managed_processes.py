@@ -24,7 +24,7 @@ def _nothing() -> None:
 
 
 @dataclass
-class Piece:
+class ManagedProcess:
     """A process that the launcher keeps running.
 
     command: without the part that ties its life to ours.  ends_with: the signal for an orderly end.  is_healthy: asks

@@ -1,7 +1,7 @@
 """What no finding may do, whatever the profile: contradict a measurement, the configuration or itself.
 
 Stated here from the outside, of the diagnosis alone, for arbitrary profiles and for every real one at hand; the
-Analyzer enforces the same in `diagnosis.analyzer.rules.laws`, whose words are tested one by one.
+Analyzer enforces the same in `diagnosis.analyzer.rules.consistency_checks`, whose words are tested one by one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from diagnosis.analyzer import diagnose, read_facts, rules
-from diagnosis.analyzer.rules import laws
+from diagnosis.analyzer.rules import consistency_checks
 from diagnosis.analyzer.rules.base import COMBINE_SMALL, Claim
 from diagnosis.report import Diagnosis, Evidence, Finding
 from evaluation.steps import real
@@ -219,8 +219,8 @@ def test_an_efficiency_above_the_roof_measures_nothing() -> None:
     assert values == [pytest.approx(0.3)]
 
 
-@pytest.mark.parametrize("law", laws.LAWS, ids=lambda law: law.name)
-def test_every_law_can_strike(law: laws.Law) -> None:
+@pytest.mark.parametrize("law", consistency_checks.CONSISTENCY_CHECKS, ids=lambda law: law.name)
+def test_every_law_can_strike(law: consistency_checks.ConsistencyCheck) -> None:
     """Of claims that break one law each, that law strikes: none is an empty promise."""
     facts = read_facts(profile(matmul("fusion.1", 0.6, 0.7), collective("all-gather", 0.4, OVER_DATA)), MESH)
     from diagnosis.analyzer.quantity import evidence
@@ -251,4 +251,4 @@ def test_every_law_can_strike(law: laws.Law) -> None:
             facts, "a", "a", "a", "a", 0.4, more=[row], ops=[gather], parts=[row, row], whole=row
         ),
     }[law.name]  # fmt: skip
-    assert laws.broken(facts, made) is law
+    assert consistency_checks.failed_check(facts, made) is law

@@ -16,7 +16,7 @@ from typing import Any
 from perfmodel.config import ExperimentConfig
 from proposals.agents.capabilities.configured import SETTINGS
 from proposals.agents.capabilities.held import Released, Stated
-from proposals.agents.filling import ROLE_WORDS, axis_of
+from proposals.agents.mesh_completion import ROLE_WORDS, axis_of
 from proposals.agents.notation import Read, written
 
 #: What may stand before the form, `Memory:` included.

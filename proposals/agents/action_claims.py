@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from proposals.agents.grounding_claims import sentences
-from proposals.agents.workbench import Standing
+from proposals.agents.workbench import ProposalState
 
 _DONE = re.compile(
     r"\b(?P<what>approved|rejected|launched|submitted|deployed|merged|deleted|uploaded|scheduled|applied|added|stored)\b",
@@ -38,7 +38,7 @@ _PROPOSAL = re.compile(r"\bproposals?\s+(\d{1,9})\b", re.IGNORECASE)
 _I = re.compile(r"\b(?:I|[Ww]e|have|has|is|are|was|were|been|now|hereby|status)\b")
 
 
-def claimed_acts(text: str, proposals: Sequence[Standing]) -> Iterator[str]:
+def claimed_actions(text: str, proposals: Sequence[ProposalState]) -> Iterator[str]:
     """A complaint per sentence that says something was done, which no person did."""
     decided = {item.proposal.rank: item.status for item in proposals}
     for sentence in sentences(text):

@@ -12,9 +12,9 @@ from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
 from diagnosis.models import DiagnosisRecord
 from experiments.pages import experiment_page
-from proposals import own_form, presentation
+from proposals import custom_form, presentation
 from proposals.models import PlanRecord, Proposal
-from proposals.services import own_mesh, plans
+from proposals.services import custom_mesh, plans
 
 _FOUND = PlanRecord.objects.select_related("run__experiment", "run__profile")
 
@@ -27,20 +27,20 @@ def own(request: MemberRequest, pk: int) -> HttpResponse:
     return _page(request, plan, _start(request, plan))
 
 
-def _start(request: MemberRequest, plan: PlanRecord) -> own_form.Given:
+def _start(request: MemberRequest, plan: PlanRecord) -> custom_form.Given:
     if (chosen := whole_number(request.GET.get("proposal", ""))) is not None:
         value = get_object_or_404(Proposal, plan=plan, pk=chosen).value
-        return own_form.Given(value.mesh, value.changes)
+        return custom_form.Given(value.mesh, value.changes)
     mesh = plan.priced_with.get("mesh") or {}
-    now = own_form.Given({place: dict(mesh.get(place) or {}) for place in ("ici", "dcn")}, {})
-    return own_form.from_query(request.GET) or now
+    now = custom_form.Given({place: dict(mesh.get(place) or {}) for place in ("ici", "dcn")}, {})
+    return custom_form.from_query(request.GET) or now
 
 
 @require(Role.VIEWER, "POST")
 def price(request: MemberRequest, pk: int) -> HttpResponse:
     """The price of the form; stores nothing."""
     plan = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
-    given = own_form.from_form(request.POST)
+    given = custom_form.from_form(request.POST)
     if not request.htmx:
         return _page(request, plan, given)
     page = experiment_page(request, plan.run.experiment_id)
@@ -51,38 +51,38 @@ def price(request: MemberRequest, pk: int) -> HttpResponse:
 def add(request: MemberRequest, pk: int) -> HttpResponse:
     """Add the form's configuration to the plan as a proposal."""
     plan = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
-    given = own_form.from_form(request.POST)
+    given = custom_form.from_form(request.POST)
     try:
-        made = own_mesh.add(plan, request.user, given.mesh, given.changes)
-    except own_mesh.OwnMeshError as error:
+        made = custom_mesh.add(plan, request.user, given.mesh, given.changes)
+    except custom_mesh.CustomMeshError as error:
         return _page(request, plan, given, refused=str(error), status=422)
     messages.success(request, f"Added as proposal {made.rank}. A reviewer can decide on it.")
     return redirect(made)
 
 
 def _page(
-    request: MemberRequest, plan: PlanRecord, given: own_form.Given, refused: str = "", status: int = 200
+    request: MemberRequest, plan: PlanRecord, given: custom_form.Given, refused: str = "", status: int = 200
 ) -> HttpResponse:
     page = experiment_page(request, plan.run.experiment_id)
     config = plan.priced_with
-    shown = own_form.axes(config, given.mesh)
+    shown = custom_form.axes(config, given.mesh)
     context = page.context(
         "proposals",
         plan=plan,
         axes=shown,
-        offered=own_form.offered(config, shown),
-        form=own_form.filled(config.get("training") or {}, given.changes),
+        offered=custom_form.offered(config, shown),
+        form=custom_form.filled(config.get("training") or {}, given.changes),
         refused=refused,
         **_answer(plan, given),
     )
     return render(request, "proposals/own.html", context, status=status)
 
 
-def _answer(plan: PlanRecord, given: own_form.Given) -> dict[str, object]:
+def _answer(plan: PlanRecord, given: custom_form.Given) -> dict[str, object]:
     """The price as a card, or the sentence why there is none."""
     try:
-        evaluated = own_mesh.evaluate(plan, given.mesh, given.changes)
-    except own_mesh.OwnMeshError as error:
+        evaluated = custom_mesh.evaluate(plan, given.mesh, given.changes)
+    except custom_mesh.CustomMeshError as error:
         return {"problem": str(error), "back": _plan_address(plan)}
     record = DiagnosisRecord.objects.filter(run_id=plan.run_id).first()
     config = plan.priced_with

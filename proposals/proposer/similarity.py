@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from history.case import Case
 from history.labels import BOUND, situation_likeness, vector
-from history.likeness import same_run
 from history.moves import RECOMPUTES, ROLES
+from history.similarity import same_run
 from history.uncertainty import spread
 from proposals.proposer.precedents import TELLING_FAILURES, Precedent
 

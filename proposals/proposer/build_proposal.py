@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from history.likeness import Alike
+from history.similarity import Alike
 from proposals.candidate import chips_ratio
 from proposals.plan import ProposalPlan
 from proposals.proposer import effects, wording
