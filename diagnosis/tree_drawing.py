@@ -39,7 +39,7 @@ def _node(node: Mapping[str, Any], ops_url: str, level: int, depth: int, least: 
             min(level + 1, 8), formatting.number(hidden), "" if hidden == 1 else "s", formatting.share(rest),
         )  # fmt: skip
     opened = SafeString(" open") if level < depth else SafeString("")
-    # The link stands beside the summary, not in it: a control within a control cannot be reached by all.
+    # The link is next to the summary, not in it: a control within a control cannot be reached by all.
     return format_html(
         '<div class="node"><details{}><summary>{}</summary>{}</details>{}</div>', opened, line, inner, link
     )

@@ -187,7 +187,7 @@ def main() -> None:
     listed, named = sources(), len(tomllib.loads(LIST.read_text())["profile"])
     if len(listed) < named:  # a page of some would lose the tables of the others
         absent = f"{named - len(listed)} of the {named} profiles in real_profiles.toml"
-        print(f"Skipped: {absent} are not on this machine; docs/accuracy-profiles.md stays as it is.")
+        print(f"Skipped: {absent} are not on this machine; docs/accuracy-profiles.md is unchanged.")
         return
     write(DOCS, listed)
     print(f"docs/accuracy-profiles.md: {len(listed)} profiles.")

@@ -34,7 +34,7 @@ def confine(parent: int, *, memory_bytes: int, cpu_s: int, file_bytes: int, with
     except (OSError, AttributeError):
         pass  # not Linux: the limits below still hold
     if os.getppid() != parent:
-        os._exit(1)  # it died before we asked to be told
+        os._exit(1)  # it died before we asked to be notified
     for kind, soft, hard in (
         (resource.RLIMIT_CORE, 0, 0),
         (resource.RLIMIT_AS, memory_bytes, memory_bytes),

@@ -53,7 +53,7 @@ class Wish:
 @dataclass(frozen=True)
 class Advised:
     """What a campaign keeps of advice until it is planned.  model: who gave it; refused: what was wrong with what it
-    asked for last; sentence: why the built-in choice stands."""
+    asked for last; sentence: why the built-in choice is used."""
 
     model: str = ""
     wishes: tuple[Wish, ...] = ()
@@ -74,7 +74,7 @@ class Asking:
 
 
 def stored(campaign: Campaign) -> Advised | None:
-    """The advice that is not planned yet; what stands instead where the model cannot be asked; None where it can."""
+    """The advice that is not planned yet; what is used instead where the model cannot be asked; None where it can."""
     if campaign.advice is not None:
         return ADVICE.read(campaign.advice)
     if endpoint.provider(tuner.AGENT) is None:

@@ -266,8 +266,8 @@ def _laws(generated: RejectedClaims, recorded: RejectedClaims, names: list[str])
         "",
         "## Consistency checks",
         "",
-        "`diagnosis/analyzer/rules/consistency_checks.py` checks every finding with its ops; a claim that fails a check "
-        "is not shown. `tests/diagnosis/test_consistency_checks.py` tests the same conditions independently on "
+        "`diagnosis/analyzer/rules/consistency_checks.py` checks every finding with its ops; a claim that fails a "
+        "check is not shown. `tests/diagnosis/test_consistency_checks.py` tests the same conditions independently on "
         "arbitrary profiles.",
         "",
         "| check | condition |",

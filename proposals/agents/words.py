@@ -263,3 +263,11 @@ def inconclusive(row: Row) -> str:
 def capital(text: str) -> str:
     """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
+
+
+def chip_hours(value: float) -> str:
+    return f"{value:,.0f} chip-hours".replace("-", "−", 1) if value < 0 else f"{value:,.0f} chip-hours"
+
+
+def days(value: float) -> str:
+    return f"{value:.3g} days" if value >= 1 else time(value * 86400)

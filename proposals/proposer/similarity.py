@@ -1,6 +1,6 @@
 """What measured optimisations say of all candidates at once: the same change of the same run, and runs that failed.
 
-What changes elsewhere brought only stands beside a proposal (`precedents.closest_precedents`): it makes neither order
+Effects measured in other runs are only shown with a proposal (`precedents.closest_precedents`): they make neither order
 nor confidence better (`evaluation.transfer`).
 """
 
@@ -106,7 +106,7 @@ def _key(move: Floats) -> tuple[float, ...]:
 
 
 def _same_run(theirs: Case, ours: Case) -> bool:
-    """Of what other flags did nothing is told."""
+    """Whether it is the same run; the effect of other flags says nothing."""
     return same_run(theirs, ours) and (not theirs.flags or theirs.flags == ours.flags)
 
 

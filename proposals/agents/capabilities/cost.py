@@ -16,6 +16,7 @@ from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Capability, Missing, capability, command, registry
 from proposals.agents.capabilities.common import Chips, Numbers, Row, Rows, get, how, unknown_facts
 from proposals.agents.conversation import Said
+from proposals.agents.words import chip_hours, days
 
 Price = Annotated[float | None, Field(gt=0, le=1e4, description="USD per chip-hour.")]
 Tokens = Annotated[float | None, Field(gt=0, le=1e18, description="Tokens of the whole run, such as 1e12.")]
@@ -228,7 +229,9 @@ def _cost_answer(ctx: AnswerContext, amounts: Amounts, only: tuple[int, ...]) ->
         yield from ctx.say("The number of chips for that time depends on the tokens or steps of the run; state them.")
     if run:
         each = data["one_percent_of_the_run"]
-        worth = money(each["cost_of_the_run"]) if "cost_of_the_run" in each else _hours(each["chip_hours_of_the_run"])
+        worth = (
+            money(each["cost_of_the_run"]) if "cost_of_the_run" in each else chip_hours(each["chip_hours_of_the_run"])
+        )
         yield from ctx.say(
             f"Each 1 % of the step time is worth {worth}. Evaluation, checkpoints, failures and queueing are not "
             "included."
@@ -256,7 +259,7 @@ def _verdict(ctx: AnswerContext, data: Row, rows: Rows, money: Money) -> Iterato
         of = f", {words.count(data['tokens_of_the_run'])} tokens" if data.get("tokens_of_the_run") else ""
         yield (
             f"{steps:,.0f} steps{of}: the current configuration ({words.time(now['step_time_s'], how(ctx))} per step, "
-            f"{how(ctx)}) takes **{_days(now['days_of_the_run'])}**{weeks} and {now['chip_hours_of_the_run']:,.0f} "
+            f"{how(ctx)}) takes **{days(now['days_of_the_run'])}**{weeks} and {now['chip_hours_of_the_run']:,.0f} "
             f"chip-hours{paid}."
         )
     key = "cost_of_the_run" if price else "chip_hours_of_the_run"
@@ -268,7 +271,7 @@ def _verdict(ctx: AnswerContext, data: Row, rows: Rows, money: Money) -> Iterato
         yield "No proposal is predicted to save anything."
         return
     low, high = best[f"saved_{key}_range"]
-    shown = money if price else _hours
+    shown = money if price else chip_hours
     sure = (
         "the 80 % interval includes a loss, so it is not certain" if low < 0 else "the whole 80 % interval is a saving"
     )
@@ -288,9 +291,9 @@ def _table(ctx: AnswerContext, rows: Rows, money: Money, run: bool) -> Answer:
         line = [_row_label(ctx, row), words.time(row["step_time_s"], _origin(ctx, row))]
         if run:
             saved = row.get("saved_cost_of_the_run", row.get("saved_chip_hours_of_the_run"))
-            shown = money if "saved_cost_of_the_run" in row else _hours
+            shown = money if "saved_cost_of_the_run" in row else chip_hours
             line += [
-                _with_range(row, "days_of_the_run", _days), f"{row['chip_hours_of_the_run']:,.0f}",
+                _with_range(row, "days_of_the_run", days), f"{row['chip_hours_of_the_run']:,.0f}",
                 _with_range(row, "cost_of_the_run", money), shown(saved) if saved is not None else "–",
             ]  # fmt: skip
         else:
@@ -362,14 +365,6 @@ class Money:
 
     def price(self, value: float) -> str:
         return f"{self.sign}{value:g}"
-
-
-def _hours(value: float) -> str:
-    return f"{value:,.0f} chip-hours".replace("-", "−", 1) if value < 0 else f"{value:,.0f} chip-hours"
-
-
-def _days(value: float) -> str:
-    return f"{value:.3g} days" if value >= 1 else words.time(value * 86400)
 
 
 @capability(
