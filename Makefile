@@ -1,7 +1,7 @@
 # The environment is .venv, made by bin/bootstrap from uv.lock; nothing else is installed outside this folder.
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help run test quick lint bench accuracy quality fit seeds vectors glossary clean
+.PHONY: help run test quick lint bench accuracy quality fit seeds samples vectors glossary clean
 # Each start of the application would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -29,13 +29,17 @@ bench: ## measure this installation
 	@bin/bootstrap run
 	@for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(PYTHON) -m bench.$$name || exit 1; done
 
-accuracy: ## regenerate the accuracy pages: diagnoses, proposals, retrieval, failures, campaigns
+accuracy: ## regenerate the accuracy pages: diagnoses, proposals, retrieval, failures, campaigns, calibration, profiles
 	@bin/bootstrap dev
 	@$(PYTHON) -m evaluation.steps.evaluate
 	@$(PYTHON) -m evaluation.proposing.evaluate
 	@$(PYTHON) -m evaluation.retrieval.evaluate
 	@$(PYTHON) -m evaluation.failures.evaluate
 	@$(PYTHON) -m evaluation.campaigns.evaluate
+	@$(PYTHON) -m evaluation.calibration_report
+	@$(PYTHON) -m evaluation.compiled_report
+	@$(PYTHON) -m evaluation.transfer
+	@$(PYTHON) -m evaluation.real_profiles
 
 quality: ## answer the question set for grading (docs/reasoner.md); ARGS="QUESTIONS RUNS ANSWERS [--endpoint]"
 	@bin/bootstrap dev
@@ -48,6 +52,7 @@ fit: ## fit memory, step times, confidence and ranking to the measured runs, and
 	@$(PYTHON) -m evaluation.fit_confidence
 	@$(PYTHON) -m evaluation.proposals_on_sweeps
 	@$(PYTHON) -m evaluation.fit_capabilities
+	@$(PYTHON) -m evaluation.fit_certainty
 	@$(PYTHON) -m evaluation.campaigns.fit
 
 seeds: ## regenerate the seed records from the published tables and the measured sweeps
@@ -55,13 +60,18 @@ seeds: ## regenerate the seed records from the published tables and the measured
 	@$(PYTHON) -m evaluation.seeds.build
 	@$(PYTHON) -m evaluation.history_from_sweeps
 
+samples: ## write the shipped profiles anew; ARGS="KEY ..." for some
+	@bin/bootstrap run
+	@$(PYTHON) -m evaluation.samples $(ARGS)
+
 vectors: ## compute the vectors of the shipped passages and records, which a first start reads
 	@bin/bootstrap run
 	@$(PYTHON) -m evaluation.shipped_vectors
 
-glossary: ## write docs/glossary.md from the file that tooltips come from
+glossary: ## write docs/glossary.md and the capabilities in docs/reasoner.md from what the application shows
 	@bin/bootstrap run
 	@$(PYTHON) -m evaluation.glossary
+	@$(PYTHON) -m evaluation.quality.capability_list
 
 clean: ## remove the environment and all caches; the data folder stays
 	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis test-results

@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 
 from accounts import tokens
 from accounts.models import Membership, User
-from accounts.rest import Conflict, Detail
+from accounts.rest import Detail
 from accounts.services import memberships
 
 
@@ -74,10 +74,7 @@ class TokensView(APIView):
         """Create a token with the permissions of this session; it is shown only once.  Tokens cannot create tokens."""
         if isinstance(request.auth, AuthToken):  # it would outlive the one that asks, once that is revoked
             raise PermissionDenied("Tokens cannot create tokens; sign in and create one under Settings.")
-        try:
-            instance, token = tokens.create(cast(User, request.user))
-        except tokens.TokenError as error:
-            raise Conflict(str(error)) from error
+        instance, token = tokens.create(cast(User, request.user))
         data = {"token": token, "key": instance.token_key, "expiry": instance.expiry}
         return Response(NewTokenSerializer(data).data, status=status.HTTP_201_CREATED)
 

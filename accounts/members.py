@@ -10,14 +10,15 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounts.models import Invitation, Membership, Role, SignInLink, Team, User
+from accounts.refusals import Refused
 from accounts.services import create_sign_in_link, hash_of, new_token
 from accounts.text import one_line
 
 LINK_VALID_FOR = timedelta(days=7)
 
 
-class MemberError(Exception):
-    """The change cannot be made.  The text is a sentence for the user."""
+class MemberError(Refused):
+    """The change cannot be made."""
 
 
 def account_name(text: str) -> str:

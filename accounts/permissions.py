@@ -8,19 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase
+from django.views.decorators.http import require_http_methods
+from django.views.decorators.vary import vary_on_headers
+from django_htmx.middleware import HtmxDetails
 
-from accounts.models import Membership, Role, Team
+from accounts.models import Membership, Role, Team, User
 from accounts.services import current_membership, membership_of, memberships
 
 P = ParamSpec("P")
 M = TypeVar("M", bound=Model)
+
+
+class MemberRequest(HttpRequest):
+    """What a view of `require` gets: the request of a member, with what our middleware and `require` set on it."""
+
+    user: User
+    membership: Membership
+    htmx: HtmxDetails
+
+
 View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
+MemberView = Callable[Concatenate[MemberRequest, P], HttpResponseBase]
 
 
 def refusal(role: Role | str) -> str:
@@ -32,14 +46,17 @@ def refusal(role: Role | str) -> str:
     )
 
 
-def require(role: Role | str) -> Callable[[View[P]], View[P]]:
-    """Decorator of a view: signed in, a member of a team, and with at least this role in the chosen one.
+def require(role: Role | str, *methods: str, htmx: bool = False) -> Callable[[MemberView[P]], View[P]]:
+    """Decorator of a view: signed in, a member of a team, with at least this role in the chosen one, by one of these
+    methods.  `htmx`: it answers htmx with another body than a browser, which caches must know.
 
     Anonymous visitors are sent to sign in and back.  The membership is on `request.membership`.
     """
 
-    def decorate(view: View[P]) -> View[P]:
-        @wraps(view)
+    def decorate(view: MemberView[P]) -> View[P]:
+        answer = require_http_methods(list(methods))(vary_on_headers("HX-Request")(view) if htmx else view)
+
+        @wraps(answer)
         def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             if not request.user.is_authenticated:
                 return redirect_to_login(request.get_full_path())
@@ -48,8 +65,9 @@ def require(role: Role | str) -> Callable[[View[P]], View[P]]:
                 raise PermissionDenied("You are not in a team yet; ask an administrator to add you to one.")
             if not membership.may(role):
                 raise PermissionDenied(refusal(role))
-            request.membership = membership  # type: ignore[attr-defined]
-            return view(request, *args, **kwargs)
+            found = cast(MemberRequest, request)
+            found.membership = membership
+            return answer(found, *args, **kwargs)
 
         return guarded
 

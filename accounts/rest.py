@@ -101,6 +101,14 @@ class TeamObjects(GenericViewSet[M]):
         return super().get_queryset().filter(team_id__in=team_ids(self.request.user))
 
 
+def validated(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
+    """What was sent, as the serializer reads it; raises 400."""
+    serializer = kind(data=request.data)
+    serializer.is_valid(raise_exception=True)
+    values: dict[str, Any] = serializer.validated_data
+    return values
+
+
 def number_param(request: Request, name: str) -> int | None:
     """A whole number from the address, None where it is absent; raises 400 on anything else."""
     text = request.query_params.get(name)

@@ -12,11 +12,12 @@ from knox.models import AuthToken
 from knox.settings import knox_settings
 
 from accounts.models import Membership, TokenConfinement, TokenScope, User
+from accounts.refusals import Refused
 from accounts.services import memberships
 
 
-class TokenError(Exception):
-    """No token is made.  The text is a sentence for the user."""
+class TokenError(Refused):
+    """No token is made."""
 
 
 def visible(user: Any) -> QuerySet[AuthToken]:

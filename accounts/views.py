@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth import logout, update_session_auth_hash
@@ -14,13 +14,14 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts import members, services, tokens
 from accounts.attempts import WINDOW, Attempt
 from accounts.confinement import login
-from accounts.models import Membership, Role, User
-from accounts.permissions import require
+from accounts.models import Membership, Role
+from accounts.pages import refusals_as_messages
+from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
 
 
@@ -94,8 +95,8 @@ def sign_out(request: HttpRequest) -> HttpResponse:
     return redirect("sign-in")
 
 
-def _settings(request: HttpRequest, status: int = 200, **more: Any) -> HttpResponse:
-    membership = request.membership  # type: ignore[attr-defined]
+def _settings(request: MemberRequest, status: int = 200, **more: Any) -> HttpResponse:
+    membership = request.membership
     context = {
         "here": "settings",
         "membership": membership,
@@ -110,27 +111,24 @@ def _settings(request: HttpRequest, status: int = 200, **more: Any) -> HttpRespo
 
 
 @never_cache
-@require(Role.VIEWER)
-@require_GET
-def settings(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def settings(request: MemberRequest) -> HttpResponse:
     """The account: who one is, the team, its members, one's API tokens."""
     return _settings(request)
 
 
-@require(Role.VIEWER)
-@require_POST
-def choose_team(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def choose_team(request: MemberRequest) -> HttpResponse:
     team = whole_number(request.POST.get("team", ""))
     if team is None or not services.choose_team(request, team):
         messages.error(request, "You are not in that team.")
     return redirect("home")
 
 
-@require(Role.ADMINISTRATOR)
-@require_POST
-def add_member(request: HttpRequest) -> HttpResponse:
+@require(Role.ADMINISTRATOR, "POST")
+def add_member(request: MemberRequest) -> HttpResponse:
     """Add a person: who has no account yet gets one and a link to sign in, who has one is asked by a link to join."""
-    team = request.membership.team  # type: ignore[attr-defined]
+    team = request.membership.team
     username, role = request.POST.get("username", ""), request.POST.get("role", "")
     try:
         added = members.add(team, username, role, request.POST.get("full_name", ""))
@@ -143,33 +141,29 @@ def add_member(request: HttpRequest) -> HttpResponse:
     return _settings(request, invitation=address, invitation_for=members.account_name(username))
 
 
-@require(Role.ADMINISTRATOR)
-@require_POST
-def change_member(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.ADMINISTRATOR, "POST")
+def change_member(request: MemberRequest, pk: int) -> HttpResponse:
     """Another role, or none."""
-    changed = get_object_or_404(Membership, pk=pk, team=request.membership.team)  # type: ignore[attr-defined]
-    try:
+    changed = get_object_or_404(Membership, pk=pk, team=request.membership.team)
+    with refusals_as_messages(request):
         if request.POST.get("remove"):
             members.remove(changed)
             messages.success(request, f"{changed.user} is no longer in the team.")
         else:
             members.change_role(changed, request.POST.get("role", ""))
             messages.success(request, f"{changed.user} now has the role {Role(request.POST['role']).label.lower()}.")
-    except members.MemberError as error:
-        messages.error(request, str(error))
     return redirect("settings")
 
 
 @never_cache
-@require(Role.ADMINISTRATOR)
-@require_POST
-def member_link(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.ADMINISTRATOR, "POST")
+def member_link(request: MemberRequest, pk: int) -> HttpResponse:
     """A new one-time link for a member, shown once."""
-    of_member = get_object_or_404(Membership, pk=pk, team=request.membership.team)  # type: ignore[attr-defined]
+    of_member = get_object_or_404(Membership, pk=pk, team=request.membership.team)
     return _with_link(request, of_member)
 
 
-def _with_link(request: HttpRequest, member: Membership) -> HttpResponse:
+def _with_link(request: MemberRequest, member: Membership) -> HttpResponse:
     try:
         token = members.link_for(member)
     except members.MemberError as error:
@@ -178,11 +172,10 @@ def _with_link(request: HttpRequest, member: Membership) -> HttpResponse:
     return _settings(request, new_link=address, new_link_for=member.user)
 
 
-@require(Role.ADMINISTRATOR)
-@require_POST
-def withdraw_invitation(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.ADMINISTRATOR, "POST")
+def withdraw_invitation(request: MemberRequest, pk: int) -> HttpResponse:
     """End an invitation that nobody has accepted yet."""
-    withdrawn = members.withdraw(request.membership.team, pk)  # type: ignore[attr-defined]
+    withdrawn = members.withdraw(request.membership.team, pk)
     if withdrawn is not None:
         messages.success(request, f"The invitation of {withdrawn.user} was withdrawn; its link no longer works.")
     else:
@@ -192,11 +185,10 @@ def withdraw_invitation(request: HttpRequest, pk: int) -> HttpResponse:
 
 @never_cache
 @sensitive_post_parameters()
-@require(Role.VIEWER)
-@require_http_methods(["GET", "HEAD", "POST"])
-def password(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET", "HEAD", "POST")
+def password(request: MemberRequest) -> HttpResponse:
     """Set or change one's password; every other session of the account ends."""
-    user = cast(User, request.user)
+    user = request.user
     known = user.has_usable_password()
     # Who holds a link of the team's administrator need not be the user, whose password opens all teams.
     if not known and user.confined_to is not None:
@@ -222,20 +214,18 @@ def password(request: HttpRequest) -> HttpResponse:
 
 
 @never_cache
-@require(Role.VIEWER)
-@require_POST
-def create_token(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def create_token(request: MemberRequest) -> HttpResponse:
     """A new API token, shown once."""
     try:
-        _, token = tokens.create(cast(User, request.user))
+        _, token = tokens.create(request.user)
     except tokens.TokenError as error:
         return _settings(request, 422, token_error=str(error))
     return _settings(request, new_token=token)
 
 
-@require(Role.VIEWER)
-@require_POST
-def revoke_token(request: HttpRequest, key: str) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def revoke_token(request: MemberRequest, key: str) -> HttpResponse:
     deleted, _ = tokens.visible(request.user).filter(token_key=key).delete()
     if deleted:
         messages.success(request, "The token was revoked.")

@@ -7,13 +7,15 @@ after it carries the caller's fallback.  Text of a turn that ends in Retry or Co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter
 
 from agent.messages import AssistantMessage, JsonValue, Message, ToolCall, Usage, UserMessage
+
+T = TypeVar("T")
 
 FaultKind = Literal[
     "auth", "forbidden", "not_found", "rate_limit", "quota", "server", "connect", "dns", "tls", "timeout", "truncated",
@@ -200,3 +202,14 @@ def requested(events: Iterable[RunEvent]) -> list[tuple[ModelRequest, tuple[Mess
             messages = messages[: event.since] + event.messages
             requests.append((event, messages))
     return requests
+
+
+def drive(steps: Generator[RunEvent, None, T], on_event: Callable[[RunEvent], object] = lambda event: None) -> T:
+    """Let an agent work, each event to on_event; returns what it came to."""
+    while True:
+        try:
+            event = next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        on_event(event)

@@ -72,6 +72,10 @@ class Outcome(Generic[A]):
     tool_calls: int
     duration_s: float
 
+    def final(self, data: JsonValue, source: Literal["model", "fallback"]) -> Final:
+        """Another answer that stands for this run, with its totals."""
+        return Final(data, source, self.usage, self.cost_usd, self.turns, self.tool_calls, self.duration_s)
+
 
 @overload
 def run(
@@ -128,28 +132,25 @@ def run(
                  clock or Clock())  # fmt: skip
     stopped: Stopped | None = None
     accepted: Any = None
+    source: Literal["model", "fallback"] | None = "model"
     try:
         accepted = yield from loop.turns()
     except _Stop as stop:
         stopped = replace(stop.event, last_answer=loop.last_answer, complaints=loop.last_complaints)
         yield stopped
-    source: Literal["model", "fallback"] | None = "model"
-    if stopped is not None:
-        source = None
-        if fallback is not None and stopped.reason != "cancelled":
-            source, accepted = "fallback", fallback(stopped, tuple(loop.results))
-    duration_s = loop.clock.now() - loop.meter.started_s
-    meter = loop.meter
-    conversation = loop.kept()
+        source = "fallback" if fallback is not None and stopped.reason != "cancelled" else None
+        accepted = fallback(stopped, tuple(loop.results)) if fallback is not None and source is not None else None
+    conversation, meter = loop.kept(), loop.meter
     if source is not None:
-        data: JsonValue = accepted.model_dump(mode="json") if isinstance(accepted, BaseModel) else accepted
-        text = accepted.model_dump_json() if isinstance(accepted, BaseModel) else str(accepted)
-        conversation.append(AssistantMessage(text))
-        yield Final(data, source, meter.usage, meter.cost_usd, meter.turns, meter.tool_calls, duration_s)
-    return Outcome(
+        said = accepted.model_dump_json() if isinstance(accepted, BaseModel) else str(accepted)
+        conversation.append(AssistantMessage(said))
+    outcome: Outcome[Any] = Outcome(
         accepted, source, stopped, tuple(conversation), tuple(loop.results), meter.usage, meter.cost_usd, meter.turns,
-        meter.tool_calls, duration_s,
+        meter.tool_calls, loop.clock.now() - meter.started_s,
     )  # fmt: skip
+    if source is not None:
+        yield outcome.final(accepted.model_dump(mode="json") if isinstance(accepted, BaseModel) else accepted, source)
+    return outcome
 
 
 class _Stop(Exception):

@@ -8,14 +8,13 @@ from typing import Any
 
 from django.conf import settings as django_settings
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.http import HttpResponse
+from django.shortcuts import redirect
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.pages import page_or_part, refusals_as_messages
+from accounts.permissions import MemberRequest, require
 from agent.limits import Price
 from agent.provider.check import ConnectionReport, check_connection
 from agent.provider.settings import Settings, SettingsError
@@ -118,32 +117,28 @@ def check_in_time(settings: Settings, agent: str, limit_s: float = CHECK_LIMIT_S
     return ConnectionReport(False, said, model, settings.base_url)
 
 
-def _page(request: HttpRequest, report: ConnectionReport | None = None) -> HttpResponse:
+def _page(request: MemberRequest, report: ConnectionReport | None = None) -> HttpResponse:
     context: dict[str, Any] = {
         "here": "settings",
-        "membership": request.membership,  # type: ignore[attr-defined]
+        "membership": request.membership,
         "shown": shown(),
         "report": report,
         "limit_s": CHECK_LIMIT_S,
         "embedding": django_settings.EMBEDDING["model"],
     }
-    part = "settings/_connection.html" if request.htmx else "settings/model.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "settings/model.html", "settings/_connection.html", context)
 
 
 @never_cache
-@require(Role.VIEWER)
-@require_GET
-def model(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def model(request: MemberRequest) -> HttpResponse:
     """Which language model is configured, within which limits, and what is missing."""
     return _page(request)
 
 
 @never_cache
-@require(Role.ADMINISTRATOR)
-@require_POST
-@vary_on_headers("HX-Request")
-def test_model(request: HttpRequest) -> HttpResponse:
+@require(Role.ADMINISTRATOR, "POST", htmx=True)
+def test_model(request: MemberRequest) -> HttpResponse:
     """Ask the model for a word, a tool call and an object, and say what came of it."""
     agent = request.POST.get("agent", "")
     if agent not in {name for name, _, _ in AGENTS}:
@@ -155,15 +150,11 @@ def test_model(request: HttpRequest) -> HttpResponse:
     return _page(request, report)
 
 
-@require(Role.ADMINISTRATOR)
-@require_POST
-def keep_payloads(request: HttpRequest) -> HttpResponse:
+@require(Role.ADMINISTRATOR, "POST")
+def keep_payloads(request: MemberRequest) -> HttpResponse:
     """How many days the team keeps what agents sent and got."""
-    try:
-        days = retention.set_days(request.membership.team, request.POST.get("days", ""))  # type: ignore[attr-defined]
-    except retention.RetentionError as error:
-        messages.error(request, str(error))
-    else:
+    with refusals_as_messages(request):
+        days = retention.set_days(request.membership.team, request.POST.get("days", ""))
         kept = "as long as their experiment" if days is None else f"{days} day{'' if days == 1 else 's'}"
         messages.success(request, f"Agent payloads are kept for {kept}.")
     return redirect("settings")

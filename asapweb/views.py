@@ -7,14 +7,13 @@ from urllib.parse import urlencode
 
 from django.core.paginator import Paginator
 from django.db.models import Count, F, OrderBy, Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.urls import NoReverseMatch, reverse
-from django.views.decorators.http import require_GET
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.pages import page_or_part
+from accounts.permissions import MemberRequest, require
 from asapweb.templatetags.shell import PLACES
 from asapweb.waiting import waiting, with_review_state
 from diagnosis.report import BOTTLENECKS
@@ -44,12 +43,10 @@ STATES = (
 _OF_STATES = {key: Count("team", filter=condition) for key, _, condition in STATES}
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def home(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def home(request: MemberRequest) -> HttpResponse:
     """Items that need action, running jobs, and recent changes."""
-    membership = request.membership  # type: ignore[attr-defined]
+    membership = request.membership
     team = membership.team
     everything = with_review_state(Experiment.objects.filter(team=team))
     due = list(waiting(membership)[:DUE_SHOWN])
@@ -74,8 +71,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "gains": recent_gains,
         **counts,
     }
-    part = "_home_running.html" if request.htmx else "home.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "home.html", "_home_running.html", context)
 
 
 def _first_proposals(experiments: list[int]) -> dict[int, Proposal]:
@@ -100,12 +96,10 @@ def _pipes(experiments: list[Experiment]) -> list[tuple[Experiment, list[Any]]]:
     return [(item, steps_of(run, events_by_run.get(run.pk, ())) if run is not None else []) for item, run in runs]
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def experiments(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def experiments(request: MemberRequest) -> HttpResponse:
     """The team's experiments: searched, narrowed, sorted and paged on the server."""
-    team = request.membership.team  # type: ignore[attr-defined]
+    team = request.membership.team
     everything = with_review_state(Experiment.objects.filter(team=team))
     asked = {key: request.GET.get(key, "").strip() for key in ("q", "state", "chip", "bottleneck")}
     narrowed = _narrowed(everything, asked)
@@ -128,8 +122,7 @@ def experiments(request: HttpRequest) -> HttpResponse:
         "filtered": any(asked.values()),
         **asked,
     }
-    part = "_experiments.html" if request.htmx else "experiments.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "experiments.html", "_experiments.html", context)
 
 
 def _overview(everything: QuerySet[Experiment]) -> tuple[list[str], set[str], dict[str, int]]:
@@ -158,11 +151,10 @@ def _narrowed(rows: QuerySet[Experiment], asked: dict[str, str]) -> QuerySet[Exp
     return rows
 
 
-@require(Role.VIEWER)
-@require_GET
-def jump(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def jump(request: MemberRequest) -> HttpResponse:
     """Places and experiments whose name holds what was typed."""
-    membership = request.membership  # type: ignore[attr-defined]
+    membership = request.membership
     q = request.GET.get("q", "").replace("\x00", "").strip()
     places = []
     for place in PLACES:

@@ -53,7 +53,8 @@ def server(path: Path) -> None:
     trace = Trace(path)
     tracks = trace.tracks_of([OPS])
     print(f"event store: {trace.event_count:,} events, {trace.size_bytes / 1e6:.1f} MB")
-    t0, t1 = trace.step_span(2) or trace.span
+    _, starts, ends = trace.steps(0)
+    t0, t1 = int(starts[2]), int(ends[2])
     views = (("whole profile", trace.span[1]), ("one step", t1 - t0), ("1/100 of a step", (t1 - t0) // 100))
     for words, length in views:
         level = max(9, int(np.log2(length / 1160)) + 9)

@@ -85,22 +85,7 @@ class CampaignForm(forms.Form):
 
     def asked(self, server: str) -> Asked:
         """server: the address that the browser uses, to which the cluster reports where the team names no other."""
-        given = self.cleaned_data
-        keep = ("keep_remat", "keep_weight_sharding", "keep_micro_batches")
-        return Asked(
-            backend=given["backend"],
-            most_trials=given["most_trials"],
-            parallel=given["parallel"],
-            to_budget=given["to_budget"],
-            most_s=given["most_hours"] * HOUR_S if given["most_hours"] else None,
-            most_dollars=given["most_dollars"],
-            dollars_per_chip_hour=given["dollars_per_chip_hour"],
-            expert_step_time_s=given["expert_step_time_s"],
-            constraints={name: True for name in keep if given[name]},
-            landscape=given["landscape"],
-            use_language_model=given["use_language_model"],
-            most_tokens=given.get("most_tokens") or MOST_TOKENS,
-            tool=given["tool"] or Asked.tool,
-            steps=given["steps"] or Asked.steps,
-            server=server,
-        )
+        given = {name: value for name, value in self.cleaned_data.items() if value not in ("", None)}
+        hours = given.pop("most_hours", None)
+        kept = {name: True for name in ("keep_remat", "keep_weight_sharding", "keep_micro_batches") if given.pop(name)}
+        return Asked(**given, most_s=hours * HOUR_S if hours else None, constraints=kept, server=server)

@@ -14,6 +14,7 @@ from django.utils.functional import cached_property
 from experiments.fields import OrderedJSONField
 from jobs.models import Job
 from launches.models import ArmRun
+from perfmodel.config import shown_sizes
 
 #: Tokens of a language model, in and out, that a campaign may spend unless it says otherwise.
 MOST_TOKENS = 500_000
@@ -169,8 +170,7 @@ class Trial(Job):
     @cached_property
     def parameters(self) -> dict[str, Any]:
         """Sizes of the axes, then the training, as a table shows them."""
-        across = {f"dcn.{axis}": size for axis, size in self.mesh.get("dcn", {}).items() if size > 1}
-        return {**self.mesh.get("ici", {}), **across, **{k: v for k, v in self.training.items() if v not in (None, [])}}
+        return {**shown_sizes(self.mesh), **{k: v for k, v in self.training.items() if v not in (None, [])}}
 
     def running_s(self, now: datetime) -> float:
         """Seconds that its newest run has taken so far; 0 where none runs, or its job has not been seen to."""

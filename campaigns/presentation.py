@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from campaigns.models import Campaign, Trial, TrialStatus
 from campaigns.services.planning import SENTENCE, cost_of
-from proposals.failures import CAUSES
+from proposals.failures.stored import FAILURE
 
 #: Trials of a page of the table; points of the trajectory and lines of the parallel coordinates that are drawn.
 PAGE, MOST_POINTS, MOST_LINES = 100, 400, 150
@@ -149,13 +149,19 @@ def memory_of(campaign: Campaign) -> Origin:
     return origins.get(Campaign.Backend(campaign.backend), Origin("measured"))
 
 
+def row(trial: Trial, names: Sequence[str]) -> tuple[Trial, str, str, list[str]]:
+    """A trial in the table: why it was chosen, why it failed, and its values of the parameters."""
+    values = [shown(trial.parameter(name)) for name in names]
+    return trial, stored_sentence(trial.why), cause_words(trial.failure), values
+
+
 def stored_sentence(value: Any) -> str:
     """A stored sentence with its values."""
     return SENTENCE.validate_python(value)
 
 
 def cause_words(failure: Mapping[str, Any] | None) -> str:
-    return CAUSES.get(failure["cause"], failure["cause"]) if failure else ""
+    return FAILURE.read(failure).words if failure else ""
 
 
 def trajectory(campaign: Campaign, trials: Sequence[Trial]) -> Trajectory | None:

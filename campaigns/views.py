@@ -9,15 +9,14 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import get_for, require
+from accounts.pages import refusals_as_messages
+from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
-from campaigns import presentation
+from campaigns import charts, presentation
 from campaigns.forms import CampaignForm
 from campaigns.models import Campaign, Trial, TrialStatus
 from campaigns.services import campaigns as services
@@ -31,9 +30,8 @@ ORDERS = {"number": "number", "-number": "-number", "time": "step_time_s", "-tim
 _CHANGES = {"pause": services.pause, "resume": services.resume, "cancel": services.cancel}
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "HEAD", "POST"])
-def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", "HEAD", "POST")
+def campaigns(request: MemberRequest, pk: int) -> HttpResponse:
     """The campaigns of an experiment; POST begins one."""
     posted = request.method == "POST"
     page = experiment_page(request, pk, Role.ENGINEER if posted else Role.VIEWER)
@@ -41,7 +39,7 @@ def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
     problem = ""
     if posted and form.is_valid():
         try:
-            return redirect(services.begin(page.experiment, request.user, form.asked(request.build_absolute_uri("/"))))  # type: ignore[arg-type]
+            return redirect(services.begin(page.experiment, request.user, form.asked(request.build_absolute_uri("/"))))
         except services.CampaignError as error:
             problem = str(error)
     config = configuration.load(page.experiment)
@@ -56,10 +54,8 @@ def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "campaigns/campaigns.html", context, status=400 if posted else 200)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def campaign(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def campaign(request: MemberRequest, pk: int) -> HttpResponse:
     """The trials of a campaign."""
     row = _campaign(request, pk)
     page = experiment_page(request, row.experiment_id)
@@ -71,24 +67,28 @@ def campaign(request: HttpRequest, pk: int) -> HttpResponse:
     rows = [trial for trial in trials if not state or trial.status == state]
     rows = _ordered(rows, order)
     listed = Paginator(rows, presentation.PAGE).get_page(request.GET.get("page"))
+    names = list(presentation.varying_parameters(trials))[:MOST_COLUMNS]
+    trajectory, parallel = presentation.trajectory(row, trials), presentation.parallel(trials)
     context = page.context(
         "campaigns",
         campaign=row,
         over=presentation.overview(row, trials),
-        trajectory=presentation.trajectory(row, trials),
-        parallel=presentation.parallel(trials),
+        trajectory=trajectory,
+        trajectory_chart=charts.trajectory(trajectory) if trajectory else "",
+        parallel=parallel,
+        parallel_chart=charts.parallel(parallel) if parallel else "",
         importance=presentation.importance(trials),
         health=presentation.stored_sentence(row.analysis.get("sentence", "")),
         memory=presentation.memory_of(row),
         page=listed,
-        names=list(presentation.varying_parameters(trials)),
+        rows=[presentation.row(trial, names) for trial in listed],
+        names=names,
         order=order,
         state=state,
         states=[(value, label) for value, label in TrialStatus.choices if any(t.status == value for t in trials)],
         columns=[],
     )
-    context["names"] = context["names"][:MOST_COLUMNS]
-    part = request.htmx and not request.htmx.boosted  # type: ignore[attr-defined]
+    part = request.htmx and not request.htmx.boosted
     return render(request, "campaigns/_pool.html" if part else "campaigns/campaign.html", context)
 
 
@@ -104,37 +104,30 @@ def _ordered(rows: list[Trial], order: str) -> list[Trial]:
     return rows[::-1] if order.startswith("-") else rows
 
 
-@require(Role.VIEWER)
-@require_POST
-def change(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def change(request: MemberRequest, pk: int) -> HttpResponse:
     """Pause, resume or cancel."""
     row = _campaign(request, pk, Role.ENGINEER)
     act = _CHANGES.get(request.POST.get("change", ""))
     if act is None:
         messages.error(request, "A campaign can be paused, resumed or cancelled.")
         return redirect(row)
-    try:
-        act(row, request.user)  # type: ignore[arg-type]
-    except services.CampaignError as error:
-        messages.error(request, str(error))
+    with refusals_as_messages(request):
+        act(row, request.user)
     return redirect(row)
 
 
-@require(Role.VIEWER)
-@require_POST
-def retry(request: HttpRequest, pk: int, number: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def retry(request: MemberRequest, pk: int, number: int) -> HttpResponse:
     row = _campaign(request, pk, Role.ENGINEER)
     trial = get_object_or_404(row.trials.select_related("campaign"), number=number)
-    try:
-        services.retry(trial, request.user)  # type: ignore[arg-type]
-    except services.CampaignError as error:
-        messages.error(request, str(error))
+    with refusals_as_messages(request):
+        services.retry(trial, request.user)
     return redirect(row)
 
 
-@require(Role.VIEWER)
-@require_GET
-def difference(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def difference(request: MemberRequest, pk: int) -> HttpResponse:
     """What differs between two trials: `a` (default: the current configuration) and `b` (default: the best)."""
     row = _campaign(request, pk)
     page = experiment_page(request, row.experiment_id)
@@ -153,18 +146,16 @@ def difference(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "campaigns/difference.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-def as_json(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def as_json(request: MemberRequest, pk: int) -> HttpResponse:
     row = _campaign(request, pk)
     rows = [presentation.exported(trial) for trial in row.trials.all()]
     text = json.dumps({"campaign": row.pk, "status": row.status, "config": row.config, "trials": rows}, indent=1)
     return _file(text, "application/json", f"campaign-{row.pk}.json")
 
 
-@require(Role.VIEWER)
-@require_GET
-def as_csv(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def as_csv(request: MemberRequest, pk: int) -> HttpResponse:
     shown = _campaign(request, pk)
     rows = [_flat(trial) for trial in shown.trials.all()]
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -190,10 +181,10 @@ def _file(text: str, kind: str, name: str) -> HttpResponse:
     return HttpResponse(text, content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
-def _campaign(request: HttpRequest, pk: int, role: Role = Role.VIEWER) -> Campaign:
+def _campaign(request: MemberRequest, pk: int, role: Role = Role.VIEWER) -> Campaign:
     return get_for(request.user, Campaign.objects.select_related("experiment").defer("landscape"), role, pk=pk)
 
 
-def _number(request: HttpRequest, name: str, default: int) -> int:
+def _number(request: MemberRequest, name: str, default: int) -> int:
     number = whole_number(request.GET.get(name, ""))
     return default if number is None else number

@@ -12,9 +12,9 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.rest import TeamObjects, number_param
 from diagnosis import services
 from diagnosis.models import DiagnosisRecord, OpRow
-from experiments.api.common import TeamObjects, number_param
 from experiments.api.views import of_experiment
 
 
@@ -113,8 +113,9 @@ class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
             number_param(request, "page") or 1,
             number_param(request, "size") or services.PAGE_SIZE,
         )
-        results = [op_json(row) for row in page.rows]
-        return Response({"count": page.total, "page": page.number, "pages": page.pages, "results": results})
+        results = [op_json(row) for row in page]
+        count, pages = page.paginator.count, page.paginator.num_pages
+        return Response({"count": count, "page": page.number, "pages": pages, "results": results})
 
 
 def op_json(row: OpRow) -> dict[str, Any]:

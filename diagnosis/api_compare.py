@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.rest import Conflict, Detail, Invalid, number_param
 from diagnosis import comparing, services
-from experiments.api.common import Conflict, Detail, Invalid, number_param
 
 
 class ComparabilitySerializer(serializers.Serializer[Any]):

@@ -8,19 +8,18 @@ from django.http import Http404, HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.models import Role
 from accounts.permissions import get_for
+from accounts.rest import Detail
 from diagnosis import timelines
 from diagnosis.timelines import PS, Timeline
 from diagnosis.views_timeline import tile_response
-from experiments.api.common import Detail
 from experiments.models import Experiment
-from experiments.services import runs, traces
+from experiments.services import runs
 
 
 class TimelineSerializer(serializers.Serializer[Any]):
@@ -54,11 +53,8 @@ def of_experiment(request: Request, pk: int) -> Timeline:
     experiment = get_for(request.user, Experiment.objects.all(), Role.VIEWER, pk=pk)
     run = runs.newest(experiment)
     if run is None:
-        raise NotFound("Nothing has been uploaded yet.")
-    try:
-        return timelines.of_profile(run.profile, experiment.config)
-    except traces.NoTrace as error:
-        raise NotFound(str(error)) from error
+        raise Http404("Nothing has been uploaded yet.")
+    return timelines.of_profile(run.profile, experiment)
 
 
 class TimelineView(APIView):
@@ -146,8 +142,4 @@ class TimelineTileView(APIView):
         tags=["timeline"],
     )
     def get(self, request: Request, pk: int, level: int, index: int) -> HttpResponse:
-        shown = of_experiment(request, pk)
-        try:
-            return tile_response(request._request, shown, level, index)
-        except Http404 as error:
-            raise NotFound(str(error)) from error
+        return tile_response(request._request, of_experiment(request, pk), level, index)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
+from django.core.paginator import Page, Paginator
 from django.http import Http404
 
 from accounts.models import Role, Team, User
@@ -16,7 +17,6 @@ from accounts.permissions import get_for
 from accounts.text import whole_number
 from diagnosis.compare import Comparison, OpChange, compare
 from diagnosis.models import DiagnosisRecord, OpRow
-from diagnosis.paging import Page
 from diagnosis.report import OP, Diagnosis, OpDiagnosis
 from experiments.models import Profile
 from experiments.services import configuration
@@ -142,17 +142,6 @@ def _profile(record: DiagnosisRecord, ops: tuple[Op, ...]) -> StepProfile:
 SHOWN = ("all", "gained", "lost", "gone", "new")
 
 
-@dataclass(frozen=True)
-class OpsPage(Page):
-    """One page of op changes.  total: how many match, on all pages."""
-
-    rows: list[OpChange]
-    total: int
-    number: int
-    size: int
-    counts: dict[str, int]
-
-
 def _shown(row: OpChange, shown: str) -> bool:
     if shown == "gained":
         return row.change < 0
@@ -163,14 +152,13 @@ def _shown(row: OpChange, shown: str) -> bool:
     return row.before is None if shown == "new" else True
 
 
-def ops_page(comparison: Comparison, shown: str, q: str, page: str, size: int = 50) -> OpsPage:
-    """The changes by size: all, only time gained or lost, or only ops that one side has."""
+def ops_page(comparison: Comparison, shown: str, q: str, page: str, size: int = 50) -> tuple[Page, dict[str, int]]:
+    """The changes by size: all, only time gained or lost, or only ops that one side has; and how many are of each."""
     words = q.lower()
     rows = [row for row in comparison.ops if not words or words in f"{row.label} {row.module} {row.category}".lower()]
     counts = {name: sum(_shown(row, name) for row in rows) for name in SHOWN}
     kept = [row for row in rows if _shown(row, shown)]
-    number = min(max(1, whole_number(page) or 1), max(1, -(-len(kept) // size)))
-    return OpsPage(kept[(number - 1) * size : number * size], len(kept), number, size, counts)
+    return Paginator(kept, size).get_page(max(1, whole_number(page) or 1)), counts
 
 
 def ranks(record: DiagnosisRecord, keys: Sequence[str]) -> dict[str, tuple[int, str]]:

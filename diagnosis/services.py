@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
+from django.core.paginator import Page, Paginator
 from django.db import connection, transaction
 from django.db.models import Count, F, OrderBy, Q, QuerySet, Sum
 
 from diagnosis import module_tree
 from diagnosis.analyzer.report import mark_defaults
 from diagnosis.models import DiagnosisRecord, OpRow
-from diagnosis.paging import Page
 from diagnosis.report import DIAGNOSIS, OP, Diagnosis, OpDiagnosis
 from experiments.models import Experiment, Run
 from experiments.services import configuration, events
@@ -67,22 +67,6 @@ _COLUMNS = (
     "roofline_efficiency",
     "data",
 )
-
-
-@dataclass(frozen=True)
-class OpsPage(Page):
-    """One page of ops.  total: rows that match the filters, on all pages."""
-
-    rows: list[OpRow]
-    total: int
-    number: int
-    size: int
-    sort: str
-    filters: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def pages(self) -> int:
-        return max(1, -(-self.total // self.size))
 
 
 def axis_text(axis: str | tuple[str, ...] | list[str] | None) -> str:
@@ -206,7 +190,7 @@ def ops(
     sort: str = "rank",
     page: int | str = 1,
     size: int = PAGE_SIZE,
-) -> OpsPage:
+) -> Page[OpRow]:
     """One page of the ops that match.
 
     filters: any of FILTERS (exact; `none` for ops without it), `q`, found in the op's name or framework path,
@@ -214,17 +198,12 @@ def ops(
     sort: one of SORTS, with `-` before it for descending; anything else is `rank`.  Rows without the value come last.
     page: from 1; beyond the last it is the last.
     """
-    given = _known_filters(filters)
-    rows = _filtered(diagnosis, given)
-    total = rows.count()
-    size = min(max(1, size), MAX_PAGE_SIZE)
-    number = min(max(1, _whole(page)), max(1, -(-total // size)))
     column = SORTS.get(sort.removeprefix("-"))
     if column is None:
         sort, column = "rank", "rank"
     order = OrderBy(F(column), descending=sort.startswith("-"), nulls_last=True)
-    on_page = rows.order_by(order, "rank")[(number - 1) * size : number * size]
-    return OpsPage(list(on_page), total, number, size, sort, given)
+    rows = _filtered(diagnosis, _known_filters(filters)).order_by(order, "rank")
+    return Paginator(rows, min(max(1, size), MAX_PAGE_SIZE)).get_page(max(1, _whole(page)))
 
 
 def _filtered(diagnosis: DiagnosisRecord, given: Mapping[str, str]) -> QuerySet[OpRow]:
@@ -244,21 +223,7 @@ def _known_filters(filters: Mapping[str, str] | None) -> dict[str, str]:
     return {key: value for key, value in (filters or {}).items() if value and key in (*FILTERS, *MORE_FILTERS)}
 
 
-@dataclass(frozen=True)
-class GroupsPage(Page):
-    """One page of ops summed by a column: rows {value, count, time_s, share, occurrences}.  total: groups in all."""
-
-    rows: list[dict[str, Any]]
-    column: str
-    total: int
-    ops: int
-    number: int
-    size: int
-    sort: str
-    filters: dict[str, str] = field(default_factory=dict)
-
-
-_GROUP_SORTS = {"value": "value", "ops": "count", "time": "time_s", "time_share": "share", "occurrences": "occurrences"}
+GROUP_SORTS = {"value": "value", "ops": "count", "time": "time_s", "time_share": "share", "occurrences": "occurrences"}
 
 
 def groups(
@@ -268,28 +233,24 @@ def groups(
     sort: str = "-time_share",
     page: int | str = 1,
     size: int = PAGE_SIZE,
-) -> GroupsPage:
-    """The ops that match, summed by one of GROUPS.  Raises ValueError on another column."""
-    if column not in GROUPS:
-        raise ValueError(f"{column!r} is not a group")
-    given = _known_filters(filters)
+) -> Page[dict[str, Any]]:
+    """The ops that match, summed by one of GROUPS: {value, count, time_s, share, occurrences}.
+
+    sort: one of GROUP_SORTS, with `-` before it for descending.  Raises ValueError on another column or sort.
+    """
     name = sort.removeprefix("-")
-    if name not in _GROUP_SORTS:
-        sort, name = "-time_share", "time_share"
-    key = {"value": lambda row: row["value"]}.get(name, lambda row: row[_GROUP_SORTS[name]] or 0.0)
+    if column not in GROUPS or name not in GROUP_SORTS:
+        raise ValueError(f"{column!r} is not a group, or {sort!r} not its order")
+    key = {"value": lambda row: row["value"]}.get(name, lambda row: row[GROUP_SORTS[name]] or 0.0)
     sorted_groups = [
         {"value": row[column], **{part: row[part] for part in ("count", "time_s", "share", "occurrences")}}
-        for row in _filtered(diagnosis, given)
+        for row in _filtered(diagnosis, _known_filters(filters))
         .order_by()
         .values(column)
         .annotate(count=Count("pk"), share=Sum("time_share"), occurrences=Sum("occurrences"), time_s=Sum("time_s"))
     ]
     sorted_groups.sort(key=key, reverse=sort.startswith("-"))
-    number = min(max(1, _whole(page)), max(1, -(-len(sorted_groups) // size)))
-    shown = sorted_groups[(number - 1) * size : number * size]
-    return GroupsPage(
-        shown, column, len(sorted_groups), sum(row["count"] for row in sorted_groups), number, size, sort, given
-    )
+    return Paginator(sorted_groups, size).get_page(max(1, _whole(page)))
 
 
 def _whole(page: int | str) -> int:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from diagnosis import strips
 from diagnosis.models import DiagnosisRecord, OpRow
 from experiments import bars
-from experiments.models import Profile
+from experiments.kept import Kept
+from experiments.models import Experiment, Profile
 from experiments.services import traces
 from experiments.trace import ASYNC, HOST, KINDS, OPS, Trace, sums, tiles
 
@@ -136,7 +137,7 @@ class Timeline:
         return sums.sums(self.trace, t0, t1, self.class_of, len(self.classes), most=most)
 
 
-_kept: OrderedDict[tuple[Any, ...], Timeline] = OrderedDict()
+_timelines = Kept(8)
 _tiles: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
 _lock = threading.Lock()
 
@@ -146,24 +147,18 @@ def of(profile: Profile, record: DiagnosisRecord | None, roles: Mapping[str, str
     trace = traces.load(profile)
     facts = trace.path.stat()
     key = (str(trace.path), facts.st_mtime_ns, record.pk if record else 0, tuple(sorted((roles or {}).items())))
-    with _lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
-    classes, class_of = _classes(trace, _axes(record), roles)
-    version = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
-    made = Timeline(profile, trace, record, classes, class_of, version)
-    with _lock:
-        _kept[key] = made
-        while len(_kept) > 8:
-            _kept.popitem(last=False)
-    return made
+
+    def make() -> Timeline:
+        version = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+        return Timeline(profile, trace, record, *_classes(trace, _axes(record), roles), version)
+
+    return _timelines.get(key, make)
 
 
-def of_profile(profile: Profile, config: Mapping[str, Any] | None) -> Timeline:
-    """The timeline of a profile as its newest diagnosis sees it.  Raises `traces.NoTrace`."""
+def of_profile(profile: Profile, experiment: Experiment) -> Timeline:
+    """The timeline of a profile of this experiment as its newest diagnosis sees it.  Raises `traces.NoTrace`."""
     record = DiagnosisRecord.objects.filter(run__profile=profile).defer("data", "modules").order_by("-run_id").first()
-    return of(profile, record, ((config or {}).get("mesh") or {}).get("axis_roles"))
+    return of(profile, record, experiment.axis_roles)
 
 
 def _axes(record: DiagnosisRecord | None) -> dict[str, str]:

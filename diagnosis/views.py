@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.pages import page_or_part
+from accounts.permissions import MemberRequest, require
 from diagnosis import evidence as behind
 from diagnosis import presentation, services, strips
 from diagnosis.analyzer import report
 from diagnosis.models import DiagnosisRecord
 from diagnosis.report import Diagnosis
+from diagnosis.tree_drawing import module_nodes
 from experiments import bars
 from experiments.models import RunStatus
 from experiments.pages import ExperimentPage, experiment_page
+from experiments.templatetags.components import BOTTLENECK_CLASS
 from experiments.views import progress_context, waiting_form
 
 #: What bounds an op, in the words of the legend.
@@ -41,9 +43,8 @@ _IN_FORM = frozenset(("q", "category", "mesh_axis", "bound_by"))
 NEIGHBOURS = 12
 
 
-@require(Role.VIEWER)
-@require_GET
-def experiment(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def experiment(request: MemberRequest, pk: int) -> HttpResponse:
     """An experiment's first page: its diagnosis, or what is being done and what it waits for."""
     page = experiment_page(request, pk)
     context = page.context("diagnosis", **progress_context(page))
@@ -70,19 +71,23 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
     tiles = presentation.tiles(diagnosis)
     missing = diagnosis.not_measured
     notes = presentation.further_notes(diagnosis, summary)
+    ops_url = reverse("ops", args=[page.experiment.pk])
+    least_module = SMALLEST_MODULE * (record.modules.get("share") or 1.0)
     return {
         "record": record,
         "diagnosis": diagnosis,
         "is_older": page.run is not None and record.run_id != page.run.pk,
+        "verdict_class": BOTTLENECK_CLASS.get(diagnosis.bottleneck.primary, "idle"),
         "tiles": tiles,
         "more_tiles": sum(not tile.main for tile in tiles),
         "ceiling": presentation.ceiling(diagnosis),
         "report": _by_heading(diagnosis),
         "strips": strips.strips(diagnosis.timeline, bars.collectives_class(terms)),
         "no_steps": missing.get("step_time_s") or missing.get("step_time") or "No core of the profile marks its steps.",
-        "sources_base": f"{reverse('ops', args=[page.experiment.pk])}?q=",
+        "sources_base": f"{ops_url}?q=",
         "tree": record.modules,
-        "least_module": SMALLEST_MODULE * (record.modules.get("share") or 1.0),
+        "tree_nodes": partial(module_nodes, record.modules, ops_url, 3, least_module),
+        "least_module": least_module,
         "terms": terms,
         "terms_total": total,
         "terms_largest": max((term.value for term in terms), default=0.0),
@@ -108,7 +113,7 @@ def _by_heading(diagnosis: Diagnosis) -> dict[str, list[Any]]:
     return {"details": [(head, rest) if rest else ("", head) for head, _, rest in details], "sums": sums}
 
 
-def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_ON_PAGE) -> dict[str, Any]:
+def ops_context(request: MemberRequest, record: DiagnosisRecord, size: int = OPS_ON_PAGE) -> dict[str, Any]:
     """One page of the ops table, as the address asks for it."""
     filters = {key: request.GET.get(key, "") for key in (*services.FILTERS, *services.MORE_FILTERS)}
     sort = request.GET.get("sort", "-time_share")
@@ -122,42 +127,43 @@ def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_O
         "axes": axes,
         "bounds": bounds,
         "group": "",
+        "filtered": any(filters.values()),
         "group_words": GROUP_WORDS,
         "full": size != OPS_IN_REPORT,
         "short_size": OPS_IN_REPORT if size == OPS_IN_REPORT else "",
     }
     group = request.GET.get("group", "")
     if group in services.GROUPS:
-        summed = services.groups(record, group, filters, sort, number, GROUPS_ON_PAGE)
-        largest = max((row["share"] or 0.0 for row in summed.rows), default=0.0)
-        head = dict(GROUP_WORDS)[group]
+        sort = sort if sort.removeprefix("-") in services.GROUP_SORTS else "-time_share"
+        groups = services.groups(record, group, filters, sort, number, GROUPS_ON_PAGE)
         return context | {
-            "group": group, "group_head": head, "groups": summed, "sort": summed.sort, "largest_share": largest
-        }  # fmt: skip
+            "group": group,
+            "group_head": dict(GROUP_WORDS)[group],
+            "groups": groups,
+            "op_count": sum(row["count"] for row in groups.paginator.object_list),
+            "sort": sort,
+            "largest_share": max((row["share"] or 0.0 for row in groups), default=0.0),
+        }
     # Ranks follow the shares, and have the index.
     order = "rank" if sort == "-time_share" else sort
     page = services.ops(record, filters, order, number, size)
-    return context | {"ops": page, "largest_share": max((row.time_share for row in page.rows), default=0.0)}
+    largest = max((row.time_share for row in page), default=0.0)
+    return context | {"ops": page, "op_count": page.paginator.count, "largest_share": largest}
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def ops(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def ops(request: MemberRequest, pk: int) -> HttpResponse:
     """All ops of the newest diagnosis, sorted, filtered and paged; grouped by a column where asked."""
     page = experiment_page(request, pk)
     record = record_of(page, without=["data", "modules"])
     # The table within the report is short; its links lead to the next rows of the same length.
     size = OPS_IN_REPORT if request.GET.get("size") == str(OPS_IN_REPORT) else OPS_ON_PAGE
     context = page.context("diagnosis", record=record, **ops_context(request, record, size))
-    part = "diagnosis/_ops.html" if request.htmx else "diagnosis/ops.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "diagnosis/ops.html", "diagnosis/_ops.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def op(request: HttpRequest, pk: int, rank: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def op(request: MemberRequest, pk: int, rank: int) -> HttpResponse:
     """One op: its numbers, HLO text, framework path and source line, and the ops of the same module."""
     page = experiment_page(request, pk)
     record = record_of(page, without=["data", "modules"])
@@ -173,14 +179,11 @@ def op(request: HttpRequest, pk: int, rank: int) -> HttpResponse:
         neighbourhood={"name": next(iter(where.values()), ""), "query": urlencode(where)},
         ranks=services.ranks_beside(row),
     )
-    part = "diagnosis/_op.html" if request.htmx else "diagnosis/op.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "diagnosis/op.html", "diagnosis/_op.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def evidence(request: HttpRequest, pk: int, ref: str) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def evidence(request: MemberRequest, pk: int, ref: str) -> HttpResponse:
     """Evidence of one number: in the drawer, or as a page of its own."""
     page = experiment_page(request, pk)
     record = record_of(page)
@@ -188,17 +191,17 @@ def evidence(request: HttpRequest, pk: int, ref: str) -> HttpResponse:
     if panel is None:
         raise Http404("No such evidence in this diagnosis.")
     context = page.context("diagnosis", record=record, panel=panel, files=record.run.profile.files.all())
-    part = "diagnosis/_evidence.html" if request.htmx else "diagnosis/evidence.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "diagnosis/evidence.html", "diagnosis/_evidence.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-def modules(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def modules(request: MemberRequest, pk: int) -> HttpResponse:
     """The whole tree of modules, as far as it was kept."""
     page = experiment_page(request, pk)
     record = record_of(page, without=["data"])
-    return render(request, "diagnosis/modules.html", page.context("diagnosis", record=record, tree=record.modules))
+    nodes = module_nodes(record.modules, reverse("ops", args=[pk]), 4)
+    context = page.context("diagnosis", record=record, tree=record.modules, tree_nodes=nodes)
+    return render(request, "diagnosis/modules.html", context)
 
 
 def record_of(page: ExperimentPage, without: Sequence[str] = ("modules",)) -> DiagnosisRecord:

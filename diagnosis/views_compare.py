@@ -6,33 +6,31 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_GET
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.pages import page_or_part
+from accounts.permissions import MemberRequest, require
 from diagnosis import comparing, views_timeline
 from diagnosis.compare import CollectiveChange, Comparison, KpiChange
 from diagnosis.evidence import Panel
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.presentation import axis_name, kpi_words
-from experiments import bars
+from experiments import bars, formatting
 
 #: Up to this many ops on both sides together the table is part of the page; more come after it.
 OPS_AT_ONCE = 3000
 UNITS = {"step": "s", "token": "s_per_token", "share": "share"}
 
 
-@require(Role.VIEWER)
-@require_GET
-def compare(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def compare(request: MemberRequest) -> HttpResponse:
     """The chooser, and what differs between the two that were chosen."""
     q = request.GET.get("q", "").strip()
     a, b = (_side(request, key) for key in ("a", "b"))
-    offered = comparing.choices(request.membership.team, q)  # type: ignore[attr-defined]
+    offered = comparing.choices(request.membership.team, q)
     context: dict[str, Any] = {"here": "experiments", "q": q, "a": a, "b": b, "choices": _with_chosen(offered, a, b)}
     context["same"] = a is not None and b is not None and a.profile.pk == b.profile.pk
     context["undiagnosed"] = [side for side in (a, b) if side is not None and side.record is None]
@@ -46,10 +44,8 @@ def compare(request: HttpRequest) -> HttpResponse:
     return render(request, "diagnosis/compare.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def ops(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def ops(request: MemberRequest) -> HttpResponse:
     """The op-level differences, paged; alone for the page's part, as a page of its own without scripts."""
     before, after = _compared_diagnoses(request)
     comparison = comparing.full(before, after)
@@ -60,14 +56,11 @@ def ops(request: HttpRequest) -> HttpResponse:
         **_addresses(before, after),
     }
     context |= _ops_context(request, before, after, comparison)
-    part = "diagnosis/_compare_ops.html" if request.htmx else "diagnosis/compare_ops.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "diagnosis/compare_ops.html", "diagnosis/_compare_ops.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def evidence(request: HttpRequest, index: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def evidence(request: MemberRequest, index: int) -> HttpResponse:
     """Evidence of one number of the comparison's sentences."""
     before, after = _compared_diagnoses(request)
     comparison = comparing.summary(before, after)
@@ -80,16 +73,15 @@ def evidence(request: HttpRequest, index: int) -> HttpResponse:
     rows = [(record, list(behind.filter(diagnosis=record)[:50])) for record in (before, after)]
     panel = Panel(item.label, item.value, item.unit, item.origin, item.formula, item.source)
     context = {"here": "experiments", "panel": panel, "rows": rows if item.ops else [], **_addresses(before, after)}
-    part = "diagnosis/_compare_evidence.html" if request.htmx else "diagnosis/compare_evidence.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "diagnosis/compare_evidence.html", "diagnosis/_compare_evidence.html", context)
 
 
-def _side(request: HttpRequest, key: str) -> comparing.Chosen | None:
+def _side(request: MemberRequest, key: str) -> comparing.Chosen | None:
     value = request.GET.get(key, "")
     return comparing.chosen(request.user, value) if value else None
 
 
-def _compared_diagnoses(request: HttpRequest) -> tuple[DiagnosisRecord, DiagnosisRecord]:
+def _compared_diagnoses(request: MemberRequest) -> tuple[DiagnosisRecord, DiagnosisRecord]:
     sides = [_side(request, key) for key in ("a", "b")]
     records = [side.record for side in sides if side is not None and side.record is not None]
     if len(records) != 2:
@@ -124,7 +116,7 @@ def _addresses(before: DiagnosisRecord, after: DiagnosisRecord) -> dict[str, Any
 
 def _comparison_context(before: DiagnosisRecord, after: DiagnosisRecord, comparison: Comparison) -> dict[str, Any]:
     basis = comparison.comparability.basis
-    roles = ((before.run.experiment.config or {}).get("mesh") or {}).get("axis_roles")
+    roles = before.run.experiment.axis_roles
     was = bars.step_terms({term.term: term.before for term in comparison.breakdown}, roles)
     now = bars.step_terms({term.term: term.after for term in comparison.breakdown}, roles)
     shown = {term.key for term in (*was, *now)}
@@ -133,6 +125,10 @@ def _comparison_context(before: DiagnosisRecord, after: DiagnosisRecord, compari
     return {
         **_addresses(before, after),
         "comparison": comparison,
+        "configuration": [
+            (row, _config_value(row.before, row.field), _config_value(row.after, row.field))
+            for row in comparison.configuration
+        ],
         "basis": basis,
         "unit": UNITS[basis],
         "kpis": [(kpi_words(row.key), row, _verdict(row)) for row in comparison.kpis],
@@ -148,6 +144,17 @@ def _comparison_context(before: DiagnosisRecord, after: DiagnosisRecord, compari
         "largest_collective": max((abs(row.change) for row in comparison.collectives), default=0.0),
         "sides": [_head(before), _head(after)],
     }
+
+
+def _config_value(value: Any, key: str) -> str:
+    """A value of the configuration as its file has it; an axis that a mesh does not name has size one."""
+    if value is None and key.startswith("mesh."):
+        return "1"
+    if value is None or value == "" or value == []:
+        return "not given"
+    if isinstance(value, list | tuple):
+        return ", ".join(str(item) for item in value)
+    return formatting.number(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _collective(row: CollectiveChange, roles: Mapping[str, str] | None) -> dict[str, Any]:
@@ -167,20 +174,20 @@ def _verdict(row: KpiChange) -> str:
 
 
 def _ops_context(
-    request: HttpRequest, before: DiagnosisRecord, after: DiagnosisRecord, comparison: Comparison
+    request: MemberRequest, before: DiagnosisRecord, after: DiagnosisRecord, comparison: Comparison
 ) -> dict[str, Any]:
     shown = request.GET.get("show", "all")
     shown = shown if shown in comparing.SHOWN else "all"
     find = request.GET.get("find", "").strip()
-    page = comparing.ops_page(comparison, shown, find, request.GET.get("page", "1"))
+    page, counts = comparing.ops_page(comparison, shown, find, request.GET.get("page", "1"))
     return {
         "page": page,
         "show": shown,
         "find": find,
-        "showings": [(name, words, page.counts[name]) for name, words in _SHOWINGS],
-        "largest_change": max((abs(row.change) for row in page.rows), default=0.0),
-        "before_ranks": comparing.ranks(before, [key for row in page.rows for key in row.before_ops]),
-        "after_ranks": comparing.ranks(after, [key for row in page.rows for key in row.after_ops]),
+        "showings": [(name, words, counts[name]) for name, words in _SHOWINGS],
+        "largest_change": max((abs(row.change) for row in page), default=0.0),
+        "before_ranks": comparing.ranks(before, [key for row in page for key in row.before_ops]),
+        "after_ranks": comparing.ranks(after, [key for row in page for key in row.after_ops]),
         "has_ops": True,
     }
 

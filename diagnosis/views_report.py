@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.text import slugify
-from django.views.decorators.http import require_GET
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.permissions import MemberRequest, require
 from diagnosis import markdown as document
 from diagnosis import presentation, services
 from diagnosis.models import DiagnosisRecord
@@ -20,9 +19,8 @@ from experiments.models import Experiment
 from experiments.pages import experiment_page
 
 
-@require(Role.VIEWER)
-@require_GET
-def report(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def report(request: MemberRequest, pk: int) -> HttpResponse:
     """The four sections as running text with their tables; what the printer gets."""
     page = experiment_page(request, pk)
     record = record_of(page)
@@ -32,9 +30,8 @@ def report(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "diagnosis/report.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-def markdown(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def markdown(request: MemberRequest, pk: int) -> HttpResponse:
     """The report as one Markdown file."""
     page = experiment_page(request, pk)
     record = record_of(page)
@@ -42,9 +39,8 @@ def markdown(request: HttpRequest, pk: int) -> HttpResponse:
     return _file(page.experiment, record, document.write(page.experiment, record, address), "md", "text/markdown")
 
 
-@require(Role.VIEWER)
-@require_GET
-def contract(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def contract(request: MemberRequest, pk: int) -> HttpResponse:
     """The object of `asap diagnose --json`."""
     page = experiment_page(request, pk)
     record = record_of(page)

@@ -11,10 +11,9 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotModified, JsonResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
 from diagnosis import timelines
 from diagnosis.timelines import PS, Timeline
@@ -27,27 +26,23 @@ from experiments.trace import OPS, Trace, perfetto, sums
 MOST_SPANS = 2000
 
 
-def load(page: ExperimentPage, request: HttpRequest) -> Timeline:
+def load(page: ExperimentPage, request: MemberRequest) -> Timeline:
     """The timeline of the newest run's profile, or of the one that the address names.  Raises `traces.NoTrace`."""
     profile = page.run.profile if page.run is not None else None
     if (number := whole_number(request.GET.get("profile", ""))) is not None:
         profile = get_object_or_404(page.experiment.profiles, pk=number)
     if profile is None:
         raise traces.NoTrace("Nothing has been uploaded yet.")
-    return timelines.of_profile(profile, page.experiment.config)
+    return timelines.of_profile(profile, page.experiment)
 
 
-def timeline_of(request: HttpRequest, pk: int) -> Timeline:
+def timeline_of(request: MemberRequest, pk: int) -> Timeline:
     """The same for the parts of the page, which are not there without events."""
-    try:
-        return load(experiment_page(request, pk), request)
-    except traces.NoTrace as error:
-        raise Http404(str(error)) from error
+    return load(experiment_page(request, pk), request)
 
 
-@require(Role.VIEWER)
-@require_GET
-def timeline(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def timeline(request: MemberRequest, pk: int) -> HttpResponse:
     """The timeline of a profile: one step of every core, or what the address names."""
     page = experiment_page(request, pk)
     try:
@@ -104,7 +99,7 @@ _LANE_WORDS = {"ops": "Ops", "async": "Async in flight", "host": "Host threads"}
 def side(profile: Profile) -> dict[str, Any]:
     """One side of a comparison: the panel of its usual step and its sums, or the reason why there is none."""
     try:
-        shown = timelines.of_profile(profile, profile.experiment.config)
+        shown = timelines.of_profile(profile, profile.experiment)
     except traces.NoTrace as error:
         return {"reason": str(error)}
     view = timelines.view_of(shown, {})
@@ -112,9 +107,8 @@ def side(profile: Profile) -> dict[str, Any]:
     return {"experiment": profile.experiment, **panel(shown, view, {}, pk), **sums_context(shown, view, {})}
 
 
-@require(Role.VIEWER)
-@require_GET
-def tile(request: HttpRequest, pk: int, version: str, level: int, index: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def tile(request: MemberRequest, pk: int, version: str, level: int, index: int) -> HttpResponse:
     """One tile as bytes (`experiments.trace.tiles.pack`); kept by the browser, since its version is in the address."""
     shown = timeline_of(request, pk)
     tag = f'"{shown.version}-{request.GET.urlencode()}-{level}-{index}"'
@@ -145,15 +139,11 @@ def tile_response(request: HttpRequest, shown: Timeline, level: int, index: int,
     return response
 
 
-@require(Role.VIEWER)
-@require_GET
-def sums_part(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def sums_part(request: MemberRequest, pk: int) -> HttpResponse:
     """Sums, longest spans and gaps of what is selected, or in view."""
     page = experiment_page(request, pk)
-    try:
-        shown = load(page, request)
-    except traces.NoTrace as error:
-        raise Http404(str(error)) from error
+    shown = load(page, request)
     view = timelines.view_of(shown, request.GET)
     view["is_selected"] = request.GET.get("selected") == "1"
     context = page.context("timeline", **sums_context(shown, view, request.GET))
@@ -234,9 +224,8 @@ def _matches(shown: Timeline, names: list[int], view: dict[str, Any]) -> list[di
     return sorted(rows, key=lambda row: -row["sum_s"])[:50]
 
 
-@require(Role.VIEWER)
-@require_GET
-def spans(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def spans(request: MemberRequest, pk: int) -> HttpResponse:
     """Where the events of an op, or those that hold some words, are: [track, start, duration] in ps, in order."""
     shown = timeline_of(request, pk)
     view = timelines.view_of(shown, request.GET)
@@ -245,15 +234,11 @@ def spans(request: HttpRequest, pk: int) -> HttpResponse:
     return JsonResponse({"names": len(names), "spans": [[row.track, row.start, row.duration] for row in rows]})
 
 
-@require(Role.VIEWER)
-@require_GET
-def event(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def event(request: MemberRequest, pk: int) -> HttpResponse:
     """One event: that of a track at a moment (`t`, s), or by its number."""
     page = experiment_page(request, pk)
-    try:
-        shown = load(page, request)
-    except traces.NoTrace as error:
-        raise Http404(str(error)) from error
+    shown = load(page, request)
     span = _event_of(shown.trace, request)
     context = page.context("timeline", shown=shown, event=span_row(shown, span) if span else None)
     if span is not None:
@@ -261,7 +246,7 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "diagnosis/_timeline_event.html", context)
 
 
-def _event_of(trace: Trace, request: HttpRequest) -> sums.Span | None:
+def _event_of(trace: Trace, request: MemberRequest) -> sums.Span | None:
     track, number = request.GET.get("track", ""), request.GET.get("number", "")
     if not track.isdigit() or len(track) > 9 or int(track) >= len(trace.tracks):
         raise Http404("There is no such track.")
@@ -283,9 +268,8 @@ def _duration_statistics(shown: Timeline, span: sums.Span) -> dict[str, Any]:
             "most_s": float(mine.max()) / PS, "last": trace.tracks[span.track].count - 1}  # fmt: skip
 
 
-@require(Role.VIEWER)
-@require_POST
-def write(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def write(request: MemberRequest, pk: int) -> HttpResponse:
     """Have the files of a profile that was read before timelines were kept read again for it."""
     page = experiment_page(request, pk, Role.ENGINEER)
     if page.run is not None and traces.ask(page.run.profile):
@@ -295,9 +279,8 @@ def write(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("timeline", pk)
 
 
-@require(Role.VIEWER)
-@require_GET
-def export(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
+@require(Role.VIEWER, "GET")
+def export(request: MemberRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
     """The events as Trace Event JSON, which Perfetto opens."""
     shown = timeline_of(request, pk)
     pieces = perfetto.gzipped(perfetto.events(shown.trace))

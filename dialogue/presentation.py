@@ -18,6 +18,7 @@ from experiments.models import Experiment
 from perfmodel.config import ROLE_SYNONYMS, ConfigError
 from proposals import facts
 from proposals.agents import chat
+from proposals.agents.conversation import EFFECT, MeshOffered, Question
 from proposals.constraints import Constraints
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import is_same
@@ -95,15 +96,15 @@ def row(message: Message, plan: PlanRecord | None = None, is_last: bool = False)
         for item, step in zip(steps, message.steps, strict=True)
     }
     is_answer = message.role == Message.Role.ASSISTANT
-    effects = list(enumerate(message.effects))
+    effects = [EFFECT.read(effect) for effect in message.effects]
     took = (message.finished_at - message.created_at).total_seconds() if message.finished_at else None
     place = Place(message.revision, len(message.text), len(steps), steps_done(message.steps), len(message.effects))
     return Row(
         message,
         as_html(message.text, message.supports, sources) if is_answer and not is_open else None,
         steps,
-        [_offer(index, effect, plan) for index, effect in effects if effect["kind"] == "mesh"],
-        [option for _, effect in effects if effect["kind"] == "question" for option in effect["options"]],
+        [_offer(index, effect, plan) for index, effect in enumerate(effects) if isinstance(effect, MeshOffered)],
+        [option for effect in effects if isinstance(effect, Question) for option in effect.options],
         took,
         str(place),
         "Built-in reasoner" if message.provider in ("", chat.BUILT_IN) else message.provider,
@@ -131,13 +132,12 @@ def _words(key: str, value: Any) -> str:
     return f"{key} {value}"
 
 
-def _offer(index: int, effect: Mapping[str, Any], plan: PlanRecord | None) -> Offer:
-    mesh, changes = effect["mesh"], effect.get("changes") or {}
+def _offer(index: int, offered: MeshOffered, plan: PlanRecord | None) -> Offer:
     offer = None
     for item in plan.proposals.all() if plan is not None else ():
-        if is_same(item.value, mesh, changes):
+        if is_same(item.value, offered.mesh, offered.changes):
             offer = item
-    return Offer(index, mesh, changes, effect.get("title", ""), offer)
+    return Offer(index, offered.mesh, offered.changes, offered.title, offer)
 
 
 @dataclass(frozen=True)

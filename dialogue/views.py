@@ -6,13 +6,12 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import get_for, require
+from accounts.pages import page_or_part
+from accounts.permissions import MemberRequest, get_for, require
 from agent.strict_json import loads
 from dialogue import presentation
 from dialogue.models import Message
@@ -21,49 +20,42 @@ from experiments.models import Event
 from experiments.pages import experiment_page
 
 
-@require(Role.VIEWER)
-@require_GET
-def dialogue(request: HttpRequest, pk: int, thread_pk: int | None = None) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def dialogue(request: MemberRequest, pk: int, thread_pk: int | None = None) -> HttpResponse:
     """The dialogue on a page of its own: a thread, else the newest; `?thread=new` begins another."""
     page = experiment_page(request, pk)
     thread = chosen(request, page.experiment, thread_pk)
     return as_page(request, page, thread)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def panel(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def panel(request: MemberRequest, pk: int) -> HttpResponse:
     """The panel alone, for htmx; `?thread=` a thread's number or `new`."""
     page = experiment_page(request, pk)
     thread = chosen(request, page.experiment, None)
-    if not request.htmx:  # type: ignore[attr-defined]
+    if not request.htmx:
         return redirect(address(page.experiment, thread))
     return as_panel(request, page, thread)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def news(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def news(request: MemberRequest, pk: int) -> HttpResponse:
     """The panel again if its thread has changed since `?state=`, else 204: others see what is asked here."""
     page = experiment_page(request, pk)
     thread = chosen(request, page.experiment, None)
-    if not request.htmx:  # type: ignore[attr-defined]
+    if not request.htmx:
         return redirect(address(page.experiment, thread))
     if request.GET.get("state") == presentation.state_of(thread):
         return HttpResponse(status=204)
     return as_panel(request, page, thread)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def message(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def message(request: MemberRequest, pk: int) -> HttpResponse:
     """One answer, with what changes with it: constraints and facts, and the form to ask."""
     answer: Message = get_for(request.user, answers(), Role.VIEWER, pk=pk)
     thread = answer.thread
-    if not request.htmx:  # type: ignore[attr-defined]
+    if not request.htmx:
         return redirect(address(thread.experiment, thread, answer))
     page = experiment_page(request, thread.experiment_id)
     context = panel_context(request, page, thread)
@@ -73,10 +65,8 @@ def message(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "dialogue/_message.html", {**context, "row": row, "beside": True})
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def step(request: HttpRequest, pk: int, number: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def step(request: MemberRequest, pk: int, number: int) -> HttpResponse:
     """Input and result of an answer's tool call, from the events that hold them whole."""
     answer = get_for(request.user, answers(), Role.VIEWER, pk=pk)
     if not 1 <= number <= len(answer.steps):
@@ -91,8 +81,7 @@ def step(request: HttpRequest, pk: int, number: int) -> HttpResponse:
         returned=_pretty(returned.data) if returned is not None else "",
         removed_at=called.removed_at or (returned.removed_at if returned is not None else None),
     )  # fmt: skip
-    part = "dialogue/_step.html" if request.htmx else "dialogue/step.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "dialogue/step.html", "dialogue/_step.html", context)
 
 
 def _pretty(data: Any) -> str:

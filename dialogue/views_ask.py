@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_POST
 
 from accounts.models import Role
-from accounts.permissions import check, get_for, require
+from accounts.permissions import MemberRequest, check, get_for, require
 from dialogue.models import Held, Thread
 from dialogue.pages import address, answers, as_page, as_panel, chosen, is_full, threads
 from dialogue.services import acting, asking, holding
@@ -18,9 +17,8 @@ from dialogue.services.asking import DialogueError
 from experiments.pages import ExperimentPage, experiment_page
 
 
-@require(Role.VIEWER)
-@require_POST
-def ask(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def ask(request: MemberRequest, pk: int) -> HttpResponse:
     """Ask in a thread, or in a new one: `text` as typed, or `suggestion` as clicked."""
     page = experiment_page(request, pk, Role.ENGINEER)
     thread = chosen(request, page.experiment, None)
@@ -29,52 +27,48 @@ def ask(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         if not text.strip():
             raise DialogueError("Write a question first.")
-        thread = thread or asking.open_thread(page.experiment, request.user)  # type: ignore[arg-type]
-        asking.ask(thread, request.user, text)  # type: ignore[arg-type]
+        thread = thread or asking.open_thread(page.experiment, request.user)
+        asking.ask(thread, request.user, text)
     except DialogueError as error:
         return refused(request, page, None if is_new else thread, str(error), draft=text)
     return shown(request, page, thread, new_address=is_new)
 
 
-@require(Role.VIEWER)
-@require_POST
-def stop(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def stop(request: MemberRequest, pk: int) -> HttpResponse:
     """End an answer that is being written."""
     answer = get_for(request.user, answers(), Role.ENGINEER, pk=pk)
     asking.stop(answer)
     return shown(request, _page(request, answer.thread), answer.thread)
 
 
-@require(Role.VIEWER)
-@require_POST
-def retry(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def retry(request: MemberRequest, pk: int) -> HttpResponse:
     """Ask the question of the last answer again."""
     answer = get_for(request.user, answers(), Role.ENGINEER, pk=pk)
     page = _page(request, answer.thread)
     try:
-        asking.retry(answer, request.user)  # type: ignore[arg-type]
+        asking.retry(answer, request.user)
     except DialogueError as error:
         return refused(request, page, answer.thread, str(error))
     return shown(request, page, answer.thread)
 
 
-@require(Role.VIEWER)
-@require_POST
-def release(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def release(request: MemberRequest, pk: int) -> HttpResponse:
     """Take back something that the thread holds."""
     rows = Held.objects.select_related("thread__experiment")
     held = get_for(request.user, rows, Role.ENGINEER, pk=pk)
-    holding.release(held, request.user)  # type: ignore[arg-type]
+    holding.release(held, request.user)
     return shown(request, _page(request, held.thread), held.thread)
 
 
-@require(Role.VIEWER)
-@require_POST
-def add(request: HttpRequest, pk: int, index: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def add(request: MemberRequest, pk: int, index: int) -> HttpResponse:
     """Add a mesh that an answer offers as a proposal, and go to its card."""
     answer = get_for(request.user, answers(), Role.ENGINEER, pk=pk)
     try:
-        made = acting.add_offered(answer, index, request.user)  # type: ignore[arg-type]
+        made = acting.add_offered(answer, index, request.user)
     except DialogueError as error:
         return refused(request, _page(request, answer.thread), answer.thread, str(error))
     messages.success(request, f"Added as proposal {made.rank}. A reviewer can decide on it.")
@@ -83,65 +77,64 @@ def add(request: HttpRequest, pk: int, index: int) -> HttpResponse:
     return _go(request, f"{place}#proposal-{made.rank}")
 
 
-@require(Role.VIEWER)
-@require_POST
-def propose(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def propose(request: MemberRequest, pk: int) -> HttpResponse:
     """Propose again within what the thread holds."""
     thread = get_for(request.user, threads(), Role.ENGINEER, pk=pk)
     try:
-        made = acting.propose_again(thread, request.user)  # type: ignore[arg-type]
+        made = acting.propose_again(thread, request.user)
     except DialogueError as error:
         return refused(request, _page(request, thread), thread, str(error))
     return _go(request, f"{reverse('proposals', args=[thread.experiment_id])}?asked={made.pk}")
 
 
-@require(Role.VIEWER)
-@require_POST
-def rename(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def rename(request: MemberRequest, pk: int) -> HttpResponse:
     """Give a thread another name."""
     thread = get_for(request.user, threads(), Role.ENGINEER, pk=pk)
     page = _page(request, thread)
     try:
-        asking.rename(thread, request.user, request.POST.get("title", ""))  # type: ignore[arg-type]
+        asking.rename(thread, request.user, request.POST.get("title", ""))
     except DialogueError as error:
         return refused(request, page, thread, str(error))
     return shown(request, page, thread)
 
 
-@require(Role.VIEWER)
-@require_POST
-def delete(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def delete(request: MemberRequest, pk: int) -> HttpResponse:
     """Delete a thread for everybody."""
     thread = get_for(request.user, threads(), Role.VIEWER, pk=pk)
     page = _page(request, thread)
     if not asking.may_delete(thread, page.membership):
         raise PermissionDenied(asking.NOT_YOURS)
-    asking.delete(thread, request.user)  # type: ignore[arg-type]
+    asking.delete(thread, request.user)
     return shown(request, page, asking.used(page.experiment).first())
 
 
-def _page(request: HttpRequest, thread: Thread) -> ExperimentPage:
+def _page(request: MemberRequest, thread: Thread) -> ExperimentPage:
     check(request.user, thread, Role.VIEWER)
     return experiment_page(request, thread.experiment_id)
 
 
-def _go(request: HttpRequest, place: str) -> HttpResponse:
-    if not request.htmx:  # type: ignore[attr-defined]
+def _go(request: MemberRequest, place: str) -> HttpResponse:
+    if not request.htmx:
         return redirect(place)
     response = HttpResponse(status=204)
     response["HX-Redirect"] = place
     return response
 
 
-def shown(request: HttpRequest, page: ExperimentPage, thread: Thread | None, new_address: bool = False) -> HttpResponse:
+def shown(
+    request: MemberRequest, page: ExperimentPage, thread: Thread | None, new_address: bool = False
+) -> HttpResponse:
     """The current thread; on a page of its own a new one gets its own URL."""
-    if not request.htmx or (new_address and is_full(request)):  # type: ignore[attr-defined]
+    if not request.htmx or (new_address and is_full(request)):
         return _go(request, address(page.experiment, thread))
     return as_panel(request, page, thread)
 
 
 def refused(
-    request: HttpRequest, page: ExperimentPage, thread: Thread | None, problem: str, draft: str = ""
+    request: MemberRequest, page: ExperimentPage, thread: Thread | None, problem: str, draft: str = ""
 ) -> HttpResponse:
-    shown = as_panel if request.htmx else as_page  # type: ignore[attr-defined]
+    shown = as_panel if request.htmx else as_page
     return shown(request, page, thread, status=422, problem=problem, draft=draft)

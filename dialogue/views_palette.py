@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_GET, require_http_methods
-from django.views.decorators.vary import vary_on_headers
 from django_htmx.http import reswap, retarget
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.permissions import MemberRequest, require
 from dialogue import palette
 from dialogue.pages import chosen, is_full
 from dialogue.services import asking
@@ -24,10 +22,8 @@ from proposals.agents.capabilities import registry
 LONGEST = 80
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def listing(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def listing(request: MemberRequest, pk: int) -> HttpResponse:
     """All capabilities by area, or those that `?q=` finds; as a page, or as a part of the panel for htmx."""
     page = experiment_page(request, pk)
     query = request.GET.get("q", "")[:LONGEST]
@@ -37,7 +33,7 @@ def listing(request: HttpRequest, pk: int) -> HttpResponse:
         "thread": chosen(request, page.experiment, None),
         "full": is_full(request),
     }
-    if request.htmx:  # type: ignore[attr-defined]
+    if request.htmx:
         part = "_capabilities.html" if "q" in request.GET else "_palette.html"
         return render(
             request, f"dialogue/{part}", {"experiment": page.experiment, "membership": page.membership, **more}
@@ -45,10 +41,8 @@ def listing(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "dialogue/palette.html", page.context("proposals", **more))
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-@vary_on_headers("HX-Request")
-def capability(request: HttpRequest, pk: int, key: str) -> HttpResponse:
+@require(Role.VIEWER, "GET", "POST", htmx=True)
+def capability(request: MemberRequest, pk: int, key: str) -> HttpResponse:
     """The form of one capability; posted, it asks for it in the thread, or in a new one."""
     page = experiment_page(request, pk, Role.ENGINEER if request.method == "POST" else Role.VIEWER)
     of = registry().get(key)
@@ -59,8 +53,8 @@ def capability(request: HttpRequest, pk: int, key: str) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         is_new = thread is None
         try:
-            thread = thread or asking.open_thread(page.experiment, request.user)  # type: ignore[arg-type]
-            asking.ask(thread, request.user, form.message)  # type: ignore[arg-type]
+            thread = thread or asking.open_thread(page.experiment, request.user)
+            asking.ask(thread, request.user, form.message)
             return shown(request, page, thread, new_address=is_new)
         except DialogueError as error:
             thread = None if is_new else thread
@@ -68,10 +62,10 @@ def capability(request: HttpRequest, pk: int, key: str) -> HttpResponse:
     return _form(request, page, {"capability": of, "form": form, "thread": thread, "full": is_full(request)})
 
 
-def _form(request: HttpRequest, page: ExperimentPage, more: dict[str, Any]) -> HttpResponse:
+def _form(request: MemberRequest, page: ExperimentPage, more: dict[str, Any]) -> HttpResponse:
     """The form, with what is wrong where it is; for htmx in its place in the list."""
     status = 422 if request.method == "POST" else 200
-    if not request.htmx:  # type: ignore[attr-defined]
+    if not request.htmx:
         return render(request, "dialogue/capability.html", page.context("proposals", **more), status=status)
     known = {"experiment": page.experiment, "membership": page.membership, **more}
     answer = render(request, "dialogue/_capability.html", known, status=status)

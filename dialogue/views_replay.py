@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
-from django.views.decorators.vary import vary_on_headers
 
-from accounts.models import Role, User
-from accounts.permissions import require
+from accounts.models import Role
+from accounts.pages import page_or_part
+from accounts.permissions import MemberRequest, require
 from dialogue.services import replaying
 from experiments import event_words, timeline
 from experiments.pages import ExperimentPage, experiment_page
 from proposals.agents.replaying import NoRecording, Rerun
 
 
-@require(Role.VIEWER)
-@require_GET
-def replays(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def replays(request: MemberRequest, pk: int) -> HttpResponse:
     """Which answers are on record."""
     page = experiment_page(request, pk, Role.ENGINEER)
     thread = timeline.whole(request.GET.get("thread"))
@@ -30,41 +28,36 @@ def replays(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "replay/replays.html", page.context("memory", answers=answers, works=works, thread=thread))
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def replay(request: HttpRequest, pk: int, message: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def replay(request: MemberRequest, pk: int, message: int) -> HttpResponse:
     """The steps of one answer: one after the other, or all."""
     page = experiment_page(request, pk, Role.ENGINEER)
     return _recording_page(request, page, _of_answer(page, message))
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def replay_work(request: HttpRequest, pk: int, run: int, agent: str) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def replay_work(request: MemberRequest, pk: int, run: int, agent: str) -> HttpResponse:
     """The steps of what an agent did with a run."""
     page = experiment_page(request, pk, Role.ENGINEER)
     return _recording_page(request, page, _of_work(page, run, agent))
 
 
-@require(Role.VIEWER)
-@require_POST
-def rerun(request: HttpRequest, pk: int, message: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def rerun(request: MemberRequest, pk: int, message: int) -> HttpResponse:
     """Give the answer again; shows whether it is the same, or where it differs.  Nothing is stored."""
     page = experiment_page(request, pk, Role.ENGINEER)
     context = _of_answer(page, message)
-    return _rerun_response(request, page, context, lambda: replaying.rerun(page.experiment, message, request.user))  # type: ignore[arg-type]
+    return _rerun_response(request, page, context, lambda: replaying.rerun(page.experiment, message, request.user))
 
 
-@require(Role.VIEWER)
-@require_POST
-def rerun_work(request: HttpRequest, pk: int, run: int, agent: str) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def rerun_work(request: MemberRequest, pk: int, run: int, agent: str) -> HttpResponse:
     """Let the agent work again on the run, in the same way."""
     page = experiment_page(request, pk, Role.ENGINEER)
     context = _of_work(page, run, agent)
-    user: User = request.user  # type: ignore[assignment]
-    return _rerun_response(request, page, context, lambda: replaying.rerun_work(page.experiment, run, agent, user))
+    return _rerun_response(
+        request, page, context, lambda: replaying.rerun_work(page.experiment, run, agent, request.user)
+    )
 
 
 def _of_answer(page: ExperimentPage, message: int) -> dict[str, Any]:
@@ -88,18 +81,18 @@ def _of_work(page: ExperimentPage, run: int, agent: str) -> dict[str, Any]:
 
 
 def _rerun_response(
-    request: HttpRequest, page: ExperimentPage, context: dict[str, Any], work: Callable[[], Rerun]
+    request: MemberRequest, page: ExperimentPage, context: dict[str, Any], work: Callable[[], Rerun]
 ) -> HttpResponse:
     try:
         context["result"] = work()
     except NoRecording as error:
         context["problem"] = str(error)
-    if request.htmx:  # type: ignore[attr-defined]
+    if request.htmx:
         return render(request, "replay/_rerun.html", page.context("memory", **context))
     return _recording_page(request, page, context)
 
 
-def _recording_page(request: HttpRequest, page: ExperimentPage, context: dict[str, Any]) -> HttpResponse:
+def _recording_page(request: MemberRequest, page: ExperimentPage, context: dict[str, Any]) -> HttpResponse:
     """The page of what is on record.  `?step=` is the number of a step, or `all`."""
     shown, asked = context["found"], request.GET.get("step", "")
     if shown is None:
@@ -115,5 +108,4 @@ def _recording_page(request: HttpRequest, page: ExperimentPage, context: dict[st
         "previous": at - 1 if at > 1 else None,
         "next": at + 1 if at < len(rows) else None,
     }
-    part = "replay/_replay.html" if request.htmx else "replay/replay.html"  # type: ignore[attr-defined]
-    return render(request, part, page.context("memory", **context))
+    return page_or_part(request, "replay/replay.html", "replay/_replay.html", page.context("memory", **context))

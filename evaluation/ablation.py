@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from evaluation.accuracy import part_of
 from evaluation.fit_time import Fit, Problem, fitted
 from evaluation.held_out import folds
 from evaluation.time_priors import PRIORS
+from perfmodel.accuracy import Ablation, PartWithout
 from perfmodel.efficiency import to_scale
 
 #: Terms by the efficiencies that carry them, and the value of each at which the term is gone.
@@ -44,15 +44,13 @@ def without(p: Problem, values: dict[str, float]) -> Problem:
     return replace(p, parameters=kept, held={name: to_scale(name, value) for name, value in held.items()})
 
 
-def ablation(fits: Sequence[Fit]) -> list[dict[str, Any]]:
+def ablation(fits: Sequence[Fit]) -> tuple[Ablation, ...]:
     """Median error by part of the report, with everything and without each term."""
-    rows = [{"term": "everything", "parts": _parts(fits, {})}]
-    rows += [{"term": term, "parts": _parts(fits, values)} for term, values in TERMS.items()]
-    return rows
+    return tuple(Ablation(term, _parts(fits, values)) for term, values in {"everything": {}, **TERMS}.items())
 
 
-def _parts(fits: Sequence[Fit], values: dict[str, float]) -> dict[str, dict[str, float | None]]:
-    errors: dict[str, dict[str, float | None]] = {}
+def _parts(fits: Sequence[Fit], values: dict[str, float]) -> dict[str, PartWithout]:
+    errors: dict[str, PartWithout] = {}
     for fit in fits:
         p = without(fit.problem, {name: value for name, value in values.items() if name != "stall_per_host"})
         start = np.array(
@@ -71,8 +69,6 @@ def _parts(fits: Sequence[Fit], values: dict[str, float]) -> dict[str, dict[str,
             workloads = [p.rows[i].workload for i in np.flatnonzero(mine)]
             measured = p.measured_s[mine]
             ranked = scores.summary(scores.rank_all(workloads, measured * np.exp(error[mine]), measured))
-            errors[str(part)] = {
-                "median": float(np.median(np.abs(np.expm1(error[mine])))),
-                "spearman": None if ranked is None else ranked["spearman"],
-            }
+            median = float(np.median(np.abs(np.expm1(error[mine]))))
+            errors[str(part)] = PartWithout(median, ranked.spearman if ranked is not None else None)
     return errors

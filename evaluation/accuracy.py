@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,16 @@ from evaluation.optico import agreement
 from evaluation.published import load_published
 from evaluation.ranges import Errors, errors_at
 from evaluation.time_rows import TimeRow
+from perfmodel.accuracy import (
+    Ablation,
+    Accuracy,
+    ErrorScores,
+    FarOff,
+    NewerScores,
+    Noise,
+    Point,
+    Rankings,
+)  # fmt: skip
 from perfmodel.distance import DISTANCES
 
 Floats = npt.NDArray[np.float64]
@@ -46,41 +55,41 @@ def part_of(row: TimeRow) -> str:
     return row.source
 
 
-def report(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
+def report(evaluations: Mapping[str, Evaluation], ablation: tuple[Ablation, ...] | None = None) -> Accuracy:
     """Everything docs/accuracy.md says of step times, as numbers.  evaluations: by kind of chip."""
     rows = [row for one in evaluations.values() for row in one.rows]
     errors = {kind: errors_at(one.rows, one.by_distance) for kind, one in evaluations.items()}
-    return {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "rows": len(rows),
-        "configurations": len({row.configuration for row in rows}),
-        "workloads": len({(row.source, row.workload) for row in rows}),
-        "distances": {
+    return Accuracy(
+        date=f"{datetime.now(UTC):%Y-%m-%d}",
+        rows=len(rows),
+        configurations=len({row.configuration for row in rows}),
+        workloads=len({(row.source, row.workload) for row in rows}),
+        distances={
             kind: {name: _of(one, np.ones(len(one.rows), dtype=bool)) for name, one in by_distance.items()}
             for kind, by_distance in errors.items()
         },
-        "parts": _by_part(errors),
-        "chips": _by_chip(errors),
-        "ranking": _ranking(evaluations),
-        "workload_ranking": [asdict(one) | {"source": source} for source, one in _ranked(evaluations)],
-        "architecture": _rule(evaluations, "architecture"),
-        "newer": {kind: newer for kind, one in evaluations.items() if (newer := newer_releases(one))},
-        "noise": noise(rows),
-        "worst": worst(evaluations),
-        "points": _points(evaluations),
-        "optico": asdict(agreement()),
-        "unmapped": dict(load_published().unmapped),
-    }
+        parts=_by_part(errors),
+        chips=_by_chip(errors),
+        ranking=_ranking(evaluations),
+        architecture=_rule(evaluations, "architecture"),
+        newer={kind: newer for kind, one in evaluations.items() if (newer := newer_releases(one))},
+        noise=noise(rows),
+        worst=worst(evaluations),
+        points=_points(evaluations),
+        optico=agreement(),
+        unmapped=dict(load_published().unmapped),
+        ablation=ablation,
+    )
 
 
-def _of(errors: Errors, chosen: Mask) -> dict[str, Any]:
+def _of(errors: Errors, chosen: Mask) -> ErrorScores:
     held = errors.held
     return scores.errors(held.log_error[chosen], held.naive_error[chosen], errors.inside[chosen])
 
 
-def _by_part(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, Any]]:
+def _by_part(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, ErrorScores]]:
     """Scores by part of the report and distance."""
-    by_part: dict[str, dict[str, Any]] = defaultdict(dict)
+    by_part: dict[str, dict[str, ErrorScores]] = defaultdict(dict)
     for by_distance in errors.values():
         for distance in DISTANCES:
             one = by_distance.get(distance)
@@ -93,9 +102,9 @@ def _by_part(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, 
     return dict(sorted(by_part.items(), key=lambda item: order.index(item[0].split(",")[0])))
 
 
-def _by_chip(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, dict[str, Any]]]:
+def _by_chip(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, ErrorScores]]:
     """Scores by chip: models left out, and the chip itself left out."""
-    by_chip: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    by_chip: dict[str, dict[str, ErrorScores]] = defaultdict(dict)
     for by_distance in errors.values():
         for distance in ("model", "chip"):
             one = by_distance.get(distance)
@@ -107,37 +116,22 @@ def _by_chip(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, 
     return dict(sorted(by_chip.items()))
 
 
-def _ranked(evaluations: Mapping[str, Evaluation]) -> list[tuple[str, scores.Ranked]]:
-    """Every workload ranked by predictions whose fit had seen none of its runs."""
-    by_method = []
-    for one in evaluations.values():
-        held = one.by_rule["workload"]
-        measured = np.array([one.rows[int(i)].step_time_s for i in held.index])
-        names = [f"{one.rows[int(i)].source}: {one.rows[int(i)].workload}" for i in held.index]
-        for ranked in scores.rank_all(names, measured * np.exp(held.log_error), measured):
-            by_method.append((ranked.workload.split(":")[0], ranked))
-    return by_method
-
-
-def _ranking(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
-    by_source: dict[str, list[scores.Ranked]] = defaultdict(list)
+def _ranking(evaluations: Mapping[str, Evaluation]) -> dict[str, Rankings]:
+    """By source: every workload ranked by predictions whose fit had seen none of its runs, and by the naive model."""
+    ours: dict[str, list[scores.Ranked]] = defaultdict(list)
     naive: dict[str, list[scores.Ranked]] = defaultdict(list)
-    for source, ranked in _ranked(evaluations):
-        by_source[source].append(ranked)
     for one in evaluations.values():
         held = one.by_rule["workload"]
         measured = np.array([one.rows[int(i)].step_time_s for i in held.index])
         names = [f"{one.rows[int(i)].source}: {one.rows[int(i)].workload}" for i in held.index]
-        for ranked in scores.rank_all(names, measured * np.exp(held.naive_error), measured):
-            naive[ranked.workload.split(":")[0]].append(ranked)
-    return {
-        source: {"ours": scores.summary(by_source[source]), "naive": scores.summary(naive[source])}
-        for source in SOURCES
-        if by_source.get(source)
-    }
+        for by_source, error in ((ours, held.log_error), (naive, held.naive_error)):
+            for ranked in scores.rank_all(names, measured * np.exp(error), measured):
+                by_source[ranked.workload.split(":")[0]].append(ranked)
+    summed = {source: (scores.summary(ours[source]), scores.summary(naive[source])) for source in SOURCES}
+    return {source: Rankings(mine, plain) for source, (mine, plain) in summed.items() if mine and plain}
 
 
-def _rule(evaluations: Mapping[str, Evaluation], rule: str) -> dict[str, Any]:
+def _rule(evaluations: Mapping[str, Evaluation], rule: str) -> dict[str, ErrorScores]:
     """Scores of all rows of recipes with everything of one value of a rule left out."""
     rules = {}
     for kind, one in evaluations.items():
@@ -150,7 +144,7 @@ def _rule(evaluations: Mapping[str, Evaluation], rule: str) -> dict[str, Any]:
     return rules
 
 
-def newer_releases(one: Evaluation) -> dict[str, Any] | None:
+def newer_releases(one: Evaluation) -> NewerScores | None:
     """Recipes of the latest software predicted from everything older; None where no row names a later release."""
     p = one.whole.problem
     years = np.array([float(row.config.extra.get("software_year") or np.nan) for row in p.rows])
@@ -158,27 +152,24 @@ def newer_releases(one: Evaluation) -> dict[str, Any] | None:
     if late.sum() < scores.FEWEST:
         return None
     fit = fitted(p, ~late, one.whole.x, FOLD_STEPS)
-    return {"from": NEWER} | scores.errors(fit.log_error[late], naive_error(p, ~late)[late])
+    errors = scores.errors(fit.log_error[late], naive_error(p, ~late)[late])
+    return NewerScores(**asdict(errors), since=NEWER)
 
 
-def noise(rows: Sequence[TimeRow]) -> dict[str, Any]:
+def noise(rows: Sequence[TimeRow]) -> dict[str, Noise]:
     """What repeated configurations differ by: median and 90 % quantile of max/min − 1, by source."""
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
         groups[row.source, row.configuration].append(row.step_time_s)
-    by_kind: dict[str, Any] = {}
+    by_kind: dict[str, Noise] = {}
     for source in SOURCES:
         spread = [max(t) / min(t) - 1.0 for (name, _), t in groups.items() if name == source and len(t) > 1]
         if spread:
-            by_kind[source] = {
-                "configurations": len(spread),
-                "median": float(np.median(spread)),
-                "ninety": float(np.quantile(spread, 0.9)),
-            }
+            by_kind[source] = Noise(len(spread), float(np.median(spread)), float(np.quantile(spread, 0.9)))
     return by_kind
 
 
-def worst(evaluations: Mapping[str, Evaluation], each: int = 4) -> list[dict[str, Any]]:
+def worst(evaluations: Mapping[str, Evaluation], each: int = 4) -> tuple[FarOff, ...]:
     """The rows of each source whose prediction, their workload left out, is farthest off."""
     rows = []
     for one in evaluations.values():
@@ -187,26 +178,26 @@ def worst(evaluations: Mapping[str, Evaluation], each: int = 4) -> list[dict[str
         for part in dict.fromkeys(parts):
             mine = np.flatnonzero(parts == part)
             for at in mine[np.argsort(-np.abs(held.log_error[mine]))[:each]]:
-                rows.append(_row(one, held, int(at)) | {"part": str(part)})
-    return sorted(rows, key=lambda row: -abs(np.log1p(row["error"])))
+                rows.append(_row(one, held, int(at), str(part)))
+    return tuple(sorted(rows, key=lambda row: -abs(np.log1p(row.error))))
 
 
-def _row(one: Evaluation, held: HeldOut, at: int) -> dict[str, Any]:
+def _row(one: Evaluation, held: HeldOut, at: int, part: str) -> FarOff:
     row = one.rows[int(held.index[at])]
-    training = row.config.training
-    return {
-        "id": row.id,
-        "model": row.shape.name,
-        "chip": row.chip.name,
-        "precision": row.precision,
-        "mesh": row.config.mesh.text(),
-        "micro_batch": training.micro_batch,
-        "software": str(row.config.extra.get("software_framework", "")),
-        "measured_s": row.step_time_s,
-        "estimate_s": row.step_time_s * float(np.exp(held.log_error[at])),
-        "error": float(np.expm1(held.log_error[at])),
-        "why": why(one, held, at),
-    }
+    return FarOff(
+        id=row.id,
+        part=part,
+        model=row.shape.name,
+        chip=row.chip.name,
+        precision=row.precision,
+        mesh=row.config.mesh.text(),
+        micro_batch=row.config.training.micro_batch,
+        software=str(row.config.extra.get("software_framework", "")),
+        measured_s=row.step_time_s,
+        estimate_s=row.step_time_s * float(np.exp(held.log_error[at])),
+        error=float(np.expm1(held.log_error[at])),
+        why=why(one, held, at),
+    )
 
 
 def why(one: Evaluation, held: HeldOut, at: int) -> str:
@@ -234,22 +225,14 @@ def why(one: Evaluation, held: HeldOut, at: int) -> str:
     return "no other run of this workload"
 
 
-def _points(evaluations: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
+def _points(evaluations: Mapping[str, Evaluation]) -> tuple[Point, ...]:
     points = []
     for kind, one in evaluations.items():
         held = one.by_rule["workload"]
-        for at, index in enumerate(held.index):
+        for index, log_error in zip(held.index, held.log_error, strict=True):
             row = one.rows[int(index)]
+            estimate_s = row.step_time_s * float(np.exp(log_error))
             points.append(
-                {
-                    "id": row.id,
-                    "source": row.source,
-                    "model": row.shape.name,
-                    "chip": row.chip.name,
-                    "kind": kind,
-                    "mixture": row.mixture,
-                    "measured_s": row.step_time_s,
-                    "estimate_s": row.step_time_s * float(np.exp(held.log_error[at])),
-                }
+                Point(row.id, row.source, row.shape.name, row.chip.name, kind, row.mixture, row.step_time_s, estimate_s)
             )
-    return points
+    return tuple(points)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil, floor, log10
-from typing import Any
 from xml.sax.saxutils import escape
+
+from perfmodel.accuracy import ErrorScores, Point
 
 COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#97266d", "#6b46c1", "#b7791f", "#285e61", "#9b2c2c", "#4a5568")
 SIZE, MARGIN = 520, 60
 
 
-def _svg(width: float, height: float, title: str, body: Sequence[str]) -> str:
+def svg(width: float, height: float, title: str, body: Sequence[str]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img"'
@@ -26,13 +27,13 @@ def _svg(width: float, height: float, title: str, body: Sequence[str]) -> str:
     )
 
 
-def _text(x: float, y: float, words: str, anchor: str = "middle") -> str:
+def label(x: float, y: float, words: str, anchor: str = "middle") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#2d3748">{escape(words)}</text>'
 
 
-def scatter(points: Sequence[Mapping[str, Any]], title: str) -> str:
+def scatter(points: Sequence[Point], title: str) -> str:
     """Measured against estimated step time in seconds on logarithmic axes, one colour per chip; mixtures are hollow."""
-    values = [value for p in points for value in (p["measured_s"], p["estimate_s"])]
+    values = [value for p in points for value in (p.measured_s, p.estimate_s)]
     low, high = floor(log10(min(values)) * 4) / 4, ceil(log10(max(values)) * 4) / 4
     span = SIZE - 2 * MARGIN
 
@@ -45,49 +46,49 @@ def scatter(points: Sequence[Mapping[str, Any]], title: str) -> str:
         x, y = MARGIN + offset, SIZE - MARGIN - offset
         body += [
             f'<path d="M{x:.1f} {MARGIN}V{SIZE - MARGIN}M{MARGIN} {y:.1f}H{SIZE - MARGIN}" stroke="#e2e8f0"/>',
-            _text(x, SIZE - MARGIN + 18, f"{10.0**power:g}"),
-            _text(MARGIN - 8, y + 4, f"{10.0**power:g}", "end"),
+            label(x, SIZE - MARGIN + 18, f"{10.0**power:g}"),
+            label(MARGIN - 8, y + 4, f"{10.0**power:g}", "end"),
         ]
-    chips = sorted({p["chip"] for p in points})
+    chips = sorted({p.chip for p in points})
     for p in points:
-        colour = COLOURS[chips.index(p["chip"]) % len(COLOURS)]
-        x, y = MARGIN + at(p["measured_s"]), SIZE - MARGIN - at(p["estimate_s"])
-        fill = "#ffffff" if p["mixture"] else colour
-        error = p["estimate_s"] / p["measured_s"] - 1
+        colour = COLOURS[chips.index(p.chip) % len(COLOURS)]
+        x, y = MARGIN + at(p.measured_s), SIZE - MARGIN - at(p.estimate_s)
+        fill = "#ffffff" if p.mixture else colour
+        error = p.estimate_s / p.measured_s - 1
         body += [
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{fill}" stroke="{colour}">'
-            f"<title>{escape(p['id'])} {escape(p['model'])} on {escape(p['chip'])}: {error:+.0%}</title></circle>",
+            f"<title>{escape(p.id)} {escape(p.model)} on {escape(p.chip)}: {error:+.0%}</title></circle>",
         ]
     for i, chip in enumerate(chips):
         y = MARGIN + 14 + 16 * i
         body += [
             f'<circle cx="{MARGIN + 14}" cy="{y - 4}" r="4" fill="{COLOURS[i % len(COLOURS)]}"/>',
-            _text(MARGIN + 24, y, chip, "start"),
+            label(MARGIN + 24, y, chip, "start"),
         ]
     body += [
-        _text(SIZE / 2, SIZE - 18, "measured step time, s (hollow: mixture of experts)"),
+        label(SIZE / 2, SIZE - 18, "measured step time, s (hollow: mixture of experts)"),
         f'<text transform="translate(16 {SIZE / 2}) rotate(-90)" text-anchor="middle" fill="#2d3748">estimate, s'
         "</text>",
     ]
-    return _svg(SIZE, SIZE, title, body)
+    return svg(SIZE, SIZE, title, body)
 
 
-def bars(rows: Mapping[str, Mapping[str, Any]], title: str) -> str:
+def bars(rows: Mapping[str, ErrorScores], title: str) -> str:
     """Median absolute error per row beside the naive model's, in percent."""
     height = 70 + 34 * len(rows)
-    largest = max(max(row["median"], row["naive_median"]) for row in rows.values())
+    largest = max(max(row.median, row.naive_median) for row in rows.values())
     scale = (SIZE - 190) / largest
     body = []
     for i, (name, row) in enumerate(rows.items()):
         y = 44 + 34 * i
-        body.append(_text(100, y + 16, f"{name} ({row['rows']})", "end"))
-        for offset, key, colour in ((0, "median", COLOURS[0]), (13, "naive_median", "#a0aec0")):
+        body.append(label(100, y + 16, f"{name} ({row.rows})", "end"))
+        for offset, error, colour in ((0, row.median, COLOURS[0]), (13, row.naive_median, "#a0aec0")):
             body += [
-                f'<rect x="108" y="{y + offset}" width="{row[key] * scale:.1f}" height="11" fill="{colour}"/>',
-                _text(113 + row[key] * scale, y + offset + 10, f"{100 * row[key]:.1f} %", "start"),
+                f'<rect x="108" y="{y + offset}" width="{error * scale:.1f}" height="11" fill="{colour}"/>',
+                label(113 + error * scale, y + offset + 10, f"{100 * error:.1f} %", "start"),
             ]
-    body.append(_text(SIZE / 2, height - 12, "blue: this model; grey: constant share of peak"))
-    return _svg(SIZE, height, title, body)
+    body.append(label(SIZE / 2, height - 12, "blue: this model; grey: constant share of peak"))
+    return svg(SIZE, height, title, body)
 
 
 def reliability(series: Mapping[str, Sequence[Mapping[str, float]]], title: str) -> str:
@@ -105,8 +106,8 @@ def reliability(series: Mapping[str, Sequence[Mapping[str, float]]], title: str)
         x, y = MARGIN + offset, SIZE - MARGIN - offset
         body += [
             f'<path d="M{x:.1f} {MARGIN}V{SIZE - MARGIN}M{MARGIN} {y:.1f}H{SIZE - MARGIN}" stroke="#e2e8f0"/>',
-            _text(x, SIZE - MARGIN + 18, f"{percent} %"),
-            _text(MARGIN - 8, y + 4, f"{percent} %", "end"),
+            label(x, SIZE - MARGIN + 18, f"{percent} %"),
+            label(MARGIN - 8, y + 4, f"{percent} %", "end"),
         ]
     for i, (name, rows) in enumerate(series.items()):
         colour = COLOURS[i % len(COLOURS)]
@@ -122,10 +123,10 @@ def reliability(series: Mapping[str, Sequence[Mapping[str, float]]], title: str)
         y = MARGIN + 14 + 16 * i
         body += [
             f'<circle cx="{MARGIN + 14}" cy="{y - 4}" r="4" fill="{colour}"/>',
-            _text(MARGIN + 24, y, name, "start"),
+            label(MARGIN + 24, y, name, "start"),
         ]
     body += [
-        _text(SIZE / 2, SIZE - 18, "stated confidence (area of a dot: weight of its pairs)"),
+        label(SIZE / 2, SIZE - 18, "stated confidence (area of a dot: weight of its pairs)"),
         f'<text transform="translate(14 {SIZE / 2}) rotate(-90)" text-anchor="middle" fill="#2d3748">came true</text>',
     ]
-    return _svg(SIZE, SIZE, title, body)
+    return svg(SIZE, SIZE, title, body)

@@ -6,45 +6,27 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from evaluation.accuracy import SOURCES
 from evaluation.accuracy_plots import bars, scatter
-from evaluation.wrapped import wrapped
-from perfmodel.accuracy import ACCURACY_FILE
+from evaluation.report import percent, rounded, wrapped
+from perfmodel.accuracy import ACCURACY_FILE, Accuracy, ErrorScores, accuracy_json
 from perfmodel.distance import DESCRIBED, DISTANCES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 KIND_WORDS = {"tpu": "TPU", "gpu": "GPU"}
 
 
-def write(numbers: Mapping[str, Any]) -> None:
-    rounded = _rounded(dict(numbers))
-    ACCURACY_FILE.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
+def write(numbers: Accuracy) -> None:
+    ACCURACY_FILE.write_text(json.dumps(rounded(accuracy_json(numbers)), indent=1) + "\n", encoding="utf-8")
     plots = DOCS / "accuracy"
     plots.mkdir(parents=True, exist_ok=True)
     for kind, word in KIND_WORDS.items():
-        points = [point for point in numbers["points"] if point["kind"] == kind]
+        points = [point for point in numbers.points if point.kind == kind]
         (plots / f"{kind}.svg").write_text(scatter(points, f"Step time, workload left out, {word}"), encoding="utf-8")
-    nearest = {part: next(iter(rows.values())) for part, rows in numbers["parts"].items()}
+    nearest = {part: next(iter(rows.values())) for part, rows in numbers.parts.items()}
     (plots / "parts.svg").write_text(bars(nearest, "Median error beside the naive model's"), encoding="utf-8")
     (DOCS / "accuracy.md").write_text(wrapped(text(numbers)), encoding="utf-8")
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    if isinstance(value, float):
-        return float(f"{value:.4g}") if np.isfinite(value) else None
-    return value
-
-
-def percent(value: float | None) -> str:
-    return "–" if value is None or not np.isfinite(value) else f"{100 * value:.1f} %"
 
 
 def _number(value: float | None, digits: int = 2) -> str:
@@ -54,19 +36,19 @@ def _number(value: float | None, digits: int = 2) -> str:
 _ERROR_HEAD = "rows | median | mean | bias | naive median | in 80 % interval |"
 
 
-def _errors(row: Mapping[str, Any]) -> str:
-    shares = (row["median"], row["mean"], row["bias"], row["naive_median"], row.get("in_80_range"))
-    return f"{row['rows']} | " + " | ".join(percent(share) for share in shares) + " |"
+def _errors(row: ErrorScores) -> str:
+    shares = (row.median, row.mean, row.bias, row.naive_median, row.in_80_range)
+    return f"{row.rows} | " + " | ".join(percent(share) for share in shares) + " |"
 
 
-def text(numbers: Mapping[str, Any]) -> str:
+def text(numbers: Accuracy) -> str:
     """docs/accuracy.md."""
     return "\n".join(
         [
             "# Accuracy of predicted step times",
             "",
-            f"Written by `make fit` on {numbers['date']} from {numbers['rows']:,} measured runs "
-            f"({numbers['configurations']:,} configurations of {numbers['workloads']} workloads). Every error is "
+            f"Written by `make fit` on {numbers.date} from {numbers.rows:,} measured runs "
+            f"({numbers.configurations:,} configurations of {numbers.workloads} workloads). Every error is "
             "|estimate / measured − 1| of a run held out of the fit; bias is the median of estimate / measured − 1. "
             "The naive model is a constant MFU per chip, precision and dense or MoE: the median of the runs it "
             "may see. Memory: [accuracy-memory.md](accuracy-memory.md), against the TPU compiler "
@@ -88,13 +70,13 @@ def text(numbers: Mapping[str, Any]) -> str:
             *_worst(numbers),
             "## Runs not used",
             "",
-            *(f"- {reason}: {', '.join(ids)}" for reason, ids in _by_reason(numbers["unmapped"]).items()),
+            *(f"- {reason}: {', '.join(ids)}" for reason, ids in _by_reason(numbers.unmapped).items()),
             "",
         ]
     )
 
 
-def _distances(numbers: Mapping[str, Any]) -> list[str]:
+def _distances(numbers: Accuracy) -> list[str]:
     lines = [
         "## By distance from the measured runs",
         "",
@@ -108,13 +90,13 @@ def _distances(numbers: Mapping[str, Any]) -> list[str]:
     ]
     for distance in reversed(DISTANCES):
         for kind, word in KIND_WORDS.items():
-            row = numbers["distances"].get(kind, {}).get(distance)
+            row = numbers.distances.get(kind, {}).get(distance)
             if row:
                 lines.append(f"| {DESCRIBED[distance]} | {word} | {_errors(row)}")
     return [*lines, ""]
 
 
-def _parts(numbers: Mapping[str, Any]) -> list[str]:
+def _parts(numbers: Accuracy) -> list[str]:
     lines = [
         "## By source and distance",
         "",
@@ -123,12 +105,12 @@ def _parts(numbers: Mapping[str, Any]) -> list[str]:
         f"| source | distance | {_ERROR_HEAD}",
         "|---|---|--:|--:|--:|--:|--:|--:|",
     ]
-    for part, rows in numbers["parts"].items():
+    for part, rows in numbers.parts.items():
         lines += [f"| {part} | {distance} | {_errors(rows[distance])}" for distance in DISTANCES if distance in rows]
     return [*lines, ""]
 
 
-def _ranking(numbers: Mapping[str, Any]) -> list[str]:
+def _ranking(numbers: Accuracy) -> list[str]:
     lines = [
         "## Ranking the configurations of a workload",
         "",
@@ -139,58 +121,58 @@ def _ranking(numbers: Mapping[str, Any]) -> list[str]:
         "| source | workloads | Spearman | regret, median | mean | of three, median | mean | trials |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for source, both in numbers["ranking"].items():
-        ours, naive = both["ours"], both["naive"]
-        cells = [f"{_number(ours['spearman'])} ({_number(naive['spearman'])})"]
+    for source, both in numbers.ranking.items():
+        ours, naive = both.ours, both.naive
+        cells = [f"{_number(ours.spearman)} ({_number(naive.spearman)})"]
         cells += [
-            f"{percent(ours[key])} ({percent(naive[key])})"
+            f"{percent(getattr(ours, key))} ({percent(getattr(naive, key))})"
             for key in ("regret_median", "regret_mean", "three_median", "three_mean")
         ]
-        cells.append(f"{ours['trials_median']:.0f} ({naive['trials_median']:.0f})")
-        lines.append(f"| {source} | {ours['workloads']} | " + " | ".join(cells) + " |")
+        cells.append(f"{ours.trials_median:.0f} ({naive.trials_median:.0f})")
+        lines.append(f"| {source} | {ours.workloads} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
 
-def _chips(numbers: Mapping[str, Any]) -> list[str]:
+def _chips(numbers: Accuracy) -> list[str]:
     lines = [
         "## By chip",
         "",
         f"| chip | held out | {_ERROR_HEAD}",
         "|---|---|--:|--:|--:|--:|--:|--:|",
     ]
-    for chip, rows in numbers["chips"].items():
+    for chip, rows in numbers.chips.items():
         lines += [f"| {chip} | the {left} | {_errors(row)}" for left, row in rows.items()]
     return [*lines, ""]
 
 
-def _others(numbers: Mapping[str, Any]) -> list[str]:
+def _others(numbers: Accuracy) -> list[str]:
     lines = ["## Recipes: unseen architectures, later releases", ""]
-    for kind, row in numbers["architecture"].items():
+    for kind, row in numbers.architecture.items():
         lines.append(
             f"- {KIND_WORDS[kind]} recipes with every model of the architecture held out: "
-            f"median {percent(row['median'])}, mean {percent(row['mean'])} "
-            f"(naive {percent(row['naive_median'])}), {row['rows']} rows."
+            f"median {percent(row.median)}, mean {percent(row.mean)} "
+            f"(naive {percent(row.naive_median)}), {row.rows} rows."
         )
-    for kind, row in numbers["newer"].items():
+    for kind, row in numbers.newer.items():
         lines.append(
-            f"- {KIND_WORDS[kind]} recipes of {row['from']:.0f} and later predicted from everything older: median "
-            f"{percent(row['median'])}, bias {percent(row['bias'])} (naive {percent(row['naive_median'])}), "
-            f"{row['rows']} rows."
+            f"- {KIND_WORDS[kind]} recipes of {row.since:.0f} and later predicted from everything older: median "
+            f"{percent(row.median)}, bias {percent(row.bias)} (naive {percent(row.naive_median)}), "
+            f"{row.rows} rows."
         )
     lines += ["", "## Noise floor", "", "Spread of repeated configurations (largest over smallest, minus 1):", ""]
     lines += [
-        f"- {source}: median {percent(row['median'])}, 90 % below {percent(row['ninety'])} "
-        f"({row['configurations']} configurations)"
-        for source, row in numbers["noise"].items()
+        f"- {source}: median {percent(row.median)}, 90 % below {percent(row.ninety)} "
+        f"({row.configurations} configurations)"
+        for source, row in numbers.noise.items()
     ]
     return [*lines, ""]
 
 
-def _ablation(numbers: Mapping[str, Any]) -> list[str]:
-    rows = numbers.get("ablation")
+def _ablation(numbers: Accuracy) -> list[str]:
+    rows = numbers.ablation
     if not rows:
         return []
-    parts = list(rows[0]["parts"])
+    parts = list(rows[0].parts)
     lines = [
         "## Ablation of terms",
         "",
@@ -203,14 +185,14 @@ def _ablation(numbers: Mapping[str, Any]) -> list[str]:
     for row in rows:
         cells = []
         for part in parts:
-            one = row["parts"].get(part)
-            spearman = "" if one is None or one["spearman"] is None else f"; {one['spearman']:.2f}"
-            cells.append("–" if one is None else f"{percent(one['median'])}{spearman}")
-        lines.append(f"| {row['term']} | " + " | ".join(cells) + " |")
+            one = row.parts.get(part)
+            spearman = "" if one is None or one.spearman is None else f"; {one.spearman:.2f}"
+            cells.append("–" if one is None else f"{percent(one.median)}{spearman}")
+        lines.append(f"| {row.term} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
 
-def _worst(numbers: Mapping[str, Any]) -> list[str]:
+def _worst(numbers: Accuracy) -> list[str]:
     lines = [
         "## Worst rows of each source",
         "",
@@ -218,9 +200,9 @@ def _worst(numbers: Mapping[str, Any]) -> list[str]:
         "|---|---|---|---|--:|--:|---|",
     ]
     lines += [
-        f"| {row['id']} | {row['model']} | {row['chip']} {row['precision']} | {row['mesh']}, {row['micro_batch']} | "
-        f"{row['measured_s']:.2f} | {row['estimate_s']:.2f} | {row['why']} |"
-        for row in numbers["worst"]
+        f"| {row.id} | {row.model} | {row.chip} {row.precision} | {row.mesh}, {row.micro_batch} | "
+        f"{row.measured_s:.2f} | {row.estimate_s:.2f} | {row.why} |"
+        for row in numbers.worst
     ]
     return [*lines, ""]
 

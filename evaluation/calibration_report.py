@@ -20,8 +20,8 @@ from diagnosis.report import Diagnosis
 from evaluation.judgements import imbalance_s, stalled_s, stalls_s
 from evaluation.landscape_scores import Priced, Score, mean, score
 from evaluation.landscapes import Scenario, scenarios
+from evaluation.report import rounded, wrapped
 from evaluation.rescaled import rescaled
-from evaluation.wrapped import wrapped
 from perfmodel.calibration import Calibration, calibrate
 from perfmodel.efficiency import class_of
 from perfmodel.evidence import INFORMED
@@ -264,16 +264,8 @@ def _short(value: Score) -> str:
 
 def main() -> None:
     figures = numbers()
-    NUMBERS.write_text(json.dumps(_rounded(figures), indent=1) + "\n", encoding="utf-8")
-    REPORT.write_text(wrapped(report(_rounded(figures))), encoding="utf-8")
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+    NUMBERS.write_text(json.dumps(rounded(figures), indent=1) + "\n", encoding="utf-8")
+    REPORT.write_text(wrapped(report(rounded(figures))), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy as np
 
 from evaluation import compiled
 from evaluation.campaigns import compiled_programs
-from evaluation.wrapped import wrapped
+from evaluation.report import wrapped
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_config
 from proposals.compiling import predicted

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.accuracy_plots import reliability
-from evaluation.wrapped import wrapped
+from evaluation.report import percent, wrapped
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _TITLES = {"known": "Model known", "unknown": "Model, batch and length hidden"}
@@ -63,8 +63,8 @@ def text(numbers: Mapping[str, Any]) -> str:
             "",
             f"The measured log gain is distributed around the predicted one as Student's t with {fit['freedom']:.0f} "
             "degrees of freedom and the scale √(σ² + floor²), where σ is the model's own spread. The floor is "
-            f"{_percent(fit['floor'])}, at which 80 % of the measured gains are within the 80 % interval. With model, "
-            f"batch and length hidden it is {_percent(fit['floor_assumed'])}. Confidence is the probability of a gain "
+            f"{percent(fit['floor'])}, at which 80 % of the measured gains are within the 80 % interval. With model, "
+            f"batch and length hidden it is {percent(fit['floor_assumed'])}. Confidence is the probability of a gain "
             "above zero, times the probability that the candidate runs.",
             "",
             "A team's own measured proposals update the fit (`confidence.updated`); the shipped fit weighs as much "
@@ -78,7 +78,7 @@ def text(numbers: Mapping[str, Any]) -> str:
             f"{fit['memory_spread']:.2f}, fitted to which runs succeeded in the "
             "sources that list failures (nanotron's sweeps and OptiCo; a source of n runs counts as √n). "
             "nanotron's sweeps do not distinguish crashes from running out of memory: of the runs with three "
-            f"quarters of the memory free {_percent(numbers['crashes'])} failed, and this share is assumed at any "
+            f"quarters of the memory free {percent(numbers['crashes'])} failed, and this share is assumed at any "
             "usage. A run at its own computed memory is evidence that the program needs little more than computed "
             "(`Confidence.fits`).",
             "",
@@ -95,9 +95,9 @@ def text(numbers: Mapping[str, Any]) -> str:
             *_scores(known, unknown),
             "",
             "*Picks*: for every run, the run of its group with the largest predicted gain, as in a first proposal: "
-            f"stated {_percent(known['picks']['stated'])}, right {_percent(known['picks']['right'])}. Of their "
-            f"measured gains {_percent(known['picks']['covered'])} are within the 80 % interval, of all pairs "
-            f"{_percent(known['all']['covered'])}.",
+            f"stated {percent(known['picks']['stated'])}, right {percent(known['picks']['right'])}. Of their "
+            f"measured gains {percent(known['picks']['covered'])} are within the 80 % interval, of all pairs "
+            f"{percent(known['all']['covered'])}.",
             "",
             f"The Brier score of a constant share is {known['all']['brier_constant']:.3f}, of the confidence "
             f"{known['all']['brier']:.3f}; the log losses are {known['all']['log_loss_constant']:.3f} and "
@@ -110,7 +110,7 @@ def text(numbers: Mapping[str, Any]) -> str:
             "|---|---|--:|--:|--:|",
             *(
                 f"| {_TITLES[name]} | {100 * row['from']:.0f}–{100 * row['to']:.0f} % | {row['pairs']} | "
-                f"{_percent(row['stated'])} | {_percent(row['right'])} |"
+                f"{percent(row['stated'])} | {percent(row['right'])} |"
                 for name in _TITLES
                 for row in numbers[name]["reliability"]
             ),
@@ -131,8 +131,8 @@ def text(numbers: Mapping[str, Any]) -> str:
 
 def _errors(sources: Mapping[str, Any], floors: Mapping[str, float]) -> list[str]:
     return [
-        f"| {_SOURCES[name]} | {row['pairs']} | {_percent(row['gain_predicted'])} | {_percent(row['gain_measured'])} | "
-        f"{_percent(row['covered'])} | {_percent(floors[name])} |"
+        f"| {_SOURCES[name]} | {row['pairs']} | {percent(row['gain_predicted'])} | {percent(row['gain_measured'])} | "
+        f"{percent(row['covered'])} | {percent(floors[name])} |"
         for name, row in sources.items()
     ]
 
@@ -158,13 +158,9 @@ def _scores(known: Mapping[str, Any], unknown: Mapping[str, Any]) -> list[str]:
     rows += [(f"· {name}", part) for name, part in known["by_change"].items()]
     rows += [("model, batch, sequence length hidden", unknown["all"]), ("· picks", unknown["picks"])]
     for name, row in rows:
-        cells = [str(row["pairs"]), _percent(row["right"]), _percent(row["stated"])]
+        cells = [str(row["pairs"]), percent(row["right"]), percent(row["stated"])]
         cells += [f"{row[key]:.3f}" for key in ("brier", "brier_constant", "brier_raw")]
         cells += [f"{row[key]:.3f}" for key in ("log_loss", "log_loss_constant", "log_loss_raw")]
-        cells += [_percent(row["covered"]), _percent(row["covered_raw"])]
+        cells += [percent(row["covered"]), percent(row["covered_raw"])]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

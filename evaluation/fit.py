@@ -13,12 +13,12 @@ import numpy as np
 from evaluation import accuracy, accuracy_text
 from evaluation.ablation import ablation
 from evaluation.fit_time import fitted, problem
-from evaluation.held_out import Evaluation, held_out
+from evaluation.held_out import Evaluation, held_out, summarise
 from evaluation.ranges import errors_at, ranges
 from evaluation.time_rows import load_rows
 from evaluation.time_table import KINDS, table, write
 from perfmodel.accuracy import ACCURACY_FILE, load_accuracy
-from perfmodel.distance import SEEN_FILE, summarise
+from perfmodel.distance import SEEN_FILE
 from perfmodel.efficiency import EFFICIENCIES_FILE, load_efficiencies
 
 
@@ -39,10 +39,9 @@ def main(arguments: list[str]) -> None:
     seen = summarise(row.config for one in evaluations.values() for row in one.rows)
     SEEN_FILE.write_text(json.dumps(seen, indent=0) + "\n", encoding="utf-8")
     load_efficiencies.cache_clear()
-    kept = load_accuracy().get("ablation") if ACCURACY_FILE.exists() else None
-    numbers = accuracy.report(evaluations)
-    numbers["ablation"] = ablation([one.whole for one in evaluations.values()]) if "--ablate" in arguments else kept
-    accuracy_text.write(numbers)
+    kept = load_accuracy().ablation if ACCURACY_FILE.exists() else None
+    tried = ablation([one.whole for one in evaluations.values()]) if "--ablate" in arguments else kept
+    accuracy_text.write(accuracy.report(evaluations, tried))
 
 
 if __name__ == "__main__":

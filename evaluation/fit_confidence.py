@@ -25,6 +25,7 @@ from evaluation.confidence_pairs import Predicted, predict_pairs
 from evaluation.measured_pairs import SOURCES, Pair, measured_pairs
 from evaluation.optico import tuned_runs
 from evaluation.published import load_published
+from evaluation.report import rounded
 from evaluation.sweeps import load_sweeps
 from perfmodel import memory
 from perfmodel.workload import from_config
@@ -309,17 +310,9 @@ def main() -> None:
     from evaluation import confidence_report
 
     FILE.write_text(toml(fit()), encoding="utf-8")
-    figures = _rounded(numbers())
+    figures = rounded(numbers())
     NUMBERS.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     confidence_report.write(figures)
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ by its actual distance from the rows that were left in (`perfmodel.distance`), n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from evaluation.fit_time import FOLD_STEPS, Fit, Problem, fitted
 from evaluation.time_rows import TimeRow
-from perfmodel.distance import DISTANCES, architecture_key, distance_to, summarise
+from perfmodel.config import ExperimentConfig
+from perfmodel.distance import DISTANCES, RunKeys, architecture_key, distance_to, run_keys
 
 Floats = npt.NDArray[np.float64]
 
@@ -91,6 +92,12 @@ def held_out(whole: Fit, rules: Sequence[str] = tuple(FOLDINGS)) -> Evaluation:
                 left.setdefault(rule, {})[i] = values
     by_distance = {name: _arranged(name, rows) for name, rows in near.items() if rows}
     return Evaluation(whole, by_distance, {name: _arranged(name, rows) for name, rows in left.items()})
+
+
+def summarise(configs: Iterable[ExperimentConfig]) -> dict[str, list[str]]:
+    """All keys of measured runs by level, as `perfmodel.distance` reads them from its SEEN_FILE."""
+    keys = [run_keys(config) for config in configs]
+    return {level: sorted({getattr(key, level) for key in keys}) for level in RunKeys.__dataclass_fields__}
 
 
 def _predicted(p: Problem, fit: Fit, out: npt.NDArray[np.bool_]) -> Iterator[tuple[int, str, tuple[float, ...]]]:

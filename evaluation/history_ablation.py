@@ -14,13 +14,13 @@ import numpy as np
 
 from diagnosis.analyzer import diagnose
 from evaluation.fit_ranking import NOTHING
-from evaluation.sweep_candidates import UNKNOWN, Sweep, unseen_s
+from evaluation.sweep_candidates import NOTHING_LIKE_IT, UNKNOWN, Sweep, unseen_s
 from evaluation.sweep_groups import Group, groups
 from evaluation.sweep_scores import Outcomes, joined, outcome
 from experiments.without_profile import without_profile
 from history import moves
 from history.case import Case
-from history.labels import BOUND, REPEAT
+from history.labels import BOUND
 from history.likeness import rate
 from history.mechanism import price
 from history.record import Side
@@ -33,8 +33,7 @@ from proposals.proposer.ranking import shipped_weights
 
 #: Starts of a workload, drawn by hash.
 STARTS = 6
-#: Likeness from which precedents count, by what it is called.
-VARIANTS = {"without history": 2.0, "as shipped": REPEAT}
+VARIANTS = ("without history", "as shipped")
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,9 @@ def _start(sweep: Sweep, start: int) -> Start:
     config = replace(group.configs[start], measured=Measured(step_time_s=float(group.time_s[start])))
     case = situation(config, diagnose(without_profile(config), config))
     others = [item for item in published() if not same_work(item, case)]
-    library = Library(others, case)
     found, cited = {}, False
-    for name, least in VARIANTS.items():
-        c, prices, ranked = sweep.ranked(start, NOTHING, library, least)
+    for name, library in zip(VARIANTS, (NOTHING_LIKE_IT, Library(others, case)), strict=True):
+        c, prices, ranked = sweep.ranked(start, NOTHING, library)
         listed = [i for i in in_order(c, ranked) if i != c.baseline]
         three = [*listed, c.baseline]
         if len(c) >= 3:

@@ -18,7 +18,7 @@ import numpy as np
 from evaluation import fit_memory, memory_rows
 from evaluation.fit_memory import Z80, folds, left_out_fits, spread_of, unseen_source
 from evaluation.memory_rows import Floats, Mask, Rows, peak, peak_rows, published_rows, sweep_rows, unrunnable_rows
-from evaluation.wrapped import wrapped
+from evaluation.report import wrapped
 from perfmodel import memory
 from perfmodel.memory_profiles import constants, design_profiles, load_memory_profiles
 from perfmodel.workload import REMAT

@@ -20,7 +20,8 @@ from evaluation.sweeps import load_sweeps
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig
 from perfmodel.legality import schedule_fails
-from perfmodel.memory_profiles import MemoryConstants
+from perfmodel.memory_profiles import MemoryConstants, fitted_constants
+from perfmodel.memory_stages import first_stage
 from perfmodel.workload import Workload, from_config, stack
 
 Floats = npt.NDArray[np.float64]
@@ -102,11 +103,16 @@ def peak_rows(source: str) -> Rows:
     return rows.take(np.isfinite(rows.measured_bytes))
 
 
+def of_first_stage(w: Workload, constants: MemoryConstants | None = None) -> memory.MemoryUse:
+    """Memory of the first pipeline stage, where rank 0 is, which is the one that some programs report."""
+    return memory.of_stage(w, first_stage(w), constants or fitted_constants())
+
+
 def peak(rows: Rows, constants: MemoryConstants | None = None) -> Floats:
     """What the model says of the figure that the source printed, in bytes."""
     printed = PRINTED[rows.source]
     if printed == "reserved":
-        used = memory.of_first_stage(rows.work, constants)
+        used = of_first_stage(rows.work, constants)
         return used.total - used.runtime
     used = memory.per_chip(rows.work, constants)
     return used.needed - used.runtime if printed == "allocated" else used.total
@@ -125,7 +131,7 @@ def naive_bytes(rows: Rows) -> Floats:
     own = (model.params_dense + model.params_experts + model.params_vocabulary) / (mesh.model * mesh.pipeline)
     ways = np.where(train.sharding == 0, 1.0, mesh.links["weights"].size * mesh.dcn_fsdp)
     whole = np.where(train.sharding == 2, ways, 1.0)
-    tokens = train.global_batch * train.seq_len / (mesh.replica * mesh.data * mesh.fsdp * mesh.seq * mesh.expert)
+    tokens = train.global_batch * train.seq_len / mesh.token_shards
     tokens = tokens / train.micro_batches * np.minimum(mesh.pipeline, train.micro_batches)
     return own * (4.0 / whole + 12.0 / ways) + 34.0 * tokens * model.d_model * model.layers / (
         mesh.pipeline * mesh.model

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from perfmodel.accuracy import Agreement
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_config
 from perfmodel.efficiency import EfficiencyTable
@@ -71,24 +72,6 @@ def _run(data: dict[str, Any], row: dict[str, Any]) -> TunedRun:
     tokens = row["gbs"] * data["seq_len"]
     time = tokens * FLOPS_PER_TOKEN / (row["tflops"] * 1e12 * gpus)
     return TunedRun(config, time, row["mem_max_mib"] * MIB)
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """spearman: of time per token over runs that ran.  regret: time per token of the run predicted best over the best
-    measured, less one, at the batch most runs have; regret_all: over all batches.  missed, false_alarms: runs whose
-    memory verdict is wrong.  memory_errors: relative, of the peak.  time_bias: mean log(predicted / measured)."""
-
-    spearman: float
-    regret: float
-    first_choice: str
-    out_of_memory: int
-    missed: int
-    false_alarms: int
-    memory_median: float
-    memory_worst: float
-    time_bias: float
-    regret_all: float
 
 
 def agreement(efficiencies: EfficiencyTable | None = None) -> Agreement:

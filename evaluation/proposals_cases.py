@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from evaluation.report import percent
+
 _HALVES = {
     "development": "used during development of the Proposer",
     "held out": "nothing was changed for it",
@@ -47,10 +49,10 @@ def section(figures: dict[str, Any]) -> list[str]:
         for name, row in rows.items():
             cells = [
                 str(row["cases"]),
-                f"{_share(row['family_top'])} ({_share(row['top'])})",
-                f"{_share(row['family_three'])} ({_share(row['three'])})",
+                f"{percent(row['family_top'], 0)} ({percent(row['top'], 0)})",
+                f"{percent(row['family_three'], 0)} ({percent(row['three'], 0)})",
                 *(_percent(row[key]) for key in ("lost", "left", "left_of_three")),
-                *(_share(row[key]) for key in ("as_good", "slower")),
+                *(percent(row[key], 0) for key in ("as_good", "slower")),
                 _percent(row["predicted"]),
             ]
             lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -58,12 +60,11 @@ def section(figures: dict[str, Any]) -> list[str]:
         lines += [
             "",
             f"Sweeps ({sweep['cases']} in all): the authors ran the first proposal in {sweep['measured']}; "
-            f"{_share(sweep['measured_faster'])} of these were measured faster than the baseline, "
-            f"{_share(sweep['measured_near'])} within 2 % of the fastest; on average "
-            f"{_percent(sweep['measured_left'])} over the fastest, with baselines at "
-            f"{_percent(sweep['measured_lost'])}. {sweep['failed']} ran out of memory. Stated confidence of first "
-            "proposals that "
-            f"move the mesh: {_share(sweep['stated'])}.",
+            f"{percent(sweep['measured_faster'], 0)} of these were measured faster than the baseline, "
+            f"{percent(sweep['measured_near'], 0)} within 2 % of the fastest; on average "
+            f"{_percent(sweep['measured_left'])} over the fastest, baselines {_percent(sweep['measured_lost'])}. "
+            f"{sweep['failed']} ran out of memory. Stated confidence of first proposals that move the mesh: "
+            f"{percent(sweep['stated'], 0)}.",
             "",
         ]
     return [*lines, *_generated(figures["generated"]), "", *_ablation(figures["ablation"]), ""]
@@ -80,8 +81,8 @@ def _generated(rows: list[dict[str, Any]]) -> list[str]:
         "| stated | proposals | mean stated | faster | in range |",
         "|---|--:|--:|--:|--:|",
         *(
-            f"| {100 * row['from']:.0f}–{100 * row['to']:.0f} % | {row['proposals']} | {_share(row['stated'])} | "
-            f"{_share(row['faster'])} | {_share(row['inside'])} |"
+            f"| {100 * row['from']:.0f}–{100 * row['to']:.0f} % | {row['proposals']} | {percent(row['stated'], 0)} | "
+            f"{percent(row['faster'], 0)} | {percent(row['inside'], 0)} |"
             for row in rows
         ),
     ]
@@ -106,18 +107,14 @@ def _ablation(figures: dict[str, Any]) -> list[str]:
         recipe, sweep = row["recipes"], row["sweeps"]
         cells = [
             *papers_,
-            *(_share(recipe[key]) for key in ("family_top", "family_three")),
+            *(percent(recipe[key], 0) for key in ("family_top", "family_three")),
             _percent(recipe["left"]),
-            *(_share(sweep[key]) for key in ("family_top", "family_three")),
+            *(percent(sweep[key], 0) for key in ("family_top", "family_three")),
             _percent(sweep["measured_left"]),
             str(sweep["failed"]),
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %"
 
 
 def _percent(value: float | None) -> str:

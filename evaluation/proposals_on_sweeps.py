@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from evaluation import proposals_report
 from evaluation.fit_ranking import NOTHING, Learner
+from evaluation.report import rounded
 from evaluation.sweep_baselines import naive_s, regressor_s
 from evaluation.sweep_candidates import Sweep, unseen_s
 from evaluation.sweep_groups import Group, groups
@@ -167,18 +168,10 @@ def toml(figures: Mapping[str, Any]) -> str:
 
 def main(arguments: list[str]) -> None:
     if "--report" not in arguments:
-        figures = _rounded(numbers())
+        figures = rounded(numbers())
         NUMBERS.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         WEIGHTS.write_text(toml(figures), encoding="utf-8")
     proposals_report.write()
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

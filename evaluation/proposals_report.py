@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation import proposals_cases
-from evaluation.wrapped import wrapped
+from evaluation.report import percent, wrapped
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "accuracy-proposals.md"
@@ -85,12 +85,12 @@ def _methods(figures: Mapping[str, Any]) -> list[str]:
             cells = [
                 f"{row['first']:.2f}×",
                 f"{row['three']:.2f}×",
-                *(_share(row[key]) for key in ("faster", "slower", "crashed", "three_crashed")),
-                f"{_share(row['left_median'], 1)}, {_share(row['left_mean'])}",
-                f"{_share(row['three_left_median'], 1)}, {_share(row['three_left_mean'])}",
+                *(percent(row[key], 0) for key in ("faster", "slower", "crashed", "three_crashed")),
+                f"{percent(row['left_median'])}, {percent(row['left_mean'], 0)}",
+                f"{percent(row['three_left_median'])}, {percent(row['three_left_mean'], 0)}",
                 f"{row['trials']:.1f}",
                 "–" if row["rank"] is None else f"{row['rank']:.2f}",
-                _share(row["error"], 1),
+                percent(row["error"]),
             ]
             name = f"**{method}**" if method == "proposals" else method
             lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -113,9 +113,9 @@ def _starts(figures: Mapping[str, Any]) -> list[str]:
             str(row["starts"]),
             f"{row['first']:.2f}×",
             f"{row['three']:.2f}×",
-            *(_share(row[key]) for key in ("faster", "slower", "keeps", "crashed")),
-            _share(row["left_median"], 1),
-            _share(row["three_left_median"], 1),
+            *(percent(row[key], 0) for key in ("faster", "slower", "keeps", "crashed")),
+            percent(row["left_median"]),
+            percent(row["three_left_median"]),
         ]
         lines.append(f"| {100 * row['from']:.0f} {upto} | {' | '.join(cells)} |")
     return [*lines, ""]
@@ -134,7 +134,7 @@ def _workloads(figures: Mapping[str, Any]) -> list[str]:
     for row in rows[:12]:
         lines.append(
             f"| {row['workload']} | {row['starts']} | {row['first']:.2f}× | {row['three']:.2f}× | "
-            f"{_share(row['crashed'])} | {_share(row['left_median'], 1)} | {_share(row['three_left_median'], 1)} |"
+            f"{percent(row['crashed'], 0)} | {percent(row['left_median'])} | {percent(row['three_left_median'])} |"
         )
     return [
         *lines,
@@ -174,10 +174,6 @@ def _weights(figures: Mapping[str, Any]) -> list[str]:
         "per doubling of the weights where nothing is known.",
         "",
     ]
-
-
-def _share(value: float | None, digits: int = 0) -> str:
-    return "–" if value is None else f"{100 * value:.{digits}f} %"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 from perfmodel.catalogue import UnknownModelError, architecture, get_model
 from perfmodel.chips import Chip, get_chip
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import CANONICAL_ROLES, ExperimentConfig, Mesh
 from perfmodel.config_file import config_to_json, parse_config
 from perfmodel.memory import fits_so_far, parameters_only
 from perfmodel.shapes import ModelShape
@@ -148,9 +148,7 @@ def _shape(row: Mapping[str, Any]) -> ModelShape:
 
 def parallelism(mesh: Mesh) -> str:
     """Kinds of axes larger than one, e.g. `fsdp+model`, `data+pipeline`."""
-    kinds = ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")
-    sizes = {kind: mesh.ici_size(kind) for kind in kinds}
-    text = "+".join(kind for kind in kinds if sizes[kind] > 1) or "one chip"
+    text = "+".join(kind for kind in CANONICAL_ROLES if mesh.ici_size(kind) > 1) or "one chip"
     return text + ("+slices" if mesh.dcn_product > 1 else "")
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
+
+from perfmodel.accuracy import ErrorScores, RankingScores
 
 Floats = npt.NDArray[np.float64]
 
@@ -18,21 +19,21 @@ FEWEST = 3
 AS_GOOD = 0.02
 
 
-def errors(log_error: Floats, naive_error: Floats, inside: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
+def errors(log_error: Floats, naive_error: Floats, inside: npt.NDArray[np.bool_] | None = None) -> ErrorScores:
     """Absolute relative errors of estimates, and of the naive model on the same rows; share inside the 80 % interval.
 
     log_error: log(estimate / measured).
     """
     ours, plain = np.abs(np.expm1(log_error)), np.abs(np.expm1(naive_error))
-    return {
-        "rows": len(ours),
-        "median": float(np.median(ours)),
-        "mean": float(ours.mean()),
-        "bias": float(np.expm1(np.median(log_error))),
-        "naive_median": float(np.median(plain)),
-        "naive_mean": float(plain.mean()),
-        "in_80_range": None if inside is None else float(inside.mean()),
-    }
+    return ErrorScores(
+        rows=len(ours),
+        median=float(np.median(ours)),
+        mean=float(ours.mean()),
+        bias=float(np.expm1(np.median(log_error))),
+        naive_median=float(np.median(plain)),
+        naive_mean=float(plain.mean()),
+        in_80_range=None if inside is None else float(inside.mean()),
+    )
 
 
 @dataclass(frozen=True)
@@ -75,18 +76,18 @@ def rank_all(workloads: Sequence[str], predicted_s: Floats, measured_s: Floats) 
     return ranked
 
 
-def summary(ranked: Sequence[Ranked]) -> dict[str, Any] | None:
+def summary(ranked: Sequence[Ranked]) -> RankingScores | None:
     """Over workloads; None where there are none."""
     if not ranked:
         return None
     rho = [one.spearman for one in ranked if np.isfinite(one.spearman)]
     regret, three = [one.regret for one in ranked], [one.regret_of_three for one in ranked]
-    return {
-        "workloads": len(ranked),
-        "spearman": float(np.mean(rho)) if rho else None,
-        "regret_median": float(np.median(regret)),
-        "regret_mean": float(np.mean(regret)),
-        "three_median": float(np.median(three)),
-        "three_mean": float(np.mean(three)),
-        "trials_median": float(np.median([one.trials for one in ranked])),
-    }
+    return RankingScores(
+        workloads=len(ranked),
+        spearman=float(np.mean(rho)) if rho else None,
+        regret_median=float(np.median(regret)),
+        regret_mean=float(np.mean(regret)),
+        three_median=float(np.median(three)),
+        three_mean=float(np.mean(three)),
+        trials_median=float(np.median([one.trials for one in ranked])),
+    )

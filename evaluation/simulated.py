@@ -58,7 +58,7 @@ class _Layout:
         self.tensor, self.parts, self.stages = mesh.size("model"), mesh.size("seq"), mesh.size("pipeline")
         self.experts = mesh.size("expert")
         self.micro = max(1, round(micro_batches(training, mesh)))
-        shards = mesh.size("replica", "data", "fsdp", "seq", "expert")
+        shards = mesh.token_shards
         self.tokens = training.global_batch * training.seq_len / shards / self.micro
         self.layers = ceil(self.model.layers / self.stages)
         self.again = training.remat in ("full", "offload")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ from evaluation.time_rows import TimeRow
 from evaluation.time_table import table_without
 from experiments.step_profile import Device, Memory, StepProfile
 from history.case import Case
-from history.labels import REPEAT
 from perfmodel import legality, memory
 from perfmodel.calibration import SPREAD_PER_DOUBLING
 from perfmodel.config import Training
@@ -70,18 +69,9 @@ class Sweep:
     @cached_property
     def legal(self) -> Bools:
         """Which runs the rules of legality and memory would let be proposed."""
-        mesh, training = self.group.work.mesh, self.group.work.training
-        roles = ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")
-        sizes = legality.Sizes(
-            **{role: getattr(mesh, role) for role in roles},
-            micro_batches=training.micro_batches,
-            virtual_stages=training.virtual_stages,
-        )
-        model = self.group.configs[0].model
-        broken = legality.broken_rules(sizes, model, training.global_batch, training.seq_len)
-        out = ~memory.per_chip(self.group.work).fits | legality.schedule_fails(self.group.work)
-        for flags in broken.values():
-            out = out | flags
+        work = self.group.work
+        broken = legality.of_workload(work, self.group.configs[0].model).values()
+        out = reduce(np.logical_or, broken, ~memory.per_chip(work).fits)
         return np.array(~np.broadcast_to(out, len(self.group)))
 
     def candidates(self, start: int) -> Candidates:
@@ -111,9 +101,9 @@ class Sweep:
         return np.asarray(per_token[start] - per_token)
 
     def ranked(
-        self, start: int, weights: Weights | None = None, library: Library = NOTHING_LIKE_IT, least: float = REPEAT
+        self, start: int, weights: Weights | None = None, library: Library = NOTHING_LIKE_IT
     ) -> tuple[Candidates, Prices, Ranked]:
-        """Those that are legal, priced and ranked.  library, least: precedents and from which likeness they count."""
+        """Those that are legal, priced and ranked.  library: precedents."""
         legal = self.legal.copy()
         legal[start] = True
         rows = np.flatnonzero(legal)
@@ -130,7 +120,7 @@ class Sweep:
             seconds=True,
             confidence=shipped(),
         )
-        return c, prices, rank(c, prices, self._profile(start), library, weights, least)
+        return c, prices, rank(c, prices, self._profile(start), library, weights)
 
     def _profile(self, start: int) -> StepProfile:
         peak = float(self.group.peak_bytes[start])

@@ -23,17 +23,17 @@ from evaluation import history_ablation
 from evaluation.confidence_pairs import Predicted, predict_pairs
 from evaluation.history_ablation import changed, same_work
 from evaluation.measured_pairs import MeasuredRun, measured_pairs
+from evaluation.report import wrapped
 from evaluation.time_table import table_without_model
-from evaluation.wrapped import wrapped
 from history import seeds
 from history.case import Case, cases_of, hardware_kind
 from history.labels import BOUND, REPEAT
-from history.likeness import carried, rate, spread
+from history.likeness import carried, rate
+from history.uncertainty import spread
 from perfmodel.config import Measured
 from perfmodel.efficiency import EfficiencyTable
 from perfmodel.step_time import Z80
 from proposals.proposer.confidence import shipped
-from proposals.proposer.likeness import Support
 from proposals.proposer.precedents import Precedent, precedents_of, published
 from proposals.proposer.ranking import drawn
 
@@ -198,11 +198,10 @@ def briers(found: Sequence[Asked]) -> dict[str, list[float]]:
     weight = np.array([one.predicted.weight for one in found])
     half = np.array([one.half for one in found])
 
-    nothing = np.zeros(len(found))
-    support = Support(said, nothing, like, nothing.astype(np.int64), nothing, nothing.astype(np.int64))
+    unsure = np.array([spread(value, priced=False) for value in like])
 
     def score(least: float) -> list[float]:
-        stated = shipped().probability(*drawn(gain, sigma, support, least))
+        stated = shipped().probability(*drawn(gain, sigma, said, np.where(like >= least, unsure, np.inf)))
         error = (stated - faster) ** 2
         return [float(np.average(error[part], weights=weight[part])) for part in (half == 0, half == 1, half >= 0)]
 

@@ -7,11 +7,10 @@ same.  Pydantic does the work; the values themselves are plain frozen dataclasse
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pydantic import TypeAdapter
-
-from experiments.sentences import PLAIN
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -30,6 +29,8 @@ class Codec(Generic[T]):
 
     @cached_property
     def _adapter(self) -> TypeAdapter[T]:
+        from pydantic import TypeAdapter  # 16 MB, which a process that only names a kind of value does not need
+
         return TypeAdapter(self._kind)
 
     def write(self, value: T) -> Json:
@@ -38,10 +39,13 @@ class Codec(Generic[T]):
 
     def plain(self, value: T) -> Json:
         """As `write`, with sentences as plain text: what the API and the command line print."""
+        from experiments.sentences import PLAIN
+
         return self._dump(value, PLAIN)
 
     def _dump(self, value: T, context: Json | None = None) -> Json:
-        dumped: Json = self._adapter.dump_python(value, mode="json", context=context)
+        # A whole number among `float | str` is written as it is; types are mypy's to complain of.
+        dumped: Json = self._adapter.dump_python(value, mode="json", context=context, warnings=False)
         return dumped
 
     def read(self, data: object) -> T:

@@ -159,11 +159,11 @@ def fields_from(data: Mapping[str, Any] | None) -> dict[str, Any]:
     hardware, mesh = _part(data, "hardware"), _part(data, "mesh")
     training, model = _part(data, "training"), data.get("model")
     model = {"name": model} if isinstance(model, str) else model if isinstance(model, Mapping) else {}
-    roles = _part(mesh, "axis_roles")
+    roles, dims = _part(mesh, "axis_roles"), hardware.get("topology")
     fields: dict[str, Any] = {
         "name": _text(data.get("name")),
         "chip": _text(hardware.get("chip")),
-        "topology": " × ".join(_text(d) for d in hardware.get("topology") or ()) if _is_list(hardware) else "",
+        "topology": " × ".join(map(_text, dims)) if isinstance(dims, list | tuple) else _text(dims),
         "slices": _text(hardware.get("slices")) or "1",
         "ici": _axis_fields(_part(mesh, "ici"), roles) or [AxisField(axis, "") for axis in DEFAULT_AXES],
         "dcn": _axis_fields(_part(mesh, "dcn"), roles) or [AxisField("data", "")],
@@ -226,10 +226,6 @@ def priced_as(data: Mapping[str, Any]) -> str:
 def _part(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = data.get(key)
     return value if isinstance(value, Mapping) else {}
-
-
-def _is_list(hardware: Mapping[str, Any]) -> bool:
-    return isinstance(hardware.get("topology"), list | tuple)
 
 
 def _text(value: Any) -> str:

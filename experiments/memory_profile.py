@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 MOST_POINTS = 1000
 MOST_BUFFERS = 200
@@ -53,11 +52,6 @@ class HeapSchedule:
     others: int = 0
     others_bytes: float = 0.0
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> HeapSchedule:
-        rows = {key: tuple(data[key]) for key in ("positions", "heap_bytes", "instructions")}
-        return cls(**{**data, **rows, "buffers": tuple(Buffer(**item) for item in data.get("buffers", ()))})
-
 
 @dataclass(frozen=True)
 class AllocatorCurve:
@@ -75,7 +69,3 @@ class AllocatorCurve:
     peak_s: float | None
     capacity_bytes: float | None
     events: int
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> AllocatorCurve:
-        return cls(**{**data, **{key: tuple(data[key]) for key in ("times_s", "heap_bytes", "reserved_bytes")}})

@@ -99,6 +99,11 @@ class Experiment(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def axis_roles(self) -> dict[str, str]:
+        """Roles of the axes whose names are none, as configured."""
+        return ((self.config or {}).get("mesh") or {}).get("axis_roles") or {}
+
 
 class Profile(models.Model):
     """One profiling session: the uploaded files, and the StepProfile read from them.

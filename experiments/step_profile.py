@@ -9,9 +9,9 @@ Times in seconds, shares and efficiencies 0–1, rates per second and SI (XProf'
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
+from experiments.codec import Codec
 from experiments.memory_profile import AllocatorCurve, HeapSchedule
 
 #: How the profile came to be; shown wherever its numbers are.  `predicted`: nothing was measured.
@@ -157,11 +157,6 @@ class Op:
     payload_bytes: float | None = None
     wait_s: float | None = None
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Op:
-        groups = data.get("groups")
-        return cls(**{**data, "groups": None if groups is None else tuple(map(tuple, groups))})
-
     @property
     def is_asynchronous(self) -> bool:
         """Whether this only starts or awaits concurrent work, so that its time says nothing of its rate."""
@@ -205,15 +200,6 @@ class Timeline:
     cores_total: int = 0
     steps_total: int = 0
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Timeline:
-        rows = {
-            "durations_s": tuple(map(tuple, data.get("durations_s", ()))),
-            "parts_s": {part: tuple(map(tuple, rows)) for part, rows in data.get("parts_s", {}).items()},
-        }
-        names = {key: tuple(data.get(key, ())) for key in ("cores", "hosts", "steps")}
-        return cls(**{**data, **names, **rows})
-
 
 @dataclass(frozen=True)
 class Memory:
@@ -227,16 +213,6 @@ class Memory:
     capacity_bytes: float | None = None
     schedule: HeapSchedule | None = None
     allocator: AllocatorCurve | None = None
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Memory:
-        schedule, allocator = data.get("schedule"), data.get("allocator")
-        return cls(
-            data.get("peak_bytes"),
-            data.get("capacity_bytes"),
-            HeapSchedule.from_json(schedule) if schedule else None,
-            AllocatorCurve.from_json(allocator) if allocator else None,
-        )
 
 
 @dataclass(frozen=True)
@@ -285,17 +261,5 @@ class StepProfile:
         """PROFILE, or STEP_TIME or MODEL where there is none (`experiments.without_profile`)."""
         return self.source_kind if self.source_kind in (STEP_TIME, MODEL) else PROFILE
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> StepProfile:
-        """The inverse of `to_json`; raises TypeError or KeyError on anything else."""
-        values = dict(data)
-        values["device"] = Device(**data["device"])
-        values["memory"] = Memory.from_json(data.get("memory", {}))
-        values["timeline"] = Timeline.from_json(data.get("timeline", {}))
-        for key, kind in (("files", SourceFile), ("steps", Step), ("cores", Core), ("notes", Note)):
-            values[key] = tuple(kind(**item) for item in data.get(key, ()))
-        values["ops"] = tuple(Op.from_json(item) for item in data.get("ops", ()))
-        return cls(**values)
+STEP_PROFILE = Codec(StepProfile)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
-from django.views.decorators.vary import vary_on_headers
 
-from accounts.models import Role
-from accounts.permissions import require
+from accounts.models import Role, Team
+from accounts.pages import refusals_as_messages
+from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
 from experiments import config_form
 from experiments.consistency import Contradiction, Mark, Prefilled, as_table
@@ -67,44 +66,46 @@ def form_context(
     }
 
 
-@require(Role.ENGINEER)
-@require_http_methods(["GET", "POST"])
-def upload(request: HttpRequest) -> HttpResponse:
-    """The upload page; a POST stores the files and leads to the experiment (303, or JSON for the page's script)."""
+@require(Role.ENGINEER, "GET", "POST")
+def upload(request: MemberRequest) -> HttpResponse:
+    """The upload page; a POST stores the files and leads to the experiment."""
+    team = request.membership.team
     if request.method == "POST":
-        return _receive(request)
-    team = request.membership.team  # type: ignore[attr-defined]
-    samples = Experiment.objects.filter(team=team).exclude(sample="").order_by("pk")
-    return render(
-        request,
-        "experiments/upload.html",
-        {"here": "upload", "limit_bytes": uploads.limit_bytes(), "samples": samples, **form_context(None)},
-    )
+        return receive(request, team)
+    return upload_page(request, samples=Experiment.objects.filter(team=team).exclude(sample="").order_by("pk"))
 
 
-def _receive(request: HttpRequest) -> HttpResponse:
+def upload_page(request: MemberRequest, status: int = 200, **context: Any) -> HttpResponse:
+    context = {"here": "upload", "limit_bytes": uploads.limit_bytes(), **form_context(None), **context}
+    return render(request, "experiments/upload.html", context, status=status)
+
+
+def receive(
+    request: MemberRequest, team: Team, received: Callable[[Experiment], None] | None = None, **context: Any
+) -> HttpResponse:
+    """Store what was uploaded, call `received` with its experiment, and lead there: 303, or JSON for the page's script.
+
+    Refused, the page says why, with what was typed.
+    """
     wants_json = request.headers.get("Accept") == "application/json"
+    text = config_text(request)
     try:
         experiment = uploads.receive(
-            request.membership.team,  # type: ignore[attr-defined]
-            request.user,  # type: ignore[arg-type]
-            request.FILES.getlist("files"),
-            config_text=config_text(request),
-            name=request.POST.get("name", ""),
+            team, request.user, request.FILES.getlist("files"), config_text=text, name=request.POST.get("name", "")
         )
     except uploads.UploadError as error:
+        status = 422 if error.status == 400 else error.status
         if wants_json:
-            return JsonResponse({"error": str(error)}, status=error.status)
-        data = config_form.data_from(request.POST)
-        context = {
-            "here": "upload", "upload_error": str(error), "limit_bytes": uploads.limit_bytes(), **form_context(data)
-        }  # fmt: skip
-        return render(request, "experiments/upload.html", context, status=error.status)
+            return JsonResponse({"error": str(error)}, status=status)
+        context |= {"upload_error": str(error), "config_text": text or "", "way": request.POST.get("config_way", "")}
+        return upload_page(request, status, **form_context(config_form.data_from(request.POST)), **context)
+    if received is not None:
+        received(experiment)
     address = reverse("experiment", args=[experiment.pk])
     return JsonResponse({"location": address}) if wants_json else HttpResponseRedirect(address)
 
 
-def config_text(request: HttpRequest) -> str | None:
+def config_text(request: MemberRequest) -> str | None:
     """The configuration in the way the user chose to give it; None to fill it in after the profile was read."""
     way = request.POST.get("config_way", "later")
     if way == "form":
@@ -117,9 +118,8 @@ def config_text(request: HttpRequest) -> str | None:
     return None
 
 
-@require(Role.VIEWER)
-@require_POST
-def check_configuration(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def check_configuration(request: MemberRequest) -> HttpResponse:
     """Errors of the form, field by field; stores nothing."""
     base, experiment = None, None
     if (pk := whole_number(request.POST.get("experiment", ""))) is not None:
@@ -139,9 +139,8 @@ def check_configuration(request: HttpRequest) -> HttpResponse:
     return render(request, "experiments/_check.html", context)
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-def configuration(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", "POST")
+def configuration(request: MemberRequest, pk: int) -> HttpResponse:
     """The experiment's configuration; a POST saves it and starts or restarts the analysis."""
     page = experiment_page(request, pk, Role.ENGINEER if request.method == "POST" else Role.VIEWER)
     if request.method == "POST":
@@ -149,7 +148,7 @@ def configuration(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "experiments/configuration.html", page.context("configuration", **waiting_form(page)))
 
 
-def _configure(request: HttpRequest, page: ExperimentPage) -> HttpResponse:
+def _configure(request: MemberRequest, page: ExperimentPage) -> HttpResponse:
     """Save, or say what is wrong; `use` puts into the form what the profile says of a field, and saves nothing."""
     experiment = page.experiment
     accept = request.POST.getlist("keep")
@@ -157,12 +156,12 @@ def _configure(request: HttpRequest, page: ExperimentPage) -> HttpResponse:
     if by_file:
         checked = configurations.read_text(config_text(request) or "")
         if checked.ok:
-            checked = configurations.save(experiment, request.user, checked.data, accept)  # type: ignore[arg-type]
+            checked = configurations.save(experiment, request.user, checked.data, accept)
     else:
         data = config_form.data_from(request.POST, experiment.config or experiment.config_draft)
         if field := request.POST.get("use", ""):
             return _use(request, page, data, field)
-        checked = configurations.save(experiment, request.user, data, accept)  # type: ignore[arg-type]
+        checked = configurations.save(experiment, request.user, data, accept)
     if checked.ok:
         return redirect("experiment", experiment.pk)
     context = page.context(
@@ -177,7 +176,7 @@ def _configure(request: HttpRequest, page: ExperimentPage) -> HttpResponse:
     return render(request, "experiments/configuration.html", context, status=422)
 
 
-def _use(request: HttpRequest, page: ExperimentPage, data: dict[str, Any], field: str) -> HttpResponse:
+def _use(request: MemberRequest, page: ExperimentPage, data: dict[str, Any], field: str) -> HttpResponse:
     """The form as it was sent, with what the profile says of one field, or of ALL, in it."""
     checked = configurations.against(page.experiment, configurations.check(data))
     for item in checked.against:
@@ -258,13 +257,11 @@ def progress_context(page: ExperimentPage) -> dict[str, Any]:
     }
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def progress(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def progress(request: MemberRequest, pk: int) -> HttpResponse:
     """The steps alone, for the live page; once the run has moved on so far that the page changes, reload it."""
     page = experiment_page(request, pk)
-    if not request.htmx:  # type: ignore[attr-defined]
+    if not request.htmx:
         return redirect("experiment", pk)
     shown = request.GET.get("shown", "")
     stage = "" if page.run is None else page.run.status
@@ -276,68 +273,55 @@ def progress(request: HttpRequest, pk: int) -> HttpResponse:
     return response
 
 
-@require(Role.VIEWER)
-@require_POST
-def retry(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def retry(request: MemberRequest, pk: int) -> HttpResponse:
     page = experiment_page(request, pk, Role.ENGINEER)
-    try:
+    with refusals_as_messages(request):
         if page.run is not None:
-            runs.retry(page.run, request.user)  # type: ignore[arg-type]
-    except runs.RunError as error:
-        messages.error(request, str(error))
+            runs.retry(page.run, request.user)
     return redirect("experiment", pk)
 
 
-@require(Role.VIEWER)
-@require_POST
-def add_files(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def add_files(request: MemberRequest, pk: int) -> HttpResponse:
     """Replace a broken file or add a missing host, then read everything again."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    try:
+    with refusals_as_messages(request):
         if page.run is not None:
-            uploads.add_files(page.run, request.user, request.FILES.getlist("files"))  # type: ignore[arg-type]
-    except (uploads.UploadError, runs.RunError) as error:
-        messages.error(request, str(error))
+            uploads.add_files(page.run, request.user, request.FILES.getlist("files"))
     return redirect("experiment", pk)
 
 
-@require(Role.VIEWER)
-@require_POST
-def exclude_file(request: HttpRequest, pk: int, file_pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def exclude_file(request: MemberRequest, pk: int, file_pk: int) -> HttpResponse:
     """Continue without one host."""
     page = experiment_page(request, pk, Role.ENGINEER)
     if page.run is None:
         return redirect("experiment", pk)
     file = get_object_or_404(page.run.profile.files, pk=file_pk)
-    try:
-        uploads.exclude_file(page.run, file, request.user)  # type: ignore[arg-type]
-    except (uploads.UploadError, runs.RunError) as error:
-        messages.error(request, str(error))
+    with refusals_as_messages(request):
+        uploads.exclude_file(page.run, file, request.user)
     return redirect("experiment", pk)
 
 
-@require(Role.VIEWER)
-@require_POST
-def exclude_host(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def exclude_host(request: MemberRequest, pk: int) -> HttpResponse:
     """Continue without the host that the failed analysis named, be it a file or inside an archive."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    try:
+    with refusals_as_messages(request):
         if page.run is not None:
-            uploads.exclude_host(page.run, request.POST.get("host", ""), request.user)  # type: ignore[arg-type]
-    except (uploads.UploadError, runs.RunError) as error:
-        messages.error(request, str(error))
+            uploads.exclude_host(page.run, request.POST.get("host", ""), request.user)
     return redirect("experiment", pk)
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-def delete(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", "POST")
+def delete(request: MemberRequest, pk: int) -> HttpResponse:
     """Ask, then delete the experiment with its files, diagnosis and proposals."""
     page = experiment_page(request, pk, Role.ENGINEER)
     if request.method == "POST":
         name = page.experiment.name
         try:
-            uploads.delete(page.experiment, request.user)  # type: ignore[arg-type]
+            uploads.delete(page.experiment, request.user)
         except deleting.DeletionError:  # the page says what stands against it
             return redirect("delete_experiment", page.experiment.pk)
         messages.success(request, f"Deleted {name}.")

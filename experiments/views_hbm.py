@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_GET
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.permissions import MemberRequest, require
 from experiments import hbm as drawing
 from experiments.pages import experiment_page
 from experiments.services import profiles
 
 
-@require(Role.VIEWER)
-@require_GET
-def hbm(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def hbm(request: MemberRequest, pk: int) -> HttpResponse:
     """What fills the device's memory, and what sets its peak."""
     page = experiment_page(request, pk)
     shown: dict[str, Any] = {"memory": None, "reason": "Nothing has been uploaded yet."}

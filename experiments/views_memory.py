@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.pages import page_or_part
+from accounts.permissions import MemberRequest, require
 from experiments import event_words, timeline
 from experiments.models import Event
 from experiments.pages import experiment_page
 from experiments.services import events
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def memory(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def memory(request: MemberRequest, pk: int) -> HttpResponse:
     """The Sharding Memory: the experiment's events, oldest first, narrowed as the address says."""
     page = experiment_page(request, pk)
     filters = timeline.Filters.of(request.GET)
@@ -37,35 +34,30 @@ def memory(request: HttpRequest, pk: int) -> HttpResponse:
         filters=filters,
         named=timeline.whole(request.GET.get("at")),
     )
-    part = "experiments/_timeline.html" if request.htmx else "experiments/memory.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "experiments/memory.html", "experiments/_timeline.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-def event(request: HttpRequest, pk: int, event_pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def event(request: MemberRequest, pk: int, event_pk: int) -> HttpResponse:
     """To the page that holds the event, at its place: the address by which sentences cite it."""
     page = experiment_page(request, pk)
     row = get_object_or_404(page.experiment.events.only("pk"), pk=event_pk)
     return redirect(f"{reverse('memory', args=[pk])}?at={row.pk}#event-{row.pk}")
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def event_data(request: HttpRequest, pk: int, event_pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def event_data(request: MemberRequest, pk: int, event_pk: int) -> HttpResponse:
     """An event's data: into the list, or as JSON by itself."""
     page = experiment_page(request, pk)
     row: Event = get_object_or_404(page.experiment.events.select_related("user"), pk=event_pk)
-    if not request.htmx:  # type: ignore[attr-defined]
+    if not request.htmx:
         text = json.dumps(events.to_json(row), indent=2, ensure_ascii=False)
         return HttpResponse(text, content_type="application/json; charset=utf-8")
     return render(request, "experiments/_event_data.html", {"event": row, "data": event_words.pretty(row)})
 
 
-@require(Role.VIEWER)
-@require_GET
-def memory_export(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+@require(Role.VIEWER, "GET")
+def memory_export(request: MemberRequest, pk: int) -> StreamingHttpResponse:
     """The events that the filters leave, as JSON Lines."""
     page = experiment_page(request, pk)
     rows = timeline.find(page.experiment, timeline.Filters.of(request.GET))

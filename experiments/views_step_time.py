@@ -6,12 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
 
 from accounts.models import Role, Team
-from accounts.permissions import require
+from accounts.permissions import MemberRequest, require
 from experiments import config_form
 from experiments.models import Experiment
 from experiments.services import configuration as configurations
@@ -25,11 +24,10 @@ from perfmodel.strict_text import parse_text
 MAX_ADDRESS = 20_000
 
 
-@require(Role.ENGINEER)
-@require_http_methods(["GET", "POST"])
-def step_time(request: HttpRequest) -> HttpResponse:
+@require(Role.ENGINEER, "GET", "POST")
+def step_time(request: MemberRequest) -> HttpResponse:
     """The form, filled in from `?config=` where another page hands its configuration over; a POST starts the run."""
-    team = request.membership.team  # type: ignore[attr-defined]
+    team = request.membership.team
     if request.method == "POST":
         experiment, checked = start(request, team)
         return redirect("experiment", experiment.pk) if experiment is not None else page(request, team, checked)
@@ -37,7 +35,7 @@ def step_time(request: HttpRequest) -> HttpResponse:
     return render(request, "experiments/step_time.html", context(team, data))
 
 
-def start(request: HttpRequest, team: Team) -> tuple[Experiment | None, Checked]:
+def start(request: MemberRequest, team: Team) -> tuple[Experiment | None, Checked]:
     """The experiment of a posted form; None and what is wrong where there are errors."""
     if request.POST.get("config_way") == "file":
         checked = configurations.read_text(config_text(request) or "")
@@ -50,7 +48,7 @@ def start(request: HttpRequest, team: Team) -> tuple[Experiment | None, Checked]
     return starting.from_step_time(team, user, data)
 
 
-def page(request: HttpRequest, team: Team, checked: Checked, **more: Any) -> HttpResponse:
+def page(request: MemberRequest, team: Team, checked: Checked, **more: Any) -> HttpResponse:
     """The form again, with what is wrong."""
     way = request.POST.get("config_way", "form")
     said = context(team, checked.data, checked.errors) | more

@@ -19,10 +19,10 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.permissions import MemberRequest, require
 from experiments.pages import experiment_page
 from experiments.services import log_directory, viewers
 from experiments.viewer import ViewerError
@@ -45,9 +45,8 @@ _SESSION_TOKEN = "xprof-{}"
 TIMEOUT_S = 240.0
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-def xprof(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", "POST")
+def xprof(request: MemberRequest, pk: int) -> HttpResponse:
     """The page around XProf's own; a POST starts it."""
     page = experiment_page(request, pk)
     profile = page.run.profile if page.run is not None else None
@@ -63,21 +62,20 @@ def xprof(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "experiments/xprof.html", context)
 
 
-def _open(request: HttpRequest, profile_pk: int, pk: int) -> None:
+def _open(request: MemberRequest, profile_pk: int, pk: int) -> None:
     page = experiment_page(request, pk)
     if request.session.session_key is None:
         request.session.save()
     assert page.run is not None
     try:
-        token = viewers.open_for(page.run.profile, request.user, str(request.session.session_key))  # type: ignore[arg-type]
+        token = viewers.open_for(page.run.profile, request.user, str(request.session.session_key))
         request.session[_SESSION_TOKEN.format(profile_pk)] = token
     except ViewerError as error:
         messages.error(request, str(error))
 
 
-@require(Role.VIEWER)
-@require_POST
-def stop(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def stop(request: MemberRequest, pk: int) -> HttpResponse:
     """End XProf for this profile."""
     page = experiment_page(request, pk)
     if page.run is not None:
@@ -203,9 +201,8 @@ def _framed(response: HttpResponseBase, request: HttpRequest) -> HttpResponseBas
     return response
 
 
-@require(Role.VIEWER)
-@require_GET
-def log_archive(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+@require(Role.VIEWER, "GET")
+def log_archive(request: MemberRequest, pk: int) -> StreamingHttpResponse:
     """The files as XProf and TensorBoard want them: a zip with `plugins/profile/<session>/HOST.xplane.pb`."""
     page = experiment_page(request, pk)
     if page.run is None or not viewers.can_open(page.run.profile):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from math import isclose, log2, sqrt
+from math import isclose, log2
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 BOUND = 0.5
 #: The most that a case can be alike whose model or tokens are not known.
 CAPPED = 0.9 * BOUND
-#: From here on it is the same run: its outcome is a measurement of what is proposed, and bears on rank and confidence.
+#: From here on it is as good as the same run.
 REPEAT = 0.9
 #: The most that runs of another model, batch or micro-batch can be alike.
 NEARLY = 0.99 * REPEAT
@@ -41,15 +41,6 @@ OTHER_CHIP = 0.6
 #: vendor's chip; a TPU for a GPU, whose links and compiler differ so that it never reaches the bound.
 PER_DOUBLING_OF_CHIPS, PER_DOUBLING_OF_SIZE, PER_DOUBLING_OF_TOKENS = 0.94, 0.9, 0.9
 OTHER_FAMILY, OTHER_ARCHITECTURE, UNKNOWN_BOTTLENECK, OTHER_VENDOR, OTHER_KIND = 0.9, 0.6, 0.85, 0.5, 0.3
-
-
-#: Standard deviation of the logarithm of an effect of which nothing alike was measured, and of a repeated measurement.
-SPREAD, NOISE = 0.5, 0.15
-
-
-def spread(value: float) -> float:
-    """Standard deviation of the logarithm of a speed-up of which one so much alike was measured, without prices."""
-    return sqrt(SPREAD**2 * (1.0 - value**2) + NOISE**2)
 
 
 def situation_likeness(theirs: Case, ours: Case) -> float:

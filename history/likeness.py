@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log2, sqrt
+from math import exp, log2
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from history import labels, mechanism
+from history import mechanism
 from history.case import Case
 from history.labels import (
     BOUND,
@@ -39,6 +39,7 @@ from history.labels import (
 from history.mechanism import TERMS, Mechanism
 from history.moves import SETTINGS, STEPS
 from history.record import NO_CHANGE
+from history.uncertainty import spread
 from perfmodel.chips import load_chips
 from perfmodel.config import ExperimentConfig
 from perfmodel.execution import framework_of
@@ -57,9 +58,6 @@ PER_DOUBLING_OF_PEAK = 0.87
 PER_DOUBLING_OF_SIZE = 0.95
 #: How far repeated runs and the model's own errors may move an effect, in logarithms.
 REPEATED = 0.1
-#: Standard deviation of the logarithm of an effect, beyond a repeated measurement's, of which nothing alike was
-#: measured; and of a repeated measurement.
-SPREAD, NOISE = 0.12, 0.07
 #: Standard deviations on either side of an 80 % interval.
 Z80 = NormalDist().inv_cdf(0.9)
 #: Likeness of two moves from which they are one, where nothing else tells what they do.
@@ -215,7 +213,12 @@ def _shifted(theirs: Case, one: Mechanism, other: Mechanism, raw: float) -> floa
 
 def _repeats(theirs: Case, ours: Case) -> bool:
     """Whether it is the same change of the same run: nothing that is known of both differs."""
-    if theirs.move != ours.move or theirs.flags != ours.flags or not same_start(theirs, ours):
+    return theirs.move == ours.move and theirs.flags == ours.flags and same_run(theirs, ours)
+
+
+def same_run(theirs: Case, ours: Case) -> bool:
+    """Whether two changes start from the same run: nothing that is known of both differs before them."""
+    if not same_start(theirs, ours):
         return False
     if theirs.before is not None and ours.before is not None:
         one, other = theirs.before, ours.before
@@ -339,15 +342,10 @@ def carried(theirs: Case, ours: Case, value: float) -> tuple[float, float]:
     priced = _priced(theirs, ours)
     if priced is None:
         length = float(length_ratio(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
-        return theirs.gain * value * min(1.0, length), labels.spread(value)
+        return theirs.gain * value * min(1.0, length), spread(value, priced=False)
     one, other = priced
     # Not by the likeness, which already holds how little the terms explain: counted twice, the effect would be lost.
     return _shifted(theirs, one, other, _raw(theirs, ours, one, other)), spread(value)
-
-
-def spread(value: float) -> float:
-    """Standard deviation of the logarithm of a speed-up of which one so much alike was measured."""
-    return sqrt(SPREAD**2 * (1.0 - value**2) + NOISE**2)
 
 
 def reason(theirs: Case, ours: Case) -> str:

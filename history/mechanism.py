@@ -263,7 +263,7 @@ def applied(config: ExperimentConfig, move: Mapping[str, float], after: Mapping[
     training = replace(config.training, **policies)
     batch = (training.global_batch or 0) * 2.0 ** move.get("global_batch", 0.0)
     each = _micro_batch(config) * 2.0 ** move.get("micro_batch", 0.0)
-    count = batch / (each * mesh.size("replica", "data", "fsdp", "expert")) if each else 0.0
+    count = batch / (each * mesh.batch_shards) if each else 0.0
     if not all(value >= 1 and isclose(value, round(value)) for value in (batch, count)):
         return None
     if training.micro_batch:
@@ -274,15 +274,14 @@ def applied(config: ExperimentConfig, move: Mapping[str, float], after: Mapping[
         config, mesh=mesh, measured=None,
         training=replace(training, global_batch=round(batch), grad_accum=round(count)),
     )  # fmt: skip
-    rules = legality.broken_rules(legality.sizes_of(moved_config), moved_config.model, round(batch), training.seq_len)
-    return None if any(bool(np.any(broken)) for broken in rules.values()) else moved_config
+    return None if any(legality.indivisible(moved_config).values()) else moved_config
 
 
 def _micro_batch(config: ExperimentConfig) -> float:
     """Sequences per batch shard that are worked on at once."""
     if config.training.micro_batch:
         return float(config.training.micro_batch)
-    shards = config.mesh.size("replica", "data", "fsdp", "expert")
+    shards = config.mesh.batch_shards
     return (config.training.global_batch or 0) / (shards * config.training.grad_accum)
 
 

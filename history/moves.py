@@ -7,7 +7,7 @@ from math import log2, prod
 
 from history.record import Record, Side
 from perfmodel import xla_flags
-from perfmodel.config import ROLE_SYNONYMS
+from perfmodel.config import BATCH_ROLES, ROLE_SYNONYMS, doublings
 from perfmodel.workload import SHARDING
 
 #: What moves, in doublings (policies: in steps): axes by canonical role (`fsdp` counts as data), then training keys.
@@ -25,8 +25,6 @@ SHARDED = {name: number for number, name in enumerate(SHARDING)}
 NARROW = {"fp32": 0, "bf16": 1, "fp16": 1, "fp8": 2, "mxfp8": 2, "int8": 2, "nvfp4": 3}
 #: The steps of each policy.
 STEPS: Mapping[str, Mapping[str, int]] = {"remat": RECOMPUTES, "weight_sharding": SHARDED, "precision": NARROW}
-#: Roles that carry different sequences of a batch.
-BATCH_ROLES = ("data", "replica", "fsdp", "expert")
 
 
 def role_sizes(side: Side, *, fsdp_as_data: bool = False) -> dict[str, int]:
@@ -42,13 +40,6 @@ def role_sizes(side: Side, *, fsdp_as_data: bool = False) -> dict[str, int]:
             role = "data" if fsdp_as_data and role == "fsdp" else role
             sizes[role] = sizes.get(role, 1) * size
     return sizes
-
-
-def doublings(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:
-    """Change of every role's size in doublings (log2 of after / before); roles that stay are absent."""
-    roles = dict.fromkeys([*before, *after])
-    change = {role: log2(after.get(role, 1) / before.get(role, 1)) for role in roles}
-    return {role: value for role, value in change.items() if value}
 
 
 def move(record: Record) -> dict[str, float]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from experiments.codec import Codec
+
 #: Where a record comes from: others published it, a user imported it, or this installation measured it.
 PROVENANCES = ("published", "imported", "measured")
 #: How the change ended.  `failed`: the run did not start or did not finish; `failure` says why.  `not_timed`: no time,
@@ -80,6 +82,10 @@ class Record:
     url: str = ""
     licence: str = ""
     shape: Mapping[str, Any] = field(default_factory=dict)
+
+
+#: A record's JSON object, with every key.
+RECORD = Codec(Record)
 
 
 def outcome_of(speedup: float) -> str:

@@ -8,14 +8,13 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import check, require, team_ids
+from accounts.pages import page_or_part
+from accounts.permissions import MemberRequest, check, require, team_ids
 from accounts.text import whole_number
 from history import presentation
 from history.models import HistoryRecord
@@ -29,13 +28,11 @@ ALIKE = 5
 _LINKED = ("experiment_before", "experiment_after", "profile_after", "added_by")
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def history(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def history(request: MemberRequest) -> HttpResponse:
     """Records of the team and the published ones: narrowed, searched, sorted, in pages."""
     filters = Filters.read(request.GET)
-    page = search.page(request.membership.team, filters)  # type: ignore[attr-defined]
+    page = search.page(request.membership.team, filters)
     first = filters.at()
     context = {
         "here": "history",
@@ -50,8 +47,7 @@ def history(request: HttpRequest) -> HttpResponse:
         "export_query": replace(first, size=25).query(),
         "back_query": filters.query(),
     }
-    part = "history/_records.html" if request.htmx else "history/history.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "history/history.html", "history/_records.html", context)
 
 
 def _kept(filters: Filters) -> Iterator[tuple[str, Any]]:
@@ -77,22 +73,20 @@ def _chips(filters: Filters) -> Iterator[tuple[str, str]]:
         yield words, filters.without("size").query()
 
 
-def _record_or_404(request: HttpRequest, pk: int) -> HistoryRecord:
+def _record_or_404(request: MemberRequest, pk: int) -> HistoryRecord:
     """The record for somebody who may see it.  Raises Http404."""
     return get_object_or_404(search.visible(team_ids(request.user)).select_related(*_LINKED).defer(None), pk=pk)
 
 
-def _may_delete(request: HttpRequest, record: HistoryRecord) -> bool:
+def _may_delete(request: MemberRequest, record: HistoryRecord) -> bool:
     try:
         return record.team_id is not None and check(request.user, record, Role.ADMINISTRATOR) is not None
     except (Http404, PermissionDenied):
         return False
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def record(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def record(request: MemberRequest, pk: int) -> HttpResponse:
     """One record: both sides line by line, effect, caveats, source, and records like it."""
     row = _record_or_404(request, pk)
     value = store.to_record(row)
@@ -116,7 +110,7 @@ def record(request: HttpRequest, pk: int) -> HttpResponse:
         "may_delete": _may_delete(request, row),
         "compare_href": _compare_href(row),
     }
-    if request.htmx:  # type: ignore[attr-defined]
+    if request.htmx:
         return render(request, "history/_sides.html", context)
     context["alike"] = similar.similar(team_ids(request.user), row, ALIKE)
     return render(request, "history/record.html", context)
@@ -130,9 +124,8 @@ def _compare_href(record: HistoryRecord) -> str:
     return f"{reverse('compare')}?a={before.pk}&b={record.profile_after_id}"
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-def delete(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", "POST")
+def delete(request: MemberRequest, pk: int) -> HttpResponse:
     """Ask, then delete a record of the team."""
     row = _record_or_404(request, pk)
     if row.team_id is None:
@@ -145,34 +138,31 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "history/delete.html", {"here": "history", "record": row})
 
 
-def _cited_by(request: HttpRequest) -> list[int]:
+def _cited_by(request: MemberRequest) -> list[int]:
     """The team whose proposal cites, as two teams may each have a record of one id; where the address does not name it
     the chosen team, then the user's others."""
     teams = team_ids(request.user)
     named = request.GET.get("team")
     if named:
         return [pk for pk in teams if pk == whole_number(named)]
-    chosen = request.membership.team_id  # type: ignore[attr-defined]
+    chosen = request.membership.team_id
     return sorted(teams, key=lambda pk: pk != chosen)
 
 
-@require(Role.VIEWER)
-@require_GET
-def export(request: HttpRequest, kind: str) -> HttpResponseBase:
+@require(Role.VIEWER, "GET")
+def export(request: MemberRequest, kind: str) -> HttpResponseBase:
     """All records that the filters leave, or the matches of a search, as a file."""
     if kind not in FORMAT_WORDS:
         raise Http404("Records are exported as csv, json or jsonl.")
-    return exports.response(request, request.membership.team, Filters.read(request.GET), kind)  # type: ignore[attr-defined]
+    return exports.response(request, request.membership.team, Filters.read(request.GET), kind)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def cited(request: HttpRequest, key: str) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def cited(request: MemberRequest, key: str) -> HttpResponse:
     """The record that a citation names: its page, or a short form that opens in place."""
     row = next((team_record for team in _cited_by(request) if (team_record := search.of_key(team, key))), None)
     if row is None:
         raise Http404("There is no record with this id; it may have been deleted.")
-    if not request.htmx:  # type: ignore[attr-defined]
+    if not request.htmx:
         return redirect("history-record", row.pk)
     return render(request, "history/_cited.html", {"record": _record_or_404(request, row.pk)})

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import check, get_for, require
+from accounts.pages import page_or_part, refusals_as_messages
+from accounts.permissions import MemberRequest, check, get_for, require
 from history.models import RecordImport
 from history.record import CHANGES, FAILURES, OUTCOMES
 from history.services import imports
@@ -22,11 +21,10 @@ _WORKING = (RecordImport.State.CHECKING, RecordImport.State.IMPORTING)
 _FOUND = RecordImport.objects.select_related("created_by")
 
 
-@require(Role.ENGINEER)
-@require_http_methods(["GET", "POST"])
-def choose(request: HttpRequest) -> HttpResponse:
+@require(Role.ENGINEER, "GET", "POST")
+def choose(request: MemberRequest) -> HttpResponse:
     """The form; what was sent is checked, nothing is imported yet."""
-    team = request.membership.team  # type: ignore[attr-defined]
+    team = request.membership.team
     problem = ""
     if request.method == "POST":
         file = request.FILES.get("file")
@@ -34,7 +32,7 @@ def choose(request: HttpRequest) -> HttpResponse:
             problem = "Choose a file of records first."
         else:
             try:
-                made = imports.receive(team, request.user, file)  # type: ignore[arg-type]
+                made = imports.receive(team, request.user, file)
             except imports.ImportRefused as error:
                 problem = str(error)
             else:
@@ -56,10 +54,8 @@ def choose(request: HttpRequest) -> HttpResponse:
     return render(request, "history/import.html", context, status=422 if problem else 200)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def file(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def file(request: MemberRequest, pk: int) -> HttpResponse:
     """What is in a file, and what became of it."""
     made = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
     report = made.report
@@ -76,31 +72,24 @@ def file(request: HttpRequest, pk: int) -> HttpResponse:
         ],
         "more_preview": max(0, report.get("good", 0) - len(report.get("preview", ()))),
     }
-    part = "history/_import.html" if request.htmx else "history/import_file.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "history/import_file.html", "history/_import.html", context)
 
 
-@require(Role.VIEWER)
-@require_POST
-def confirm(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def confirm(request: MemberRequest, pk: int) -> HttpResponse:
     """Import the good rows of a checked file."""
     made = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
-    try:
+    with refusals_as_messages(request):
         imports.confirm(made)
-    except imports.ImportRefused as error:
-        messages.error(request, str(error))
     return redirect("history-file", pk)
 
 
-@require(Role.VIEWER)
-@require_POST
-def discard(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def discard(request: MemberRequest, pk: int) -> HttpResponse:
     """Forget a checked file."""
     made = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
-    try:
+    with refusals_as_messages(request):
         imports.discard(made)
-    except imports.ImportRefused as error:
-        messages.error(request, str(error))
-        return redirect("history-file", pk)
-    messages.success(request, f"{made.name} was discarded; nothing was imported.")
-    return redirect("history-import")
+        messages.success(request, f"{made.name} was discarded; nothing was imported.")
+        return redirect("history-import")
+    return redirect("history-file", pk)

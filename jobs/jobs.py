@@ -31,6 +31,11 @@ M = TypeVar("M", bound=Job)
 _implemented: list[Jobs[Any]] = []
 
 
+def released(*, sent: bool = False) -> dict[str, Any]:
+    """Columns of a row that nobody holds, whose attempts count anew.  sent: it is on its way to the workers."""
+    return {"worker": "", "attempts": 0, "heartbeat_at": timezone.now() if sent else None}
+
+
 @dataclass(frozen=True)
 class Jobs(Generic[M]):
     """The jobs of one table.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_GET
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import require, team_ids
+from accounts.pages import page_or_part
+from accounts.permissions import MemberRequest, require, team_ids
 from knowledge.models import Passage
 from knowledge.services import browse, embedding, search
 from knowledge.services.browse import Facet, Filters
@@ -21,12 +20,10 @@ MODE_WORDS = {"fused": "both", "vector": "semantic", "text": "keywords"}
 ALIKE = 5
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def knowledge(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def knowledge(request: MemberRequest) -> HttpResponse:
     """What the team knows: narrowed by topic, hardware, bottleneck and source, and searched by words and meaning."""
-    team = request.membership.team  # type: ignore[attr-defined]
+    team = request.membership.team
     page = browse.page(team, Filters.read(request.GET))
     filters = page.filters
     facets = browse.facets(team, filters)
@@ -40,8 +37,7 @@ def knowledge(request: HttpRequest) -> HttpResponse:
         "waiting": search.waiting(team),
         "back_query": filters.query(),
     }
-    part = "knowledge/_passages.html" if request.htmx else "knowledge/knowledge.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "knowledge/knowledge.html", "knowledge/_passages.html", context)
 
 
 def _chips(facets: Sequence[Facet], filters: Filters) -> Iterator[tuple[str, str]]:
@@ -54,19 +50,17 @@ def _chips(facets: Sequence[Facet], filters: Filters) -> Iterator[tuple[str, str
         yield filters.tag.replace("_", " "), filters.but(tag="").query()
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def passage(request: HttpRequest, key: str) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def passage(request: MemberRequest, key: str) -> HttpResponse:
     """The passage that a citation names: its page, or a short form that opens in place."""
     # Whichever team is chosen: pages of each cite their own.
     cited_passage = search.passage(team_ids(request.user), key)
     if cited_passage is None:
         raise Http404("There is no passage with this name; its document may have been deleted.")
-    if request.htmx:  # type: ignore[attr-defined]
+    if request.htmx:
         return render(request, "knowledge/_cited.html", {"passage": cited_passage})
     query = Filters.read(request.GET).query()
-    alike = search.similar(cited_passage.team or request.membership.team, cited_passage, ALIKE)  # type: ignore[attr-defined]
+    alike = search.similar(cited_passage.team or request.membership.team, cited_passage, ALIKE)
     context = {
         "here": "knowledge",
         "passage": cited_passage,

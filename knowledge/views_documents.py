@@ -7,13 +7,12 @@ from typing import Any
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import FileResponse, Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET, require_http_methods
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import refusal, require, team_ids
+from accounts.pages import page_or_part
+from accounts.permissions import MemberRequest, refusal, require, team_ids
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.kinds import ACCEPTED, ENDINGS
 from knowledge.documents.limits import LIMITS
@@ -25,12 +24,10 @@ _TYPES = {"pdf": ("application/pdf", ".pdf"), "markdown": ("text/markdown; chars
 _TEXT = ("text/plain; charset=utf-8", ".txt")
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-@vary_on_headers("HX-Request")
-def documents(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET", "POST", htmx=True)
+def documents(request: MemberRequest) -> HttpResponse:
     """What the team added, newest first, and the form to add more."""
-    membership = request.membership  # type: ignore[attr-defined]
+    membership = request.membership
     problem, title = "", request.POST.get("title", "")
     if request.method == "POST":
         if not membership.may(Role.ENGINEER):
@@ -56,14 +53,13 @@ def documents(request: HttpRequest) -> HttpResponse:
         "endings": ",".join(ENDINGS),
         "accepted": ACCEPTED,
     }
-    part = "knowledge/_documents.html" if request.htmx else "knowledge/documents.html"  # type: ignore[attr-defined]
-    return render(request, part, context, status=422 if problem else 200)
+    return page_or_part(
+        request, "knowledge/documents.html", "knowledge/_documents.html", context, status=422 if problem else 200
+    )
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def document(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def document(request: MemberRequest, pk: int) -> HttpResponse:
     """A document of the team, or a shipped one, with its passages in their order."""
     shown = _found(request, pk)
     passages = shown.passages.defer("embedding", "search").order_by("position", "pk")
@@ -77,13 +73,11 @@ def document(request: HttpRequest, pk: int) -> HttpResponse:
         "embedding": shown.state == State.READY and shown.embedded < shown.living,
         "may_delete": service.may_delete(request.user, shown),
     }
-    part = "knowledge/_document.html" if request.htmx else "knowledge/document.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "knowledge/document.html", "knowledge/_document.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-def original(request: HttpRequest, pk: int) -> HttpResponseBase:
+@require(Role.VIEWER, "GET")
+def original(request: MemberRequest, pk: int) -> HttpResponseBase:
     """The file as it was added, to look up what a passage cites; always as a download."""
     shown = _found(request, pk)
     path = service.original(shown)
@@ -94,9 +88,8 @@ def original(request: HttpRequest, pk: int) -> HttpResponseBase:
     return FileResponse(path.open("rb"), as_attachment=True, filename=name, content_type=content_type)
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-def delete(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", "POST")
+def delete(request: MemberRequest, pk: int) -> HttpResponse:
     """Ask, then delete a document with its passages."""
     shown = _found(request, pk)
     if shown.team_id is None:
@@ -112,7 +105,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "knowledge/delete.html", context)
 
 
-def _found(request: HttpRequest, pk: int) -> Any:
+def _found(request: MemberRequest, pk: int) -> Any:
     """The document for somebody who may see it.  Raises Http404."""
     mine = service.counted(service.owned(team_ids(request.user))).filter(pk=pk).first()
     shipped = service.counted(Document.objects.filter(team=None))

@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from experiments.fields import OrderedJSONField
 from jobs.models import Job
-from proposals.control_arm import Verdict, warm_up
-from proposals.failures import CAUSES
+from proposals.control_arm import VERDICT, Verdict, warm_up
+from proposals.failures.stored import FAILURE, StoredFailure
 
 
 class LaunchSettings(models.Model):
@@ -80,7 +80,7 @@ class Launch(models.Model):
 
     @property
     def judged(self) -> Verdict | None:
-        return Verdict.from_json(self.verdict) if self.verdict else None
+        return VERDICT.read(self.verdict) if self.verdict else None
 
     @property
     def is_open(self) -> bool:
@@ -188,8 +188,9 @@ class ArmRun(Job):
         return median(kept) if kept else None
 
     @property
-    def cause_words(self) -> str:
-        return CAUSES.get(self.analysis.get("cause", ""), "")
+    def told(self) -> StoredFailure:
+        """What its logs were read as."""
+        return FAILURE.read(self.analysis)
 
 
 class ReportFile(models.Model):

@@ -1,87 +1,68 @@
-"""The form of a team's launch settings as the values that `launches.services.choices` reads."""
+"""The form of a team's launch settings: it reads and shows the values that `launches.services.choices` checks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from django.http import QueryDict
+from django.forms import BoundField
 
-from accounts.text import whole_number
+from experiments.form_fields import Sheet, Text, Whole
 from launches.services.choices import TeamValues
 
-_LIMIT_HINT = "After this time a run is ended. Bundles run by hand have no limit."
-_SERVER_HINT = "Default: the address in your browser."
+
+class Labels(Text):
+    """Labels of Kubernetes, `name=value` with spaces or commas between them."""
+
+    def to_python(self, value: str | None) -> Any:
+        labels = [part.partition("=") for part in super().to_python(value).replace(",", " ").split()]
+        return {name: text for name, _, text in labels}
+
+    def prepare_value(self, value: Any) -> Any:
+        return " ".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, Mapping) else value
 
 
-@dataclass(frozen=True)
-class Box:
-    """A field of one line.  numeric: it takes a whole number."""
-
-    name: str
-    label: str
-    placeholder: str = ""
-    hint: str = ""
-    numeric: bool = False
+def _text(label: str, placeholder: str = "", **options: Any) -> Text:
+    return Text(label=label, attrs={"placeholder": placeholder}, **options)
 
 
-#: Fields of one line by what they belong to; those above any group first.
-GROUPS = (
-    (
-        "",
-        (
-            Box("time_limit_min", "Time limit of a run (min)", hint=_LIMIT_HINT, numeric=True),
-            Box("token_days", "Launch token lifetime (days)", numeric=True),
-            Box("server", "Address of this server as seen from the cluster", "https://asap.example.com", _SERVER_HINT),
-        ),
-    ),
-    (
-        "Slurm",
-        (
-            Box("partition", "Partition"),
-            Box("account", "Account"),
-            Box("qos", "Quality of service"),
-            Box("constraint", "Constraint"),
-            Box("gres", "Generic resources", "gpu:8"),
-            Box("gpus_per_node", "GPUs per node", numeric=True),
-        ),
-    ),
-    (
-        "Kubernetes",
-        (
-            Box("image", "Container image"),
-            Box("resource", "Accelerator resource name", "google.com/tpu"),
-            Box("node_selector", "Node selector", "cloud.google.com/gke-tpu-topology=4x4"),
-            Box("service_account", "Service account"),
-            Box("queue", "Kueue queue"),
-        ),
-    ),
+class SettingsForm(Sheet):
+    setup = Text()
+    command = Text()
+    time_limit_min = Whole(
+        label="Time limit of a run (min)",
+        help_text="After this time a run is ended. Bundles run by hand have no limit.",
+    )
+    token_days = Whole(label="Launch token lifetime (days)")
+    server = _text(
+        "Address of this server as seen from the cluster", "https://asap.example.com",
+        help_text="Default: the address in your browser.",
+    )  # fmt: skip
+    partition = _text("Partition")
+    account = _text("Account")
+    qos = _text("Quality of service")
+    constraint = _text("Constraint")
+    gres = _text("Generic resources", "gpu:8")
+    gpus_per_node = Whole(label="GPUs per node")
+    image = _text("Container image")
+    resource = _text("Accelerator resource name", "google.com/tpu")
+    node_selector = Labels(label="Node selector", attrs={"placeholder": "cloud.google.com/gke-tpu-topology=4x4"})
+    service_account = _text("Service account")
+    queue = _text("Kueue queue")
+
+    def groups(self) -> list[tuple[str, list[BoundField]]]:
+        """Fields of one line by what they belong to; those above any group first."""
+        return [(legend, [self[name] for name in names.split()]) for legend, names in _GROUPS]
+
+
+_GROUPS = (
+    ("", "time_limit_min token_days server"),
+    ("Slurm", "partition account qos constraint gres gpus_per_node"),
+    ("Kubernetes", "image resource node_selector service_account queue"),
 )
 
 
-def shown(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the fields are filled with: the values, and the defaults of those that have one."""
-    filled = TeamValues().model_dump(include={"time_limit_min", "token_days"}) | dict(values)
-    selector = filled.get("node_selector")
-    if isinstance(selector, Mapping):
-        filled["node_selector"] = " ".join(f"{name}={value}" for name, value in selector.items())
-    return filled
-
-
-def values_of(form: QueryDict) -> dict[str, Any]:
-    """What was typed; fields left empty are left out, and what is no number is passed on as typed."""
-    values: dict[str, Any] = {}
-    for name, field in TeamValues.model_fields.items():
-        text = form.get(name, "").strip()
-        if not text:
-            continue
-        if name == "node_selector":
-            labels = [part.partition("=") for part in text.replace(",", " ").split()]
-            values[name] = {key: value for key, _, value in labels}
-        elif field.annotation in (int, int | None):
-            number = whole_number(text)
-            values[name] = text if number is None else number
-        else:
-            values[name] = text
-    return values
+def filled(values: Mapping[str, Any]) -> SettingsForm:
+    """The form with these values, and the defaults of those that have one."""
+    defaults = TeamValues().model_dump(include={"time_limit_min", "token_days"})
+    return SettingsForm(initial=defaults | dict(values))

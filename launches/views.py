@@ -8,17 +8,18 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET
 
 from accounts.models import Role
-from accounts.permissions import get_for, require
+from accounts.pages import refusals_as_messages
+from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
 from experiments.pages import experiment_page
 from launches import backends
 from launches.models import ArmRun, Launch
 from launches.presentation import card
 from launches.services import arms, bundles, choices, launching
-from launches.settings_form import GROUPS, shown, values_of
+from launches.settings_form import SettingsForm, filled
 from proposals.models import Proposal
 from proposals.services import measuring
 
@@ -30,23 +31,20 @@ _LAUNCHES = _ALL.exclude(proposal=None)
 MOST_SHOWN = 20
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-def launches(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", "POST")
+def launches(request: MemberRequest, pk: int) -> HttpResponse:
     """Both arms of every wave of a proposal; a POST launches another."""
     role = Role.ENGINEER if request.method == "POST" else Role.VIEWER
     proposal = get_for(request.user, _PROPOSALS, role, pk=pk)
     if request.method == "POST":
-        try:
+        with refusals_as_messages(request):
             made = launching.launch(
-                proposal, request.user, tool=request.POST.get("tool", ""),  # type: ignore[arg-type]
+                proposal, request.user, tool=request.POST.get("tool", ""),
                 repeats=whole_number(request.POST.get("repeats", "")) or 0,
                 steps=whole_number(request.POST.get("steps", "")) or 0, server=request.build_absolute_uri("/"),
             )  # fmt: skip
-        except launching.LaunchError as error:
-            messages.error(request, str(error))
-            return redirect("launches", proposal.pk)
-        return redirect(made)
+            return redirect(made)
+        return redirect("launches", proposal.pk)
     return _page(request, proposal)
 
 
@@ -62,44 +60,36 @@ def _page(request: HttpRequest, proposal: Proposal, **more: Any) -> HttpResponse
     return render(request, "launches/launches.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-def part(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def part(request: MemberRequest, pk: int) -> HttpResponse:
     """One wave, as it is now: a part of the page, which asks again while it is open."""
     launch = get_for(request.user, _LAUNCHES, Role.VIEWER, pk=pk)
-    if not request.htmx:  # type: ignore[attr-defined]
+    if not request.htmx:
         return redirect(launch)
-    return render(request, "launches/_launch.html", {"card": card(launch), "membership": request.membership})  # type: ignore[attr-defined]
+    return render(request, "launches/_launch.html", {"card": card(launch), "membership": request.membership})
 
 
-@require(Role.VIEWER)
-@require_POST
-def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def cancel(request: MemberRequest, pk: int) -> HttpResponse:
     launch = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
-    try:
-        launching.cancel(launch, request.user)  # type: ignore[arg-type]
+    with refusals_as_messages(request):
+        launching.cancel(launch, request.user)
         messages.success(request, "Cancelled; what was reported stays.")
-    except launching.LaunchError as error:
-        messages.error(request, str(error))
     return redirect(launch)
 
 
-@require(Role.VIEWER)
-@require_POST
-def token(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def token(request: MemberRequest, pk: int) -> HttpResponse:
     """A token that reports to this launch only, shown once."""
     launch = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
-    try:
-        text = launching.new_token(launch, request.user)  # type: ignore[arg-type]
-    except launching.LaunchError as error:
-        messages.error(request, str(error))
-        return redirect(launch)
-    return _page(request, arms.proposal_of(launch), new_token=text, token_of=launch)
+    with refusals_as_messages(request):
+        text = launching.new_token(launch, request.user)
+        return _page(request, arms.proposal_of(launch), new_token=text, token_of=launch)
+    return redirect(launch)
 
 
-@require(Role.VIEWER)
-@require_GET
-def bundle(request: HttpRequest, pk: int, arm: str) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def bundle(request: MemberRequest, pk: int, arm: str) -> HttpResponse:
     """What an arm is run with, as a zip."""
     launch = get_for(request.user, _ALL, Role.VIEWER, pk=pk)
     if arm not in ArmRun.Arm.values:
@@ -114,19 +104,18 @@ def bundle(request: HttpRequest, pk: int, arm: str) -> HttpResponse:
     )
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-def settings(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET", "POST")
+def settings(request: MemberRequest) -> HttpResponse:
     """Where this team's launches run, and what every bundle begins with."""
-    membership = request.membership  # type: ignore[attr-defined]
+    membership = request.membership
     team = membership.team
     chosen = choices.of_team(team)
     context: dict[str, Any] = {"here": "settings", "manual": backends.MANUAL, "membership": membership}
-    key, values = chosen.backend, chosen.values
+    key, form = chosen.backend, filled(chosen.values)
     if request.method == "POST":
-        key, values = request.POST.get("backend", ""), values_of(request.POST)
+        key, form = request.POST.get("backend", ""), SettingsForm(request.POST)
         try:
-            choices.save(team, request.user, key, values)  # type: ignore[arg-type]
+            choices.save(team, request.user, key, form.filled_values())
             messages.success(request, "Saved; it applies to the next launch.")
             return redirect(reverse("launch-settings"))
         except PermissionError as error:
@@ -137,7 +126,7 @@ def settings(request: HttpRequest) -> HttpResponse:
         context["keys"] = choices.enabled().keys
     except choices.ChoiceError as error:
         context |= {"keys": (backends.MANUAL,), "problem": str(error)}
-    context |= {"key": key, "values": shown(values), "groups": GROUPS}
+    context |= {"key": key, "form": form}
     return render(request, "launches/settings.html", context, status=422 if "problem" in context else 200)
 
 

@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Floats = npt.NDArray[np.float64]
+
+
+def array_of(value: float) -> Floats:
+    """One number, of shape (1,)."""
+    return np.array([value], dtype=np.float64)
+
 
 def arrays_of(value: Any) -> list[npt.NDArray[Any]]:
     """Every array in a dataclass, a mapping, or an array itself."""
@@ -46,7 +53,7 @@ def picked(value: Any, index: tuple[npt.NDArray[np.intp], ...], shape: tuple[int
     return _mapped(value, pick)
 
 
-def joined(blocks: Sequence[npt.NDArray[np.float64]], dimensions: int) -> npt.NDArray[np.float64]:
+def joined(blocks: Sequence[Floats], dimensions: int) -> Floats:
     """Blocks along the first dimension; one where they do not depend on it."""
     if len(blocks) == 1 or blocks[0].ndim < dimensions or all(block.shape[0] == 1 for block in blocks):
         return blocks[0]

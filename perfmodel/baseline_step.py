@@ -106,10 +106,13 @@ class BaselineStep:
         return self._modelled(self._base_asked, self._likely)[1]
 
     @cached_property
-    def _sigma_points(self) -> Floats:
-        """Points one standard deviation from the most likely one, along each column of the covariance's root."""
+    def _sigma_points(self) -> tuple[Point, dict[str, Floats]]:
+        """Points one standard deviation from the most likely one, along each column of the covariance's root, and the
+        baseline's parts there; arrays (points)."""
         root: Floats = np.asarray(np.linalg.cholesky(self.posterior.covariance), dtype=np.float64)
-        return self.posterior.z + root.T
+        points = self.posterior.values.at(self.posterior.z + root.T)
+        parts, _ = self._modelled(self._base_asked, points)
+        return points, {name: np.broadcast_to(value, len(root)) for name, value in parts.items()}
 
     @property
     def _divided(self) -> bool:

@@ -16,20 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from perfmodel import memory
 from perfmodel.arrays import joined, picked, shape_of, taken
-from perfmodel.baseline_step import BaselineStep, Point, Shares
+from perfmodel.baseline_step import BaselineStep, Shares
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.evidence import Asked, Informed, asked_by, informed_by, solve
 from perfmodel.imputation import fill_in
 from perfmodel.observation import Observation, by_group, equations_of
-from perfmodel.prices import CalibratedPrices, mesh_distance, normal, same_training
+from perfmodel.prices import CalibratedPrices, mesh_distance, same_training
+from perfmodel.special import normal_cdf
 from perfmodel.step_time import Z80, combine
 from perfmodel.topology import Floats
 from perfmodel.workload import REMAT, Workload, from_config, stack
@@ -164,11 +165,12 @@ class Calibration(BaselineStep):
         """Variance of log(time) from what the efficiencies may still be, given that the baseline took what it took."""
         variance: Floats = np.zeros(1)
         at_once = max(1, BLOCK // max(1, total.size))
-        for start in range(0, len(self._sigma_points), at_once):
+        points, base_parts = self._sigma_points
+        for start in range(0, len(self.posterior.z), at_once):
             # Points along a dimension of their own, before those of the candidates.
-            point = _along_first(self.posterior.values.at(self._sigma_points[start : start + at_once]), total.ndim)
-            base, _ = self._modelled(self._base_asked, point)
-            parts, _ = self._with_unexplained(self._modelled(asked, point)[0], base, asked, each, distance)
+            along = partial(_along_first, points=slice(start, start + at_once), dimensions=total.ndim)
+            point = replace(points[0], **along(vars(points[0]))), along(points[1])
+            parts, _ = self._with_unexplained(self._modelled(asked, point)[0], along(base_parts), asked, each, distance)
             moved = np.log(np.maximum(sum(parts.values(), np.zeros(1)), 1e-12) / total)
             variance = variance + np.sum(moved**2, axis=0)
         return variance
@@ -298,7 +300,7 @@ class Calibration(BaselineStep):
             speedup=speedup,
             speedup_low80=speedup * np.exp(-Z80 * sigma),
             speedup_high80=speedup * np.exp(Z80 * sigma),
-            probability_faster=normal(np.log(speedup) / np.maximum(sigma, 1e-9)),
+            probability_faster=normal_cdf(np.log(speedup) / np.maximum(sigma, 1e-9)),
             parts_s={
                 name: np.broadcast_to(value if self.unit_s == 1.0 else value / self.unit_s, shape)
                 for name, value in parts.items()
@@ -371,15 +373,13 @@ def calibrate(
     )
 
 
-def _along_first(point: Point, dimensions: int) -> Point:
-    """Arrays over points, with so many dimensions of candidates after that of the points."""
-    efficiencies, factors = point
-
-    def moved(value: Any) -> Any:
-        return value.reshape(-1, *[1] * dimensions) if isinstance(value, np.ndarray) and value.ndim == 1 else value
-
-    fields = {name: moved(getattr(efficiencies, name)) for name in Efficiencies.names()}
-    return replace(efficiencies, **fields), {name: moved(value) for name, value in factors.items()}
+def _along_first(values: Mapping[str, Any], points: slice, dimensions: int) -> dict[str, Any]:
+    """Those of the arrays over points that are at these points, followed by so many dimensions of candidates."""
+    return {
+        name: value[points].reshape(-1, *[1] * dimensions)
+        for name, value in values.items()
+        if isinstance(value, np.ndarray) and value.ndim == 1
+    }
 
 
 def _talks(name: str, asked: Asked) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import log2, prod
 from types import MappingProxyType
 from typing import Any
 
@@ -17,10 +17,22 @@ from perfmodel.shapes import ModelShape
 #: What an axis does.  Users may name axes as they like; the role decides the physics.
 ROLES = ("replica", "data", "fsdp", "seq", "context", "model", "tensor", "expert", "pipeline")
 
+#: The roles under one name each: `Mesh.role` gives one of them for an axis that has one.
+CANONICAL_ROLES = ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")
+#: Roles of data parallelism proper; of all axes that split the sequences of a batch, experts included, as each expert
+#: shard routes tokens of its own; and of all that split its tokens.
+DATA_ROLES = ("replica", "data", "fsdp")
+BATCH_ROLES = (*DATA_ROLES, "expert")
+TOKEN_ROLES = (*BATCH_ROLES, "seq")
+
 #: Names that mean the same role.  `fsdp` is `data` whose weights are sharded; `context` is `seq`; `tensor` is `model`.
 ROLE_SYNONYMS = {"context": "seq", "tensor": "model"}
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+#: A mesh as JSON has it: sizes by axis name, `ici` inside a slice and `dcn` across slices, which may be absent.
+MeshSizes = Mapping[str, Mapping[str, int]]
 
 
 class ConfigError(ValueError):
@@ -87,6 +99,16 @@ class Mesh:
         return self.ici_size(*roles) * self.dcn_size(*roles)
 
     @property
+    def batch_shards(self) -> int:
+        """Groups of chips that work on different sequences of a batch."""
+        return self.size(*BATCH_ROLES)
+
+    @property
+    def token_shards(self) -> int:
+        """Groups of chips that work on different tokens of a batch."""
+        return self.size(*TOKEN_ROLES)
+
+    @property
     def ici_product(self) -> int:
         return prod(size for _, size in self.ici)
 
@@ -99,10 +121,35 @@ class Mesh:
         return {"ici": dict(self.ici), "dcn": dict(self.dcn)}
 
     def text(self) -> str:
-        """`data 4 · seq 4 · model 1`, DCN axes as `dcn.data 2` where larger than one."""
-        parts = [f"{axis} {size}" for axis, size in self.ici]
-        parts += [f"dcn.{axis} {size}" for axis, size in self.dcn if size > 1]
-        return " · ".join(parts)
+        """`data 4 · seq 4 · model 1`: see `mesh_text`."""
+        return mesh_text(self.to_json())
+
+
+def flat_sizes(mesh: MeshSizes) -> dict[str, int]:
+    """Size by axis: those inside a slice under their names, those across slices as `dcn.name`."""
+    return {**(mesh.get("ici") or {}), **{f"dcn.{axis}": size for axis, size in (mesh.get("dcn") or {}).items()}}
+
+
+def shown_sizes(mesh: MeshSizes) -> dict[str, int]:
+    """The same as a reader sees it: axes across slices only where not of size 1."""
+    inside = mesh.get("ici") or {}
+    return {axis: size for axis, size in flat_sizes(mesh).items() if size != 1 or axis in inside}
+
+
+def mesh_text(mesh: MeshSizes) -> str:
+    """`data 4 · seq 4 · model 1 · dcn.data 2`."""
+    return " · ".join(f"{axis} {size}" for axis, size in shown_sizes(mesh).items())
+
+
+def doublings(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:
+    """Change of every size in doublings, log2 of after / before, by axis or role; those that stay are absent."""
+    change = {name: log2(after.get(name, 1) / before.get(name, 1)) for name in dict.fromkeys([*before, *after])}
+    return {name: value for name, value in change.items() if value}
+
+
+def doublings_moved(moved: Mapping[str, float]) -> float:
+    """Factors of two moved between axes: half the sum of their doublings, as one grows by what another loses."""
+    return sum(map(abs, moved.values())) / 2
 
 
 def product_errors(mesh: Mesh, hardware: Hardware) -> list[ConfigError]:

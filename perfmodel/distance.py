@@ -8,14 +8,14 @@ on which it was not measured; a program of which nothing was measured.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from perfmodel.catalogue import architecture
 from perfmodel.chips import get_chip
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import CANONICAL_ROLES, ExperimentConfig
 from perfmodel.execution import framework_of, profile_named
 from perfmodel.shapes import ModelShape
 
@@ -76,19 +76,12 @@ def run_keys(config: ExperimentConfig) -> RunKeys:
     scale = f"{chip} {model_key(config.model) if config.model else '?'} {training.precision}"
     layers = f"{chip} {architecture_key(config.model) if config.model else '?'}"
     workload = f"{scale} x{hardware.chips} B{training.global_batch} S{training.seq_len}"
-    roles = ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")
-    sizes = "/".join(str(mesh.size(role)) for role in roles)
+    sizes = "/".join(str(mesh.size(role)) for role in CANONICAL_ROLES)
     settings = (
         f"{training.micro_batch or training.grad_accum} v{training.virtual_stages} {training.remat} "
         f"{training.weight_sharding} {hardware.slices}"
     )
     return RunKeys(f"{workload} {sizes} {settings}", workload, scale, layers, chip, known)
-
-
-def summarise(configs: Iterable[ExperimentConfig]) -> dict[str, list[str]]:
-    """All keys of measured runs by level, for SEEN_FILE."""
-    keys = [run_keys(config) for config in configs]
-    return {level: sorted({getattr(key, level) for key in keys}) for level in RunKeys.__dataclass_fields__}
 
 
 @cache

@@ -23,7 +23,8 @@ from perfmodel.execution import framework_of
 from perfmodel.observation import Observation
 from perfmodel.prices import CalibratedPrices
 from perfmodel.step_time import Z80, Prediction, by_axis, check_products, missing_facts, predict
-from perfmodel.workload import from_config
+from perfmodel.topology import Floats
+from perfmodel.workload import Workload, from_config
 
 #: What a calibration carries over to: training keys whose effect on every term is modelled.
 CARRIED = ("global_batch", "seq_len", "grad_accum", "micro_batch", "virtual_stages", "weight_sharding", "remat")
@@ -75,6 +76,11 @@ class Baseline:
     def measured_over_predicted(self) -> float:
         assert self.predicted.step_time_s is not None
         return self.step_time_s / self.predicted.step_time_s["estimate"]
+
+    def of_workload(self, workload: Workload) -> tuple[Floats, memory.MemoryUse]:
+        """Seconds per step and memory per chip of the candidates of a workload, calibrated from the baseline."""
+        seconds = self.calibration.price_workload(workload, np.zeros(1)).step_time_s
+        return seconds, self.memory(memory.per_chip(workload))
 
     def memory(self, used: memory.MemoryUse) -> memory.MemoryUse:
         """Computed memory as the measured peak corrects it; as computed where no peak was measured.

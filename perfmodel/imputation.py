@@ -44,7 +44,7 @@ def fill_in(
         training = replace(training, seq_len=max(ASSUMED_SEQ_LEN, mesh.size("seq") * 128))
     if training.global_batch is None:
         assumed.append("training.global_batch")
-        shards = mesh.size("replica", "data", "fsdp", "expert")
+        shards = mesh.batch_shards
         tokens = ASSUMED_TOKENS_PER_CHIP * config.hardware.chips
         training = replace(training, global_batch=max(shards, round(tokens / (training.seq_len or 1))))
     free = assumed[-1] if assumed else ""

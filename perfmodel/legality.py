@@ -5,18 +5,19 @@ A broken rule does not stop the model from pricing the mesh; it stops the search
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel import memory
-from perfmodel.config import ROLES, ExperimentConfig
+from perfmodel.arrays import array_of
+from perfmodel.config import CANONICAL_ROLES, ROLES, ExperimentConfig
 from perfmodel.memory_stages import has_empty_stage, has_too_few_micro_batches
 from perfmodel.shapes import ModelShape
 from perfmodel.topology import Floats, lay_out, physical_dims
-from perfmodel.workload import Workload, chip_of, from_config, micro_batches
+from perfmodel.workload import AxisSizes, Workload, chip_of, from_config, micro_batches
 
 Bools = npt.NDArray[np.bool_]
 
@@ -48,34 +49,23 @@ class Violation:
         return {"rule": self.rule, "message": self.message}
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Axis sizes by canonical role (ICI times DCN) and micro-batches; arrays that broadcast."""
-
-    replica: Floats
-    data: Floats
-    fsdp: Floats
-    seq: Floats
-    model: Floats
-    expert: Floats
-    pipeline: Floats
-    micro_batches: Floats
-    virtual_stages: Floats
-
-    @property
-    def batch_shards(self) -> Floats:
-        return self.replica * self.data * self.fsdp * self.expert
-
-
 def broken_rules(
-    sizes: Sizes, shape: ModelShape | None, global_batch: npt.ArrayLike | None, seq_len: npt.ArrayLike | None
+    sizes: AxisSizes,
+    micro_batches: Floats,
+    virtual_stages: Floats,
+    shape: ModelShape | None,
+    global_batch: npt.ArrayLike | None,
+    seq_len: npt.ArrayLike | None,
 ) -> dict[str, Bools]:
-    """Which candidates break which divisibility rule.  Rules whose facts are missing are left out."""
+    """Which candidates break which rule of divisibility; arrays that broadcast.
+
+    micro_batches: per step.  global_batch: sequences; seq_len: tokens.  Rules whose facts are None are left out.
+    """
     broken: dict[str, Bools] = {}
     if global_batch is not None:
         # A micro-batch that does not divide a group's share leaves a broken number of them.
-        broken["batch"] = (np.mod(global_batch, sizes.batch_shards * np.rint(sizes.micro_batches)) != 0) | (
-            np.abs(sizes.micro_batches - np.rint(sizes.micro_batches)) > 1e-6
+        broken["batch"] = (np.mod(global_batch, sizes.batch_shards * np.rint(micro_batches)) != 0) | (
+            np.abs(micro_batches - np.rint(micro_batches)) > 1e-6
         )
     if seq_len is not None:
         broken["sequence"] = np.mod(seq_len, sizes.seq) != 0
@@ -90,10 +80,21 @@ def broken_rules(
         broken["experts"] = np.mod(shape.experts, sizes.expert) != 0
     else:
         broken["experts"] = sizes.expert > 1
-    stages = sizes.pipeline * np.where(sizes.pipeline > 1, sizes.virtual_stages, 1.0)
+    stages = sizes.pipeline * np.where(sizes.pipeline > 1, virtual_stages, 1.0)
     # Embedding and head may fill a slot each, so layers need not divide evenly; but no stage may be empty.
     broken["layers"] = stages > shape.layers + 2
     return broken
+
+
+def first_broken(rules: Sequence[npt.ArrayLike]) -> npt.NDArray[np.int16]:
+    """Of each candidate the index of the first rule that it breaks, -1 where it keeps all.
+
+    rules: of each, which candidates break it; arrays that broadcast.
+    """
+    first = np.full(1, -1, dtype=np.int16)
+    for number in reversed(range(len(rules))):
+        first = np.where(rules[number], np.int16(number), first)
+    return first
 
 
 def schedule_fails(w: Workload) -> Bools:
@@ -101,14 +102,39 @@ def schedule_fails(w: Workload) -> Bools:
     return has_too_few_micro_batches(w) | has_empty_stage(w)
 
 
-def sizes_of(config: ExperimentConfig) -> Sizes:
-    mesh = config.mesh
-    values = {role: np.array([float(mesh.size(role))]) for role in Sizes.__annotations__ if role in ROLES}
-    return Sizes(
-        **values,
-        micro_batches=np.array([micro_batches(config.training, mesh)]),
-        virtual_stages=np.array([float(config.training.virtual_stages)]),
+def of_workload(w: Workload, shape: ModelShape | None, unknown: Collection[str] = ()) -> dict[str, Bools]:
+    """Which candidates of a workload break which rule, whatever their memory; arrays that broadcast.
+
+    shape: of the model, None where it is not known.  unknown: dotted names of facts that the workload holds assumed
+    values of (`step_time.missing_facts`); their rules are left out.
+    """
+    mesh, training = w.mesh, w.training
+    broken = broken_rules(
+        mesh,
+        training.micro_batches,
+        training.virtual_stages,
+        shape,
+        None if "training.global_batch" in unknown else training.global_batch,
+        None if "training.seq_len" in unknown else training.seq_len,
     )
+    broken["topology"] = mesh.regular == 0
+    if shape is not None and not unknown:
+        broken["schedule"] = schedule_fails(w)
+    return broken
+
+
+def indivisible(config: ExperimentConfig) -> dict[str, bool]:
+    """Which rules of divisibility one configuration breaks.  Rules whose facts are missing are left out."""
+    training, mesh = config.training, config.mesh
+    broken = broken_rules(
+        AxisSizes(**{role: array_of(mesh.size(role)) for role in CANONICAL_ROLES}),
+        array_of(micro_batches(training, mesh)),
+        array_of(training.virtual_stages),
+        config.model,
+        training.global_batch,
+        training.seq_len,
+    )
+    return {rule: bool(np.any(flags)) for rule, flags in broken.items()}
 
 
 def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tuple[Violation, ...]:
@@ -134,11 +160,9 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
                 f"{mesh.text()} does not fit evenly onto {'x'.join(map(str, hardware.topology))}: "
                 "an axis would cut a dimension into unequal pieces."
             )
-    sizes = sizes_of(config)
-    broken = broken_rules(sizes, shape, training.global_batch, training.seq_len)
-    for rule, flags in broken.items():
-        if bool(np.any(flags)):
-            messages[rule] = _sentence(rule, config, sizes)
+    for rule, broken in indivisible(config).items():
+        if broken:
+            messages[rule] = _sentence(rule, config)
     if shape is not None and training.global_batch and training.seq_len:
         work = from_config(config)
         if bool(np.any(schedule_fails(work))):
@@ -163,29 +187,29 @@ def sentence(rule: str, config: ExperimentConfig) -> str | None:
     divides = rule in ("batch", "sequence") or (
         config.model is not None and rule in ("heads", "kv_heads", "d_ff", "experts", "layers")
     )
-    return _sentence(rule, config, sizes_of(config)) if divides else None
+    return _sentence(rule, config) if divides else None
 
 
 def _counted(number: float, noun: str) -> str:
     return f"{number:g} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
-def _sentence(rule: str, config: ExperimentConfig, sizes: Sizes) -> str:
-    shape, training = config.model, config.training
-    number = {name: int(getattr(sizes, name)[0]) for name in ("seq", "model", "expert", "pipeline")}
+def _sentence(rule: str, config: ExperimentConfig) -> str:
+    shape, training, mesh = config.model, config.training, config.mesh
     if rule == "batch":
         return (
-            f"A global batch of {training.global_batch} sequences is not divisible by {int(sizes.batch_shards[0])} "
-            f"batch shards times {_counted(float(sizes.micro_batches[0]), 'micro-batch')}."
+            f"A global batch of {training.global_batch} sequences is not divisible by {mesh.batch_shards} "
+            f"batch shards times {_counted(micro_batches(training, mesh), 'micro-batch')}."
         )
     if rule == "sequence":
-        return f"A sequence of {training.seq_len} tokens is not divisible by {number['seq']} sequence shards."
+        return f"A sequence of {training.seq_len} tokens is not divisible by {mesh.size('seq')} sequence shards."
     assert shape is not None
+    tensor, stages = mesh.size("model"), mesh.size("pipeline")
     texts: Mapping[str, str] = {
-        "heads": f"{shape.heads} heads are not divisible by {number['model']} tensor shards.",
-        "kv_heads": f"{shape.kv_heads} KV heads are not divisible by {number['model']} tensor shards.",
-        "d_ff": f"The MLP width {shape.d_ff_expert or shape.d_ff} is not divisible by {number['model']} tensor shards.",
-        "experts": f"{shape.experts} experts are not divisible by {number['expert']} expert shards.",
-        "layers": f"{shape.layers} layers do not fill {number['pipeline']} stages of {training.virtual_stages} parts.",
+        "heads": f"{shape.heads} heads are not divisible by {tensor} tensor shards.",
+        "kv_heads": f"{shape.kv_heads} KV heads are not divisible by {tensor} tensor shards.",
+        "d_ff": f"The MLP width {shape.d_ff_expert or shape.d_ff} is not divisible by {tensor} tensor shards.",
+        "experts": f"{shape.experts} experts are not divisible by {mesh.size('expert')} expert shards.",
+        "layers": f"{shape.layers} layers do not fill {stages} stages of {training.virtual_stages} parts.",
     }
     return texts[rule]

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from scipy.special import ndtr
 
 from perfmodel.config import ExperimentConfig
 from perfmodel.memory_profiles import MemoryConstants, fitted_constants
 from perfmodel.memory_stages import Stage, first_stage, last_stage
+from perfmodel.special import normal_cdf
 from perfmodel.topology import Floats
 from perfmodel.workload import (
     ACTIVATION_BYTES,
@@ -108,18 +108,8 @@ class MemoryUse:
 def probability_fits(used: MemoryUse) -> Floats:
     """Probability that a run does not run out of memory: one half where what it cannot do without is what can be
     filled."""
-    probability: Floats = ndtr(np.log(used.capacity / (used.needed - used.sparable)) / used.crash_spread)
+    probability: Floats = normal_cdf(np.log(used.capacity / (used.needed - used.sparable)) / used.crash_spread)
     return probability
-
-
-def peak_spread(w: Workload, distance: str | None = None) -> Floats:
-    """Standard deviation of log(measured / predicted) of the peak, per candidate.
-
-    distance: one of `memory_profiles.DISTANCES`, where it is known how near the fit has come; by default another
-    workload of a program whose peaks were measured, and another program where none were.
-    """
-    name = "spread" if distance is None else f"spread_{distance}"
-    return fitted_constants().of(name, w.training.profile)
 
 
 def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
@@ -133,12 +123,6 @@ def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse
     return MemoryUse(
         **{part.name: np.where(later, getattr(last, part.name), getattr(first, part.name)) for part in fields(first)}
     )
-
-
-def of_first_stage(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
-    """Memory of the first pipeline stage, where rank 0 is, which is the one that some programs report."""
-    constants_used = constants or fitted_constants()
-    return of_stage(w, first_stage(w), constants_used)
 
 
 def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
@@ -199,7 +183,7 @@ def _rows(w: Workload) -> Floats:
     """Tokens of a micro-batch on a chip, before a tensor axis shards anything."""
     mesh, train = w.mesh, w.training
     rows = train.global_batch * train.seq_len
-    tokens: Floats = rows / (mesh.replica * mesh.data * mesh.fsdp * mesh.seq * mesh.expert) / train.micro_batches
+    tokens: Floats = rows / mesh.token_shards / train.micro_batches
     return tokens
 
 
@@ -311,7 +295,7 @@ def parameters_only(config: ExperimentConfig) -> dict[str, float | None]:
 
     The model must be given.
     """
-    groups = config.mesh.size("replica", "data", "fsdp", "expert")
+    groups = config.mesh.batch_shards
     training = replace(config.training, global_batch=groups, seq_len=config.mesh.size("seq"), micro_batch=None)
     w = from_config(replace(config, training=training))
     params, optimizer, gradients, _ = _states(w, first_stage(w), fitted_constants())

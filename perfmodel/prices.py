@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import reduce
-from math import log
 
 import numpy as np
-from scipy.special import ndtr
 
-from perfmodel.config import Mesh
+from perfmodel.config import Mesh, doublings, doublings_moved, flat_sizes
 from perfmodel.topology import Floats
 from perfmodel.workload import Workload
 
@@ -53,11 +51,8 @@ class Learnt:
 
 
 def mesh_distance(old: Mesh, new: Mesh) -> float:
-    """Halvings and doublings of axes between two meshes: half the sum, as one axis grows by what another loses."""
-    before = {**{f"ici.{a}": n for a, n in old.ici}, **{f"dcn.{a}": n for a, n in old.dcn}}
-    after = {**{f"ici.{a}": n for a, n in new.ici}, **{f"dcn.{a}": n for a, n in new.dcn}}
-    names = before.keys() | after.keys()
-    return 0.5 * sum(abs(log(after.get(name, 1) / before.get(name, 1), 2)) for name in names)
+    """Factors of two moved between the axes of two meshes."""
+    return doublings_moved(doublings(flat_sizes(old.to_json()), flat_sizes(new.to_json())))
 
 
 def same_training(workload: Workload, base: Workload) -> np.ndarray:
@@ -69,9 +64,3 @@ def same_training(workload: Workload, base: Workload) -> np.ndarray:
     pairs.append((workload.chip.peak, base.chip.peak))
     same: np.ndarray = reduce(np.logical_and, [(a == b) | (np.isnan(a) & np.isnan(b)) for a, b in pairs])
     return same
-
-
-def normal(z: Floats) -> Floats:
-    """Cumulative normal distribution."""
-    values: Floats = np.array(ndtr(z), dtype=np.float64)
-    return values

@@ -37,10 +37,6 @@ class Operation:
         """Compute and transfer at once."""
         return max(self.compute_s(flops_per_s), self.transfer_s(bytes_per_s))
 
-    def upper_s(self, flops_per_s: float, bytes_per_s: float) -> float:
-        """One after the other."""
-        return self.compute_s(flops_per_s) + self.transfer_s(bytes_per_s)
-
     def attainable_flops_per_s(self, flops_per_s: float, bytes_per_s: float) -> float:
         """The roof above this intensity."""
         return min(flops_per_s, self.intensity * bytes_per_s)
@@ -71,7 +67,7 @@ def layer_operations(config: ExperimentConfig) -> tuple[Operation, ...]:
     assert shape is not None
     assert training.global_batch is not None
     assert training.seq_len is not None
-    groups = mesh.size("replica", "data", "fsdp", "seq", "expert")
+    groups = mesh.token_shards
     rows = training.global_batch * training.seq_len / groups / micro_batches(training, mesh)
     split = mesh.size("model")
     count = accounting.parameters(shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,16 @@ from perfmodel.space import SearchBounds, Space, build_space, space_workload
 from perfmodel.step_time import Prediction, check_products, combine, missing_facts, predict
 from perfmodel.terms import step_terms
 from perfmodel.topology import Floats
-from perfmodel.workload import ROLE_FIELDS, Workload
+from perfmodel.workload import Workload
 
 #: Candidates priced at a time: their arrays stay in the processor's cache.
 BLOCK = 32_768
 #: Rejected candidates listed by name; all are counted.
 LISTED_REJECTIONS = 200
+
+
+#: Seconds per step and memory per chip of the candidates of a workload.
+Price = Callable[[Workload], tuple[Floats, memory.MemoryUse]]
 
 
 @dataclass(frozen=True)
@@ -93,13 +97,20 @@ class PricedSpace:
     broken: npt.NDArray[np.int8]
 
 
-def price_space(space: Space, efficiencies: Efficiencies, baseline: Baseline | None = None) -> PricedSpace:
-    """Price every candidate, legal or not, relative to the baseline where there is one.
+def by_efficiencies(efficiencies: Efficiencies) -> Price:
+    """What the model alone says."""
+    return lambda workload: (combine(step_terms(workload), efficiencies).estimate_s, memory.per_chip(workload))
 
-    Raises ConfigError where model, batch or sequence length is absent.
+
+def price_space(space: Space, price: Price) -> PricedSpace:
+    """Price every candidate, legal or not.
+
+    price: `by_efficiencies`, or `Baseline.of_workload` of a measured run.  Raises ConfigError where model, batch or
+    sequence length is absent.
     """
     missing = missing_facts(space.config)
-    lacking = [name for name in missing if name != "training.global_batch" or not space.global_batches]
+    batches_given = all("global_batch" in change for change in space.changes)
+    lacking = [name for name in missing if name != "training.global_batch" or not batches_given]
     if lacking:
         raise ConfigError(lacking[0], "is missing, so candidates cannot be priced; add it and search again")
     estimate = np.empty(space.shape)
@@ -109,34 +120,11 @@ def price_space(space: Space, efficiencies: Efficiencies, baseline: Baseline | N
     for start in range(0, len(space.sizes), step):
         rows = slice(start, start + step)
         workload = space_workload(space, rows)
-        used = memory.per_chip(workload)
-        if baseline is None:
-            estimate[rows] = combine(step_terms(workload), efficiencies).estimate_s
-        else:
-            estimate[rows] = baseline.calibration.price_workload(workload, np.zeros(1)).step_time_s
-            used = baseline.memory(used)
+        estimate[rows], used = price(workload)
         total[rows] = used.total
-        broken[rows] = _first_broken(space, workload, used)
+        flags = {**legality.of_workload(workload, space.config.model), "memory": ~used.fits}
+        broken[rows] = legality.first_broken([flags.get(rule, False) for rule in legality.RULES])
     return PricedSpace(space, estimate, total, broken)
-
-
-def _first_broken(space: Space, w: Workload, used: memory.MemoryUse) -> npt.NDArray[np.int8]:
-    mesh, train = w.mesh, w.training
-    sizes = legality.Sizes(
-        **{role: getattr(mesh, role) for role in ROLE_FIELDS},
-        micro_batches=train.micro_batches,
-        virtual_stages=train.virtual_stages,
-    )
-    flags = legality.broken_rules(sizes, space.config.model, train.global_batch, train.seq_len)
-    flags["topology"] = mesh.regular == 0
-    flags["schedule"] = legality.schedule_fails(w)
-    flags["memory"] = ~used.fits
-    first: npt.NDArray[np.int8] = np.full((1, 1, 1, 1), -1, dtype=np.int8)
-    for number in reversed(range(len(legality.RULES))):
-        rule = legality.RULES[number]
-        if rule in flags:
-            first = np.where(flags[rule], np.int8(number), first)
-    return first
 
 
 def search(
@@ -157,7 +145,7 @@ def search(
         table = table.for_config(config)
     measured = config.measured is not None and config.measured.step_time_s is not None
     baseline = baseline_of(config) if measured else None
-    priced = price_space(space, table, baseline)
+    priced = price_space(space, by_efficiencies(table) if baseline is None else baseline.of_workload)
     chosen = [space.config_at(*(int(i) for i in np.unravel_index(flat, space.shape))) for flat in ranking(priced)[:top]]
     return SearchResult(
         candidates=_predicted(chosen, table, baseline),
@@ -185,8 +173,7 @@ def _predicted(
 
 def ranking(priced: PricedSpace) -> npt.NDArray[np.int64]:
     """Flat indices of the legal candidates, least time per token first."""
-    batches = np.array(priced.space.global_batches, dtype=np.float64)[None, :, None, None]
-    per_token = (priced.estimate_s / batches).ravel()
+    per_token = (priced.estimate_s / priced.space.global_batches).ravel()
     legal = np.flatnonzero(priced.broken.ravel() < 0)
     # Differences below a tenth of a percent are none; of equals the one that leaves more memory comes first.
     rounded = np.round(np.log(per_token[legal]), 3)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from perfmodel.accounting import expert_width, moe_layers
-from perfmodel.config import Mesh, Training
+from perfmodel.config import BATCH_ROLES, Mesh, Training
 from perfmodel.shapes import ModelShape
 
 GROUPS = ("BATCH", "SEQ", "MODEL", "EXPERT", "STAGE", "WEIGHTS", "EXPERT_WEIGHTS")
@@ -60,7 +60,7 @@ def groups(mesh: Mesh, training: Training, dcn: Mapping[str, str]) -> dict[str, 
         return tuple(name for name, role, far in axes if role in roles and (not far or role == "fsdp"))
 
     return {
-        "BATCH": of("replica", "data", "fsdp", "expert"),
+        "BATCH": of(*BATCH_ROLES),
         "SEQ": of("seq"),
         "MODEL": of("model"),
         "EXPERT": of("expert"),

@@ -1,7 +1,7 @@
 """The candidates of a search: every factorisation of the chips over the mesh axes, with batch, remat and sharding.
 
-Meshes run along the first dimension of the arrays, batches, remat policies and weight shardings along three more, so
-what depends on the mesh alone is computed once per mesh.
+Meshes run along the first dimension of the arrays, changes of the training along the second, so what depends on the
+mesh alone is computed once per mesh.
 """
 
 from __future__ import annotations
@@ -9,31 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from math import comb, prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.config import CANONICAL_ROLES, ConfigError, ExperimentConfig, Mesh
+from perfmodel.model_numbers import model_numbers
 from perfmodel.topology import Floats, Ints, Links
 from perfmodel.workload import (
-    LOW_PRECISIONS,
-    MOMENT_BYTES,
-    REMAT,
     REMAT_OPEN,
-    ROLE_FIELDS,
-    SHARDING,
-    TrainingNumbers,
     Workload,
     assemble_mesh,
     chip_numbers,
     chip_of,
     mesh_links,
-    model_numbers,
-    recipe,
+    training_numbers,
 )
+
+#: Training keys with new values.
+Change = Mapping[str, Any]
 
 #: Candidates a search may have: a few seconds of work, a few hundred megabytes of arrays.
 MOST_CANDIDATES = 5_000_000
@@ -60,27 +57,32 @@ class SearchBounds:
 
 @dataclass(frozen=True)
 class Space:
-    """The candidates as arrays: sizes (meshes, axes) of the ICI axes, and the values tried beside them.
+    """The candidates: every mesh with every change of the training.
 
-    dcn_axes, dcn_sizes: the same across slices, (meshes, dcn axes).
+    sizes: (meshes, axes) of the ICI axes; dcn_sizes: (meshes, dcn_axes), the same across slices.  changes: training
+    keys with other values than the configuration's.
     """
 
     config: ExperimentConfig
     axes: tuple[str, ...]
     sizes: Ints
-    global_batches: tuple[int, ...]
-    remats: tuple[str, ...]
-    weight_shardings: tuple[str, ...]
     dcn_axes: tuple[str, ...]
     dcn_sizes: Ints
+    changes: tuple[Change, ...] = ({},)
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:
-        return len(self.sizes), len(self.global_batches), len(self.remats), len(self.weight_shardings)
+    def shape(self) -> tuple[int, int]:
+        return len(self.sizes), len(self.changes)
 
     @property
     def count(self) -> int:
-        return int(np.prod(self.shape))
+        return len(self.sizes) * len(self.changes)
+
+    @property
+    def global_batches(self) -> Floats:
+        """Sequences per step of each change, of shape (1, changes)."""
+        own = self.config.training.global_batch
+        return np.array([[change.get("global_batch", own) for change in self.changes]], dtype=np.float64)
 
     def mesh(self, index: int) -> Mesh:
         sizes = tuple((axis, int(n)) for axis, n in zip(self.axes, self.sizes[index], strict=True))
@@ -91,21 +93,24 @@ class Space:
         """Only these meshes."""
         return replace(self, sizes=self.sizes[rows], dcn_sizes=self.dcn_sizes[rows])
 
-    def config_at(self, mesh: int, batch: int, remat: int, sharding: int) -> ExperimentConfig:
-        training = replace(
-            self.config.training,
-            global_batch=self.global_batches[batch],
-            remat=self.remats[remat],
-            weight_sharding=self.weight_shardings[sharding],
-        )
-        return replace(self.config, mesh=self.mesh(mesh), training=training, measured=None)
+    def config_at(self, mesh: int, change: int) -> ExperimentConfig:
+        return replace(changed(self.config, self.changes[change]), mesh=self.mesh(mesh), measured=None)
+
+
+def changed(config: ExperimentConfig, change: Change) -> ExperimentConfig:
+    """The configuration with other values of training keys; a policy that is named is no longer a default that nobody
+    asked for."""
+    extra = config.extra
+    if "remat" in change:
+        extra = {key: value for key, value in extra.items() if key != REMAT_OPEN}
+    return replace(config, training=replace(config.training, **change), extra=extra)
 
 
 @cache
 def factorisations(number: int, axes: int) -> Ints:
     """All ordered ways to write `number` as a product of `axes` sizes: (ways, axes)."""
     columns = np.ones((1, axes), dtype=np.int64)
-    for prime, power in _prime_powers(number):
+    for prime, power in prime_powers(number):
         # Distribute the prime's copies: bars between stars.
         exponents = np.array(
             [np.diff((-1, *bars, power + axes - 1)) - 1 for bars in combinations(range(power + axes - 1), axes - 1)],
@@ -117,10 +122,11 @@ def factorisations(number: int, axes: int) -> Ints:
 
 def count_factorisations(number: int, axes: int) -> int:
     """How many `factorisations` there are, without building them."""
-    return prod(comb(power + axes - 1, axes - 1) for _, power in _prime_powers(number))
+    return prod(comb(power + axes - 1, axes - 1) for _, power in prime_powers(number))
 
 
-def _prime_powers(number: int) -> Iterator[tuple[int, int]]:
+def prime_powers(number: int) -> Iterator[tuple[int, int]]:
+    """Its prime factors, smallest first, each with its power."""
     prime = 2
     while number > 1:
         power = 0
@@ -159,15 +165,12 @@ def build_space(config: ExperimentConfig, constraints: SearchBounds | None = Non
     rules = constraints or SearchBounds()
     axes = rules.axes or default_axes(config)
     for axis in (*axes, *(rules.dcn_axes or ())):
-        if config.mesh.role(axis) not in ROLE_FIELDS:
+        if config.mesh.role(axis) not in CANONICAL_ROLES:
             raise ConfigError(f"axes.{axis}", "has no known role; name it in mesh.axis_roles")
-    if rules.remats:
-        config = replace(config, extra={key: value for key, value in config.extra.items() if key != REMAT_OPEN})
-    training = config.training
-    batches = rules.global_batches or (() if training.global_batch is None else (training.global_batch,))
-    remats, shardings = rules.remats or (training.remat,), rules.weight_shardings or (training.weight_sharding,)
-    count = count_factorisations(config.hardware.chips_per_slice, len(axes))
-    count *= max(1, len(batches)) * len(remats) * len(shardings)
+    asked = {"global_batch": rules.global_batches, "remat": rules.remats, "weight_sharding": rules.weight_shardings}
+    tried = {key: values for key, values in asked.items() if values}
+    changes = tuple(dict(zip(tried, values, strict=True)) for values in product(*tried.values()))
+    count = count_factorisations(config.hardware.chips_per_slice, len(axes)) * len(changes)
     if rules.dcn_axes:
         count *= count_factorisations(config.hardware.slices, len(rules.dcn_axes))
     if count > MOST_CANDIDATES:
@@ -188,7 +191,7 @@ def build_space(config: ExperimentConfig, constraints: SearchBounds | None = Non
         across = np.array([[size for _, size in config.mesh.dcn]], dtype=np.int64)
     ways = len(across)
     across = np.tile(across, (len(sizes), 1))
-    return Space(config, axes, np.repeat(sizes, ways, axis=0), batches, remats, shardings, dcn_axes, across)
+    return Space(config, axes, np.repeat(sizes, ways, axis=0), dcn_axes, across, changes)
 
 
 def _column(axes: Sequence[str], axis: str) -> int:
@@ -198,7 +201,7 @@ def _column(axes: Sequence[str], axis: str) -> int:
 
 
 def space_workload(space: Space, rows: slice) -> Workload:
-    """The meshes `rows` of the space, with every batch, remat and sharding, as a workload of shape (m, b, r, s)."""
+    """The meshes `rows` of the space with every change, as a workload of shape (meshes, changes)."""
     config = space.config
     training, hardware, mesh = config.training, config.hardware, config.mesh
     assert config.model is not None
@@ -212,45 +215,25 @@ def space_workload(space: Space, rows: slice) -> Workload:
     varies = bool((space.dcn_sizes != space.dcn_sizes[:1]).any())
     across = space.dcn_sizes[rows] if varies else space.dcn_sizes[:1]
     dcn = _by_role([mesh.role(axis) for axis in space.dcn_axes], across)
-    numbers = assemble_mesh(hardware, ici, dcn, layout.regular.astype(np.float64)[:, None, None, None], spread)
-    batches = np.array(space.global_batches, dtype=np.float64)[None, :, None, None]
-    if training.micro_batch:
-        groups = numbers.replica * numbers.data * numbers.fsdp * numbers.expert
-        micro = np.maximum(1.0, batches / (groups * training.micro_batch))
-    else:
-        micro = np.full((1, 1, 1, 1), float(max(1, training.grad_accum)))
-    year = config.extra.get("software_year")
+    numbers = assemble_mesh(hardware, ici, dcn, layout.regular.astype(np.float64)[:, None], spread)
     return Workload(
         chip=chip_numbers(hardware, training.precision),
         model=model_numbers(config.model, float(training.seq_len)),
         mesh=numbers,
-        training=TrainingNumbers(
-            global_batch=batches,
-            seq_len=np.array([float(training.seq_len)]),
-            micro_batches=micro,
-            virtual_stages=np.array([float(training.virtual_stages)]),
-            remat=np.array([REMAT.index(name) for name in space.remats])[None, None, :, None],
-            sharding=np.array([SHARDING.index(name) for name in space.weight_shardings])[None, None, None, :],
-            moment_bytes=np.array([MOMENT_BYTES.get(training.optimizer, 8.0)]),
-            low_precision=np.array([1.0 if training.precision in LOW_PRECISIONS else 0.0]),
-            **recipe(training, config.extra, chip_of(hardware).kind),
-            software_year=np.array([float(year) if isinstance(year, int | float) else np.nan]),
-        ),
+        training=training_numbers(training, numbers.batch_shards, config.extra, chip_of(hardware).kind, space.changes),
     )
 
 
 def _by_role(roles: Sequence[str], sizes: Ints) -> dict[str, Floats]:
-    """Products of sizes over the axes of each role, of shape (meshes, 1, 1, 1)."""
+    """Products of sizes over the axes of each role, of shape (meshes, 1)."""
     return {
-        role: np.prod(sizes[:, [i for i, r in enumerate(roles) if r == role]], axis=1, dtype=np.float64)[
-            :, None, None, None
-        ]
-        for role in ROLE_FIELDS
+        role: np.prod(sizes[:, [i for i, r in enumerate(roles) if r == role]], axis=1, dtype=np.float64, keepdims=True)
+        for role in CANONICAL_ROLES
     }
 
 
 def _spread(links: Links) -> Links:
     def shaped(value: Floats) -> Floats:
-        return value[:, None, None, None]
+        return value[:, None]
 
     return Links(**{part.name: shaped(getattr(links, part.name)) for part in fields(Links)})

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh, product_errors
 from perfmodel.efficiency import CLASSES, Efficiencies, EfficiencyTable, ErrorRange, load_efficiencies
 from perfmodel.execution import ExecutionProfile, framework_of, profile_named
+from perfmodel.special import normal_cdf
 from perfmodel.terms import Terms, step_terms
 from perfmodel.topology import Floats
 from perfmodel.traffic import Traffic
@@ -143,7 +143,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     stall = np.asarray(e.stall_s) * t.micro_batches * (1.0 - 1.0 / t.stages)
     quick_hosts = np.where(t.hosts > 1, np.exp(-np.asarray(e.stall_per_host) * t.hosts), 1.0)
     with np.errstate(divide="ignore"):
-        full = ndtr(np.log(t.memory_share / e.full_at) / e.full_spread)
+        full = normal_cdf(np.log(t.memory_share / e.full_at) / e.full_spread)
     chance = np.where((t.stages > 1) & (stall > 0), 1.0 - quick_hosts * (1.0 - full), 0.0)
     overhead = overhead + stall * chance**SHARP / (chance**SHARP + (1.0 - chance) ** SHARP)
     estimate = busy + exposed_comms + bubble + overhead

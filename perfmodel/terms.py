@@ -86,7 +86,7 @@ def step_terms(w: Workload) -> Terms:
     """All terms of a step.  Arrays of the broadcast shape of the workload's fields, or of a shape that broadcasts."""
     chip, model, mesh, train = w.chip, w.model, w.mesh, w.training
     tokens = train.global_batch * train.seq_len
-    shards = mesh.replica * mesh.data * mesh.fsdp * mesh.seq * mesh.expert
+    shards = mesh.token_shards
     group_tokens = tokens / shards
     micro = train.micro_batches
     rows = group_tokens / micro

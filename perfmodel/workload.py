@@ -7,18 +7,18 @@ every field broadcasts against the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel import accounting
+from perfmodel.arrays import array_of
 from perfmodel.chips import Chip, get_chip
-from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.config import CANONICAL_ROLES, ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.execution import load_profiles, profile_named
-from perfmodel.shapes import ModelShape
+from perfmodel.model_numbers import ModelNumbers, model_numbers
 from perfmodel.topology import Layout, Links, group_links, lay_out, network_links, physical_dims
 
 Floats = npt.NDArray[np.float64]
@@ -54,6 +54,10 @@ MOMENT_BYTES = {"adamw": 8.0, "adam": 8.0, "adafactor": 0.1, "sgd": 0.0, "moment
 MEMORY_MARGIN = {"tpu": 0.02, "gpu": 0.05}
 
 
+def _one() -> Floats:
+    return array_of(1.0)
+
+
 @dataclass(frozen=True)
 class ChipNumbers:
     """Of one chip, with the site's overrides.  FLOP/s, bytes, bytes/s.  hbm_capacity_bytes: usable less a margin, or as
@@ -69,60 +73,36 @@ class ChipNumbers:
     gpu: Floats
 
 
-@dataclass(frozen=True)
-class ModelNumbers:
-    """Of one shape at one sequence length; see `perfmodel.accounting`.  FLOPs forward per token, parameters, widths."""
+@dataclass(frozen=True, kw_only=True)
+class AxisSizes:
+    """Sizes by canonical role, ICI times DCN; 1 where not given."""
 
-    flops_projections: Floats
-    flops_scores: Floats
-    flops_scores_per_local_key: Floats
-    flops_scores_per_global_key: Floats
-    qk_width: Floats
-    v_width: Floats
-    flops_mlp: Floats
-    flops_experts: Floats
-    flops_head: Floats
-    flops_last: Floats
-    model_flops: Floats
-    params_dense: Floats
-    params_experts: Floats
-    params_vocabulary: Floats
-    params_layer_largest: Floats
-    layers: Floats
-    moe_layers: Floats
-    d_model: Floats
-    vocab: Floats
-    heads_narrow: Floats
-    score_heads: Floats
-    mlp_narrow: Floats
-    mlp_share: Floats
-    expert_narrow: Floats
-    experts: Floats
-    experts_per_token: Floats
-    kv_width: Floats
-    traffic_model: Floats
-    traffic_sharded: Floats
-    saved_none_model: Floats
-    saved_none_sharded: Floats
-    saved_mlp_product: Floats
-    saved_minimal_model: Floats
-    saved_minimal_sharded: Floats
+    replica: Floats = field(default_factory=_one)
+    data: Floats = field(default_factory=_one)
+    fsdp: Floats = field(default_factory=_one)
+    seq: Floats = field(default_factory=_one)
+    model: Floats = field(default_factory=_one)
+    expert: Floats = field(default_factory=_one)
+    pipeline: Floats = field(default_factory=_one)
+
+    @property
+    def batch_shards(self) -> Floats:
+        """As `Mesh.batch_shards`."""
+        return self.replica * self.data * self.fsdp * self.expert
+
+    @property
+    def token_shards(self) -> Floats:
+        """As `Mesh.token_shards`."""
+        return self.batch_shards * self.seq
 
 
-@dataclass(frozen=True)
-class MeshNumbers:
-    """Of one mesh: sizes by role (ICI times DCN), DCN sizes, links by group.
+@dataclass(frozen=True, kw_only=True)
+class MeshNumbers(AxisSizes):
+    """Of one mesh: sizes by role, links by group.
 
     regular: 1 where the mesh lies evenly on the topology.  dcn_*: sizes on DCN by role.
     """
 
-    replica: Floats
-    data: Floats
-    fsdp: Floats
-    seq: Floats
-    model: Floats
-    expert: Floats
-    pipeline: Floats
     dcn_replica: Floats
     dcn_data: Floats
     dcn_fsdp: Floats
@@ -176,23 +156,19 @@ class Workload:
     training: TrainingNumbers
 
 
-def _array(value: float) -> Floats:
-    return np.array([value], dtype=np.float64)
-
-
 def chip_numbers(hardware: Hardware, precision: str) -> ChipNumbers:
     """Raises ConfigError for a chip that is not known."""
     chip = chip_of(hardware)
     over = hardware.overrides
     return ChipNumbers(
-        peak=_array(over.get("peak_flops_per_s", chip.peak(precision))),
-        peak_bf16=_array(over.get("peak_bf16_flops_per_s", min(chip.peak("bf16"), chip.peak(precision)))),
-        hbm_bytes_per_s=_array(over.get("hbm_bytes_per_s", chip.hbm_bytes_per_s)),
-        hbm_capacity_bytes=_array(over.get("hbm_bytes", chip.hbm_usable_bytes * (1.0 - MEMORY_MARGIN[chip.kind]))),
-        host_link_bytes_per_s=_array(over.get("host_link_bytes_per_s", chip.host_link_bytes_per_s)),
-        hosts=_array(max(1.0, hardware.chips / chip.chips_per_host)),
-        chips=_array(hardware.chips),
-        gpu=_array(1.0 if chip.kind == "gpu" else 0.0),
+        peak=array_of(over.get("peak_flops_per_s", chip.peak(precision))),
+        peak_bf16=array_of(over.get("peak_bf16_flops_per_s", min(chip.peak("bf16"), chip.peak(precision)))),
+        hbm_bytes_per_s=array_of(over.get("hbm_bytes_per_s", chip.hbm_bytes_per_s)),
+        hbm_capacity_bytes=array_of(over.get("hbm_bytes", chip.hbm_usable_bytes * (1.0 - MEMORY_MARGIN[chip.kind]))),
+        host_link_bytes_per_s=array_of(over.get("host_link_bytes_per_s", chip.host_link_bytes_per_s)),
+        hosts=array_of(max(1.0, hardware.chips / chip.chips_per_host)),
+        chips=array_of(hardware.chips),
+        gpu=array_of(1.0 if chip.kind == "gpu" else 0.0),
     )
 
 
@@ -211,54 +187,6 @@ def chip_of(hardware: Hardware) -> Chip:
     }
     changes: dict[str, Any] = {names[key]: value for key, value in hardware.overrides.items() if key in names}
     return replace(chip, **changes) if changes else chip
-
-
-@lru_cache(maxsize=256)
-def model_numbers(shape: ModelShape, seq_len: float) -> ModelNumbers:
-    count = accounting.parameters(shape)
-    flops = accounting.forward_flops(shape, seq_len)
-    if shape.attention == "mla":
-        qk, v = shape.qk_nope_head_dim + shape.qk_rope_head_dim, shape.v_head_dim
-        kv = float(shape.heads * (qk + v))
-    else:
-        qk = v = shape.head_dim
-        kv = 2.0 * shape.kv_heads * v
-    per_key = 2.0 * shape.heads * accounting.score_width(shape)
-    local = accounting.local_layers(shape, seq_len)
-    dense_mlp = count.layer_dense_mlp if count.dense_layers else 0.0
-    experts = count.layer_experts + count.layer_shared_experts if count.moe_layers else 0.0
-    expert_width = accounting.expert_width(shape)
-    values = {
-        "flops_projections": flops.attention_projections,
-        "flops_scores": flops.attention_scores,
-        "flops_scores_per_local_key": per_key * local,
-        "flops_scores_per_global_key": per_key * (shape.layers - local),
-        "qk_width": qk,
-        "v_width": v,
-        "flops_mlp": flops.dense_mlp,
-        "flops_experts": flops.experts,
-        "flops_head": flops.head,
-        "flops_last": flops.last_products,
-        "model_flops": accounting.model_flops_per_token(shape, seq_len),
-        "params_dense": count.dense,
-        "params_experts": count.experts,
-        "params_vocabulary": count.vocabulary,
-        "params_layer_largest": count.layer_attention + max(dense_mlp, experts),
-        "layers": shape.layers,
-        "moe_layers": count.moe_layers,
-        "d_model": shape.d_model,
-        "vocab": shape.vocab,
-        "heads_narrow": shape.heads * v,
-        "score_heads": shape.heads,
-        "mlp_narrow": shape.d_ff if count.dense_layers else (shape.shared_experts or 1) * expert_width,
-        "mlp_share": flops.dense_mlp / (flops.dense_mlp + flops.attention_projections),
-        "expert_narrow": expert_width,
-        "experts": shape.experts,
-        "experts_per_token": shape.experts_per_token,
-        "kv_width": kv,
-        **asdict(accounting.activation_widths(shape)),
-    }
-    return ModelNumbers(**{name: _array(float(value)) for name, value in values.items()})
 
 
 def mesh_links(
@@ -297,12 +225,9 @@ def _mesh_numbers(
     roles = [mesh.role(axis) for axis, _ in mesh.ici]
     sizes = np.array([[size for _, size in mesh.ici] or [1]], dtype=np.int64)
     layout, links = mesh_links(hardware, roles, sizes)
-    ici = {role: np.array([float(mesh.ici_size(role))]) for role in ROLE_FIELDS}
-    dcn = {role: np.array([float(mesh.dcn_size(role))]) for role in ROLE_FIELDS}
+    ici = {role: np.array([float(mesh.ici_size(role))]) for role in CANONICAL_ROLES}
+    dcn = {role: np.array([float(mesh.dcn_size(role))]) for role in CANONICAL_ROLES}
     return assemble_mesh(hardware, ici, dcn, layout.regular.astype(np.float64), links)
-
-
-ROLE_FIELDS = ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")
 
 
 def assemble_mesh(
@@ -328,8 +253,8 @@ def assemble_mesh(
         "pipeline": dcn["pipeline"],
     }
     return MeshNumbers(
-        **{role: ici[role] * dcn[role] for role in ROLE_FIELDS},
-        **{f"dcn_{role}": dcn[role] for role in ROLE_FIELDS},
+        **{role: ici[role] * dcn[role] for role in CANONICAL_ROLES},
+        **{f"dcn_{role}": dcn[role] for role in CANONICAL_ROLES},
         regular=regular,
         links=links,
         dcn={name: network_links(size, per_chip) for name, size in groups.items()},
@@ -337,25 +262,50 @@ def assemble_mesh(
 
 
 def training_numbers(
-    training: Training, mesh: Mesh, extra: Mapping[str, Any] | None = None, kind: str = "tpu"
+    training: Training,
+    batch_shards: Floats,
+    extra: Mapping[str, Any] | None = None,
+    kind: str = "tpu",
+    changes: Sequence[Mapping[str, Any]] = ({},),
 ) -> TrainingNumbers:
-    """kind: of the chip, `tpu` or `gpu`.  Raises ConfigError where batch or sequence length is absent."""
-    if training.global_batch is None:
+    """A training with each of these changes of its keys, along the last dimension.
+
+    batch_shards: of the mesh, of shape (1,), or of many, (meshes, 1).  kind: of the chip, `tpu` or `gpu`.  Raises
+    ConfigError where batch or sequence length is absent.
+    """
+
+    def along(values: Sequence[float]) -> Floats:
+        if len(set(values)) == 1:  # what is the same for all is computed once for all
+            return array_of(values[0])
+        return np.array(values, dtype=np.float64).reshape(*(1,) * (batch_shards.ndim - 1), -1)
+
+    def of(key: str) -> list[Any]:
+        own = getattr(training, key)
+        return [change.get(key, own) for change in changes]
+
+    if None in of("global_batch"):
         raise ConfigError("training.global_batch", "is missing, so the step cannot be priced; give sequences per step")
     if training.seq_len is None:
         raise ConfigError("training.seq_len", "is missing, so the step cannot be priced; give tokens per sequence")
+    batches, micro = along(of("global_batch")), along([max(1, count) for count in of("grad_accum")])
+    if any(sizes := of("micro_batch")):
+        sized = np.maximum(1.0, batches / (batch_shards * along([size or 1 for size in sizes])))
+        micro = np.where(along([bool(size) for size in sizes]), sized, micro)
+    program = recipe(training, extra, kind)
+    # What recomputes as it must, where nobody said, does so no longer once a policy is named.
+    program["remat_open"] = program["remat_open"] * along(["remat" not in change for change in changes])
     year = (extra or {}).get("software_year")
     return TrainingNumbers(
-        global_batch=_array(training.global_batch),
-        seq_len=_array(training.seq_len),
-        micro_batches=_array(micro_batches(training, mesh)),
-        virtual_stages=_array(training.virtual_stages),
-        remat=np.array([REMAT.index(training.remat)]),
-        sharding=np.array([SHARDING.index(training.weight_sharding)]),
-        moment_bytes=_array(MOMENT_BYTES.get(training.optimizer, 8.0)),
-        low_precision=_array(1.0 if training.precision in LOW_PRECISIONS else 0.0),
-        **recipe(training, extra, kind),
-        software_year=_array(float(year) if isinstance(year, int | float) else np.nan),
+        global_batch=batches,
+        seq_len=array_of(training.seq_len),
+        micro_batches=micro,
+        virtual_stages=along(of("virtual_stages")),
+        remat=along([REMAT.index(name) for name in of("remat")]).astype(np.int64),
+        sharding=along([SHARDING.index(name) for name in of("weight_sharding")]).astype(np.int64),
+        moment_bytes=array_of(MOMENT_BYTES.get(training.optimizer, 8.0)),
+        low_precision=array_of(1.0 if training.precision in LOW_PRECISIONS else 0.0),
+        **program,
+        software_year=array_of(float(year) if isinstance(year, int | float) else np.nan),
     )
 
 
@@ -371,23 +321,23 @@ def recipe(training: Training, extra: Mapping[str, Any] | None, kind: str) -> di
         parallel = training.sequence_parallel
     is_open = bool((extra or {}).get(REMAT_OPEN)) and training.remat == "none" and not classic
     return {
-        "gradient_bytes": _array(profile.gradient_bytes),
-        "gradient_sum_bytes": _array(profile.gradient_sum_bytes),
-        "unfused_attention": _array(1.0 if profile.unfused_attention else 0.0),
-        "balanced_stages": _array(1.0 if profile.balanced_stages else 0.0),
-        "stalls_when_full": _array(1.0 if profile.stalls_when_full else 0.0),
+        "gradient_bytes": array_of(profile.gradient_bytes),
+        "gradient_sum_bytes": array_of(profile.gradient_sum_bytes),
+        "unfused_attention": array_of(1.0 if profile.unfused_attention else 0.0),
+        "balanced_stages": array_of(1.0 if profile.balanced_stages else 0.0),
+        "stalls_when_full": array_of(1.0 if profile.stalls_when_full else 0.0),
         "profile": np.array([PROFILES.index(profile.name)]),
-        "sequence_parallel": _array(1.0 if parallel else 0.0),
-        "whole_logits": _array(1.0 if training.loss_parallel is False else 0.0),
-        "classic": _array(1.0 if classic else 0.0),
-        "remat_open": _array(1.0 if is_open else 0.0),
+        "sequence_parallel": array_of(1.0 if parallel else 0.0),
+        "whole_logits": array_of(1.0 if training.loss_parallel is False else 0.0),
+        "classic": array_of(1.0 if classic else 0.0),
+        "remat_open": array_of(1.0 if is_open else 0.0),
     }
 
 
 def micro_batches(training: Training, mesh: Mesh) -> float:
     """Micro-batches per optimizer step: from `micro_batch` where it is given, else `grad_accum`."""
     if training.micro_batch and training.global_batch:
-        groups = mesh.size("replica", "data", "fsdp", "expert")
+        groups = mesh.batch_shards
         return max(1.0, training.global_batch / (groups * training.micro_batch))
     return float(max(1, training.grad_accum))
 
@@ -396,7 +346,8 @@ def from_config(config: ExperimentConfig) -> Workload:
     """One configuration as a workload of length one.  Raises ConfigError where model, batch or length is absent."""
     if config.model is None:
         raise ConfigError("model", "is missing, so the step cannot be priced; name a model or give its shape")
-    training = training_numbers(config.training, config.mesh, config.extra, chip_of(config.hardware).kind)
+    shards, kind = array_of(config.mesh.batch_shards), chip_of(config.hardware).kind
+    training = training_numbers(config.training, shards, config.extra, kind)
     return Workload(
         chip=chip_numbers(config.hardware, config.training.precision),
         model=model_numbers(config.model, float(training.seq_len[0])),

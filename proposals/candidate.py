@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, MeshSizes, Training
 from perfmodel.config_file import with_mesh
-from perfmodel.workload import REMAT_OPEN
-from proposals.constraints import MeshSizes
+from perfmodel.space import changed
 
 #: Keys of a proposal's changes that are the hardware's.
 HARDWARE_KEYS = ("topology", "slices")
@@ -31,10 +30,7 @@ def candidate(config: ExperimentConfig, mesh: MeshSizes, changes: Mapping[str, A
     known = {field.name for field in fields(Training)}
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in changes.items() if key in known}
     on = with_mesh(replace(config, hardware=hardware_of(config, changes)), proposed)
-    changed = replace(on, training=replace(config.training, **values), measured=None if changes else on.measured)
-    if "remat" in values:  # a policy that is named is no longer a default that nobody asked for
-        changed = replace(changed, extra={key: value for key, value in config.extra.items() if key != REMAT_OPEN})
-    return changed
+    return changed(replace(on, measured=None) if changes else on, values)
 
 
 def hardware_of(config: ExperimentConfig, changes: Mapping[str, Any]) -> Hardware:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from perfmodel.checks import Bool, complaints, mapping
-from perfmodel.config import ROLE_SYNONYMS, ROLES, ConfigError, ExperimentConfig, Mesh
+from perfmodel.config import ROLE_SYNONYMS, ROLES, ConfigError, ExperimentConfig, Mesh, MeshSizes, mesh_text
 
 #: How the rule of a candidate begins that a constraint left out.
 RULE = "your constraint"
@@ -20,9 +20,6 @@ MOST_MARGIN = 0.5
 #: Axes, excluded meshes and sizes that one set of constraints may name.
 MOST_NAMED = 100
 MOST_CHIPS = 10**7
-
-#: A mesh as plain values: `{"ici": {axis: size}, "dcn": {axis: size}}`.
-MeshSizes = Mapping[str, Mapping[str, int]]
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
@@ -190,13 +187,6 @@ def axes_named(mesh: Mesh, name: str) -> tuple[str, ...]:
         return (name,)
     role = ROLE_SYNONYMS.get(name, name)
     return tuple(axis for axis in axes if mesh.role(axis) == role)
-
-
-def mesh_text(mesh: MeshSizes) -> str:
-    """`data 4 · model 2`, DCN axes as `dcn.data 2` where larger than one."""
-    parts = [f"{axis} {size}" for axis, size in mesh["ici"].items()]
-    parts += [f"dcn.{axis} {size}" for axis, size in mesh.get("dcn", {}).items() if size > 1]
-    return " · ".join(parts)
 
 
 def mesh_key(mesh: MeshSizes) -> str:

@@ -13,15 +13,15 @@ docs/launches.md, from `tests/launches/test_control_arm.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil, exp, expm1, isfinite, log, sqrt
-from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from experiments import formatting
+from experiments.codec import Codec
+from perfmodel.special import student_quantile
 
 ADOPT, REJECT, NO_DIFFERENCE, UNDECIDED = "adopt", "reject", "no_difference", "undecided"
 WORDS = {ADOPT: "Adopt", REJECT: "Reject", NO_DIFFERENCE: "No difference", UNDECIDED: "Undecided"}
@@ -98,17 +98,8 @@ class Verdict:
     def words(self) -> str:
         return WORDS[self.outcome]
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
-        """Reads what `to_json` wrote; raises KeyError or TypeError on anything else."""
-        arms = {
-            name: ArmSummary(**{**data[name], "run_medians_s": tuple(data[name]["run_medians_s"])})
-            for name in ("proposal", "control")
-        }
-        return cls(**{**data, **arms, "missing": tuple(data["missing"])})
+VERDICT = Codec(Verdict)
 
 
 def judge(proposal: Arm, control: Arm, expected: float | None = None) -> Verdict:
@@ -215,7 +206,7 @@ def _interval(one: ArmSummary, two: ArmSummary, work: float) -> tuple[float, flo
     assert one.within is not None and two.within is not None
     within = max(one.within, two.within) ** 2
     one_run = sqrt(max(between, within))
-    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * one_run * sqrt(1 / n + 1 / m)
+    half = float(student_quantile(freedom, (1 + LEVEL) / 2)) * one_run * sqrt(1 / n + 1 / m)
     return float(logs[1].mean() - logs[0].mean()) + work, half, one_run
 
 
@@ -232,7 +223,7 @@ def _repeats_for(one_run: float, arm: ArmSummary, expected: float | None) -> str
     wanted = abs(log(expected)) if expected and abs(log(expected)) > WORTHWHILE else log(1.05)
     difference = formatting.share(expm1(wanted), 2)
     for repeats in range(LEAST_REPEATS, _MOST_REPEATS_NAMED + 1):
-        half = float(stdtrit(2 * repeats - 2, (1 + LEVEL) / 2)) * one_run * sqrt(2 / repeats)
+        half = float(student_quantile(2 * repeats - 2, (1 + LEVEL) / 2)) * one_run * sqrt(2 / repeats)
         if half <= wanted:
             if repeats <= arm.repeats:
                 return ""

@@ -16,7 +16,7 @@ from jobs.models import Job
 from proposals.candidate import changes_chips
 from proposals.compiling.result import CHECK, CompileCheck
 from proposals.constraints import Constraints
-from proposals.failures import CAUSES
+from proposals.failures.stored import FAILURE, StoredFailure
 from proposals.plan import PLAN, PROPOSAL, Plan, ProposalPlan
 
 #: What a failure (`history.record.FAILURES`) is called.
@@ -294,7 +294,7 @@ class Measurement(models.Model):
     failure = models.CharField(max_length=30, blank=True)  # `history.record.FAILURES`
     comment = models.TextField(blank=True)
     analysis = OrderedJSONField(default=dict, blank=True)  # `proposals.failures.Failure.to_json` of its log
-    control = OrderedJSONField(default=dict, blank=True)  # `proposals.control_arm.Verdict.to_json` of its wave
+    control = OrderedJSONField(default=dict, blank=True)  # what `proposals.control_arm.VERDICT` writes of its wave
     reason = models.TextField(blank=True)  # why it was refused, a sentence
     predicted_log_gain = models.FloatField(null=True)  # of time per token
     predicted_sigma = models.FloatField(null=True)  # of the same
@@ -314,9 +314,9 @@ class Measurement(models.Model):
         indexes = [models.Index(fields=["team", "status"], name="measurement_by_status")]
 
     @property
-    def cause_words(self) -> str:
+    def told(self) -> StoredFailure:
         """What the log was read as."""
-        return CAUSES.get(self.analysis.get("cause", ""), "")
+        return FAILURE.read(self.analysis)
 
     @property
     def failure_words(self) -> str:

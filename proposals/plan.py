@@ -13,7 +13,8 @@ from typing import Any
 from diagnosis.report import Diagnosis
 from experiments.codec import Codec
 from experiments.sentences import Text
-from proposals.constraints import MeshSizes, same_mesh
+from perfmodel.config import MeshSizes
+from proposals.constraints import same_mesh
 
 #: What a citation calls `book`.
 BOOK = "How to Scale Your Model"

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import ceil, floor, log10, prod
 from typing import Any
 from urllib.parse import urlencode
 
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
-from perfmodel.config import ConfigError
+from perfmodel.config import ConfigError, MeshSizes
 from perfmodel.config_file import parse_config
-from proposals import facts, measured, torus
+from proposals import drawing, facts, measured, torus
 from proposals.candidate import HARDWARE_KEYS
-from proposals.constraints import MeshSizes
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import Broken, Communication, Neighbour, ProposalPlan, Rejected
 
@@ -133,6 +132,11 @@ class Card:
     traffic: list[Traffic] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     steps: list[OneStep] = field(default_factory=list)
+    range_bar: str = ""
+
+    @property
+    def memory_bar(self) -> str:
+        return drawing.memory_bar(self.hbm) if self.hbm else ""
 
     @property
     def violations(self) -> Sequence[Broken]:
@@ -207,7 +211,9 @@ def ladder(
         for part in side.terms:
             seen.setdefault(part.key, part)
     legend = sorted(seen.values(), key=lambda part: (part.order, part.key))
-    return Ladder(baseline, cards, _round_up(max(reach, default=0.0)), legend)
+    scale_s = _round_up(max(reach, default=0.0))
+    cards = [replace(item, range_bar=drawing.range_bar(item.side, baseline, scale_s)) for item in cards]
+    return Ladder(baseline, cards, scale_s, legend)
 
 
 def _round_up(value: float) -> float:

@@ -9,7 +9,8 @@ from math import ceil, prod, sqrt
 from typing import Any
 
 from experiments.bars import canonical_role
-from proposals.constraints import MeshSizes
+from perfmodel.chips import load_chips
+from perfmodel.config import MeshSizes
 
 #: More chips than this are dots too small to read.
 MAX_CHIPS = 1024
@@ -177,6 +178,7 @@ def before_and_after(
     hardware, old = config.get("hardware") or {}, config.get("mesh") or {}
     topology = hardware.get("topology") or []
     roles = old.get("axis_roles") or {}
-    gpu = not str(hardware.get("chip", "")).startswith(("v3", "v4", "v5", "v6", "tpu"))
+    chip = load_chips().get(str(hardware.get("chip", "")))
+    gpu = chip is None or chip.kind == "gpu"
     first = draw(topology, old.get("ici") or {}, roles, gpu=gpu)
     return first, draw((changes or {}).get("topology") or topology, mesh.get("ici") or {}, roles, gpu=gpu)

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.db.models.fields.json import KeyTextTransform
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import get_for, require
+from accounts.pages import page_or_part, refusals_as_messages
+from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
 from diagnosis.models import DiagnosisRecord
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.views import progress_context
 from proposals import constraint_form, facts, presentation, views_compile
 from proposals.models import FAILURE_WORDS, Decision, PlanRecord, Proposal
-from proposals.services import plans, regenerating, reviews
+from proposals.services import consulting, plans, regenerating, reviews
 from proposals.views_again import asked_context
 
 #: What a card shows beside the proposal.
 _SHOWN = ("review__author", "experiment", "plan__run__profile", "measurement__experiment", "measurement__run")
 
 
-@require(Role.VIEWER)
-@require_GET
-def proposals(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def proposals(request: MemberRequest, pk: int) -> HttpResponse:
     """One plan's proposals beside the baseline, the newest unless another is asked for."""
     page = experiment_page(request, pk)
     context = page.context("proposals", **progress_context(page))
@@ -51,6 +49,7 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
             **asked_context(regenerating.newest(page.experiment)),
             **views_compile.context(plan),
             "ladder": presentation.ladder(plan, cards, plan.priced_with, record),
+            "argued": consulting.model_lines(plan),
             "findings": {item.rule: item.title for item in (record.value.findings if record else ())},
             "missing": facts.in_words(value.missing),
             "memory_unknown": presentation.is_memory_unknown(plan, record),
@@ -64,7 +63,7 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "proposals/proposals.html", context)
 
 
-def _chosen_plan(request: HttpRequest, page: ExperimentPage) -> PlanRecord | None:
+def _chosen_plan(request: MemberRequest, page: ExperimentPage) -> PlanRecord | None:
     """`?plan=`, else the newest.  Raises Http404 for one that is not of this experiment."""
     given = request.GET.get("plan", "")
     if not given:
@@ -74,35 +73,28 @@ def _chosen_plan(request: HttpRequest, page: ExperimentPage) -> PlanRecord | Non
     return get_object_or_404(regenerating.of_experiment(page.experiment).select_related("run"), pk=pk)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def rejected(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def rejected(request: MemberRequest, pk: int) -> HttpResponse:
     """Candidates that were not legal, by the rule they broke."""
     page = experiment_page(request, pk)
     plan = _chosen_plan(request, page)
     if plan is None:
         raise Http404("This experiment has no proposals yet.")
     context = page.context("proposals", plan=plan, rules=presentation.rejected_by_rule(plan))
-    part = "proposals/_rejected.html" if request.htmx else "proposals/rejected.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "proposals/rejected.html", "proposals/_rejected.html", context)
 
 
-@require(Role.VIEWER)
-@require_POST
-def decide(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def decide(request: MemberRequest, pk: int) -> HttpResponse:
     """Approve or reject a proposal, once."""
     proposal = get_for(request.user, Proposal.objects.select_related("plan__run"), Role.REVIEWER, pk=pk)
-    try:
+    with refusals_as_messages(request):
         review = reviews.decide(
             proposal,
-            request.user,  # type: ignore[arg-type]
+            request.user,
             request.POST.get("decision", ""),
             request.POST.get("comment", ""),
         )
-    except reviews.ReviewError as error:
-        messages.error(request, str(error))
-    else:
         kept = " Its measurement will be added to the history." if review.decision == Decision.APPROVED else ""
         messages.success(request, f"{review.get_decision_display()}.{kept}")
     return redirect(proposal)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.pages import refusals_as_messages
+from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
 from experiments.pages import experiment_page
 from proposals import constraint_form
@@ -19,9 +17,8 @@ from proposals.models import Measurement, PlanRequest, Proposal
 from proposals.services import failing, regenerating
 
 
-@require(Role.VIEWER)
-@require_POST
-def propose_again(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def propose_again(request: MemberRequest, pk: int) -> HttpResponse:
     """Ask for another plan: with the form's constraints, with those of a plan less one, or without one of its meshes.
 
     `plan`: the plan whose constraints are taken; `without`: the one to drop; `exclude`: the proposal whose mesh is left
@@ -44,22 +41,18 @@ def propose_again(request: HttpRequest, pk: int) -> HttpResponse:
             ).to_json()
         elif base.excluded:  # the form does not show them, their chips do
             constraints["excluded"] = base.to_json()["excluded"]
-    try:
-        regenerating.request(page.experiment, request.user, constraints)  # type: ignore[arg-type]
-    except regenerating.RequestError as error:
-        messages.error(request, str(error))
-        return redirect(reverse("proposals", args=[pk]) + "#constraints")
-    return redirect("proposals", pk)
+    with refusals_as_messages(request):
+        regenerating.request(page.experiment, request.user, constraints)
+        return redirect("proposals", pk)
+    return redirect(reverse("proposals", args=[pk]) + "#constraints")
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def request_state(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def request_state(request: MemberRequest, pk: int) -> HttpResponse:
     """How far the newest request is; once it is done the page is loaded again."""
     page = experiment_page(request, pk)
     asked = regenerating.newest(page.experiment)
-    if not request.htmx or asked is None:  # type: ignore[attr-defined]
+    if not request.htmx or asked is None:
         return redirect("proposals", pk)
     response = render(request, "proposals/_asked.html", page.context("proposals", **asked_context(asked)))
     if asked.status in (PlanRequest.Status.DONE, PlanRequest.Status.FAILED):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import get_for, require
+from accounts.pages import refusals_as_messages
+from accounts.permissions import MemberRequest, get_for, require
 from proposals import compiled
 from proposals.models import PlanRecord
 from proposals.services import compiling
@@ -36,38 +35,32 @@ def context(plan: PlanRecord) -> dict[str, Any]:
     }
 
 
-@require(Role.VIEWER)
-@require_POST
-def ask(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def ask(request: MemberRequest, pk: int) -> HttpResponse:
     """Compile baseline and proposals of the plan."""
     plan = get_for(request.user, PlanRecord.objects.select_related("run"), Role.ENGINEER, pk=pk)
-    try:
-        compiling.request(plan, request.user)  # type: ignore[arg-type]
-    except compiling.CompilingError as error:
-        messages.error(request, str(error))
+    with refusals_as_messages(request):
+        compiling.request(plan, request.user)
     return _back(plan)
 
 
-@require(Role.VIEWER)
-@require_POST
-def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def cancel(request: MemberRequest, pk: int) -> HttpResponse:
     """Stop what is waiting or being compiled."""
     plan = get_for(request.user, PlanRecord.objects.select_related("run"), Role.ENGINEER, pk=pk)
-    if not compiling.cancel(plan, request.user):  # type: ignore[arg-type]
+    if not compiling.cancel(plan, request.user):
         messages.error(request, "Nothing in this plan is being compiled any more.")
     return _back(plan)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def state(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def state(request: MemberRequest, pk: int) -> HttpResponse:
     """How far the checks are; once they are done the page is loaded again."""
     plan = get_for(request.user, PlanRecord.objects.select_related("run"), Role.VIEWER, pk=pk)
-    if not request.htmx:  # type: ignore[attr-defined]
+    if not request.htmx:
         return _back(plan)
     shown = context(plan)
-    membership = request.user.memberships.filter(team_id=plan.team_id).first()  # type: ignore[union-attr]
+    membership = request.user.memberships.filter(team_id=plan.team_id).first()
     response = render(request, "proposals/_compiling.html", {**shown, "plan": plan, "membership": membership})
     if not shown["compiling"]:
         response["HX-Redirect"] = _address(plan)

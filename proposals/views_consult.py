@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.pages import refusals_as_messages
+from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
 from experiments.pages import experiment_page
 from proposals.consulted import state
@@ -19,26 +17,21 @@ from proposals.services import consulting, regenerating
 PAGES = {"diagnosis": "experiment", "proposals": "proposals"}
 
 
-@require(Role.VIEWER)
-@require_POST
-def consult(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def consult(request: MemberRequest, pk: int) -> HttpResponse:
     """Ask the model to read the newest run."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    try:
-        consulting.request(page.experiment, request.user)  # type: ignore[arg-type]
-    except consulting.ConsultingError as error:
-        messages.error(request, str(error))
+    with refusals_as_messages(request):
+        consulting.request(page.experiment, request.user)
     return redirect(PAGES.get(request.POST.get("where", ""), "proposals"), pk)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def consultation(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def consultation(request: MemberRequest, pk: int) -> HttpResponse:
     """How far the model is; the part of the page that says so asks for it again while it reads."""
     page = experiment_page(request, pk)
     where = request.GET.get("where", "")
-    if not request.htmx or where not in PAGES:  # type: ignore[attr-defined]
+    if not request.htmx or where not in PAGES:
         return redirect(PAGES.get(where, "proposals"), pk)
     # The plan on the page stays there when another one comes.
     given = whole_number(request.GET.get("plan", ""))

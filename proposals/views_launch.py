@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_GET
 
 from accounts.models import Role
-from accounts.permissions import get_for, require
+from accounts.permissions import MemberRequest, get_for, require
 from experiments.pages import experiment_page
 from proposals.launch import LaunchFile
 from proposals.models import Proposal
@@ -36,22 +35,20 @@ class Section:
     purpose: str
 
 
-@require(Role.VIEWER)
-@require_GET
-def of_experiment(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def of_experiment(request: MemberRequest, pk: int) -> HttpResponse:
     """The files of the approved proposal, else of the first."""
     experiment_page(request, pk)
     return _page(request, pk, launching.default(pk))
 
 
-@require(Role.VIEWER)
-@require_GET
-def of_proposal(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def of_proposal(request: MemberRequest, pk: int) -> HttpResponse:
     proposal = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
     return _page(request, proposal.experiment_id, proposal)
 
 
-def _page(request: HttpRequest, experiment_id: int, proposal: Proposal | None) -> HttpResponse:
+def _page(request: MemberRequest, experiment_id: int, proposal: Proposal | None) -> HttpResponse:
     page = experiment_page(request, experiment_id)
     context = page.context("launch", proposal=proposal)
     if proposal is not None:
@@ -65,9 +62,8 @@ def _page(request: HttpRequest, experiment_id: int, proposal: Proposal | None) -
     return render(request, "proposals/launch.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-def download(request: HttpRequest, pk: int, name: str) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def download(request: MemberRequest, pk: int, name: str) -> HttpResponse:
     """One file, or all of them as `launch.zip`."""
     proposal = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
     try:

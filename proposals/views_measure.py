@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import get_for, require
+from accounts.pages import page_or_part, refusals_as_messages
+from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
-from experiments import config_form, views_step_time
+from experiments import views, views_step_time
 from experiments.models import Experiment
-from experiments.services import uploads
-from experiments.views import config_text, form_context
 from perfmodel.strict_text import parse_text
 from proposals import measured
+from proposals.drawing import reliability_plot
 from proposals.failures import CAUSES
 from proposals.models import FAILURE_WORDS, Measurement, Proposal
 from proposals.services import failing, launching, measuring, unmeasured
@@ -33,58 +33,31 @@ def _back(proposal: Proposal) -> HttpResponse:
     return redirect(proposal)
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-def upload(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", "POST")
+def upload(request: MemberRequest, pk: int) -> HttpResponse:
     """Upload the profile of the run that a proposal led to; its configuration is filled in, and the two are linked."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
-    context = {
-        "here": "upload",
-        "measures": proposal,
-        "limit_bytes": uploads.limit_bytes(),
-        "way": "file",
-        **form_context(None),
-    }
+
+    def linked(experiment: Experiment) -> None:
+        try:
+            measuring.link(proposal, experiment, request.user)
+        except measuring.MeasureError as error:
+            messages.error(request, f"Uploaded, but not linked to the proposal: {error}")
+
     if request.method == "POST":
-        return _receive(request, proposal, context)
+        return views.receive(request, proposal.team, linked, measures=proposal)
+    context: dict[str, Any] = {"way": "file"}
     try:
         context["config_text"] = launching.configuration_text(proposal)
     except launching.LaunchError as error:
-        context |= {"way": "later", "problem": str(error)}
+        context = {"way": "later", "problem": str(error)}
     if measuring.has_result(proposal):
         context["problem"] = "This proposal already has a result; this upload is not linked to it."
-    return render(request, "experiments/upload.html", context)
+    return views.upload_page(request, measures=proposal, **context)
 
 
-def _receive(request: HttpRequest, proposal: Proposal, context: dict[str, object]) -> HttpResponse:
-    wants_json = request.headers.get("Accept") == "application/json"
-    text = config_text(request)
-    try:
-        experiment = uploads.receive(
-            proposal.team,
-            request.user,  # type: ignore[arg-type]
-            request.FILES.getlist("files"),
-            config_text=text,
-            name=request.POST.get("name", ""),
-        )
-    except uploads.UploadError as error:
-        if wants_json:
-            return JsonResponse({"error": str(error)}, status=error.status)
-        way = request.POST.get("config_way", "file")
-        context |= {"upload_error": str(error), "config_text": text or "", "way": way}
-        context |= form_context(config_form.data_from(request.POST)) if way == "form" else {}
-        return render(request, "experiments/upload.html", context, status=error.status)
-    try:
-        measuring.link(proposal, experiment, request.user)  # type: ignore[arg-type]
-    except measuring.MeasureError as error:
-        messages.error(request, f"Uploaded, but not linked to the proposal: {error}")
-    address = reverse("experiment", args=[experiment.pk])
-    return JsonResponse({"location": address}) if wants_json else HttpResponseRedirect(address)
-
-
-@require(Role.VIEWER)
-@require_http_methods(["GET", "POST"])
-def step_time(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET", "POST")
+def step_time(request: MemberRequest, pk: int) -> HttpResponse:
     """Enter the step time of the run that a proposal led to, where there is no profile of it; the two are linked."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     more: dict[str, object] = {"measures": proposal}
@@ -95,7 +68,7 @@ def step_time(request: HttpRequest, pk: int) -> HttpResponse:
         if experiment is None:
             return views_step_time.page(request, proposal.team, checked, **more)
         try:
-            measuring.link(proposal, experiment, request.user)  # type: ignore[arg-type]
+            measuring.link(proposal, experiment, request.user)
         except measuring.MeasureError as error:
             messages.error(request, f"Started, but not linked to the proposal: {error}")
         return redirect("experiment", experiment.pk)
@@ -106,58 +79,46 @@ def step_time(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "experiments/step_time.html", views_step_time.context(proposal.team, data) | more)
 
 
-@require(Role.VIEWER)
-@require_POST
-def link(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def link(request: MemberRequest, pk: int) -> HttpResponse:
     """Count an experiment as the run of the proposal, or say that it is none."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     number = whole_number(request.POST.get("experiment", "")) or 0
     experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=number)
-    try:
+    with refusals_as_messages(request):
         if request.POST.get("answer") == "no":
-            measuring.dismiss(proposal, experiment, request.user)  # type: ignore[arg-type]
+            measuring.dismiss(proposal, experiment, request.user)
             messages.success(request, "Noted; it will not be suggested again.")
         else:
-            made = measuring.link(proposal, experiment, request.user)  # type: ignore[arg-type]
+            made = measuring.link(proposal, experiment, request.user)
             done = made.status == Measurement.Status.MEASURED
             messages.success(request, "Measured." if done else "Linked; the result appears after the analysis.")
-    except measuring.MeasureError as error:
-        messages.error(request, str(error))
     return redirect("experiment", experiment.pk) if request.POST.get("from") == "run" else _back(proposal)
 
 
-@require(Role.VIEWER)
-@require_POST
-def unlink(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def unlink(request: MemberRequest, pk: int) -> HttpResponse:
     """Take back a link that has no result yet."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
-    try:
-        measuring.unlink(proposal, request.user)  # type: ignore[arg-type]
-    except measuring.MeasureError as error:
-        messages.error(request, str(error))
+    with refusals_as_messages(request):
+        measuring.unlink(proposal, request.user)
     return _back(proposal)
 
 
-@require(Role.VIEWER)
-@require_POST
-def failed(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def failed(request: MemberRequest, pk: int) -> HttpResponse:
     """Keep that the proposed configuration did not run, and why: as chosen, else as the log says."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     failure, comment = request.POST.get("failure", ""), request.POST.get("comment", "")
-    try:
+    with refusals_as_messages(request):
         cause = failing.analyse(proposal, request.FILES.getlist("logs"), comment)
-        measuring.report_failure(proposal, request.user, failure, comment, cause)  # type: ignore[arg-type]
-    except measuring.MeasureError as error:
-        messages.error(request, str(error))
-    else:
+        measuring.report_failure(proposal, request.user, failure, comment, cause)
         messages.success(request, "Saved as failed and added to the history.")
     return _back(proposal)
 
 
-@require(Role.VIEWER)
-@require_POST
-@vary_on_headers("HX-Request")
-def failure_cause(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST", htmx=True)
+def failure_cause(request: MemberRequest, pk: int) -> HttpResponse:
     """The cause in the log of a failed run, before anything is saved."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     context: dict[str, object] = {"p": proposal, "failures": FAILURE_WORDS, "causes": CAUSES}
@@ -167,37 +128,35 @@ def failure_cause(request: HttpRequest, pk: int) -> HttpResponse:
         said = str(cause.sentence) if cause is not None else "Paste the log or choose its file first."
     except measuring.MeasureError as error:
         context["problem"] = said = str(error)
-    if request.htmx:  # type: ignore[attr-defined]
+    if request.htmx:
         return render(request, "proposals/_failure.html", context)
     messages.info(request, said)
     return _back(proposal)
 
 
-@require(Role.VIEWER)
-@require_GET
-def measurements(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def measurements(request: MemberRequest) -> HttpResponse:
     """Predicted against measured, for all results of the team."""
-    team = request.membership.team  # type: ignore[attr-defined]
+    team = request.membership.team
     results = measuring.results(team)
     page = Paginator(results, RESULTS_ON_PAGE).get_page(request.GET.get("page"))
+    shown = measured.results(results, page)
     context = {
         "here": "measurements",
         "page": page,
-        "results": measured.results(results, page),
+        "results": shown,
+        "reliability_plot": partial(reliability_plot, shown.reliability),
         "waiting": unmeasured.waiting(team).count(),
     }
     return render(request, "proposals/measurements.html", context)
 
 
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def waiting(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET", htmx=True)
+def waiting(request: MemberRequest) -> HttpResponse:
     """Approved proposals that wait for their measurement, for the History page."""
-    team = request.membership.team  # type: ignore[attr-defined]
+    team = request.membership.team
     rows = unmeasured.waiting(team)
     # Primary keys first: what is sorted by the day of its review are not whole plans and profiles.
     keys = list(rows.values_list("pk", flat=True)[:MOST_WAITING])
     context = {"here": "history", "loops": list(rows.filter(pk__in=keys)), "total": rows.count()}
-    part = "proposals/_waiting.html" if request.htmx else "proposals/waiting.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
+    return page_or_part(request, "proposals/waiting.html", "proposals/_waiting.html", context)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.models import Role
-from accounts.permissions import get_for, require
+from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
 from diagnosis.models import DiagnosisRecord
 from experiments.pages import experiment_page
@@ -20,16 +19,15 @@ from proposals.services import own_mesh, plans
 _FOUND = PlanRecord.objects.select_related("run__experiment", "run__profile")
 
 
-@require(Role.VIEWER)
-@require_GET
-def own(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def own(request: MemberRequest, pk: int) -> HttpResponse:
     """The form with its price: of the current configuration, of a proposal (`?proposal=`), or of a mesh in the
-    address."""
+    URL."""
     plan = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
     return _page(request, plan, _start(request, plan))
 
 
-def _start(request: HttpRequest, plan: PlanRecord) -> own_form.Given:
+def _start(request: MemberRequest, plan: PlanRecord) -> own_form.Given:
     if (chosen := whole_number(request.GET.get("proposal", ""))) is not None:
         value = get_object_or_404(Proposal, plan=plan, pk=chosen).value
         return own_form.Given(value.mesh, value.changes)
@@ -38,26 +36,24 @@ def _start(request: HttpRequest, plan: PlanRecord) -> own_form.Given:
     return own_form.from_query(request.GET) or now
 
 
-@require(Role.VIEWER)
-@require_POST
-def price(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def price(request: MemberRequest, pk: int) -> HttpResponse:
     """The price of the form; stores nothing."""
     plan = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
     given = own_form.from_form(request.POST)
-    if not request.htmx:  # type: ignore[attr-defined]
+    if not request.htmx:
         return _page(request, plan, given)
     page = experiment_page(request, plan.run.experiment_id)
     return render(request, "proposals/_own_answer.html", page.context("proposals", plan=plan, **_answer(plan, given)))
 
 
-@require(Role.VIEWER)
-@require_http_methods(["POST"])
-def add(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def add(request: MemberRequest, pk: int) -> HttpResponse:
     """Add the form's configuration to the plan as a proposal."""
     plan = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     given = own_form.from_form(request.POST)
     try:
-        made = own_mesh.add(plan, request.user, given.mesh, given.changes)  # type: ignore[arg-type]
+        made = own_mesh.add(plan, request.user, given.mesh, given.changes)
     except own_mesh.OwnMeshError as error:
         return _page(request, plan, given, refused=str(error), status=422)
     messages.success(request, f"Added as proposal {made.rank}. A reviewer can decide on it.")
@@ -65,7 +61,7 @@ def add(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _page(
-    request: HttpRequest, plan: PlanRecord, given: own_form.Given, refused: str = "", status: int = 200
+    request: MemberRequest, plan: PlanRecord, given: own_form.Given, refused: str = "", status: int = 200
 ) -> HttpResponse:
     page = experiment_page(request, plan.run.experiment_id)
     config = plan.priced_with

@@ -206,9 +206,8 @@ def _check(config: ExperimentConfig, mesh: Mesh) -> None:
         raise UnsupportedStep("The reference step has no pipeline schedule; set the pipeline axis to 1.")
     if training.optimizer not in ("adam", "adamw"):
         raise UnsupportedStep(f"The reference step trains with AdamW, not {training.optimizer}.")
-    broken = legality.broken_rules(legality.sizes_of(config), shape, training.global_batch, training.seq_len)
-    for rule, flags in broken.items():
-        if bool(flags.any()):
+    for rule, broken in legality.indivisible(config).items():
+        if broken:
             raise UnsupportedStep(str(legality.sentence(rule, config)))
     tensor = config.mesh.size("model")
     if shape.d_model % tensor or shape.vocab % tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agent.events import drive
 from campaigns.agents import tuner
 from campaigns.agents.view import Question
 from campaigns.engine.candidates import Candidates
@@ -38,13 +39,8 @@ class Adviser:
             look(c, pool), step.analysis, Register(self.config, c, self.by_key, self.constraints),
             range(len(pool)), 1, {"trials": left}, self.modelled,
         )  # fmt: skip
-        steps = tuner.advise(question, provider, tuner.bounds(endpoint.limits(), self.most_tokens - self.tokens))
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                advice: tuner.Advice = end.value
-                break
+        limits = tuner.bounds(endpoint.limits(), self.most_tokens - self.tokens)
+        advice = drive(tuner.advise(question, provider, limits))
         self.tokens += advice.usage.tokens
         if not advice.granted:
             return choice, tuner.instead(choice, advice.sentence)

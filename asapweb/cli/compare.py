@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from asapweb.cli.arguments import PROFILE_FILES, positive
 from diagnosis.analyzer import diagnose
 from diagnosis.analyzer.quantity import format_value
 from diagnosis.compare import compare
@@ -13,28 +14,16 @@ from diagnosis.compare.words import term_words
 from experiments.ingest import read_profile
 from perfmodel.config_file import read_config
 
-_FILES = (
-    "*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch traces (one "
-    "per rank) or Nsight Systems .sqlite exports"
-)
-
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("compare", help="compare two profiles: what got faster or slower, and why")
-    parser.add_argument("profiles", nargs="+", metavar="PROFILE", help=f"the first profile: {_FILES}")
+    parser.add_argument("profiles", nargs="+", metavar="PROFILE", help=f"the first profile: {PROFILE_FILES}")
     parser.add_argument("--config", help="configuration of the first run, JSON or YAML")
     parser.add_argument("--with", dest="other", nargs="+", required=True, metavar="PROFILE", help="the second profile")
     parser.add_argument("--config-b", help="configuration of the second run (default: that of --config)")
     parser.add_argument(
-        "--top", type=_positive, default=20, metavar="N", help="ops to list by change, largest first (default 20)"
+        "--top", type=positive, default=20, metavar="N", help="ops to list by change, largest first (default 20)"
     )
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("give a number of at least 1")
-    return number
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

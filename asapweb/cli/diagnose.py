@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from asapweb.cli.arguments import PROFILE_FILES, positive
 from asapweb.cli.contradictions import print_contradictions
 from diagnosis.analyzer import diagnose
 from experiments import formatting
@@ -15,24 +16,9 @@ from perfmodel.config_file import read_config
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("diagnose", help="diagnose a profile: bottleneck, findings, evidence")
-    parser.add_argument(
-        "profiles",
-        nargs="+",
-        metavar="PROFILE",
-        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch "
-        "traces (one per rank) or Nsight Systems .sqlite exports",
-    )
+    parser.add_argument("profiles", nargs="+", metavar="PROFILE", help=PROFILE_FILES)
     parser.add_argument("--config", help="the run's configuration, JSON or YAML: gives mesh-axis names and MFU")
-    parser.add_argument(
-        "--top", type=_positive, default=20, metavar="N", help="ops to list, largest first (default 20)"
-    )
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("give a number of at least 1")
-    return number
+    parser.add_argument("--top", type=positive, default=20, metavar="N", help="ops to list, largest first (default 20)")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

@@ -40,7 +40,7 @@ USER_ERRORS = (
     ("asapweb.user_error", "UserError"),
     ("perfmodel.config", "ConfigError"),
     ("experiments.ingest.errors", "IngestError"),
-    ("experiments.record.spec", "RecordError"),
+    ("experiments.trial.process", "RecordError"),
 )
 
 

@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from asapweb.cli.arguments import PROFILE_FILES
 from asapweb.cli.contradictions import print_contradictions
 from asapweb.user_error import UserError
 from diagnosis.analyzer import diagnose
 from experiments import formatting
 from experiments.ingest import read_profile
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, flat_sizes
 from perfmodel.config_file import parse_mesh_argument, read_config
 from proposals.constraints import Constraints
 from proposals.plan import Citation
@@ -27,9 +28,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "profiles",
         nargs="*",
         metavar="PROFILE",
-        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch "
-        "traces (one per rank) or Nsight Systems .sqlite exports; without one, proposals are based on the "
-        "configuration's measured step time, or on the performance model alone",
+        help=f"{PROFILE_FILES}; without one, proposals are based on the configuration's measured step time, or on the "
+        "performance model alone",
     )
     parser.add_argument("--config", required=True, help="the run's configuration, JSON or YAML")
     asked = parser.add_argument_group("constraints on every proposal")
@@ -122,8 +122,7 @@ def as_text(result: dict[str, Any]) -> str:
 
 
 def _one(item: dict[str, Any], title: str) -> list[str]:
-    sizes = {**item["mesh"]["ici"], **{f"dcn.{axis}": size for axis, size in item["mesh"]["dcn"].items()}}
-    lines = [title, "   mesh " + " ".join(f"{axis}={size}" for axis, size in sizes.items())]
+    lines = [title, "   mesh " + " ".join(f"{axis}={size}" for axis, size in flat_sizes(item["mesh"]).items())]
     if item["changes"]:
         lines.append("   changes " + ", ".join(f"{key}={value}" for key, value in item["changes"].items()))
     lines += [f"   ! {rule['rule']}: {rule['reason']}" for rule in item["violations"]]

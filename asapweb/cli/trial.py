@@ -39,14 +39,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """`Trial.to_json`, and `uploaded`: the address of the experiment.  Raises ConfigError, RecordError or UserError."""
-    from experiments import trial
+    from experiments.trial import runner
 
     if not (1 <= args.steps <= 10_000 and 0 <= args.warm_up <= 1000):
         raise UserError("--steps must be from 1 to 10000 and --warm-up from 0 to 1000.")
     if args.upload and args.profile is None:
         raise UserError("--upload needs a profile: name a new folder with --profile.")
     config, _ = read_config(Path(args.config))
-    done = trial.run(
+    done = runner.run(
         config, steps=args.steps, warm_up=args.warm_up, platform=args.platform, fit=args.fit, folder=args.profile
     )
     uploaded = _upload(done.profile) if args.upload and done.profile is not None else None

@@ -6,18 +6,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel import legality
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import BATCH_ROLES, ExperimentConfig, Mesh
 from perfmodel.config_file import config_to_json, parse_config
 from perfmodel.efficiency import load_efficiencies
-from perfmodel.search import PricedSpace, price_space, ranking
+from perfmodel.search import PricedSpace, by_efficiencies, price_space, ranking
 from perfmodel.space import SearchBounds, Space, build_space
+from perfmodel.workload import AxisSizes
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -66,7 +65,7 @@ class Meshes:
         return {axis: int(n) for axis, n in zip(self.space.axes, self.space.sizes[index], strict=True)}
 
     def config(self, index: int) -> ExperimentConfig:
-        return self.space.config_at(index, 0, 0, 0)
+        return self.space.config_at(index, 0)
 
     def order(self, show: str, sort: str) -> Ints:
         """Meshes as the table lists them."""
@@ -82,19 +81,6 @@ class Meshes:
         )
         ordered = rows[np.lexsort((other[rows], key[rows]))]
         return ordered[::-1] if sort.startswith("-") else ordered
-
-
-def ways(number: int, axes: int) -> int:
-    """How many meshes of so many axes there are."""
-    count, prime = 1, 2
-    while number > 1:
-        power = 0
-        while number % prime == 0:
-            number //= prime
-            power += 1
-        count *= comb(power + axes - 1, axes - 1)
-        prime = prime + 1 if prime * prime <= number else max(number, prime + 1)
-    return count
 
 
 def meshes_of(config: ExperimentConfig) -> Meshes:
@@ -115,7 +101,7 @@ def meshes_of(config: ExperimentConfig) -> Meshes:
 def _meshes(text: str) -> Meshes:
     config, _ = parse_config(json.loads(text))
     space = build_space(config, SearchBounds(axes=tuple(axis for axis, _ in config.mesh.ici)))
-    priced = price_space(space, load_efficiencies().for_config(config))
+    priced = price_space(space, by_efficiencies(load_efficiencies().for_config(config)))
     estimate, used = priced.estimate_s.reshape(-1), priced.memory_bytes.reshape(-1)
     ranked = ranking(priced)
     return Meshes(space, estimate, used, priced.broken.reshape(-1), ranked, _front(priced, ranked))
@@ -136,23 +122,17 @@ def _front(priced: PricedSpace, ranked: Ints) -> Bools:
 def legal_sizes(config: ExperimentConfig, candidates: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
     """Sizes by axis that break no rule by themselves, all other axes being one."""
     numbers = np.array(candidates, dtype=np.float64)
-    one = np.ones(1)
+    training = config.training
+    micro_batches = np.array([1.0 if training.micro_batch else float(training.grad_accum)])
+    virtual_stages = np.array([float(training.virtual_stages)])
     result: dict[str, tuple[int, ...]] = {}
     for axis, _ in config.mesh.ici:
         role = config.mesh.role(axis)
-        values: dict[str, Any] = dict.fromkeys(legality.Sizes.__annotations__, one)
-        values |= {
-            "micro_batches": np.array([float(config.training.grad_accum)]),
-            "virtual_stages": np.array([float(config.training.virtual_stages)]),
-            role: numbers,
-        }
-        if config.training.micro_batch:
-            values["micro_batches"] = one
-        training = config.training
-        broken = legality.broken_rules(legality.Sizes(**values), config.model, training.global_batch, training.seq_len)
+        sizes, batch, length = AxisSizes(**{role: numbers}), training.global_batch, training.seq_len
+        broken = legality.broken_rules(sizes, micro_batches, virtual_stages, config.model, batch, length)
         bad = np.zeros(len(numbers), dtype=bool)
         for name, flags in broken.items():
-            if not (name == "batch" and role not in ("replica", "data", "fsdp", "expert")):
+            if not (name == "batch" and role not in BATCH_ROLES):
                 bad |= np.broadcast_to(flags, bad.shape)
         kept = tuple(n for n, flag in zip(candidates, bad, strict=True) if not flag)
         result[axis] = kept or (1,)

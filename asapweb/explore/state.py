@@ -183,44 +183,27 @@ def _number(text: str) -> Any:
 
 
 def pairs_of(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A configuration, complete or not, as the fields of the form."""
-    hardware, mesh, training = _part(data, "hardware"), _part(data, "mesh"), _part(data, "training")
-    fields: list[tuple[str, Any]] = [("chip", hardware.get("chip"))]
-    topology = hardware.get("topology")
-    fields.append(("topology", "x".join(str(d) for d in topology) if isinstance(topology, list | tuple) else topology))
-    slices = hardware.get("slices")
-    fields.append(("slices", slices if slices != 1 else None))
-    fields += [(f"override_{key}", value) for key, value in _part(hardware, "overrides").items()]
-    roles = {**_part(data, "axis_roles"), **_part(mesh, "axis_roles")}
-    parts = ("ici", "dcn") if slices not in (None, 1) else ("ici",)
-    for part in parts:
-        axes = _part(mesh, part)
-        for axis, size in axes.items():
-            fields += [(f"{part}_name", axis), (f"{part}_size", size)]
-            if any(name in roles for name in axes):
-                fields.append((f"{part}_role", roles.get(axis, "")))
-    fields += _model_pairs(data.get("model"))
-    keys = (*config_form.TRAINING_NUMBERS, *config_form.TRAINING_WORDS)
-    hidden = {"grad_accum": 1, "virtual_stages": 1}
-    fields += [(key, training.get(key)) for key in keys if training.get(key) != hidden.get(key)]
-    software = dict(_part(data, "software"))
-    fields.append(("framework", software.pop("framework", None)))
-    fields += [(f"software_{key}", value) for key, value in software.items()]
-    return [(key, str(value)) for key, value in fields if value is not None and (value != "" or key.endswith("_role"))]
-
-
-def _model_pairs(model: Any) -> list[tuple[str, Any]]:
-    if isinstance(model, str):
-        return [("model", model)]
-    if not isinstance(model, Mapping) or not model:
-        return []
-    if not any(key in model for key in config_form.SHAPE_NUMBERS):
-        return [("model", model.get("name"))]
-    fields: list[tuple[str, Any]] = [("model", config_form.CUSTOM), ("shape_name", model.get("name"))]
-    for key, value in model.items():
-        if key not in ("name", "source"):
-            fields.append((f"shape_{key}", 1 if value is True else None if value is False else value))
-    return fields
+    """A configuration, complete or not, as the fields of the form; what holds unsaid is left out."""
+    shown = config_form.fields_from(data)
+    fields = [("chip", shown["chip"]), ("topology", shown["topology"].replace(" × ", "x")), ("slices", shown["slices"])]
+    fields += [(f"override_{key}", value) for key, value in _part(_part(data, "hardware"), "overrides").items()]
+    for place in ("ici", "dcn") if shown["slices"] != "1" else ("ici",):
+        axes = [axis for axis in shown[place] if axis.size]
+        for axis in axes:
+            fields += [(f"{place}_name", axis.name), (f"{place}_size", axis.size)]
+            fields += [(f"{place}_role", axis.role)] if any(each.role for each in axes) else []
+    fields.append(("model", shown["model"]))
+    if shown["model"] == config_form.CUSTOM:
+        fields.append(("shape_name", _part(data, "model").get("name")))
+        for key, value in shown["shape"].items():
+            if key != "source" and value is not False:
+                fields.append((f"shape_{key}", 1 if value is True else value))
+    fields += [(key, shown[key]) for key in (*config_form.TRAINING_NUMBERS, *config_form.TRAINING_WORDS, "framework")]
+    software = _part(data, "software")
+    fields += [(f"software_{key}", value) for key, value in software.items() if key != "framework"]
+    unsaid = {"slices": "1", "grad_accum": "1", "virtual_stages": "1"}
+    said = [(key, "" if value is None else str(value)) for key, value in fields]
+    return [(key, value) for key, value in said if (value != unsaid.get(key, "") and value) or key.endswith("_role")]
 
 
 def _axes(data: Mapping[str, Any], names: list[str]) -> dict[str, Any]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+#: Width over height of the picture, which decides what is square.
+ASPECT = 1.5
+
 
 @dataclass(frozen=True)
 class Rectangle:
@@ -20,16 +23,13 @@ class Rectangle:
     height: float
 
 
-def treemap(values: Sequence[float], aspect: float = 1.5) -> list[Rectangle]:
-    """Rectangles whose areas are to each other as the values; those of no size are left out.
-
-    aspect: width over height of the picture, which decides what is square.
-    """
+def treemap(values: Sequence[float]) -> list[Rectangle]:
+    """Rectangles whose areas are to each other as the values; those of no size are left out."""
     items = sorted(((value, index) for index, value in enumerate(values) if value > 0), reverse=True)
     total = sum(value for value, _ in items)
     if not total:
         return []
-    width, height = aspect * 100.0, 100.0
+    width, height = ASPECT * 100.0, 100.0
     area = width * height / total
     x = y = 0.0
     rectangles: list[Rectangle] = []
@@ -42,9 +42,9 @@ def treemap(values: Sequence[float], aspect: float = 1.5) -> list[Rectangle]:
         for size, index in row:
             long = size / thick
             if width - x >= height - y:
-                rectangles.append(Rectangle(index, x / aspect, at, thick / aspect, long))
+                rectangles.append(Rectangle(index, x / ASPECT, at, thick / ASPECT, long))
             else:
-                rectangles.append(Rectangle(index, at / aspect, y, long / aspect, thick))
+                rectangles.append(Rectangle(index, at / ASPECT, y, long / ASPECT, thick))
             at += long
         if width - x >= height - y:
             x += thick

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
-from perfmodel.accuracy import ACCURACY_FILE, load_accuracy
+from perfmodel.accuracy import ACCURACY_FILE, Accuracy, load_accuracy
 
 
-def accuracy() -> Mapping[str, Any] | None:
+def accuracy() -> Accuracy | None:
     """The numbers of the last fit; None where there are none."""
     try:
         stamp = ACCURACY_FILE.stat().st_mtime_ns
@@ -19,5 +17,5 @@ def accuracy() -> Mapping[str, Any] | None:
 
 
 @lru_cache(maxsize=1)
-def _loaded(stamp: int) -> Mapping[str, Any]:
+def _loaded(stamp: int) -> Accuracy:
     return load_accuracy()

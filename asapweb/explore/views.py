@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.permissions import MemberRequest, require
 from asapweb.explore import answer as answers
-from asapweb.explore import measured, proposing, report, spaces
+from asapweb.explore import drawing, measured, proposing, report, spaces
 from asapweb.explore.answer import Answer, Bar
 from asapweb.explore.spaces import Meshes
 from asapweb.explore.state import State, divisors, from_config, read, searchable
@@ -32,6 +31,7 @@ from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError
 from perfmodel.config_schema import OPTIMIZERS
 from perfmodel.model_file import model_to_json, read_model
+from perfmodel.space import count_factorisations
 from perfmodel.step_time import missing_facts, predict
 from perfmodel.strict_text import parse_text
 
@@ -44,14 +44,13 @@ _FACTS = {
 }
 
 
-@require(Role.VIEWER)
-@require_GET
-def explore(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def explore(request: MemberRequest) -> HttpResponse:
     """The model's answer to the state in the address; by htmx only the part that changes."""
     state = read(request.GET)
     page = experiment_page(request, state.experiment) if state.experiment else None
     state, meshes, sentence = _meshes(state)
-    part = request.headers.get("HX-Target", "") if request.htmx else ""  # type: ignore[attr-defined]
+    part = request.headers.get("HX-Target", "") if request.htmx else ""
     context: dict[str, Any] = {"state": state, "here": "explore", "meshes_sentence": sentence}
     context |= _table(state, meshes)
     if part == "meshes":
@@ -67,7 +66,7 @@ def explore(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def _answered(request: HttpRequest, response: HttpResponse, state: State) -> HttpResponse:
+def _answered(request: MemberRequest, response: HttpResponse, state: State) -> HttpResponse:
     """A part; a choice that was made (not a slider on its way) becomes an address of its own."""
     address = f"{reverse('explore')}?{state.query()}"
     if request.headers.get("X-Commit") and request.headers.get("HX-Current-URL", "").partition("?")[2] != state.query():
@@ -88,7 +87,7 @@ def _meshes(state: State) -> tuple[State, Meshes | None, str]:
         named = f"{', '.join(others)} and {last}" if others else last
         return state, None, f"To price all meshes, set the {named}."
     axes = len(config.mesh.ici)
-    count = spaces.ways(config.hardware.chips_per_slice, axes)
+    count = count_factorisations(config.hardware.chips_per_slice, axes)
     if count > spaces.LIMIT:
         sentence = f"{count:,} meshes over {axes} axes are too many to price interactively; remove an axis."
         return state, None, sentence
@@ -114,14 +113,16 @@ def _context(state: State, meshes: Meshes | None, page: ExperimentPage | None) -
     base = measured.baseline(page, state.config) if page is not None else None
     bars = _bars(answer, meshes, base)
     values = [bar.time["upper"] if bar.time and "upper" in bar.time else bar.total_s for bar in bars]
+    scale_s = max(values, default=0.0)
     return {
         "found": answer,
+        "memory_map": drawing.memory_map(answer.parts) if answer is not None else "",
         "refusal": refusal,
-        "bars": bars,
-        "scale_s": max(values, default=0.0),
+        "bars": [(bar, drawing.bounds_bar(bar.time, scale_s) if bar.time else "") for bar in bars],
+        "scale_s": scale_s,
         "speedup": _speedup(page, answer),
         "known_bytes": _known_bytes(answer),
-        "optico": (accuracy() or {}).get("optico"),
+        "optico": numbers.optico if (numbers := accuracy()) else None,
         "plot": plot(state, meshes) if meshes is not None else None,
         "controls": _controls(state),
         "errors": config_form.errors_by_slot(state.errors, config_form.SLOTS),
@@ -237,9 +238,8 @@ def _fixes(state: State) -> list[tuple[str, int, str]]:
     return fixes
 
 
-@require(Role.VIEWER)
-@require_GET
-def explore_experiment(request: HttpRequest, pk: int) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def explore_experiment(request: MemberRequest, pk: int) -> HttpResponse:
     """From an experiment to Explore with its configuration in the address."""
     page = experiment_page(request, pk)
     experiment: Experiment = page.experiment
@@ -250,9 +250,8 @@ def explore_experiment(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponseRedirect(f"{reverse('explore')}?{state.query()}")
 
 
-@require(Role.VIEWER)
-@require_POST
-def use_model(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "POST")
+def use_model(request: MemberRequest) -> HttpResponse:
     """A config.json pasted on the page becomes the shape in the address; nothing is stored."""
     query = QueryDict(request.POST.get("state", "")[:20_000])
     state = read(query)
@@ -291,9 +290,8 @@ def _pasted(text: str) -> dict[str, Any] | str:
     return model_to_json(shape)
 
 
-@require(Role.VIEWER)
-@require_http_methods(["GET"])
-def accuracy_page(request: HttpRequest) -> HttpResponse:
+@require(Role.VIEWER, "GET")
+def accuracy_page(request: MemberRequest) -> HttpResponse:
     """How far predictions were off on published runs that the fit had not seen."""
     numbers = accuracy()
     context: dict[str, Any] = {"here": "accuracy", "numbers": numbers}

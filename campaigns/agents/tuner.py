@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.control import Cancel
-from agent.events import Final, RunEvent, ToolReturned
+from agent.events import RunEvent, ToolReturned
 from agent.limits import Limits
 from agent.loop import Outcome, run
 from agent.messages import Message, SystemMessage, Usage, UserMessage
@@ -25,11 +25,11 @@ from campaigns.agents.view import Question, Tools, describe_candidate
 from campaigns.engine.outlook import Choice
 from campaigns.engine.wishes import Refused
 from experiments.sentences import Sentence, join, say
+from perfmodel.config import mesh_text
 from proposals.agents.first_look import look
 from proposals.agents.grounding import Evidence
 from proposals.agents.statements import Statements, plain
 from proposals.agents.tools.common import MESH_WORDS
-from proposals.constraints import mesh_text
 
 AGENT = "tuner"
 #: Trials that one answer may ask for.
@@ -141,10 +141,7 @@ def advise(
         sentence = _why_none(stopped.sentence if stopped else "", refused)
     if stopped is not None:
         said = answer.model_dump(mode="json") if answer and granted else "The built-in acquisition chooses."
-        yield Final(
-            said, "model" if granted else "fallback", outcome.usage, outcome.cost_usd, outcome.turns,
-            outcome.tool_calls, outcome.duration_s,
-        )  # fmt: skip
+        yield outcome.final(said, "model" if granted else "fallback")
     return Advice("model" if granted else "fallback", granted, refused, sentence, *spent)
 
 

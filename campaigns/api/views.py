@@ -15,10 +15,11 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.permissions import get_for
+from accounts.rest import Detail, Invalid, TeamObjects, validated
 from campaigns import presentation
 from campaigns.models import MOST_TOKENS, Campaign, CampaignStatus, Trial
 from campaigns.services import campaigns as services
-from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, TeamObjects
+from experiments.api.common import ConfigErrors
 from experiments.api.views import of_experiment
 from experiments.models import Experiment
 from launches.services.choices import MOST_STEPS, TOOLS
@@ -153,9 +154,7 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
     )
     def create(self, request: Request) -> Response:
         """Start a campaign; requires an engineer.  Poll until `status` is no longer running."""
-        given = BeginSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = dict(given.validated_data)
+        values = validated(BeginSerializer, request)
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values.pop("experiment"))
         try:
             made = services.begin(
@@ -172,12 +171,7 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
     def change(self, request: Request, pk: str) -> Response:
         """Pause, resume or cancel a campaign; 409 if its status does not allow it."""
         made = self.get_object()
-        given = ChangeSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        try:
-            _CHANGES[given.validated_data["change"]](made, request.user)
-        except services.CampaignError as error:
-            raise Conflict(str(error)) from error
+        _CHANGES[validated(ChangeSerializer, request)["change"]](made, request.user)
         made.refresh_from_db()
         return Response(CampaignSerializer(made).data)
 
@@ -196,12 +190,8 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
     def retry(self, request: Request, pk: str) -> Response:
         """Retry a failed trial; a campaign that has ended resumes."""
         made = self.get_object()
-        given = RetrySerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        trial = get_object_or_404(made.trials.select_related("campaign"), number=given.validated_data["number"])
-        try:
-            services.retry(trial, request.user)
-        except services.CampaignError as error:
-            raise Conflict(str(error)) from error
+        number = validated(RetrySerializer, request)["number"]
+        trial = get_object_or_404(made.trials.select_related("campaign"), number=number)
+        services.retry(trial, request.user)
         trial.refresh_from_db()
         return Response(TrialSerializer(trial).data)

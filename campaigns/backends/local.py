@@ -20,7 +20,6 @@ from perfmodel.config_file import config_to_json
 LOOKS_EVERY_S, GRACE_S = 1.0, 10.0
 #: Bytes of the log that are kept: the last ones, after the beginning, where the first error may be.
 KEPT_HEAD, KEPT_TAIL = 48_000, 16_000
-_ASAP = "from asapweb.cli import main; raise SystemExit(main())"
 #: Wall time of one trial.
 MOST_S = 3_600.0
 

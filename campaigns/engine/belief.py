@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.residuals import MOST_LEARNT, Division, learn
+from perfmodel.special import normal_cdf
 from proposals.failures.failure import OF_CONFIGURATION
 
 Floats = npt.NDArray[np.float64]
@@ -106,7 +106,7 @@ def _fits(c: Candidates, done: Sequence[Trial], failed: Sequence[Trial]) -> tupl
     log_weight = -0.5 * (_BIAS / common) ** 2
 
     def suffices(rows: Ints) -> Floats:
-        return np.asarray(ndtr(-(c.fill[rows][:, None] + _BIAS[None, :]) / own))
+        return np.asarray(normal_cdf(-(c.fill[rows][:, None] + _BIAS[None, :]) / own))
 
     ran = np.array([trial.candidate for trial in done], dtype=np.int64)
     if len(ran):

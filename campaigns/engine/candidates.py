@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencie
 from perfmodel.prices import CalibratedPrices
 from perfmodel.step_time import Z80, combine
 from perfmodel.terms import Terms, step_terms
-from perfmodel.workload import ROLE_FIELDS, Workload, from_config, stack
+from perfmodel.workload import Workload, from_config, stack
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -163,7 +163,7 @@ def _sigma(terms: Terms, e: Efficiencies, count: int) -> Floats:
 
 def _settings(w: Workload, count: int) -> Floats:
     mesh, train = w.mesh, w.training
-    shards = mesh.replica * mesh.data * mesh.fsdp * mesh.expert
+    shards = mesh.batch_shards
     sequences = train.global_batch / shards / train.micro_batches
     columns = [
         np.log2(mesh.model),
@@ -181,16 +181,8 @@ def _settings(w: Workload, count: int) -> Floats:
 
 
 def _legal(config: ExperimentConfig, w: Workload) -> Bools:
-    mesh, train = w.mesh, w.training
-    sizes = legality.Sizes(
-        **{role: getattr(mesh, role) for role in ROLE_FIELDS},
-        micro_batches=train.micro_batches,
-        virtual_stages=train.virtual_stages,
-    )
-    out = legality.schedule_fails(w) | (mesh.regular == 0)
-    for flags in legality.broken_rules(sizes, config.model, train.global_batch, train.seq_len).values():
-        out = out | flags
-    return np.asarray(~out)
+    broken = legality.of_workload(w, config.model).values()
+    return np.asarray(~reduce(np.logical_or, broken))
 
 
 def calibrated(c: Candidates, prices: CalibratedPrices) -> Candidates:

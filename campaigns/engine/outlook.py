@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
 from campaigns.engine.analysis import fastest
 from campaigns.engine.belief import Belief, believe
@@ -19,6 +18,7 @@ from campaigns.engine.wording import reason
 from experiments.formatting import probability
 from experiments.sentences import Sentence
 from perfmodel import legality
+from perfmodel.special import normal_cdf
 from perfmodel.step_time import Z80
 
 Floats = npt.NDArray[np.float64]
@@ -89,7 +89,9 @@ class Outlook:
         faster = gain = None
         if best is not None and best.step_time_s is not None:
             to_beat = float(np.log(best.step_time_s / c.tokens[best.candidate]))
-            faster = float((1.0 - stall) * ndtr((to_beat - mean) / sd) + stall * ndtr((to_beat - mean - more) / sd))
+            faster = float(
+                (1.0 - stall) * normal_cdf((to_beat - mean) / sd) + stall * normal_cdf((to_beat - mean - more) / sd)
+            )
             gain = 1.0 - float(np.exp(-float(self.worth[row])))
         choice = Choice(
             candidate=row,

@@ -103,13 +103,3 @@ def learn(c: Candidates, rows: Ints, residual: Floats, d: Division, certain: Int
     factor = cho_factor(within + np.diag(noise), lower=True)
     left = prior - np.einsum("ij,ji->i", across, cho_solve(factor, across.T))
     return Learnt(mean, np.sqrt(np.maximum(left, 1e-10)))
-
-
-def log_likelihood(c: Candidates, rows: Ints, residual: Floats, d: Division) -> float:
-    """Of measurements of one workload under a division, their errors taken as Gaussian."""
-    from scipy.linalg import cho_factor, cho_solve
-
-    within = covariance(c, rows, rows, d) + np.diag(np.full(len(rows), d.noise**2))
-    root, lower = cho_factor(within, lower=True)
-    fit = float(residual @ cho_solve((root, lower), residual))
-    return -0.5 * fit - float(np.log(np.diag(root)).sum()) - 0.5 * len(rows) * float(np.log(2.0 * np.pi))

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from campaigns.engine.candidates import Candidates, Floats, Ints, calibrated, price
-from perfmodel import memory
+from perfmodel import legality, memory
 from perfmodel.arrays import picked
 from perfmodel.calibration import Calibration
-from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config import ConfigError, ExperimentConfig, shown_sizes
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.step_time import combine, missing_facts
 from perfmodel.terms import step_terms
@@ -63,16 +63,14 @@ def searched(
     candidates = all_with(meshes, config, changes)
     efficiencies = load_efficiencies().for_config(config)
     per_step = candidates.flat(combine(step_terms(candidates.work), efficiencies).estimate_s)
-    out = np.zeros(len(candidates), dtype=bool)
-    held_back: dict[str, int] = {}
-    for rule in rules_of(candidates, rules):
-        # Of memory the campaign learns more than the model knows.
-        broken = memory.probability_fits(candidates.used) < LEAST_FIT if rule.name == "memory" else rule.broken
-        if count := int((broken & ~out).sum()):
-            held_back[rule.name] = count
-        out = out | broken
-    out[candidates.baseline] = False
-    kept = _different(candidates, np.flatnonzero(~out), per_step)
+    # Of memory the campaign learns more than the model knows.
+    full = memory.probability_fits(candidates.used) < LEAST_FIT
+    told = rules_of(candidates, rules)
+    first = legality.first_broken([full if rule.name == "memory" else rule.broken for rule in told])
+    counts = np.bincount(first + 1, minlength=1 + len(told))[1:]
+    held_back = {rule.name: int(count) for rule, count in zip(told, counts, strict=True) if count}
+    first[candidates.baseline] = -1
+    kept = _different(candidates, np.flatnonzero(first < 0), per_step)
     kept = kept[np.argsort(per_step[kept], kind="stable")][:MOST_CANDIDATES]
     kept = np.union1d(kept, [candidates.baseline])
     places: Any = np.unravel_index(candidates.at[kept], candidates.shape)
@@ -128,11 +126,9 @@ def settings_of(config: ExperimentConfig) -> dict[str, Any]:
 
 def parameters_of(config: ExperimentConfig) -> dict[str, Any]:
     """Every parameter of a trial as a table shows it: sizes of the axes, then the training."""
-    sizes = dict(config.mesh.ici)
-    across = {f"dcn.{axis}": size for axis, size in config.mesh.dcn if size > 1}
     settings = settings_of(config)
     if config.training.micro_batch:
         del settings["grad_accum"]
     else:
         del settings["micro_batch"]
-    return {**sizes, **across, **settings}
+    return {**shown_sizes(config.mesh.to_json()), **settings}

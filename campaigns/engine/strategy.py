@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
 from campaigns.engine.belief import Belief
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import MOST_ATTEMPTS, Pool
+from perfmodel.special import normal_cdf
 from proposals.failures.forbidden import Forbidden
 
 Bools = npt.NDArray[np.bool_]
@@ -88,7 +88,7 @@ def improvement(best: float, mean: Floats, sd: Floats) -> Floats:
     """Expected fall of log time below the best, of a Gaussian."""
     z = (best - mean) / sd
     density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
-    return np.asarray(sd * (z * ndtr(z) + density))
+    return np.asarray(sd * (z * normal_cdf(z) + density))
 
 
 def expected(belief: Belief, best: float) -> Floats:

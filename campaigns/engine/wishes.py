@@ -9,9 +9,9 @@ from typing import Any
 
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.space import key_of, settings_of
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh, MeshSizes
 from proposals.candidate import candidate
-from proposals.constraints import Constraints, MeshSizes
+from proposals.constraints import Constraints
 from proposals.proposer.changes import Change
 from proposals.proposer.given import given_changes, given_mesh, products
 from proposals.proposer.limits import broken_by, rules_of

@@ -16,10 +16,9 @@ from typing import Any
 from django.db import InterfaceError, OperationalError
 from django.db.models import F, FloatField, Value
 from django.db.models.functions import Coalesce
-from django.utils import timezone
 
 from agent.control import Cancel
-from agent.events import ModelResponse, Retry, RunEvent, Stopped, TextDelta
+from agent.events import ModelResponse, Retry, RunEvent, Stopped, TextDelta, drive
 from agent.provider.base import Provider
 from campaigns.agents import tuner
 from campaigns.agents.tuner import Advice
@@ -28,9 +27,11 @@ from campaigns.engine.loop import Choice
 from campaigns.engine.space import key_of
 from campaigns.models import Campaign
 from campaigns.services.queues import CAMPAIGNS
+from experiments.codec import Codec
 from experiments.sentences import Sentence
 from experiments.services.text import clean_json
 from jobs import workers
+from jobs.jobs import released
 from proposals.agents import endpoint
 from proposals.services import recording
 
@@ -42,6 +43,28 @@ OUTDATED = "What the language model requested could no longer be tried when tria
 
 
 @dataclass(frozen=True)
+class Wish:
+    """A trial that the model asks for, by the key of its configuration, and why."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Advised:
+    """What a campaign keeps of advice until it is planned.  model: who gave it; refused: what was wrong with what it
+    asked for last; sentence: why the built-in choice is used."""
+
+    model: str = ""
+    wishes: tuple[Wish, ...] = ()
+    refused: tuple[str, ...] = ()
+    sentence: str = ""
+
+
+ADVICE = Codec(Advised)
+
+
+@dataclass(frozen=True)
 class Asking:
     """A question that this worker has claimed to ask."""
 
@@ -50,13 +73,15 @@ class Asking:
     question: Question
 
 
-def needless(campaign: Campaign) -> dict[str, Any] | None:
-    """What stands instead of advice where the model cannot be asked; None where it can."""
+def stored(campaign: Campaign) -> Advised | None:
+    """The advice that is not planned yet; what stands instead where the model cannot be asked; None where it can."""
+    if campaign.advice is not None:
+        return ADVICE.read(campaign.advice)
     if endpoint.provider(tuner.AGENT) is None:
-        return _stored("", sentence="The language model is no longer configured.")
+        return Advised(sentence="The language model is no longer configured.")
     if campaign.most_tokens - campaign.tokens < tuner.LEAST_TOKENS:
         text = f"The campaign's limit of {campaign.most_tokens:,} tokens of the language model is spent."
-        return _stored("", sentence=text)
+        return Advised(sentence=text)
     return None
 
 
@@ -77,9 +102,9 @@ def ask(asking: Asking) -> bool:
     campaign, worker = asking.campaign, asking.worker
     provider = endpoint.provider(tuner.AGENT)
     if campaign.attempts > CAMPAIGNS.most_attempts:
-        return _keep(asking, _stored("", sentence=f"{CAMPAIGNS.gave_up} to ask the language model."))
+        return _keep(asking, Advised(sentence=f"{CAMPAIGNS.gave_up} to ask the language model."))
     if provider is None:
-        return _keep(asking, _stored("", sentence="The language model is no longer configured."))
+        return _keep(asking, Advised(sentence="The language model is no longer configured."))
     cancel = Cancel()
 
     def look() -> None:
@@ -93,13 +118,13 @@ def ask(asking: Asking) -> bool:
         raise  # the database is away: the sweep sends the plan again
     except Exception as error:
         logger.exception("the language model could not be asked for trials of campaign %s", campaign.pk)
-        _keep(asking, _stored("", sentence=f"Internal error ({type(error).__name__}) while it was asked."))
+        _keep(asking, Advised(sentence=f"Internal error ({type(error).__name__}) while it was asked."))
         raise
     if advice.source == "cancelled":
         return _release(asking)
     configs = asking.question.outlook.candidates.configs
-    wishes = [{"key": key_of(configs[each.candidate]), "reason": each.reason} for each in advice.granted]
-    return _keep(asking, _stored(provider.model, wishes, advice.refused, advice.sentence))
+    wishes = tuple(Wish(key_of(configs[each.candidate]), each.reason) for each in advice.granted)
+    return _keep(asking, Advised(provider.model, wishes, advice.refused, advice.sentence))
 
 
 def _drive(asking: Asking, provider: Provider, cancel: Cancel) -> Advice:
@@ -107,16 +132,13 @@ def _drive(asking: Asking, provider: Provider, cancel: Cancel) -> Advice:
     campaign = asking.campaign
     limits = tuner.bounds(endpoint.limits(), campaign.most_tokens - campaign.tokens)
     steps = tuner.advise(asking.question, provider, limits, cancel)
-    while True:
-        try:
-            event = next(steps)
-        except StopIteration as end:
-            advice: Advice = end.value
-            return advice
-        if isinstance(event, TextDelta):
-            continue
-        recording.store(campaign.experiment_id, event, tuner.AGENT, campaign=campaign.pk)
-        _count(campaign.pk, event)
+
+    def store(event: RunEvent) -> None:
+        if not isinstance(event, TextDelta):
+            recording.store(campaign.experiment_id, event, tuner.AGENT, campaign=campaign.pk)
+            _count(campaign.pk, event)
+
+    return drive(steps, store)
 
 
 def _count(pk: int, event: RunEvent) -> None:
@@ -132,19 +154,10 @@ def _count(pk: int, event: RunEvent) -> None:
         Campaign.objects.filter(pk=pk).update(**values)
 
 
-def _stored(
-    model: str, wishes: list[dict[str, str]] | None = None, refused: tuple[str, ...] = (), sentence: str = ""
-) -> dict[str, Any]:
-    stored: dict[str, Any] = clean_json(
-        {"model": model, "wishes": wishes or [], "refused": list(refused), "sentence": sentence}
-    )
-    return stored
-
-
-def _keep(asking: Asking, advice: Mapping[str, Any]) -> bool:
+def _keep(asking: Asking, advice: Advised) -> bool:
     """Store the advice and let the campaign go; False where it is not ours any more, or does not run."""
-    free = {"worker": "", "attempts": 0, "heartbeat_at": timezone.now()}
-    if CAMPAIGNS.row_of_worker(asking.campaign.pk, asking.worker).update(advice=advice, **free):
+    row = CAMPAIGNS.row_of_worker(asking.campaign.pk, asking.worker)
+    if row.update(advice=clean_json(ADVICE.write(advice)), **released(sent=True)):
         return True
     return _release(asking)
 
@@ -154,14 +167,14 @@ def _release(asking: Asking) -> bool:
     return False
 
 
-def wishes(advice: Mapping[str, Any] | None, by_key: Mapping[str, int]) -> Iterator[int]:
+def wishes(advice: Advised | None, by_key: Mapping[str, int]) -> Iterator[int]:
     """The candidates that stored advice asks for."""
-    for wish in advice["wishes"] if advice else ():
-        if wish["key"] in by_key:
-            yield by_key[wish["key"]]
+    for wish in advice.wishes if advice is not None else ():
+        if wish.key in by_key:
+            yield by_key[wish.key]
 
 
-def why(choice: Choice, key: str, advice: Mapping[str, Any] | None, planned: int) -> Sentence:
+def why(choice: Choice, key: str, advice: Advised | None, planned: int) -> Sentence:
     """Who chose a trial and why: the model's sentence beside what the built-in acquisition predicts, or why the model's
     choice is not used.  Without advice the built-in reason alone.
 
@@ -169,7 +182,7 @@ def why(choice: Choice, key: str, advice: Mapping[str, Any] | None, planned: int
     """
     if advice is None:
         return choice.why
-    wish = next((each for each in advice["wishes"] if each["key"] == key), None)
+    wish = next((each for each in advice.wishes if each.key == key), None)
     if wish is not None and choice.wished:
-        return tuner.wished(choice, advice["model"], wish["reason"])
-    return tuner.instead(choice, advice["sentence"] or (OUTDATED if planned < len(advice["wishes"]) else ""))
+        return tuner.wished(choice, advice.model, wish.reason)
+    return tuner.instead(choice, advice.sentence or (OUTDATED if planned < len(advice.wishes) else ""))

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from accounts.models import Role, User
 from accounts.permissions import check
+from accounts.refusals import Refused
 from agent.provider.settings import SettingsError
 from campaigns.backends import read_landscape
 from campaigns.engine.space import key_of, settings_of
@@ -20,6 +21,7 @@ from campaigns.services import launched, planning, spaces
 from campaigns.services.queues import CAMPAIGNS, TRIALS
 from experiments.models import Experiment
 from experiments.services import configuration, events
+from jobs.jobs import released
 from launches.models import ArmRun
 from launches.services.bundles import BundleError
 from launches.services.launching import LaunchError
@@ -41,13 +43,13 @@ MOST_OPEN = 5
 LEAST_STEPS = 10
 
 
-class CampaignError(Exception):
-    """It cannot be done as asked.  The text is a sentence for the user."""
+class CampaignError(Refused):
+    """It cannot be done as asked."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a campaign is to be; see `Campaign`.  tool, steps, server: of trials on the cluster only."""
+    """What a campaign is to be, as columns of `Campaign`.  tool, steps, server: of trials on the cluster only."""
 
     backend: str = Campaign.Backend.MODELLED
     most_trials: int = 20
@@ -78,9 +80,10 @@ def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
     """Raises CampaignError; Http404 and PermissionDenied below engineer."""
     check(user, experiment, Role.ENGINEER)
     config, constraints = _checked(experiment, asked)
-    on_cluster = {}
+    columns = {**vars(asked), "constraints": constraints.to_json(), "config": config_to_json(config)}
+    on_cluster = {name: columns.pop(name) for name in ("tool", "steps", "server")}
     if asked.backend == Campaign.Backend.CLUSTER:
-        on_cluster = {"tool": asked.tool, "steps": asked.steps, "server": asked.server}
+        columns |= on_cluster
         _launchable(Campaign(experiment=experiment, created_by=user, **on_cluster), config)
     if asked.backend == Campaign.Backend.COMPILED:
         _compilable(config, asked.parallel)
@@ -91,14 +94,7 @@ def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
             raise CampaignError(
                 f"{MOST_OPEN} campaigns of this experiment are open; wait for one to end, or cancel one."
             )
-        made = Campaign.objects.create(
-            team_id=experiment.team_id, experiment=experiment, backend=asked.backend,
-            config=config_to_json(config), constraints=constraints.to_json(), landscape=asked.landscape,
-            parallel=asked.parallel, to_budget=asked.to_budget, most_trials=asked.most_trials, most_s=asked.most_s,
-            most_dollars=asked.most_dollars, dollars_per_chip_hour=asked.dollars_per_chip_hour,
-            expert_step_time_s=asked.expert_step_time_s, use_language_model=asked.use_language_model,
-            most_tokens=asked.most_tokens, created_by=user, **on_cluster,
-        )  # fmt: skip
+        made = Campaign.objects.create(team_id=experiment.team_id, experiment=experiment, created_by=user, **columns)
         try:
             field = spaces.field_of(made)
         except ConfigError as error:
@@ -249,7 +245,7 @@ def retry(trial: Trial, user: User) -> None:
         events.lock(trial.campaign.experiment_id)
         # As it is now: it may have been paused or resumed since somebody looked.
         campaign = Campaign.objects.select_for_update().defer("landscape").get(pk=trial.campaign_id)
-        again = {"status": TrialStatus.WAITING, "failure": None, "worker": "", "attempts": 0, "heartbeat_at": None}
+        again = {"status": TrialStatus.WAITING, "failure": None, **released()}
         if not Trial.objects.filter(pk=trial.pk, status=TrialStatus.FAILED).update(**again):
             raise CampaignError("Only a trial that failed can be tried again.")
         ended = (CampaignStatus.DONE, CampaignStatus.CANCELLED, CampaignStatus.FAILED)

@@ -8,9 +8,7 @@ Where a language model takes part, a plan that has places to fill lets the row g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import ceil
-from typing import Any
 
 import numpy as np
 from django.db import transaction
@@ -29,7 +27,7 @@ from campaigns.engine.pool import Pool
 from campaigns.engine.space import key_of, settings_of
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import advising, spaces
-from campaigns.services.advising import Asking
+from campaigns.services.advising import ADVICE, Advised, Asking
 from campaigns.services.queues import CAMPAIGNS, TRIALS
 from experiments.formatting import dollars, duration
 from experiments.sentences import Sentence, Text
@@ -90,7 +88,7 @@ def _step(pk: int) -> int | Asking:
                 first = pool.done[0]
                 candidates = candidates.in_units_of(first.candidate, first.step_time_s or 1.0)
         least_gain = -1.0 if campaign.to_budget else LEAST_GAIN
-        advice = (campaign.advice or advising.needless(campaign)) if campaign.use_language_model else None
+        advice = advising.stored(campaign) if campaign.use_language_model else None
         wished = list(advising.wishes(advice, field.by_key))
         step = iterate(candidates, pool, count, least_gain=least_gain, wished=wished)
         if step.choices and campaign.use_language_model and advice is None:
@@ -156,7 +154,7 @@ def _question(campaign: Campaign, c: Candidates, pool: Pool, step: Iteration, mo
     )
 
 
-def _store(campaign: Campaign, c: Candidates, step: Iteration, number: int, advice: Mapping[str, Any] | None) -> None:
+def _store(campaign: Campaign, c: Candidates, step: Iteration, number: int, advice: Advised | None) -> None:
     keys = [key_of(c.configs[choice.candidate]) for choice in step.choices]
     # A failure whose cause is not known may come again: the same trial, run once more.
     failed = {trial.key: trial for trial in campaign.trials.filter(status=TrialStatus.FAILED, key__in=keys)}
@@ -171,14 +169,14 @@ def _store(campaign: Campaign, c: Candidates, step: Iteration, number: int, advi
     )
     analysis = analysis_json(step.analysis) | {"held_back": dict(step.held_back)}
     if advice is not None:
-        analysis["advice"] = {**advice, "wishes": len(advice["wishes"]), "planned": planned}
+        analysis["advice"] = ADVICE.write(advice) | {"wishes": len(advice.wishes), "planned": planned}
     Campaign.objects.filter(pk=campaign.pk).update(analysis=analysis, advice=None)
     for trial in (*made, *again):
         TRIALS.enqueue(trial.pk)
 
 
 def _trial(
-    campaign: Campaign, c: Candidates, choice: Choice, number: int, advice: Mapping[str, Any] | None, planned: int
+    campaign: Campaign, c: Candidates, choice: Choice, number: int, advice: Advised | None, planned: int
 ) -> Trial:
     config = c.configs[choice.candidate]
     why = advising.why(choice, key_of(config), advice, planned)

@@ -15,8 +15,8 @@ from campaigns.engine.pool import Trial as Tried
 from campaigns.engine.space import key_of, searched
 from campaigns.engine.wishes import Register
 from campaigns.models import Campaign, TrialStatus
+from experiments.kept import Kept
 from experiments.models import RunStatus
-from experiments.sentences import Sentence
 from experiments.services import profiles
 from perfmodel.calibration import Calibration
 from perfmodel.config import ConfigError, ExperimentConfig
@@ -25,10 +25,10 @@ from perfmodel.prices import mesh_distance
 from perfmodel.workload import from_config, stack
 from proposals.candidate import candidate
 from proposals.constraints import Constraints
-from proposals.failures import CAUSES, Failure
-from proposals.failures.forbidden import Forbidden
+from proposals.failures import Failure
+from proposals.failures.stored import FAILURE
 from proposals.proposer import Pricer
-from proposals.services.context import Kept, of_run
+from proposals.services.context import of_run
 
 #: Campaigns kept in a process.
 KEPT = 4
@@ -138,12 +138,5 @@ def _tried(field: Field, row: int, stored: Mapping[str, Any]) -> Tried:
 
 def failure_of(config: ExperimentConfig, stored: Mapping[str, Any]) -> Failure:
     """What a stored failure says of other candidates."""
-    told = stored["failure"]
-    cause = told["cause"] if told["cause"] in CAUSES else "unknown"
-    rule = told.get("forbidden")
-    forbidden = (
-        Forbidden(rule["rule"], config_of_trial(config, stored), rule.get("role", ""), rule.get("dimension"))
-        if rule
-        else None
-    )
-    return Failure(cause, told["confidence"], Sentence(told["sentence"]), told["lines"], forbidden=forbidden)
+    told = FAILURE.read(stored["failure"])
+    return told.of(config_of_trial(config, stored) if told.forbidden is not None else None)

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from math import log, sqrt
 from typing import Any
 
-from scipy.special import ndtr
-
 from diagnosis.analyzer import report
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.quantity import evidence
@@ -22,6 +20,7 @@ from experiments.sentences import Sentence, join, say
 from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
 from perfmodel.config import ExperimentConfig, Measured
 from perfmodel.from_baseline import baseline_of, lacking
+from perfmodel.special import normal_cdf
 from perfmodel.step_time import missing_facts, predict
 
 #: Standard deviation of the logarithm of one predicted part of a step.  A stated assumption, not a fit.
@@ -148,7 +147,7 @@ def _certain(larger: float, smaller: float) -> float:
     """Probability that the one part is the larger, where both err as SPREAD_OF_A_PART says."""
     if smaller <= 0:
         return 1.0
-    return float(ndtr(log(max(larger, 1e-9) / smaller) / (SPREAD_OF_A_PART * sqrt(2.0))))
+    return float(normal_cdf(log(max(larger, 1e-9) / smaller) / (SPREAD_OF_A_PART * sqrt(2.0))))
 
 
 def _share(words: str, value: float) -> Evidence:

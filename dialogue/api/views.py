@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.permissions import check, get_for, team_ids
-from accounts.rest import Conflict, Detail, TeamObjects, number_param
+from accounts.rest import Detail, TeamObjects, number_param, validated
 from dialogue.api.serializers import (
     HeldSerializer,
     MessageSerializer,
@@ -34,13 +34,6 @@ from proposals.api.views_loop import PlanRequestSerializer
 
 EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Restrict to this experiment.")
 THREAD = OpenApiParameter("thread", OpenApiTypes.INT, description="Restrict to this thread.")
-
-
-def _validated_data(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    serializer = kind(data=request.data)
-    serializer.is_valid(raise_exception=True)
-    values: dict[str, Any] = serializer.validated_data
-    return values
 
 
 @extend_schema_view(
@@ -63,12 +56,9 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     )  # fmt: skip
     def create(self, request: Request) -> Response:
         """Open a thread; requires an engineer.  Returns your unused thread if you have one."""
-        values = _validated_data(NewThread, request)
+        values = validated(NewThread, request)
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
-        try:
-            made = asking.open_thread(experiment, request.user)
-        except DialogueError as error:
-            raise Conflict(str(error)) from error
+        made = asking.open_thread(experiment, request.user)
         return Response(ThreadSerializer(made).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(
@@ -77,7 +67,7 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     def partial_update(self, request: Request, pk: str) -> Response:
         """Rename a thread; requires an engineer."""
         thread = self.get_object()
-        values = _validated_data(ThreadTitle, request)
+        values = validated(ThreadTitle, request)
         try:
             asking.rename(thread, request.user, values["title"])
         except DialogueError as error:
@@ -110,21 +100,15 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
         thread = self.get_object()
         if request.method == "GET":
             return Response(MessageSerializer(thread.messages.select_related("author"), many=True).data)
-        values = _validated_data(NewMessage, request)
-        try:
-            answer = asking.ask(thread, request.user, values["text"])
-        except DialogueError as error:
-            raise Conflict(str(error)) from error
+        values = validated(NewMessage, request)
+        answer = asking.ask(thread, request.user, values["text"])
         return Response(MessageSerializer(answer).data, status=status.HTTP_202_ACCEPTED)
 
     @extend_schema(request=None, responses={202: PlanRequestSerializer, 403: Detail, 409: Detail}, tags=["dialogue"])
     @action(detail=True, methods=["post"], pagination_class=None)
     def propose(self, request: Request, pk: str) -> Response:
         """Request new proposals under the thread's constraints and facts; poll /api/plan-requests/{id}/."""
-        try:
-            made = acting.propose_again(self.get_object(), request.user)
-        except DialogueError as error:
-            raise Conflict(str(error)) from error
+        made = acting.propose_again(self.get_object(), request.user)
         return Response(PlanRequestSerializer(made).data, status=status.HTTP_202_ACCEPTED)
 
 
@@ -159,10 +143,7 @@ class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
     @action(detail=True, methods=["post"], pagination_class=None)
     def retry(self, request: Request, pk: str) -> Response:
         """Answer the thread's last question again; the previous answer is kept."""
-        try:
-            made = asking.retry(self.get_object(), request.user)
-        except DialogueError as error:
-            raise Conflict(str(error)) from error
+        made = asking.retry(self.get_object(), request.user)
         return Response(MessageSerializer(made).data, status=status.HTTP_202_ACCEPTED)
 
     @extend_schema(
@@ -174,11 +155,8 @@ class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
     def add(self, request: Request, pk: str) -> Response:
         """Add a mesh offered in the answer to the newest plan, after the same checks as any proposal."""
         answer = self.get_object()
-        values = _validated_data(OfferRequest, request)
-        try:
-            made = acting.add_offered(answer, values["effect"], request.user)
-        except DialogueError as error:
-            raise Conflict(str(error)) from error
+        values = validated(OfferRequest, request)
+        made = acting.add_offered(answer, values["effect"], request.user)
         contract = {**made.value.to_json(), **ProposalSerializer(made).data}
         return Response(contract, status=status.HTTP_201_CREATED)
 

@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 
 from accounts.models import Role
 from accounts.permissions import get_for
-from accounts.rest import Conflict, Detail
+from accounts.rest import Conflict, Detail, validated
 from agent.tools import ToolError
 from experiments.api.common import ConfigErrors
 from experiments.models import Experiment
@@ -83,11 +83,10 @@ class CapabilityView(APIView):
     def post(self, request: Request, key: str) -> Response:
         """Run the capability on an experiment that you can read.  Stores and changes nothing."""
         of = _capability_or_404(key)
-        given = ComputeSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        experiment = get_for(request.user, Experiment.objects.all(), Role.VIEWER, pk=given.validated_data["experiment"])
+        given = validated(ComputeSerializer, request)
+        experiment = get_for(request.user, Experiment.objects.all(), Role.VIEWER, pk=given["experiment"])
         try:
-            values = arguments(of, given.validated_data["arguments"])
+            values = arguments(of, given["arguments"])
             return Response(called(stored.workbench(experiment, request.user), of, values))
         except (ToolError, ConfigError) as error:
             raise serializers.ValidationError({"arguments": str(error)}) from error

@@ -11,6 +11,7 @@ from dialogue.services import holding
 from dialogue.services.asking import DialogueError
 from experiments.services import events
 from perfmodel.config import ConfigError
+from proposals.agents.conversation import EFFECT, MeshOffered
 from proposals.constraints import Constraints
 from proposals.models import PlanRequest, Proposal
 from proposals.services import own_mesh, plans, regenerating
@@ -21,14 +22,14 @@ def add_offered(answer: Message, index: int, user: User) -> Proposal:
 
     Raises DialogueError with the sentence why not; Http404 and PermissionDenied below engineer.
     """
-    offered = answer.effects[index] if 0 <= index < len(answer.effects) else {}
-    if offered.get("kind") != "mesh":
+    offered = EFFECT.read(answer.effects[index]) if 0 <= index < len(answer.effects) else None
+    if not isinstance(offered, MeshOffered):
         raise DialogueError("This answer does not offer that mesh.")
     plan = plans.newest(answer.thread.experiment)
     if plan is None:
         raise DialogueError("There are no proposals to add it to yet; wait for the analysis.")
     try:
-        made = own_mesh.add(plan, user, offered["mesh"], offered.get("changes") or {})
+        made = own_mesh.add(plan, user, offered.mesh, offered.changes)
     except own_mesh.OwnMeshError as error:
         raise DialogueError(str(error)) from error
     event = {"thread": answer.thread_id, "message": answer.pk, "added": made.pk, "title": made.title}

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import transaction
@@ -32,7 +32,17 @@ from agent.events import (
 from dialogue.models import Message
 from dialogue.services import asking, holding
 from experiments.services.text import clean, clean_json
-from proposals.agents.conversation import Ask, ConstraintStated, Effect, FactStated, MeshOffered, Question, Said, Turn
+from proposals.agents.conversation import (
+    EFFECT,
+    Ask,
+    ConstraintStated,
+    Effect,
+    FactStated,
+    MeshOffered,
+    Question,
+    Said,
+    Turn,
+)  # fmt: skip
 from proposals.agents.recorded import run_event
 from proposals.services import recording
 
@@ -144,7 +154,7 @@ class Writing:
 
     def _effect(self, effect: Effect) -> None:
         self.flush(now=True)
-        self.answer.effects.append(clean_json(asdict(effect)))
+        self.answer.effects.append(clean_json(EFFECT.write(effect)))
         with transaction.atomic():
             self._update(effects=self.answer.effects)
             if isinstance(effect, ConstraintStated | FactStated) and not self.cancel.is_set():

@@ -7,6 +7,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounts.models import Membership, Role, User
+from accounts.refusals import Refused
 from dialogue.models import Message, Thread
 from experiments.models import Experiment
 from experiments.services import events, secrets
@@ -27,8 +28,8 @@ ANSWERS = Jobs(Message, OPEN, Message.Status.ANSWERING, queue=DIALOGUE_QUEUE, mo
 NOT_YOURS = "Only its author or an administrator of the team can delete a conversation."
 
 
-class DialogueError(Exception):
-    """What was asked for cannot be done.  The text is a sentence for the user."""
+class DialogueError(Refused):
+    """What was asked for cannot be done."""
 
 
 def open_thread(experiment: Experiment, user: User) -> Thread:

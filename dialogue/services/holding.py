@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
@@ -13,7 +13,6 @@ from accounts.models import User
 from dialogue.models import Held, Message, Thread
 from experiments.services import events
 from experiments.services.text import clean, clean_json
-from perfmodel.config import ConfigError
 from proposals.agents.conversation import ConstraintStated, FactStated
 from proposals.constraints import Constraints
 
@@ -47,10 +46,12 @@ def hold(answer: Message, told: ConstraintStated | FactStated) -> None:
         return
     _drop(answer, Held.Kind.CONSTRAINT, told.dropped)
     _drop(answer, Held.Kind.FACT, told.dropped)
-    parts = list(_parts(told.constraint))
-    for key, value in parts:
+    parts = list(Constraints.from_json(told.constraint).parts())
+    for name, part in parts:  # each by itself, so that one axis can be taken back without the others
+        (field, value), sentence = next(iter(part.to_json().items())), " ".join(part.describe())
+        key = field if field == "excluded" else name
         _drop(answer, Held.Kind.CONSTRAINT, [key], value if key == "excluded" else None)
-        _add(answer, Held.Kind.CONSTRAINT, key, value, _sentence(key, value) if len(parts) > 1 else told.sentence)
+        _add(answer, Held.Kind.CONSTRAINT, key, value, sentence if len(parts) > 1 else told.sentence)
 
 
 def forget(answer: Message) -> None:
@@ -67,26 +68,6 @@ def release(held: Held, user: User) -> bool:
         event = {"thread": held.thread_id, "released": held.key, "sentence": held.sentence}
         events.append(held.thread.experiment_id, "message", "user", user=user, data=event)
         return True
-
-
-def _parts(constraint: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Each constraint by itself, so that one axis can be taken back without the others."""
-    for key, value in constraint.items():
-        if isinstance(value, Mapping):
-            yield from ((f"{key}.{part}", {part: size}) for part, size in value.items())
-        elif isinstance(value, list | tuple) and key != "excluded":
-            yield from ((f"{key}.{part}", [part]) for part in value)
-        elif isinstance(value, list | tuple):
-            yield from ((key, [mesh]) for mesh in value)
-        else:
-            yield key, value
-
-
-def _sentence(key: str, value: Any) -> str:
-    try:
-        return " ".join(Constraints.from_json({key.partition(".")[0]: value}).describe())
-    except ConfigError:
-        return key
 
 
 def _add(answer: Message, kind: str, key: str, value: Any, sentence: str) -> None:

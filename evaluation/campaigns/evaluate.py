@@ -17,7 +17,7 @@ from evaluation.campaigns.baselines import BUDGET, at_random, by_optuna, quiet, 
 from evaluation.campaigns.ours import Run, run, without_model
 from evaluation.campaigns.plots import ahead_plot, trajectories_plot
 from evaluation.campaigns.recorded import AS_GOOD, SEEDS, Recorded, landscapes, trajectory
-from evaluation.wrapped import wrapped
+from evaluation.report import wrapped
 
 DOCS = Path(__file__).parents[2] / "docs"
 DOCUMENT, PLOTS = DOCS / "accuracy-campaigns.md", DOCS / "accuracy"

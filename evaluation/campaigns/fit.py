@@ -13,10 +13,11 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from campaigns.engine.candidates import Candidates
-from campaigns.engine.residuals import RESIDUALS_FILE, Division, log_likelihood
+from campaigns.engine.residuals import RESIDUALS_FILE, Division, covariance
 from evaluation.campaigns.recorded import Recorded, of_sweeps
 from evaluation.held_out import FOLDINGS
 from evaluation.held_out import fold_of as fold_of_key
@@ -62,6 +63,14 @@ def fitted(landscapes: Sequence[Recorded]) -> Division:
     logs = minimize(unlikely, np.log(START), method="Nelder-Mead", options=options).x
     text = f"make fit: {sum(len(e.rows) for e in data)} held-out runs of {len(data)} workloads"
     return _division(logs, text)
+
+
+def log_likelihood(c: Candidates, rows: Ints, residual: Floats, d: Division) -> float:
+    """Of measurements of one workload under a division, their errors taken as Gaussian."""
+    within = covariance(c, rows, rows, d) + np.diag(np.full(len(rows), d.noise**2))
+    root, lower = cho_factor(within, lower=True)
+    fit = float(residual @ cho_solve((root, lower), residual))
+    return -0.5 * fit - float(np.log(np.diag(root)).sum()) - 0.5 * len(rows) * float(np.log(2.0 * np.pi))
 
 
 def _division(logs: Floats, source: str) -> Division:

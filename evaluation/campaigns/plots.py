@@ -8,7 +8,7 @@ from math import log10
 import numpy as np
 import numpy.typing as npt
 
-from evaluation.accuracy_plots import COLOURS, MARGIN, SIZE, _svg, _text
+from evaluation.accuracy_plots import COLOURS, MARGIN, SIZE, label, svg
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,9 +48,9 @@ def _plot(lines: Mapping[str, Sequence[float]], marks: Mapping[float, str], titl
         y = HEIGHT - MARGIN - tall * value
         body += [
             f'<path d="M{MARGIN} {y:.1f}H{SIZE - MARGIN}" stroke="#e2e8f0"/>',
-            _text(MARGIN - 8, y + 4, text, "end"),
+            label(MARGIN - 8, y + 4, text, "end"),
         ]
-    body += [_text(x(trial), HEIGHT - MARGIN + 18, str(trial)) for trial in (1, 3, 5, 8, 12, 16, 20) if trial <= count]
+    body += [label(x(trial), HEIGHT - MARGIN + 18, str(trial)) for trial in (1, 3, 5, 8, 12, 16, 20) if trial <= count]
     for i, (name, values) in enumerate(lines.items()):
         points = "L".join(f"{x(n):.1f} {HEIGHT - MARGIN - tall * value:.1f}" for n, value in enumerate(values, start=1))
         colour = COLOURS[i % len(COLOURS)]
@@ -59,7 +59,7 @@ def _plot(lines: Mapping[str, Sequence[float]], marks: Mapping[float, str], titl
         body += [
             f'<path d="M{points}" stroke="{colour}" stroke-width="2" fill="none"/>',
             f'<circle cx="{left:.1f}" cy="{top - 4}" r="4" fill="{colour}"/>',
-            _text(left + 8, top, name, "start"),
+            label(left + 8, top, name, "start"),
         ]
-    body.append(_text(SIZE / 2, HEIGHT - MARGIN + 32, "trial"))
-    return _svg(SIZE, HEIGHT, title, body)
+    body.append(label(SIZE / 2, HEIGHT - MARGIN + 32, "trial"))
+    return svg(SIZE, HEIGHT, title, body)

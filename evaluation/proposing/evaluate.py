@@ -22,6 +22,7 @@ from evaluation import proposals_report
 from evaluation.proposing.experiments import EXPERT, perturbed
 from evaluation.proposing.experiments import case as experiment
 from evaluation.proposing.published_cases import Case, cases, exact, sizes
+from evaluation.report import rounded
 from evaluation.steps import paper
 from perfmodel import accounting
 from perfmodel.chips import get_chip
@@ -327,16 +328,8 @@ def numbers() -> dict[str, Any]:
 
 def main() -> None:
     found = numbers()
-    NUMBERS.write_text(json.dumps(_rounded(found), indent=1) + "\n", encoding="utf-8")
+    NUMBERS.write_text(json.dumps(rounded(found), indent=1) + "\n", encoding="utf-8")
     proposals_report.write()
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from evaluation.steps.scenario import Scenario
 from evaluation.steps.variants import perturbed
 from experiments.step_profile import Memory, StepProfile
 from perfmodel import legality
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import DATA_ROLES, ExperimentConfig, Mesh
 from perfmodel.prices import mesh_distance
 from perfmodel.space import build_space, default_axes
 from perfmodel.step_time import predict
@@ -98,7 +98,7 @@ def sizes(mesh: Mesh) -> Sizes:
     by_axis: dict[str, int] = defaultdict(lambda: 1)
     for axis, size in (*mesh.ici, *mesh.dcn):
         role = mesh.role(axis)
-        by_axis["data" if role in ("replica", "data", "fsdp") else role] *= size
+        by_axis["data" if role in DATA_ROLES else role] *= size
     return tuple(sorted((role, size) for role, size in by_axis.items() if size > 1))
 
 

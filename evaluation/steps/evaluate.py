@@ -19,12 +19,12 @@ from typing import Any
 from diagnosis.analyzer import diagnose, read_facts, rules
 from diagnosis.analyzer.rules import laws
 from diagnosis.report import BOTTLENECKS, Diagnosis
+from evaluation.report import percent, wrapped
 from evaluation.steps import drawn, paper, real
 from evaluation.steps.generated import made
 from evaluation.steps.scenario import Ledger, Scenario, config
 from evaluation.steps.scenarios import SCENARIOS
 from evaluation.steps.variants import perturbed
-from evaluation.wrapped import wrapped
 from experiments.ingest import read_profile
 from experiments.samples.samples import FOLDER
 from experiments.step_profile import StepProfile
@@ -248,10 +248,6 @@ def as_json(sets: dict[str, Score]) -> dict[str, Any]:
     }
 
 
-def _percent(value: float) -> str:
-    return f"{value:.1%}".replace("%", " %")
-
-
 def _confusion(score: Score) -> list[str]:
     names = [name for name in BOTTLENECKS if any(name in pair for pair in score.verdicts)]
     lines = [f"| true \\ predicted | {' | '.join(names)} | precision | recall |", f"|---|{'--:|' * (len(names) + 2)}"]
@@ -260,7 +256,7 @@ def _confusion(score: Score) -> list[str]:
         said = sum(score.verdicts[other, truth] for other in names)
         right = score.verdicts[truth, truth]
         cells = [str(n) if n else "·" for n in counts]
-        parts = [_percent(right / said) if said else "–", _percent(right / sum(counts)) if sum(counts) else "–"]
+        parts = [percent(right / said) if said else "–", percent(right / sum(counts)) if sum(counts) else "–"]
         lines.append(f"| {truth} | {' | '.join([*cells, *parts])} |")
     return lines
 
@@ -294,9 +290,7 @@ def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
     for title, of in (("generated", generated), ("recorded", recorded)):
         total, struck = of.claims.total(), of.struck.total()
         lines.append("")
-        lines.append(
-            f"Of {total} claims on {title} profiles the checks rejected {struck} ({_percent(struck / total)})."
-        )
+        lines.append(f"Of {total} claims on {title} profiles the checks rejected {struck} ({percent(struck / total)}).")
     return lines
 
 
@@ -328,20 +322,10 @@ def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: l
     }
     for name, score in sets.items():
         rules = any(tally.wanted for tally in score.rules.values())
-        cells = [_percent(score.precision), _percent(score.recall)] if rules else ["–", "–"]
-        lines.append(
-            f"| {titles[name]} | {score.verdicts.total()} | {_percent(score.accuracy)} | {' | '.join(cells)} |"
-        )
-    lines += [
-        "",
-        "## Randomly generated steps",
-        "",
-        *_confusion(random),
-        "",
-        "## Labelled steps",
-        "",
-        *_confusion(chosen),
-    ]
+        cells = [percent(score.precision), percent(score.recall)] if rules else ["–", "–"]
+        lines.append(f"| {titles[name]} | {score.verdicts.total()} | {percent(score.accuracy)} | {' | '.join(cells)} |")
+    lines += ["", "## Randomly generated steps", "", *_confusion(random)]
+    lines += ["", "## Labelled steps", "", *_confusion(chosen)]
     lines += ["", "## The paper's experiments", "", *_confusion(printed)]
     lines += [
         "",
@@ -354,18 +338,16 @@ def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: l
     ]
     for row in reliability(random):
         span = f"{row['from']:.0%}–{row['to']:.0%}".replace("%", " %")
-        lines.append(f"| {span} | {row['verdicts']} | {_percent(row['confidence'])} | {_percent(row['right'])} |")
+        lines.append(f"| {span} | {row['verdicts']} | {percent(row['confidence'])} | {percent(row['right'])} |")
     lines += ["", "## Rules", "", "Labelled and random steps together.", ""]
-    lines += [
-        "| rule | positives | detected | recall | claims | false claims | precision |",
-        "|---|--:|--:|--:|--:|--:|--:|",
-    ]
+    lines += ["| rule | positives | detected | recall | claims | false claims | precision |"]
+    lines += ["|---|--:|--:|--:|--:|--:|--:|"]
     for rule in CAUSES:
         one, two = chosen.rules[rule], random.rules[rule]
         wanted, given = one.wanted + two.wanted, one.found + two.found
         claimed, false = one.claimed + two.claimed, one.false + two.false
-        recall = _percent(given / wanted) if wanted else "–"
-        precision = _percent(1 - false / claimed) if claimed else "–"
+        recall = percent(given / wanted) if wanted else "–"
+        precision = percent(1 - false / claimed) if claimed else "–"
         lines.append(f"| `{rule}` | {wanted} | {given} | {recall} | {claimed} | {false} | {precision} |")
     lines += [
         "",

@@ -1,15 +1,10 @@
-"""What the endpoints of every app share (accounts.rest), and the errors of a configuration."""
+"""The errors of a configuration over REST."""
 
 from __future__ import annotations
 
 from rest_framework import serializers
 
-from accounts.rest import Conflict, Detail, Invalid, NoSpace, Paging, TeamObjects, TooLarge, number_param, team_for
-
-__all__ = [
-    "ConfigErrors", "Conflict", "Contradicted", "Detail", "Invalid", "NoSpace", "Paging", "TeamObjects", "TooLarge",
-    "number_param", "team_for",
-]  # fmt: skip
+from accounts.rest import Detail
 
 
 class Contradicted(Detail):

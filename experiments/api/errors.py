@@ -11,6 +11,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from accounts.refusals import Refused
 from accounts.rest import Invalid, NoSpace, TooLarge
 from disk import space
 
@@ -24,6 +25,9 @@ def one_shape(error: Exception, context: dict[str, Any]) -> Response | None:
     elif isinstance(error, TooManyFilesSent | TooManyFieldsSent):
         files, fields = settings.DATA_UPLOAD_MAX_NUMBER_FILES, settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
         error = Invalid(f"The form has more than {files} files or {fields} fields; send fewer.")
+    elif isinstance(error, Refused):
+        status, error = error.status, exceptions.APIException(str(error))
+        error.status_code = status
     elif isinstance(error, space.NoSpace) or space.is_full(error):
         error = NoSpace(space.sentence(error))
     response = exception_handler(error, context)

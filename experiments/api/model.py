@@ -11,7 +11,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.parsers import JSONParser
-from experiments.api.common import ConfigErrors, Invalid
+from accounts.rest import Invalid, validated
+from experiments.api.common import ConfigErrors
 from experiments.api.serializers import PredictRequest, SearchRequest
 from experiments.api.views import refuse_errors
 from experiments.services import configuration
@@ -48,10 +49,9 @@ class PredictView(APIView):
     )
     def post(self, request: Request) -> Response:
         """The output of `asap predict --json`: step time, breakdown, memory, MFU, violations; a list returns a list."""
-        given = PredictRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        data, mesh = given.validated_data["config"], given.validated_data.get("mesh")
-        baseline = self._baseline(given.validated_data.get("baseline"))
+        given = validated(PredictRequest, request)
+        data, mesh = given["config"], given.get("mesh")
+        baseline = self._baseline(given.get("baseline"))
         if isinstance(data, list):
             if len(data) > MAX_CONFIGS:
                 raise Invalid(f"At most {MAX_CONFIGS} configurations at once.")
@@ -85,9 +85,8 @@ class SearchView(APIView):
     )
     def post(self, request: Request) -> Response:
         """The output of `asap search --json`: the fastest legal candidates, and rejected ones with their rule."""
-        given = SearchRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        config = read_config(given.validated_data["config"])
+        given = validated(SearchRequest, request)
+        config = read_config(given["config"])
         axes = default_axes(config)
         count = count_factorisations(config.hardware.chips_per_slice, len(axes))
         if count > MAX_CANDIDATES:
@@ -96,7 +95,7 @@ class SearchView(APIView):
                 f"{MAX_CANDIDATES:,} that a request may evaluate: name fewer axes in mesh.ici, or run asap search."
             )
         try:
-            result = search(config, given.validated_data["top"])
+            result = search(config, given["top"])
         except ConfigError as error:
             raise Invalid(str(error)) from error
         return Response({"name": config.name, **result.to_json()})

@@ -16,18 +16,8 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.parsers import JSONParser
-from experiments.api.common import (
-    ConfigErrors,
-    Conflict,
-    Contradicted,
-    Detail,
-    Invalid,
-    NoSpace,
-    TeamObjects,
-    TooLarge,
-    number_param,
-    team_for,
-)
+from accounts.rest import Conflict, Detail, Invalid, TeamObjects, number_param, team_for, validated
+from experiments.api.common import ConfigErrors, Contradicted
 from experiments.api.serializers import (
     ConfigurationSerializer,
     EventSerializer,
@@ -39,7 +29,7 @@ from experiments.api.serializers import (
     UploadSerializer,
 )
 from experiments.models import Experiment, Profile, Run
-from experiments.services import configuration, deleting, events, profiles, runs, starting, storage, uploads
+from experiments.services import configuration, events, profiles, runs, starting, storage, uploads
 from experiments.services.text import clean
 
 EXACT = ("state", "chip", "model_name", "bottleneck", "origin")
@@ -115,21 +105,14 @@ class ExperimentViewSet(
         text = config_file.read().decode("utf-8", "replace") if config_file else str(request.data.get("config") or "")
         if text.strip():
             refuse_errors(configuration.read_text(text))
-        try:
-            experiment = uploads.receive(
-                team,
-                request.user,
-                request.FILES.getlist("files"),
-                text,
-                str(request.data.get("name") or ""),
-                accept=accepted(request.data.getlist("accept")),
-            )
-        except uploads.UploadError as error:
-            if error.too_large:
-                raise TooLarge(str(error)) from error
-            if error.no_space:
-                raise NoSpace(str(error)) from error
-            raise Invalid(str(error)) from error
+        experiment = uploads.receive(
+            team,
+            request.user,
+            request.FILES.getlist("files"),
+            text,
+            str(request.data.get("name") or ""),
+            accept=accepted(request.data.getlist("accept")),
+        )
         data = ExperimentDetailSerializer(experiment, context=self.get_serializer_context()).data
         return Response(data, status=status.HTTP_201_CREATED)
 
@@ -142,12 +125,11 @@ class ExperimentViewSet(
     def step_time(self, request: Request) -> Response:
         """Start a run from a measured step time, without a profile: three proposals calibrated to that number."""
         team = team_for(request, Role.ENGINEER)
-        given = StepTimeSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        data = given.validated_data["config"]
+        given = validated(StepTimeSerializer, request)
+        data = given["config"]
         if not isinstance(data, dict):
             raise Invalid("config must be a configuration (a JSON object).")
-        name = given.validated_data.get("name", "")
+        name = given.get("name", "")
         experiment, checked = starting.from_step_time(team, request.user, data, name)
         refuse_errors(checked)
         data = ExperimentDetailSerializer(experiment, context=self.get_serializer_context()).data
@@ -158,10 +140,7 @@ class ExperimentViewSet(
         return [MultiPartParser()] if multipart else [JSONParser()]
 
     def perform_destroy(self, instance: Experiment) -> None:
-        try:
-            uploads.delete(instance, self.request.user)
-        except deleting.DeletionError as error:
-            raise Conflict(str(error)) from error
+        uploads.delete(instance, self.request.user)
 
     @extend_schema(
         methods=["GET"],
@@ -318,10 +297,7 @@ class RunViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[R
     def retry(self, request: Request, pk: str) -> Response:
         """Retry a failed run, as a new run that starts at the failed stage."""
         run = self.get_object()
-        try:
-            again = runs.retry(run, request.user)
-        except runs.RunError as error:
-            raise Conflict(str(error)) from error
+        again = runs.retry(run, request.user)
         return Response(RunSerializer(again).data, status=status.HTTP_201_CREATED)
 
 

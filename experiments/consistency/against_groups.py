@@ -12,7 +12,7 @@ from experiments.consistency.groups import Pattern, explain
 from experiments.consistency.names import short
 from experiments.consistency.topology import near
 from perfmodel.chips import Chip, get_chip
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import DATA_ROLES, ExperimentConfig, Mesh, mesh_text
 
 #: XLA runs single collectives over a part of one axis (key heads that are fewer than the axis); of the time of all
 #: collectives, more than this in such parts is another mesh.
@@ -76,7 +76,7 @@ def mesh(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
         if suggested and unexplained(Mesh(tuple(suggested.items())), patterns) is None:
             use["mesh.ici"] = suggested
             evidence += facts.known["mesh"].evidence
-    text = " · ".join(f"{axis} {size}" for axis, size in use.get("mesh.ici", {}).items()) or pattern.text
+    text = mesh_text({"ici": use.get("mesh.ici", {})}) or pattern.text
     return Contradiction("mesh.ici", config.mesh.text(), text, sentence, tuple(evidence), "computed", use)
 
 
@@ -100,14 +100,14 @@ def _tensor_axis_alone(facts: Facts, config: ExperimentConfig) -> Contradiction 
     Said only where every group is larger: over all devices, or over the tensor axis together with the batch.
     """
     tensor = [(axis, size) for axis, size in config.mesh.ici if config.mesh.role(axis) == "model" and size > 1]
-    batch = config.mesh.size("replica", "data", "fsdp") > 1
+    batch = config.mesh.size(*DATA_ROLES) > 1
     if not tensor or not batch or "mesh" not in facts:
         return None
     names, roles = {axis for axis, _ in tensor}, config.mesh.role
     for pattern in facts.patterns:
         explanation = explain(config.mesh, pattern)
         axes = explanation.axes if explanation is not None else ()
-        if not names & set(axes) or not any(roles(axis) in ("replica", "data", "fsdp") for axis in axes):
+        if not names & set(axes) or not any(roles(axis) in DATA_ROLES for axis in axes):
             return None
     if not _activations_seen(facts):
         return None

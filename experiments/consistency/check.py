@@ -90,7 +90,7 @@ def _lengths(facts: Facts, config: ExperimentConfig) -> Iterator[Contradiction]:
     batch, tokens = facts.known.get("batch_per_device"), facts.known.get("tokens_per_device")
     if training.global_batch is None or sharding.size("pipeline") > 1:
         return
-    shards = sharding.size("replica", "data", "fsdp", "expert") * training.grad_accum
+    shards = sharding.batch_shards * training.grad_accum
     expected = {training.global_batch / shards}
     if training.micro_batch is not None:
         expected.add(float(training.micro_batch))

@@ -13,6 +13,7 @@ from experiments.consistency.matmuls import ATTENTION, kind_of
 from experiments.consistency.names import short
 from experiments.hlo import text as hlo_text
 from experiments.step_profile import Op, StepProfile
+from perfmodel.config import mesh_text
 
 #: What a collective carries, and the role of an axis on which mostly that is carried.
 ACTIVATIONS, KEYS, WEIGHTS = "activations", "keys and values", "weights or gradients"
@@ -51,8 +52,7 @@ def mesh_fact(
         else:
             evidence.append(f"{name} {size:,}: the remaining factor; what it shards is unknown.")
             unavailable["mesh_roles"] = f"no collective runs along {name} {size:,} alone"
-    text = " · ".join(f"{axis} {size}" for axis, size in mesh.items())
-    return Fact(mesh, text, tuple(evidence), "likely")
+    return Fact(mesh, mesh_text({"ici": mesh}), tuple(evidence), "likely")
 
 
 def _carried(profile: StepProfile, facts: Mapping[str, Fact]) -> Mapping[tuple[tuple[int, ...], ...], Counter[str]]:

@@ -4,72 +4,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.ingest import sandbox
 from experiments.ingest.errors import IngestError, megabytes
 from experiments.ingest.limits import Limits
 from experiments.ingest.sandbox import Progress
-from experiments.step_profile import StepProfile
+from experiments.step_profile import STEP_PROFILE, StepProfile
 
-__all__ = ["FileFacts", "IngestError", "Limits", "Progress", "inspect_file", "read_profile"]
+__all__ = ["IngestError", "Limits", "Progress", "read_profile"]
 
 #: Hosts tried one by one when the converter died of a session, to name the one at fault.
 _MOST_PROBES = 16
-_RECORDERS = {"kineto": "PyTorch trace", "nsight": "Nsight Systems export"}
 #: The event store in the private folder.
 _TRACE = "events.trace"
-
-
-@dataclass(frozen=True)
-class FileFacts:
-    """What one upload looks like before it is read.
-
-    kind: `xplane`, `xprof_json`, `kineto`, `nsight`, empty if unreadable.  hosts, names: of each host's (a PyTorch
-    trace's rank's) profile inside.  cores, steps, ops:
-    totals over the hosts, None where not counted.  problem and next_step: sentences, empty if readable.
-    """
-
-    name: str
-    size_bytes: int
-    kind: str = ""
-    hosts: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    cores: int | None = None
-    steps: int | None = None
-    ops: int | None = None
-    is_cpu: bool = False
-    tools: tuple[str, ...] = ()
-    problem: str = ""
-    next_step: str = ""
-
-    @property
-    def readable(self) -> bool:
-        return not self.problem
-
-    @property
-    def summary(self) -> str:
-        """`Readable, 4 cores, 10 steps`, or the problem."""
-        if self.problem:
-            return self.problem
-        parts = ["Readable"]
-        if recorder := _RECORDERS.get(self.kind):
-            parts.append(recorder)
-        if len(self.hosts) > 1:
-            parts.append(f"{len(self.hosts)} {'traces' if recorder else 'hosts'}")
-        if self.is_cpu:
-            parts.append("CPU recording")
-        elif self.cores:
-            unit = "GPU" if recorder else "core"
-            parts.append(f"{self.cores} {unit}s" if self.cores > 1 else f"1 {unit}")
-        elif self.cores == 0 and recorder:
-            parts.append("no GPU activity")
-        if self.steps:
-            parts.append(f"{self.steps:,} steps" if self.steps > 1 else "1 step")
-        if self.tools:
-            parts.append(", ".join(self.tools))
-        return ", ".join(parts)
 
 
 def read_profile(
@@ -114,53 +62,14 @@ def read_profile(
                 raise
             raise _name_the_host(error, hosts, {**arguments, "trace": ""}, folder, limits, report) from error
     try:
-        return StepProfile.from_json(answer)
-    except (TypeError, KeyError, AttributeError) as error:
+        return STEP_PROFILE.read(answer)
+    except ValueError as error:
         raise IngestError(
             f"The converter produced no usable result for {subject}.",
             "Retry; if it recurs, report it with the file.",
             kind="converter",
             detail=repr(error),
         ) from error
-
-
-def inspect_file(path: Path | str, name: str | None = None, *, limits: Limits | None = None) -> FileFacts:
-    """Quick facts of one upload, for the check beside each file; what is wrong with it is in `problem`."""
-    limits = limits or Limits.from_environment()
-    path = Path(path)
-    name = name or path.name
-    try:
-        size = path.stat().st_size
-        uploads = _uploads([path], [name], limits)
-        with sandbox.private_folder() as folder:
-            answer = sandbox.run(
-                "inspect",
-                {"path": uploads[0][0], "name": name},
-                _fresh(folder, "inspect"),
-                replace(limits, wall_s=min(limits.wall_s, 60), cpu_s=min(limits.cpu_s, 60)),
-                subject=name,
-            )
-    except IngestError as error:
-        return FileFacts(
-            name, path.stat().st_size if path.exists() else 0, problem=error.message, next_step=error.next_step
-        )
-    hosts = answer["hosts"]
-
-    def total(key: str) -> int | None:
-        return sum(host[key] for host in hosts) if hosts and all(key in host for host in hosts) else None
-
-    return FileFacts(
-        name=name,
-        size_bytes=size,
-        kind=answer["kind"],
-        hosts=tuple(host["host"] for host in hosts),
-        names=tuple(host["name"] for host in hosts),
-        cores=total("cores"),
-        steps=max((host.get("steps", 0) for host in hosts), default=0) or None,
-        ops=max((host.get("ops", 0) for host in hosts), default=0) or None,
-        is_cpu=any(host.get("is_cpu") for host in hosts),
-        tools=tuple(answer["tools"]),
-    )
 
 
 def _uploads(paths: Sequence[Path | str], names: Sequence[str] | None, limits: Limits) -> list[tuple[str, str]]:

@@ -347,7 +347,7 @@ def _raise_if_disk(error: Exception) -> None:
         raise error
 
 
-def _first_names(names: Iterable[str], limit: int = 5) -> str:
+def _first_names(names: Iterable[str]) -> str:
     items = list(names)
-    text = ", ".join(items[:limit])
-    return f"{text} and {len(items) - limit} more" if len(items) > limit else text
+    text = ", ".join(items[:5])
+    return f"{text} and {len(items) - 5} more" if len(items) > 5 else text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from experiments.ingest.archives import Contents, Found
 from experiments.ingest.errors import IngestError
@@ -17,8 +16,6 @@ from experiments.step_profile import Note, SourceFile, StepProfile
 from experiments.trace import TraceBuilder
 
 Reader = Callable[[Path, str], Recording]
-#: Uploads of more than this are only looked at from outside when they are inspected.
-INSPECT_BYTES = 200_000_000
 #: (reader, why there is no step time where nothing marks steps) by kind of upload.
 READERS: dict[str, tuple[Reader, str]] = {
     "kineto": (kineto.read, kineto.NO_STEPS),
@@ -57,31 +54,6 @@ def read(
     return profile(
         recordings, _with_ranks(files, recordings), source_kind=kind, no_steps=no_steps, notes=notes, builder=builder
     )
-
-
-def inspect(contents: Contents) -> dict[str, Any]:
-    """Quick facts of one upload: as `experiments.ingest.tasks.inspect`."""
-    kind = contents.files[0].kind
-    reader, _ = READERS[kind]
-    hosts: list[dict[str, Any]] = []
-    sizes = [item.path.stat().st_size for item in contents.files]
-    for item, size in zip(contents.files, sizes, strict=True):
-        if sum(sizes) > INSPECT_BYTES:
-            hosts.append({"host": item.name, "name": item.name, "size_bytes": size})
-            continue
-        recording = reader(item.path, item.name)
-        hosts.append(
-            {
-                "host": f"rank {recording.rank}" if recording.rank is not None else item.name,
-                "name": item.name,
-                "cores": len(recording.devices),
-                "steps": max((len(device.steps.numbers) for device in recording.devices), default=0),
-                "ops": max((len({*device.kind.tolist()}) for device in recording.devices), default=0),
-                "is_cpu": False,
-                "size_bytes": size,
-            }
-        )
-    return {"kind": kind, "hosts": hosts, "tools": []}
 
 
 def _excluded(item: Found, left_out: set[str]) -> bool:

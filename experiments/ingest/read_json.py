@@ -27,12 +27,6 @@ from experiments.step_profile import Core, Device, Memory, Note, SourceFile, Ste
 from perfmodel.chips import chip_of_device
 
 
-def describe(files: Sequence[tuple[Path, str]]) -> list[str]:
-    """Names of the tools whose exports the files hold."""
-    parts, _ = _parts(files)
-    return sorted({part.tool for part in parts})
-
-
 def read(uploads: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> StepProfile:
     """The StepProfile of the exports [(path, name), …] of one session."""
     parts, notes = _parts(uploads)

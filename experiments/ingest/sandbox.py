@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import selectors
 import shutil
 import signal
 import subprocess
@@ -21,10 +20,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from experiments.ingest.errors import IngestError, megabytes
 from experiments.ingest.limits import Limits
+from jobs import child
 
 Progress = Callable[[str, "float | None", str], None]
 
@@ -108,23 +108,23 @@ def run(
         try:
             deadline = time.monotonic() + limits.wall_s
             memory = _Memory(process.pid)
-            for line in _lines(reports, deadline, memory.look):
+            for line in child.lines(reports, deadline, memory.look, every_s=LOOK_EVERY_S, longest=100_000):
                 stage, fraction, text = _report(line)
                 if on_progress is not None:
                     on_progress(stage, fraction, text)
             timed_out = _wait(process, deadline)
         finally:
-            _kill(process)
+            child.end(process)
         if timed_out:
             raise IngestError(
                 f"Reading {subject} exceeded {limits.wall_s} s and was stopped.",
                 FEWER_STEPS,
                 kind="time",
-                detail=_tail(errors),
+                detail=child.tail(errors),
             )
         if process.returncode == 0:
-            return _result(result_path, limits, subject, _tail(errors))
-        raise _failure(process.returncode, limits, subject, stage, memory.peak_bytes, _tail(errors))
+            return _result(result_path, limits, subject, child.tail(errors))
+        raise _failure(process.returncode, limits, subject, stage, memory.peak_bytes, child.tail(errors))
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -154,30 +154,6 @@ class _Memory:
             self.peak_bytes = max(self.peak_bytes, int(kib) * 1024)
 
 
-def _lines(reports: IO[bytes], deadline: float, look: Callable[[], None]) -> Iterator[bytes]:
-    """Whole lines until the other end closes, the deadline passes, or the talk gets absurdly long.
-
-    look: called again and again meanwhile.
-    """
-    os.set_blocking(reports.fileno(), False)
-    buffer, total = b"", 0
-    with selectors.DefaultSelector() as selector:
-        selector.register(reports, selectors.EVENT_READ)
-        while (left := deadline - time.monotonic()) > 0:
-            ready = selector.select(min(left, LOOK_EVERY_S))
-            look()
-            if not ready:
-                continue
-            chunk = os.read(reports.fileno(), 65536)
-            if not chunk:
-                return
-            total += len(chunk)
-            *lines, buffer = (buffer + chunk).split(b"\n")
-            yield from lines
-            if total > 10_000_000 or len(buffer) > 100_000:
-                return
-
-
 def _report(line: bytes) -> tuple[str, float | None, str]:
     try:
         stage, fraction, text = json.loads(line)
@@ -193,18 +169,6 @@ def _wait(process: subprocess.Popen[bytes], deadline: float) -> bool:
     except subprocess.TimeoutExpired:
         return True
     return False
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _tail(errors: IO[bytes]) -> str:
-    size = errors.seek(0, os.SEEK_END)
-    errors.seek(max(size - 8000, 0))
-    return errors.read().decode("utf-8", "replace")
 
 
 def _result(path: Path, limits: Limits, subject: str, detail: str) -> Any:

@@ -1,10 +1,10 @@
-"""What the sandboxed process does with an upload: inspect it, or read it into a StepProfile."""
+"""What the sandboxed process does with an upload: read it into a StepProfile."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,12 @@ from experiments.ingest.sample import keep_first_steps, steps_that_fit
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.trace_events import add_host
 from experiments.ingest.validate import BASE_BYTES, COPY_AGAIN, HostFacts, facts, host_name, load
-from experiments.step_profile import Memory, Note, SourceFile
+from experiments.step_profile import STEP_PROFILE, Memory, Note, SourceFile
 from experiments.trace import TraceBuilder
 from experiments.trace.layout import MOST_EVENTS
 from experiments.xplane import XSpace
 
 RECONSTRUCTED = "reconstructed"
-#: A file of more than this is only looked at from outside when it is inspected.
-_INSPECT_BYTES = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -78,14 +76,14 @@ def read(
     if contents.files[0].kind == "json":
         report("read", 0.8, "Reading XProf's JSON exports")
         profile = read_json.read([(item.path, item.name) for item in contents.files], files)
-        return profile.to_json()
+        return STEP_PROFILE.write(profile)
     # Half of what a file may have: the events are spooled to one before they are written to another.
     builder = TraceBuilder(folder, min(MOST_EVENTS, limits.unpacked_bytes // 50)) if trace else None
     if contents.files[0].kind in gpu_tasks.READERS:
         profile = gpu_tasks.read(contents, files, exclude, report, _notes([], contents, exclude), builder)
         if builder is not None and profile.ops:
             builder.write(folder / trace)
-        return profile.to_json()
+        return STEP_PROFILE.write(profile)
     hosts = _load_hosts(contents, exclude, folder, report, builder)
     if only is not None:
         if only < len(hosts):
@@ -137,29 +135,10 @@ def read(
     if builder is not None:
         programs = {str(key): name for key, name in dict(tables.op_stats.program_id_to_name_map).items()}
         builder.write(folder / trace, programs=programs)
-    return profile.to_json()
+    return STEP_PROFILE.write(profile)
 
 
-def inspect(*, path: str, name: str, folder: Path, limits: Limits, report: Report) -> dict[str, Any]:
-    """Quick facts of one upload: kind, and of each host its name, cores, steps and ops."""
-    contents = unpack([Upload(Path(path), name)], folder, limits)
-    if contents.files[0].kind == "json":
-        tools = read_json.describe([(item.path, item.name) for item in contents.files])
-        return {"kind": "xprof_json", "hosts": [], "tools": tools}
-    if contents.files[0].kind in gpu_tasks.READERS:
-        return gpu_tasks.inspect(contents)
-    hosts: list[dict[str, Any]] = []
-    for item in contents.files:
-        size = item.path.stat().st_size
-        space, outline = load(item.path, item.name)
-        if size > _INSPECT_BYTES:
-            hosts.append({"host": host_name(outline, item.name), "name": item.name, "size_bytes": size})
-            continue
-        hosts.append({**asdict(facts(space, host_name(outline, item.name))), "name": item.name, "size_bytes": size})
-    return {"kind": "xplane", "hosts": hosts, "tools": []}
-
-
-TASKS: dict[str, Callable[..., dict[str, Any]]] = {"read": read, "inspect": inspect}
+TASKS: dict[str, Callable[..., dict[str, Any]]] = {"read": read}
 
 
 def _load_hosts(

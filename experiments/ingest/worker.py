@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
-import resource
-import signal
 import sys
 from pathlib import Path
 
 from experiments.ingest.errors import IngestError, megabytes
 from experiments.ingest.limits import Limits
+from jobs import child
 
 _NO_ROOM = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
-_PR_SET_PDEATHSIG = 1
-_PR_SET_NO_NEW_PRIVS = 38
 
 
 def main() -> None:
     """`JOB_FILE PROGRESS_FD` on the command line; exit code 0 with `result.json` in the job's folder."""
     job = json.loads(Path(sys.argv[1]).read_text())
     limits = Limits(**job["limits"])
-    confine(limits, job["parent"])
+    child.confine(job["parent"], memory_bytes=limits.memory_bytes, cpu_s=limits.cpu_s, file_bytes=limits.unpacked_bytes)
     reports = os.fdopen(int(sys.argv[2]), "w", buffering=1)
 
     def report(stage: str, fraction: float | None, text: str) -> None:
@@ -59,29 +55,3 @@ def _no_room(error: OSError, limits: Limits) -> IngestError:
         "Free some space, or set ASAP_INGEST_FOLDER to a larger disk, and try again.",
         kind="disk",
     )
-
-
-def confine(limits: Limits, parent: int, *, with_parent_thread: bool = True) -> None:
-    """Limit this process, and end it with its parent.
-
-    with_parent_thread: the kernel ends it with the thread that started it; one that outlives it watches a pipe.
-    """
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        if with_parent_thread:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    except (OSError, AttributeError):
-        pass  # not Linux: the limits below still hold
-    if os.getppid() != parent:
-        os._exit(1)  # it died before we asked to be notified
-    for kind, soft, hard in (
-        (resource.RLIMIT_CORE, 0, 0),
-        (resource.RLIMIT_AS, limits.memory_bytes, limits.memory_bytes),
-        (resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 5),
-        (resource.RLIMIT_FSIZE, limits.unpacked_bytes, limits.unpacked_bytes),
-    ):
-        _, ceiling = resource.getrlimit(kind)
-        if ceiling != resource.RLIM_INFINITY:
-            soft, hard = min(soft, ceiling), min(hard, ceiling)
-        resource.setrlimit(kind, (soft, hard))

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from experiments.record.spec import RecordError, RecordSpec
+from experiments.record.spec import RecordSpec
+from experiments.trial.process import (
+    CONFIG_NAME,
+    WORKER,
+    RecordError,
+    empty_folder,
+    keep_profile,
+    python,
+    said,
+)
 from perfmodel.chips import load_chips
 
 #: The contract knows accelerators only; a CPU recording is configured as this one, and its notes say so.
 CPU_STAND_IN = "v5e"
-CONFIG_NAME = "config.json"
+#: Steps before the recording starts: the first compiles, the second runs with warm memory.
+WARM_UP = 2
 
 
 @dataclass(frozen=True)
@@ -33,44 +40,25 @@ class Recording:
 def record(spec: RecordSpec, folder: Path, *, timeout_s: float = 1800.0) -> Recording:
     """Records `spec` into `folder`.  Raises RecordError when the folder, the devices or the training fail."""
     spec.check()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"--out: {folder} cannot be written ({error.strerror}); choose another folder.") from error
-    if any(folder.iterdir()):
-        raise RecordError(f"--out: {folder} is not empty; name a new folder, so that no older profile is mixed in.")
+    empty_folder(folder, "--out")
     seen = _run(spec, folder, timeout_s)
-    profiles = tuple(sorted(folder.glob("plugins/profile/*/*.xplane.pb")))
-    if not profiles:
+    if not any(folder.glob("plugins/profile/*/*.xplane.pb")):
         raise RecordError("The profiler wrote no file; check whether another program is profiling on this machine.")
-    for trace in folder.glob("plugins/profile/*/*.trace.json.gz"):
-        trace.unlink()  # a second copy of the same events, for the trace viewer only
-    config = folder / CONFIG_NAME
     recorded = configuration(spec, *_hardware(spec, seen))
     recorded["name"] = f"small transformer on {spec.devices} {seen['device_kind']} devices, {_mesh_text(spec)}"
-    config.write_text(json.dumps(recorded, indent=2, ensure_ascii=False) + "\n")
-    return Recording(folder, profiles, config, tuple(seen["step_times_s"]), tuple(seen["losses"]))
+    profiles = tuple(keep_profile(folder, recorded))
+    return Recording(folder, profiles, folder / CONFIG_NAME, tuple(seen["profiled_times_s"]), tuple(seen["losses"]))
 
 
 def _run(spec: RecordSpec, folder: Path, timeout_s: float) -> dict[str, Any]:
-    environment = dict(os.environ, JAX_PLATFORMS={"gpu": "cuda,rocm"}.get(spec.platform, spec.platform))
-    if spec.platform == "cpu":
-        flags = [f for f in environment.get("XLA_FLAGS", "").split() if "xla_force_host_platform_device_count" not in f]
-        flags.append(f"--xla_force_host_platform_device_count={spec.devices}")
-        environment["XLA_FLAGS"] = " ".join(flags)
-    request = {"config": configuration(spec, CPU_STAND_IN, _stand_in_topology(spec), ""), "steps": spec.steps}
-    command = [sys.executable, "-m", "experiments.record.worker", json.dumps(request), str(folder)]
-    root = Path(__file__).resolve().parents[2]
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), environment.get("PYTHONPATH", "")]))
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise RecordError(f"The training step took longer than {timeout_s:.0f} s; choose a smaller model.") from error
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines:
+    config = configuration(spec, CPU_STAND_IN, _stand_in_topology(spec), "")
+    request = {"config": config, "warm_up": WARM_UP, "steps": 0, "profiled": spec.steps, "folder": str(folder)}
+    too_long = f"The training step took longer than {timeout_s:.0f} s; choose a smaller model."
+    done = python([*WORKER, json.dumps(request)], spec.platform, spec.devices, timeout_s, too_long)
+    seen = said(done)
+    if seen is None:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise RecordError(f"The training step failed on {spec.platform}: {last}")
-    seen: dict[str, Any] = json.loads(lines[-1])
     if "error" in seen:
         raise RecordError(f"{seen['error']} Choose a smaller --mesh or another --platform.")
     return seen

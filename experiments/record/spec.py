@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 
+from experiments.trial.process import RecordError
+
 #: Axis names by what they shard.  `replica` repeats weights; all other batch and sequence axes share them.
 BATCH_AXES = ("replica", "data", "fsdp")
 SEQ_AXES = ("seq", "context")
@@ -14,12 +16,6 @@ AXES = BATCH_AXES + SEQ_AXES + TENSOR_AXES
 
 PLATFORMS = ("cpu", "tpu", "gpu")
 LARGEST = 1 << 24
-
-
-class RecordError(ValueError):
-    """What the user asked for cannot be recorded; one sentence that says why and what to do."""
-
-    is_user_error = True
 
 
 @dataclass(frozen=True)

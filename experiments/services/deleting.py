@@ -10,13 +10,14 @@ from typing import Any
 
 from django.dispatch import Signal
 
+from accounts.refusals import Refused
 from experiments.models import Experiment
 
 #: Sent with `experiment`; every receiver returns a list of `Hold`.
 asked = Signal()
 
 
-class DeletionError(Exception):
+class DeletionError(Refused):
     """The experiment cannot be deleted now.  The text says what blocks it and what to do."""
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from experiments.models import Experiment, Origin, Profile, Run
 from experiments.services import storage
 from experiments.services.text import clean, clean_json
-from experiments.step_profile import PROFILE, StepProfile
+from experiments.step_profile import PROFILE, STEP_PROFILE, StepProfile
 
 
 class NotIngested(LookupError):
@@ -33,7 +33,7 @@ def write(run: Run, value: StepProfile) -> str:
     try:
         with partial.open("wb") as raw:
             with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=5, mtime=0) as packed:
-                packed.write(json.dumps(clean_json(value.to_json()), allow_nan=False).encode())
+                packed.write(json.dumps(clean_json(STEP_PROFILE.write(value)), allow_nan=False).encode())
             raw.flush()
             os.fsync(raw.fileno())
         partial.rename(target)
@@ -76,7 +76,7 @@ def load_from(path: str) -> StepProfile:
     """The StepProfile written at a path below the data folder.  Raises NotIngested."""
     try:
         with gzip.open(storage.absolute(path), "rt", encoding="utf-8") as file:
-            return StepProfile.from_json(json.load(file))
+            return STEP_PROFILE.read(json.load(file))
     except FileNotFoundError as error:
         raise NotIngested("The data of this profile is no longer in the data folder; retry the analysis.") from error
 

@@ -15,6 +15,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from accounts.models import Team
+from accounts.refusals import Refused
 from experiments import event_text
 from experiments.models import Event, as_words
 from experiments.services import events
@@ -26,8 +27,8 @@ BATCH, MOST_BATCHES = 500, 200
 LEAST_DAYS, MOST_DAYS = 1, 3650
 
 
-class RetentionError(Exception):
-    """What was asked for is no retention.  The text is a sentence for the user."""
+class RetentionError(Refused):
+    """What was asked for is no retention."""
 
 
 def set_days(team: Team, text: str) -> int | None:

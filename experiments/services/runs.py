@@ -9,16 +9,17 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import User
+from accounts.refusals import Refused
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import events
-from jobs.jobs import Jobs
+from jobs.jobs import Jobs, released
 
 WORKING = [status for status in RunStatus if status.is_working]
 #: The Coordinator does them.
 RUNS = Jobs(Run, tuple(WORKING))
 
 
-class RunError(Exception):
+class RunError(Refused):
     """What was asked for cannot be done in the run's current status.  The text is a sentence for the user."""
 
 
@@ -65,7 +66,7 @@ def move(
     now = timezone.now()
     values: dict[str, Any] = {"status": new, **(fields or {})}
     if not new.is_working:
-        values.update(worker="", heartbeat_at=None, attempts=0)
+        values |= released()
     elif run.worker:
         values["heartbeat_at"] = now
     if new.is_final:

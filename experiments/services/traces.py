@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
 from pathlib import Path
 
 from django.db import transaction
+from django.http import Http404
 
 from experiments.ingest import IngestError, read_profile
+from experiments.kept import Kept
 from experiments.models import Profile, Run, RunStatus
 from experiments.services import storage
 from experiments.step_profile import MODEL, STEP_TIME
@@ -21,12 +21,10 @@ logger = logging.getLogger(__name__)
 WRITE_TRACE = DeclaredTask("work.experiments.trace")
 
 #: Opened stores are kept, with what they work out about themselves; 16 of a million events are about 130 MB.
-_MOST_OPEN = 16
-_open: OrderedDict[str, Trace] = OrderedDict()
-_lock = threading.Lock()
+_traces = Kept(16)
 
 
-class NoTrace(LookupError):
+class NoTrace(Http404):
     """The profile has no events to show.  The text is a sentence; can_write: reading its files again may bring them."""
 
     def __init__(self, text: str, *, can_write: bool = False) -> None:
@@ -72,15 +70,7 @@ def load(profile: Profile) -> Trace:
 
 def _opened(path: Path) -> Trace:
     facts = path.stat()
-    key = f"{path}:{facts.st_mtime_ns}:{facts.st_size}"
-    with _lock:
-        trace = _open.get(key)
-        if trace is None:
-            trace = _open[key] = Trace(path)
-            while len(_open) > _MOST_OPEN:
-                _open.popitem(last=False)
-        _open.move_to_end(key)
-        return trace
+    return _traces.get((path, facts.st_mtime_ns, facts.st_size), lambda: Trace(path))
 
 
 def ask(profile: Profile) -> bool:

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from accounts.models import Role, Team, User
 from accounts.permissions import check
+from accounts.refusals import Refused
 from accounts.text import display_name
 from disk import space
 from experiments.ingest.json_documents import is_tool_export
@@ -49,21 +50,10 @@ _ENDINGS = (
 _CONFIG_ENDINGS = (".yaml", ".yml")
 
 
-class UploadError(Exception):
-    """The upload cannot be received.  The text is one sentence for the user.
+class UploadError(Refused):
+    """The upload cannot be received: 413 over the limit, 507 where the server's disk is too full for it."""
 
-    too_large: it is over the limit.  no_space: the server's disk is too full for it.
-    """
-
-    def __init__(self, message: str, *, too_large: bool = False, no_space: bool = False) -> None:
-        super().__init__(message)
-        self.too_large = too_large
-        self.no_space = no_space
-
-    @property
-    def status(self) -> int:
-        """Of the HTTP response: 413, 507, or 422 for what is wrong with the files."""
-        return 413 if self.too_large else 507 if self.no_space else 422
+    status = 400
 
 
 @dataclass(frozen=True)
@@ -106,7 +96,7 @@ def write(files: Iterable[File[bytes]]) -> list[Stored]:
     except BaseException as error:
         storage.remove([folder])
         if isinstance(error, space.NoSpace) or space.is_full(error):
-            raise UploadError(space.sentence(error), no_space=True) from error
+            raise UploadError(space.sentence(error), status=507) from error
         raise
     return stored
 
@@ -119,7 +109,7 @@ def _keep(file: File[bytes], target: Path, left: int) -> tuple[int, str]:
         for chunk in file.chunks(1 << 20):
             size += len(chunk)
             if size > left:
-                raise UploadError(limit_sentence(), too_large=True)
+                raise UploadError(limit_sentence(), status=413)
             digest.update(chunk)
             if copy is not None:
                 copy.write(chunk)
@@ -267,7 +257,7 @@ def _require_files(files: Sequence[File[bytes]]) -> None:
     if len(files) > MAX_FILES:
         raise UploadError(f"An upload is limited to {MAX_FILES} files; put them into one zip.")
     if sum(file.size or 0 for file in files) > limit_bytes():
-        raise UploadError(limit_sentence(), too_large=True)
+        raise UploadError(limit_sentence(), status=413)
 
 
 def _config_among(files: list[File[bytes]]) -> tuple[str | None, list[File[bytes]]]:

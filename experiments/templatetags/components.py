@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from experiments import bars, formatting
 from experiments.models import Experiment, RunStatus
+from perfmodel.config import shown_sizes
 
 register = template.Library()
 
@@ -76,16 +77,10 @@ def bottleneck_words(name: str) -> str:
 
 
 @register.simple_tag
-def bottleneck_class(name: str) -> str:
-    return BOTTLENECK_CLASS.get(name, "idle")
-
-
-@register.simple_tag
 def resource_class(op: Any, experiment: Experiment) -> str:
     """Colour class of an op's resource; ICI takes the shade of the role that its axis has in this experiment."""
     if op.resource == "ici":
-        roles = ((experiment.config or {}).get("mesh") or {}).get("axis_roles")
-        return bars.axis_class(op.mesh_axis, roles) if op.mesh_axis else "ici"
+        return bars.axis_class(op.mesh_axis, experiment.axis_roles) if op.mesh_axis else "ici"
     return op.resource if op.resource in ("compute", "hbm", "dcn", "host", "idle") else "idle"
 
 
@@ -96,10 +91,7 @@ def resource(css: str, label: str) -> SafeString:
 
 def _sizes(mesh: Mapping[str, Any] | None) -> list[tuple[str, int]]:
     """Axes as pages name them: ICI by its name, DCN as `dcn.name`; DCN axes of size one are not worth a word."""
-    if not mesh:
-        return []
-    axes = list((mesh.get("ici") or {}).items())
-    return axes + [(f"dcn.{axis}", size) for axis, size in (mesh.get("dcn") or {}).items() if size != 1]
+    return list(shown_sizes(mesh or {}).items())
 
 
 @register.simple_tag
@@ -177,54 +169,6 @@ def stack_bar(
             )  # fmt: skip
     role = format_html('role="img" aria-label="{}"', label) if label else SafeString('aria-hidden="true"')
     return format_html('<svg class="bar {}" {}>{}{}{}</svg>', css, role, rects, gaps, extra)
-
-
-@register.simple_tag
-def memory_bar(parts: Mapping[str, float], label: str) -> SafeString:
-    """Memory per chip by part; the mark is the capacity.  What does not fit runs past the mark."""
-    terms = bars.memory_terms(parts)
-    capacity = parts.get("capacity") or 0.0
-    total = parts.get("total") or sum(t.value for t in terms)
-    if not terms and total:
-        terms = [bars.Term("total", "Total", "mem-1", total)]
-    scale = max(capacity, total)
-    drawn = bars.segments(terms, scale)
-    rects = format_html_join(
-        "",
-        '<rect class="f-{}" x="{}" width="{}" height="100%"><title>{}: {}</title></rect>',
-        ((s.term.css, s.x, s.width, s.term.label, str(formatting.quantity(s.term.value, "bytes"))) for s in drawn),
-    )
-    gaps = format_html_join("", '<rect class="gap" x="{}" width="1" height="100%"/>', ((s.x,) for s in drawn[1:]))
-    mark = SafeString("")
-    if capacity:
-        at = bars.percent(capacity, scale)
-        mark = format_html('<line class="mark" x1="{0}" x2="{0}" y1="-3" y2="13"/>', at)
-    return format_html(
-        '<svg class="bar bar--s" role="img" aria-label="{}"><rect class="track" width="100%" height="100%"/>{}{}'
-        '<rect class="hatch" x="0" width="{}" height="100%"/>{}</svg>',
-        label, rects, gaps, bars.percent(sum(t.value for t in terms), scale), mark,
-    )  # fmt: skip
-
-
-@register.simple_tag
-def range_bar(side: Any, ladder: Any) -> SafeString:
-    """A predicted time as a mark within its 80 % interval; the baseline is dashed."""
-    at = bars.percent(side.time_s or 0.0, ladder.scale_s)
-    parts = SafeString("")
-    if side.low_s is not None and side.high_s is not None:
-        low = bars.percent(side.low_s, ladder.scale_s)
-        width = bars.percent(side.high_s - side.low_s, ladder.scale_s)
-        parts += format_html('<rect class="range" x="{}" width="{}" height="100%"/>', low, width)
-    parts += format_html('<line class="mark" x1="{0}" x2="{0}" y1="-2" y2="12"/>', at)
-    words = f"predicted {formatting.by_origin(side.time_s or 0.0, 's', 'predicted')}"
-    if ladder.baseline.time_s:
-        base = bars.percent(ladder.baseline.time_s, ladder.scale_s)
-        parts += format_html('<line class="dash" x1="{0}" x2="{0}" y1="-5" y2="15"/>', base)
-        words += f", baseline {formatting.by_origin(ladder.baseline.time_s, 's', ladder.baseline.origin)}"
-    return format_html(
-        '<svg class="bar bar--s" role="img" aria-label="{}"><rect class="track" width="100%" height="100%"/>{}</svg>',
-        words, parts,
-    )  # fmt: skip
 
 
 @register.simple_tag

@@ -93,16 +93,6 @@ class Trace:
                 first[number] = min(first.get(number, start), start)
         return tuple(sorted(first, key=lambda number: first[number]))
 
-    def step_span(self, number: int) -> tuple[int, int] | None:
-        """[start, end) of a step: of the core that began it first, to that which ended it last."""
-        spans = []
-        for core in range(len(self.cores)):
-            numbers, starts, ends = self.steps(core)
-            at = np.flatnonzero(numbers == number)
-            if len(at):
-                spans.append((int(starts[at[0]]), int(ends[at[0]])))
-        return (min(s for s, _ in spans), max(e for _, e in spans)) if spans else None
-
     @cached_property
     def span(self) -> tuple[int, int]:
         """From 0 to where the last device event, or step, ends."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from experiments.record.spec import RecordError
+from experiments.trial.process import WORKER, RecordError, empty_folder, keep_profile, python, said
 from experiments.trial.scaling import Room, Scaled, scale
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
@@ -24,8 +22,7 @@ WARM_UP, PROFILED = 2, 3
 CPU_BYTES, CPU_FLOPS = 4e9, 1.5e11
 #: Of the memory of an accelerator that a scaled step may take, and seconds of its peak FLOP/s.
 _SHARE, _SECONDS = 0.6, 0.5
-_ROOT = Path(__file__).resolve().parents[2]
-CONFIG_NAME = "config.json"
+_TOO_LONG = "The step took longer than {:.0f} s; scale it with --fit."
 
 
 @dataclass(frozen=True)
@@ -93,21 +90,21 @@ def run(
             f"The mesh needs {needed} devices and there are {devices_at_hand['devices']} {kind}; scale with --fit."
         )
     if folder is not None:
-        _empty(folder)
-    request = {"config": config_to_json(scaled.config), "warm_up": warm_up, "steps": steps,
+        empty_folder(folder, "--profile")
+    ran = config_to_json(scaled.config)
+    request = {"config": ran, "warm_up": warm_up, "steps": steps,
                "profiled": profiled if folder else 0, "folder": str(folder or "")}  # fmt: skip
-    done = _process(["experiments.trial.worker", json.dumps(request)], platform, _devices(scaled.config), timeout_s)
-    seen = _last_json(done.stdout) if done.returncode == 0 else None
-    if seen is None:
-        failure = _failure(done)
+    command = [*WORKER, json.dumps(request)]
+    done = python(command, platform, _devices(scaled.config), timeout_s, _TOO_LONG.format(timeout_s))
+    seen = said(done)
+    if seen is None or "error" in seen:
+        failure = seen["error"] if seen else failure_of(done)
         return Trial(
             scaled.config, (), warm_up, None, "it did not finish", failure, done.stderr, None, scaled.changes,
             f"{_devices(scaled.config)} {platform} devices",
         )  # fmt: skip
     if folder is not None:
-        for trace in folder.glob("plugins/profile/*/*.trace.json.gz"):
-            trace.unlink()  # a second copy of the same events
-        (folder / CONFIG_NAME).write_text(json.dumps(request["config"], indent=2, ensure_ascii=False) + "\n")
+        keep_profile(folder, ran)
     return Trial(
         scaled.config, tuple(seen["step_times_s"]), warm_up, seen["peak_memory_bytes"], seen["peak_memory_source"],
         None, done.stderr, folder, scaled.changes, f"{seen['devices']} {seen['device_kind']} devices",
@@ -123,10 +120,10 @@ def at_hand(platform: str) -> dict[str, Any]:
         "import jax, json; d = jax.devices(); print(json.dumps({'devices': len(d), "
         "'bytes': sum((x.memory_stats() or {}).get('bytes_limit', 0) for x in d)}))"
     )
-    done = _process(["-c", code], platform, 0, 300)
-    seen = _last_json(done.stdout)
-    if done.returncode or seen is None:
-        raise RecordError(f"There is no {platform.upper()} that JAX can use here: {_failure(done)}"[:300])
+    done = python(["-c", code], platform, 0, 300, _TOO_LONG.format(300))
+    seen = said(done)
+    if seen is None:
+        raise RecordError(f"There is no {platform.upper()} that JAX can use here: {failure_of(done)}"[:300])
     return seen
 
 
@@ -141,38 +138,7 @@ def _devices(config: ExperimentConfig) -> int:
     return prod(size for _, size in (*config.mesh.ici, *config.mesh.dcn))
 
 
-def _empty(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"--profile: {folder} cannot be written ({error.strerror}); choose another.") from error
-    if any(folder.iterdir()):
-        raise RecordError(f"--profile: {folder} is not empty; name a new folder, so that no older profile is mixed in.")
-
-
-def _process(arguments: list[str], platform: str, devices: int, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ, JAX_PLATFORMS={"gpu": "cuda,rocm"}.get(platform, platform))
-    if platform == "cpu":
-        flags = [f for f in environment.get("XLA_FLAGS", "").split() if "xla_force_host_platform_device_count" not in f]
-        environment["XLA_FLAGS"] = " ".join([*flags, f"--xla_force_host_platform_device_count={devices}"])
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), environment.get("PYTHONPATH", "")]))
-    command = [sys.executable, *(arguments if arguments[0] == "-c" else ["-m", *arguments])]
-    try:
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise RecordError(f"The step took longer than {timeout_s:.0f} s; scale it with --fit.") from error
-
-
-def _last_json(text: str) -> dict[str, Any] | None:
-    lines = text.strip().splitlines()
-    try:
-        parsed = json.loads(lines[-1]) if lines else None
-    except ValueError:
-        return None
-    return parsed if isinstance(parsed, dict) else None
-
-
-def _failure(done: subprocess.CompletedProcess[str]) -> str:
+def failure_of(done: subprocess.CompletedProcess[str]) -> str:
     """The exception, as its first line says; of a step that cannot be built its sentence alone."""
     if done.returncode < 0:
         return f"The process was ended by signal {-done.returncode}."

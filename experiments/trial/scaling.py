@@ -80,9 +80,9 @@ def _smaller(config: ExperimentConfig) -> Iterator[tuple[ModelShape, Training]]:
     """From as it is to the smallest: what costs the fewest of the step's properties is halved first."""
     shape, training = config.model, config.training
     assert shape is not None and training.global_batch and training.seq_len
-    shards = prod(config.mesh.size(role) for role in ("replica", "data", "fsdp", "expert"))
+    shards = config.mesh.batch_shards
     least_batch = shards * max(1, training.grad_accum or 1)
-    least_width = prod(config.mesh.size(role) for role in ("model", "data", "fsdp", "seq")) * 32
+    least_width = config.mesh.size("model", "data", "fsdp", "seq") * 32
     least_layers = 2 + shape.first_dense_layers
     while True:
         yield shape, training

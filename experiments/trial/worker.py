@@ -18,33 +18,42 @@ from reference_step import build, device_mesh
 
 
 def trial(request: dict[str, Any]) -> dict[str, Any]:
-    """Step times without the profiler, then some steps with it: recording slows them."""
+    """Step times without the profiler, then some steps with it: recording slows them.  losses: of all of them."""
     jax.config.update("jax_hlo_source_file_canonicalization_regex", r"^.*/(?=reference_step/)")
     config, _ = parse_config(request["config"])
     devices = jax.devices()
+    if len(devices) < config.hardware.chips:
+        needed = config.hardware.chips
+        return {"error": f"The mesh needs {needed} devices, {devices[0].platform} has {len(devices)} here."}
     reference = build(config, device_mesh(config, devices))
     state, batch = reference.init(jax.random.key(0)), reference.batch(jax.random.key(1))
     compiled = reference.step.lower(state, batch).compile()
     times: list[float] = []
-    loss = None
+    profiled_times: list[float] = []
+    losses: list[float] = []
     for _ in range(request["warm_up"] + request["steps"]):
         begin = time.perf_counter()
         state, loss = compiled(state, batch)
         jax.block_until_ready((state, loss))
         times.append(time.perf_counter() - begin)
+        losses.append(float(loss))
     if request["profiled"]:
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0
         with jax.profiler.trace(request["folder"], profiler_options=options):
             for number in range(request["profiled"]):
+                begin = time.perf_counter()
                 with jax.profiler.StepTraceAnnotation("train", step_num=number):
                     state, loss = compiled(state, batch)
                     jax.block_until_ready((state, loss))
+                profiled_times.append(time.perf_counter() - begin)
+                losses.append(float(loss))
     used = list(reference.mesh.devices.flat)
     peak, source = _peak(used, compiled)
     return {
-        "step_times_s": times, "loss": None if loss is None else float(loss), "peak_memory_bytes": peak,
+        "step_times_s": times, "profiled_times_s": profiled_times, "losses": losses, "peak_memory_bytes": peak,
         "peak_memory_source": source, "platform": used[0].platform, "device_kind": used[0].device_kind,
+        "coords": [list(device.coords) for device in devices] if hasattr(devices[0], "coords") else [],
         "devices": len(used), "notes": list(reference.notes),
     }  # fmt: skip
 

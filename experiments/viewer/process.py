@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from experiments.ingest.limits import Limits
 from experiments.ingest.sandbox import PROJECT, environment, private_folder
 from experiments.viewer.worker import SOCKET
+from jobs import child
 
 #: Processor time of one viewer: the trace viewer converts on every zoom.
 CPU_S = 1200
@@ -44,9 +44,7 @@ class Viewer:
 
     def stop(self) -> None:
         """End the process and everything it started; its folder goes with it."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        child.end(self.process)
         self.stack.close()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments.ingest.errors import IngestError
 from experiments.ingest.limits import Limits
-from experiments.ingest.worker import confine
+from jobs import child
 
 SOCKET = "xprof.sock"
 SESSION = "plugins/profile/profile"
@@ -25,7 +25,10 @@ def main() -> None:
     """`JOB_FILE` on the command line, a pipe from the parent as standard input; says `ready` on standard output."""
     job = json.loads(Path(sys.argv[1]).read_text())
     limits = Limits(**job["limits"])
-    confine(limits, job["parent"], with_parent_thread=False)
+    child.confine(
+        job["parent"], memory_bytes=limits.memory_bytes, cpu_s=limits.cpu_s, file_bytes=limits.unpacked_bytes,
+        with_parent_thread=False,
+    )  # fmt: skip
     last = [float("inf")]  # nobody can ask before it is ready
     threading.Thread(target=_until_unwanted, args=(last, job["idle_s"], job["wall_s"]), daemon=True).start()
     folder = Path(job["folder"])

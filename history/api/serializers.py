@@ -6,7 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from history.models import HistoryRecord, RecordImport
-from history.services import rows
+from history.record import RECORD
 from history.services.formats import FORMATS
 from history.services.store import to_record
 
@@ -98,7 +98,7 @@ class RecordSerializer(RecordListedSerializer):
 
     @extend_schema_field(serializers.DictField())
     def get_record(self, row: HistoryRecord) -> dict[str, Any]:
-        return rows.to_json(to_record(row))
+        return RECORD.write(to_record(row))
 
 
 class ExpectedSerializer(serializers.Serializer[Any]):

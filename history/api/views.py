@@ -17,7 +17,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from accounts.models import Role
 from accounts.permissions import check, team_ids
-from experiments.api.common import Conflict, Detail, Invalid, TeamObjects, TooLarge, number_param, team_for
+from accounts.rest import Detail, Invalid, TeamObjects, number_param, team_for, validated
 from history.api.serializers import (
     AlikeSerializer,
     ImportRequest,
@@ -153,16 +153,11 @@ class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
 
         202 for a large file: a worker reads it; poll the returned import for its state.
         """
-        given = ImportRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(ImportRequest, request)
         team = team_for(request, Role.ENGINEER)
-        try:
-            made = imports.receive(
-                team, request.user, values["file"], kind=values.get("type", ""), straight=not values["dry_run"]
-            )
-        except imports.ImportRefused as error:
-            raise (TooLarge if error.too_large else Invalid)(str(error)) from error
+        made = imports.receive(
+            team, request.user, values["file"], kind=values.get("type", ""), straight=not values["dry_run"]
+        )
         working = made.state in (RecordImport.State.CHECKING, RecordImport.State.IMPORTING)
         code = status.HTTP_202_ACCEPTED if working else status.HTTP_201_CREATED
         return Response(ImportSerializer(made).data, status=code)
@@ -177,10 +172,7 @@ class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     def confirm(self, request: Request, pk: str) -> Response:
         """Import the valid rows of a checked file."""
         made = self.get_object()
-        try:
-            imports.confirm(made)
-        except imports.ImportRefused as error:
-            raise Conflict(str(error)) from error
+        imports.confirm(made)
         return Response(ImportSerializer(made).data)
 
 

@@ -17,6 +17,7 @@ from history.services.search import found_by, narrowed
 from history.services.store import to_record
 
 BATCH = 500
+PIECE_BYTES = 64 * 1024
 
 
 def records(teams: Team | Iterable[int], filters: Filters) -> Iterator[Record]:
@@ -43,13 +44,13 @@ def response(request: HttpRequest, teams: Team | Iterable[int], filters: Filters
     return answer
 
 
-def _batched(pieces: Iterator[bytes], size: int = 64 * 1024) -> Iterator[bytes]:
+def _batched(pieces: Iterator[bytes]) -> Iterator[bytes]:
     held: list[bytes] = []
     length = 0
     for piece in pieces:
         held.append(piece)
         length += len(piece)
-        if length >= size:
+        if length >= PIECE_BYTES:
             yield b"".join(held)
             held, length = [], 0
     if held:

@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
-from history.record import Record
-from history.services.rows import COLUMNS, SIDE_KEYS, Complaint, Row, read_row, to_json
+from history.record import RECORD, Record
+from history.services.rows import COLUMNS, SIDE_KEYS, Complaint, Row, read_row
 
 FORMATS = ("csv", "json", "jsonl")
 CONTENT_TYPES = {"csv": "text/csv", "json": "application/json", "jsonl": "application/jsonl"}
@@ -69,11 +69,11 @@ def write(records: Iterable[Record], kind: str) -> Iterator[bytes]:
             yield _line(_to_cells(record))
     elif kind == "jsonl":
         for record in records:
-            yield json.dumps(to_json(record), ensure_ascii=False).encode() + b"\n"
+            yield json.dumps(RECORD.write(record), ensure_ascii=False).encode() + b"\n"
     else:
         before = b"["
         for record in records:
-            yield before + b"\n" + json.dumps(to_json(record), ensure_ascii=False).encode()
+            yield before + b"\n" + json.dumps(RECORD.write(record), ensure_ascii=False).encode()
             before = b","
         yield b"\n]\n" if before == b"," else b"[]\n"
 
@@ -94,7 +94,7 @@ def _line(cells: Iterable[str]) -> bytes:
 
 
 def _to_cells(record: Record) -> list[str]:
-    data = to_json(record)
+    data = RECORD.write(record)
     cells = []
     for cell in _CELLS:
         column, _, key = cell.partition(".")

@@ -16,6 +16,7 @@ from django.core.files import File
 from django.utils import timezone
 
 from accounts.models import Team, User
+from accounts.refusals import Refused
 from accounts.text import display_name
 from disk import space
 from experiments.services import storage
@@ -27,7 +28,7 @@ from history.services.formats import FileError
 from history.services.rows import Complaint, Row
 from history.services.store import add_many, taken_keys
 from jobs import workers
-from jobs.jobs import Jobs
+from jobs.jobs import Jobs, released
 
 State = RecordImport.State
 IMPORTS = "imports"
@@ -44,12 +45,8 @@ BATCH = 500
 KEPT_FOR = timedelta(days=1)
 
 
-class ImportRefused(Exception):
-    """The file or the wish cannot be taken; one sentence.  too_large: it is over the limit."""
-
-    def __init__(self, message: str, *, too_large: bool = False) -> None:
-        super().__init__(message)
-        self.too_large = too_large
+class ImportRefused(Refused):
+    """The file or the wish cannot be taken."""
 
 
 @dataclass
@@ -108,11 +105,11 @@ def receive(team: Team, user: User, file: File[bytes], *, kind: str = "", straig
     try:
         kind = formats.format_of(name, kind)
     except FileError as error:
-        raise ImportRefused(str(error)) from error
+        raise ImportRefused(str(error), status=400) from error
     path, size = _write(file)
     if not size:
         storage.remove([path])
-        raise ImportRefused(f"{name} is empty; export some records to see the format.")
+        raise ImportRefused(f"{name} is empty; export some records to see the format.", status=400)
     made = RecordImport.objects.create(
         team=team, created_by=user, name=name, format=kind, path=path, size_bytes=size, straight=straight
     )
@@ -186,7 +183,7 @@ def _write(file: File[bytes]) -> tuple[str, int]:
                 if size > LIMIT_BYTES:
                     raise ImportRefused(
                         f"A file of records is limited to {LIMIT_BYTES / 1e6:,.0f} MB; import it in parts.",
-                        too_large=True,
+                        status=413,
                     )
                 target.write(chunk)
     except BaseException:
@@ -261,7 +258,7 @@ def _import(made: RecordImport) -> None:
 def _move(made: RecordImport, new: str, **values: Any) -> bool:
     """On to another state, with what was found; False where it has been moved, or taken over, meanwhile."""
     if new not in READING.open:
-        values |= {"worker": "", "heartbeat_at": None, "attempts": 0}
+        values |= released()
     same = RecordImport.objects.filter(pk=made.pk, state=made.state, worker=made.worker)
     if not same.update(state=new, **values):
         return False

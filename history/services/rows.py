@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 from math import isfinite, prod
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from experiments.services.text import clean
-from history.record import CHANGES, FAILURES, OUTCOMES, PROVENANCES, Record, Side, outcome_of
+from history.record import CHANGES, FAILURES, OUTCOMES, PROVENANCES, RECORD, Record, Side, outcome_of
 from perfmodel.checks import shown, suggestion
 from perfmodel.chips import get_chip, load_chips
 from perfmodel.config import ROLES
@@ -36,7 +36,6 @@ LIMITS = {
 LONGEST_ITEM = 2000
 MOST_ITEMS = 50
 LARGEST = 10_000_000
-_RECORD = TypeAdapter(Record)
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _AXIS = re.compile(r"[A-Za-z][A-Za-z0-9_\-]{0,63}")
 
@@ -64,21 +63,6 @@ class Row:
     warnings: tuple[Complaint, ...] = ()
 
 
-def to_json(record: Record) -> dict[str, Any]:
-    """The record's JSON object with every key; `read_row` takes it back unchanged."""
-    data = _plain({field.name: getattr(record, field.name) for field in fields(record)})
-    assert isinstance(data, dict)
-    return data
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Side):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
 def read_row(number: int, data: Any) -> Row:
     """The row from a JSON object.  Absent keys keep their default; `outcome` may be left to the speed-up."""
     if not isinstance(data, Mapping):
@@ -100,7 +84,7 @@ def read_row(number: int, data: Any) -> Row:
     if errors:
         return Row(number, None, _complaints(number, errors), tuple(warnings))
     try:
-        record = _RECORD.validate_python(values)
+        record = RECORD.read(values)
     except ValidationError as error:
         return Row(number, None, _complaints(number, _sentences(error)), tuple(warnings))
     record = replace(record, before=_side(record.before), after=_side(record.after), shape=dict(record.shape))

@@ -17,7 +17,7 @@ from accounts.models import Team
 from experiments.models import Experiment, Profile
 from history import moves, seeds
 from history.models import HistoryRecord, RecordImport
-from history.record import NO_CHANGE, Record, Side
+from history.record import NO_CHANGE, RECORD, Record, Side
 from history.services import rows, words
 from knowledge.services.embedding import enqueue
 
@@ -45,7 +45,7 @@ def order(record: Record) -> float:
 
 def to_row(record: Record, team: Team | None, **links: Any) -> HistoryRecord:
     """The row of a record, stamped and not saved.  links: experiments, profile, user."""
-    data = rows.to_json(record)
+    data = RECORD.write(record)
     row = HistoryRecord(
         team=team,
         key=record.id,
@@ -97,7 +97,7 @@ def add(
 
     Raises RecordError with the first thing that is wrong with the record.
     """
-    row = rows.read_row(1, rows.to_json(record))
+    row = rows.read_row(1, RECORD.write(record))
     if row.record is None:
         raise RecordError(f"{row.errors[0].column}: {row.errors[0].message}")
     for linked in (experiment_before, experiment_after, profile_after):
@@ -191,5 +191,5 @@ _SEEDED = [
 
 def _hash(record: Record) -> str:
     """Of everything that is stored, our own derived words included."""
-    text = json.dumps([rows.to_json(record), words.keywords(record)], ensure_ascii=False)
+    text = json.dumps([RECORD.write(record), words.keywords(record)], ensure_ascii=False)
     return sha256(text.encode()).hexdigest()

@@ -17,7 +17,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from accounts.models import Role, Team
 from accounts.permissions import team_ids
-from accounts.rest import Detail, Invalid, Paging, TeamObjects, TooLarge, number_param, team_for
+from accounts.rest import Detail, Invalid, Paging, TeamObjects, TooLarge, number_param, team_for, validated
 from accounts.services import current_membership
 from knowledge.api.serializers import (
     AnswerSerializer,
@@ -155,13 +155,10 @@ class DocumentViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
 
         Adding the same content again returns 200 and the existing document.
         """
-        given = DocumentRequest(data=request.data)
-        given.is_valid(raise_exception=True)
+        given = validated(DocumentRequest, request)
         team = team_for(request, Role.ENGINEER)
         try:
-            received = documents.receive(
-                team, request.user, given.validated_data["file"], title=given.validated_data.get("title", "")
-            )
+            received = documents.receive(team, request.user, given["file"], title=given.get("title", ""))
         except DocumentError as error:
             raise (TooLarge if error.too_large else Invalid)(str(error)) from error
         document = self.get_queryset().get(pk=received.document.pk)

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from jobs import child
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.limits import LIMITS, Limits
 from knowledge.documents.pieces import Piece
@@ -70,9 +71,7 @@ def read(path: Path, name: str, kind: str, limits: Limits = LIMITS) -> Read:
         except subprocess.TimeoutExpired:
             code = -signal.SIGXCPU
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            child.end(process)
         return _answer(code, result, Path(folder) / "stderr", name)
 
 

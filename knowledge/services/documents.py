@@ -23,7 +23,7 @@ from accounts.permissions import membership_in
 from accounts.text import clean, display_name, one_line
 from disk import space
 from jobs import workers
-from jobs.jobs import Jobs
+from jobs.jobs import Jobs, released
 from knowledge import documents
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.kinds import kind_of, too_large
@@ -35,7 +35,6 @@ from knowledge.services import embedding
 FOLDER = "documents"
 #: Documents that are cut into passages.
 READING = Jobs(Document, (State.READING,), column="state")
-_RELEASED: dict[str, Any] = {"worker": "", "heartbeat_at": None, "attempts": 0}
 #: A reader may take so long; the task that waits for it a little longer.
 TASK_LIMIT_S = LIMITS.wall_s + 60
 BATCH = 500
@@ -116,7 +115,7 @@ def read(pk: int) -> None:
             content = documents.read(_absolute(document.path), document.name, document.kind)
     except DocumentError as error:
         READING.row_of_worker(pk, worker).update(
-            state=State.FAILED, error=str(error), updated_at=timezone.now(), **_RELEASED
+            state=State.FAILED, error=str(error), updated_at=timezone.now(), **released()
         )
         return
     with transaction.atomic():
@@ -179,7 +178,7 @@ def _received_before(document: Document, content: bytes) -> Received:
         path = document.path if there else _write(content)
         state = State.READING if document.state == State.FAILED else document.state
         Document.objects.filter(pk=document.pk).update(
-            state=state, error="", path=path, updated_at=timezone.now(), **_RELEASED
+            state=state, error="", path=path, updated_at=timezone.now(), **released()
         )
         document.refresh_from_db()
         if state == State.READING:

@@ -21,7 +21,7 @@ from psycopg import sql
 
 from jobs import workers
 from jobs.declared import DIALOGUE_QUEUE
-from jobs.jobs import Jobs
+from jobs.jobs import Jobs, released
 from knowledge.embedded import Embedded
 from knowledge.embedding import Embedder, EmbeddingError, current_embedder, minilm
 from knowledge.models import EmbeddingJob
@@ -90,8 +90,8 @@ def work(pk: int) -> None:
     if job.attempts <= EMBEDDINGS.most_attempts:
         with EMBEDDINGS.beating(pk, worker):
             left = embed_some(model)
-    released = {"status": Status.IDLE, "worker": "", "heartbeat_at": None, "attempts": 0}
-    if EMBEDDINGS.row_of_worker(pk, worker).update(**released) and left != "failed" and _waits(model):
+    row = EMBEDDINGS.row_of_worker(pk, worker)
+    if row.update(status=Status.IDLE, **released()) and left != "failed" and _waits(model):
         _queue(model)
 
 

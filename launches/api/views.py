@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.permissions import get_for
-from accounts.rest import Conflict, Detail, TeamObjects
+from accounts.rest import Detail, TeamObjects, validated
 from experiments.api.common import ConfigErrors
 from launches.api.serializers import LaunchRequest, LaunchSerializer
 from launches.models import Launch
@@ -36,15 +36,10 @@ class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
 
         409 with the reason if the proposal is not approved, already has a result, or is already running.
         """
-        given = LaunchRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(LaunchRequest, request)
         proposals = Proposal.objects.select_related("experiment", "plan__run__profile", "team")
         proposal = get_for(request.user, proposals, Role.ENGINEER, pk=values.pop("proposal"))
-        try:
-            made = launching.launch(proposal, request.user, server=request.build_absolute_uri("/"), **values)
-        except launching.LaunchError as error:
-            raise Conflict(str(error)) from error
+        made = launching.launch(proposal, request.user, server=request.build_absolute_uri("/"), **values)
         return Response(LaunchSerializer(made).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(request=None, responses={200: LaunchSerializer, 403: Detail, 409: Detail}, tags=["launches"])
@@ -52,10 +47,7 @@ class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     def cancel(self, request: Request, pk: str) -> Response:
         """Cancel the runs that have not ended; reports received so far are kept."""
         made = self.get_object()
-        try:
-            launching.cancel(made, request.user)
-        except launching.LaunchError as error:
-            raise Conflict(str(error)) from error
+        launching.cancel(made, request.user)
         return Response(LaunchSerializer(self.get_queryset().get(pk=made.pk)).data)
 
     @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY}, tags=["launches"])
@@ -63,10 +55,7 @@ class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     def bundle(self, request: Request, pk: str, arm: str) -> HttpResponse:
         """The bundle that runs an arm, as a zip: configuration, script, flags and the reporter."""
         made = self.get_object()
-        try:
-            packed = bundles.archive(bundles.of_arm(made, arm))
-        except bundles.BundleError as error:
-            raise Conflict(str(error)) from error
+        packed = bundles.archive(bundles.of_arm(made, arm))
         name = f"asap-{made.pk}-{arm}.zip"
         return HttpResponse(
             packed, content_type="application/zip", headers={"Content-Disposition": f'attachment; filename="{name}"'}

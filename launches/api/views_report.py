@@ -7,7 +7,6 @@ from typing import Any
 from django.http import Http404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework import status
 from rest_framework.authentication import SessionAuthentication
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
@@ -18,9 +17,8 @@ from accounts.confinement import AnyTokenAuthentication, scope_of
 from accounts.models import Role
 from accounts.parsers import JSONParser
 from accounts.permissions import get_for
-from accounts.rest import Conflict, Detail, Invalid, NoSpace
+from accounts.rest import Detail, Invalid, validated
 from accounts.text import whole_number
-from disk import space
 from experiments.api.common import ConfigErrors
 from launches.api.parsers import Bytes
 from launches.api.serializers import FileRequest, FileSerializer, ReportAnswer, ReportRequest
@@ -42,12 +40,8 @@ class _Report(APIView):
         return reporting.run_of(launch, arm, repeat)
 
     def handle_exception(self, exc: Exception) -> Response:
-        if isinstance(exc, reporting.ReportError):
-            if exc.offset is not None:
-                return Response({"detail": str(exc), "received_bytes": exc.offset}, status=status.HTTP_409_CONFLICT)
-            exc = Conflict(str(exc)) if exc.conflict else Invalid(str(exc))
-        elif isinstance(exc, space.NoSpace) or space.is_full(exc):
-            exc = NoSpace(space.sentence(exc))
+        if isinstance(exc, reporting.ReportError) and exc.offset is not None:
+            return Response({"detail": str(exc), "received_bytes": exc.offset}, status=exc.status)
         return super().handle_exception(exc)
 
 
@@ -59,9 +53,8 @@ class FilesView(_Report):
     def post(self, request: Request, pk: int, arm: str, repeat: int) -> Response:
         """Announce a log or profile by its SHA-256; the response says how many bytes have been received."""
         run = self.run(request, pk, arm, repeat)
-        given = FileRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        return Response(FileSerializer(reporting.begin_file(run, **given.validated_data)).data)
+        made = reporting.begin_file(run, **validated(FileRequest, request))
+        return Response(FileSerializer(made).data)
 
 
 class FileView(_Report):

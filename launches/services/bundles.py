@@ -11,12 +11,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from accounts.refusals import Refused
 from launches.models import ArmRun, Launch
 from launches.services import arms, choices
 from perfmodel.chips import get_chip
-from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config import ConfigError, ExperimentConfig, MeshSizes
 from proposals import launch as tool_files
-from proposals.constraints import MeshSizes
 from proposals.launch.file import comment
 
 REPORT = Path(__file__).resolve().parents[1] / "asap_report.py"
@@ -29,8 +29,8 @@ _PROFILED = """if [ "$ASAP_REPEAT" = 1 ]; then PROFILE="${PROFILE-1}"; fi  # the
 PROFILED, PROFILE_AFTER = 3, 10
 
 
-class BundleError(Exception):
-    """This arm cannot be written for this tool.  The text is a sentence for the user."""
+class BundleError(Refused):
+    """This arm cannot be written for this tool."""
 
 
 def of_arm(launch: Launch, arm: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from launches.models import ArmRun, Launch, ReportFile
 from launches.services import arms, bundles
 from perfmodel.config import ExperimentConfig
 from perfmodel.strict_text import parse_text
-from proposals.control_arm import Arm, Verdict, judge
+from proposals.control_arm import VERDICT, Arm, Verdict, judge
 from proposals.control_arm import ArmRun as Timed
 from proposals.failures import Failure, read_failure
 from proposals.services import failing, measuring
@@ -68,7 +68,7 @@ def close_if_done(pk: int) -> None:
     verdict = verdict_of(launch, runs) if launch.proposal is not None else None
     with transaction.atomic():
         events.lock(launch.experiment_id)
-        judged = verdict.to_json() if verdict is not None else None
+        judged = VERDICT.write(verdict) if verdict is not None else None
         if not Launch.objects.filter(pk=pk, closed_at=None).update(closed_at=timezone.now(), verdict=judged):
             return
         tokens.revoke_scope(launch.scope)
@@ -101,7 +101,7 @@ def _arm(launch: Launch, runs: list[ArmRun], arm: str) -> Arm:
         Timed(
             tuple(run.report.get("step_times_s") or ()),
             run.report.get("warm_up"),
-            (str(run.analysis.get("sentence") or "") or run.reason or "It failed.") if run.status == S.FAILED else "",
+            (run.told.sentence or run.reason or "It failed.") if run.status == S.FAILED else "",
         )
         for run in runs
         if run.arm == arm and run.status in (S.REPORTED, S.FAILED)
@@ -176,10 +176,10 @@ def _measure(launch: Launch, runs: list[ArmRun], verdict: Verdict) -> None:
             experiment = next((run.experiment for run in arm if run.experiment is not None), None)
             experiment = experiment or _from_step_time(launch, arm, user)
             if experiment is not None:
-                measuring.link(proposal, experiment, user, control=verdict.to_json())
+                measuring.link(proposal, experiment, user, control=VERDICT.write(verdict))
         elif verdict.outcome == "reject":
             failed = next(run for run in arm if run.status == S.FAILED)
-            kind = failed.analysis.get("failure") or "other"
+            kind = failed.told.failure or "other"
             measuring.report_failure(proposal, user, kind, failed.reason, analysis=failed.analysis)
     except measuring.MeasureError as error:
         Launch.objects.filter(pk=launch.pk).update(note=clean(str(error)))

@@ -13,6 +13,7 @@ from django.utils import timezone
 from accounts import tokens
 from accounts.models import Role, User
 from accounts.permissions import check, membership_in
+from accounts.refusals import Refused
 from experiments.models import Experiment
 from experiments.services import events, secrets
 from experiments.services.text import clean, counted
@@ -38,8 +39,8 @@ _RETRY_S = 30.0
 COMPARED = (ArmRun.Arm.PROPOSAL, ArmRun.Arm.CONTROL)
 
 
-class LaunchError(Exception):
-    """It cannot be launched so.  The text is a sentence for the user."""
+class LaunchError(Refused):
+    """It cannot be launched so."""
 
 
 def launch(proposal: Proposal, user: User, *, tool: str, repeats: int, steps: int, server: str) -> Launch:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from django.utils import timezone
-
-from jobs.jobs import Jobs
+from jobs.jobs import Jobs, released
 from launches.models import ArmRun
 
 S = ArmRun.Status
@@ -15,8 +13,7 @@ REPORTING = (S.QUEUED, S.SUBMITTED, S.RUNNING)
 
 def begin_collecting(pk: int) -> bool:
     """Hand the run to a worker that reads its reports; False where it has ended or is being read."""
-    fresh = {"worker": "", "heartbeat_at": timezone.now(), "attempts": 0}
-    moved = ArmRun.objects.filter(pk=pk, status__in=REPORTING).update(status=S.COLLECTING, **fresh)
+    moved = ArmRun.objects.filter(pk=pk, status__in=REPORTING).update(status=S.COLLECTING, **released(sent=True))
     if moved:
         RUNS.enqueue(pk)
     return bool(moved)

@@ -16,6 +16,7 @@ from django.db import transaction
 from django.http import Http404
 from django.utils import timezone
 
+from accounts.refusals import Refused
 from accounts.text import display_name
 from disk import space
 from experiments.services import secrets, storage, uploads
@@ -31,15 +32,11 @@ MOST_RANKS = 100_000
 MOST_FILES = 512
 
 
-class ReportError(Exception):
-    """What came cannot be taken.  The text is a sentence for whoever sent it.
+class ReportError(Refused):
+    """What came cannot be taken: 409 where it would be right at another time.  offset: from where the file goes on."""
 
-    conflict: it would be right at another time; offset: from where the file goes on.
-    """
-
-    def __init__(self, message: str, *, conflict: bool = False, offset: int | None = None) -> None:
-        super().__init__(message)
-        self.conflict = conflict
+    def __init__(self, text: str, *, status: int = 400, offset: int | None = None) -> None:
+        super().__init__(text, status=status)
         self.offset = offset
 
 
@@ -156,7 +153,7 @@ def append(run: ArmRun, sha256: str, offset: int, stream: BinaryIO) -> ReportFil
         if offset != file.received_bytes or offset + len(piece) > file.size_bytes:
             raise ReportError(
                 f"The file continues at byte {file.received_bytes:,} of {file.size_bytes:,}.",
-                conflict=True, offset=file.received_bytes,
+                status=409, offset=file.received_bytes,
             )  # fmt: skip
         space.require(storage.root(), len(piece))
         with storage.absolute(file.path).open("r+b") as target:
@@ -185,7 +182,7 @@ def report(run: ArmRun, given: RankReport) -> ArmRun:
         _must_be_open(locked)
         here = set(locked.files.filter(complete=True).values_list("sha256", flat=True))
         if missing := [item for item in given.files if item not in here]:
-            raise ReportError(f"The file {missing[0][:12]}… is not complete; send the rest of it first.", conflict=True)
+            raise ReportError(f"The file {missing[0][:12]}… is not complete; send the rest of it first.", status=409)
         locked.reports = {**locked.reports, key: value}
         locked.reported_at = locked.reported_at or timezone.now()
         locked.save(update_fields=["reports", "reported_at"])
@@ -198,7 +195,7 @@ def report(run: ArmRun, given: RankReport) -> ArmRun:
 def _must_be_open(run: ArmRun) -> None:
     if run.status not in (ArmRun.Status.QUEUED, ArmRun.Status.SUBMITTED, ArmRun.Status.RUNNING):
         raise ReportError(
-            f"This run has ended ({run.get_status_display().lower()}) and accepts no more reports.", conflict=True
+            f"This run has ended ({run.get_status_display().lower()}) and accepts no more reports.", status=409
         )
 
 
@@ -210,7 +207,7 @@ def _check_whole(file: ReportFile) -> None:
         file.complete = True
         return
     ReportFile.objects.filter(pk=file.pk).update(received_bytes=0)
-    raise ReportError("The file does not match its announced checksum; send it again.", conflict=True, offset=0)
+    raise ReportError("The file does not match its announced checksum; send it again.", status=409, offset=0)
 
 
 def _digest(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.control import Cancel
-from agent.events import Final, RunEvent, Stopped, ToolReturned
+from agent.events import RunEvent, Stopped, ToolReturned
 from agent.limits import Limits
 from agent.loop import Outcome, run
 from agent.messages import Message, SystemMessage, Usage, UserMessage
@@ -105,10 +105,7 @@ def report(
             return Reported("cancelled", sentence=outcome.stopped.sentence)
         answer, wrong = _struck(outcome.stopped, evidence(outcome.results), bench)
         final = (answer or built_in(bench)).model_dump(mode="json")
-        yield Final(
-            final, "model" if answer else "fallback", outcome.usage, outcome.cost_usd, outcome.turns,
-            outcome.tool_calls, outcome.duration_s,
-        )  # fmt: skip
+        yield outcome.final(final, "model" if answer else "fallback")
     spent = (outcome.usage, outcome.cost_usd, outcome.duration_s)
     said = outcome.stopped.sentence if outcome.stopped is not None else ""
     if answer is None:

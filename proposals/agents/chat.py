@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.bounded import compact
 from agent.control import Cancel, Clock
-from agent.events import Final, Stopped, TextDelta, ToolReturned
+from agent.events import Stopped, TextDelta, ToolReturned
 from agent.loop import Outcome, run
 from agent.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from agent.provider.base import Provider
@@ -122,9 +122,7 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel, clock
     if text is None or any(claimed_acts(text, bench.proposals)) or any(unreadable(text)):
         return False
     yield TextDelta(outcome.turns, text)
-    yield Final(
-        text, "model", outcome.usage, outcome.cost_usd, outcome.turns, outcome.tool_calls, outcome.duration_s
-    )  # fmt: skip
+    yield outcome.final(text, "model")
     yield from offers(text, evidence(outcome.results))
     return True
 

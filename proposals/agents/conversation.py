@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from agent.events import RunEvent, ToolReturned
+from experiments.codec import Codec
 from proposals.constraints import Constraints
 
 
@@ -65,8 +66,8 @@ class MeshOffered:
     """A configuration that the answer priced and the user may add as a proposal.  mesh as {"ici": …, "dcn": …}."""
 
     mesh: Mapping[str, Mapping[str, int]]
-    changes: Mapping[str, Any]
-    title: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
     kind: Literal["mesh"] = "mesh"
 
 
@@ -81,3 +82,5 @@ class Question:
 
 Effect = ConstraintStated | FactStated | MeshOffered | Question
 Said = RunEvent | Effect
+#: What a message keeps of an effect.
+EFFECT: Codec[Effect] = Codec(cast(Any, Effect))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perfmodel.config import flat_sizes
 from proposals.agents.grounding_claims import Kind
 
 Mesh = frozenset[tuple[str, int]]
@@ -102,9 +103,7 @@ def groups(pairs: Sequence[Pair]) -> list[list[Pair]]:
 
 def mesh_of(data: Mapping[str, Any]) -> Mesh:
     """{"ici": …, "dcn": …} as pairs, axes of size 1 left out."""
-    pairs = [(axis, size) for axis, size in (data.get("ici") or {}).items()]
-    pairs += [(f"dcn.{axis}", size) for axis, size in (data.get("dcn") or {}).items()]
-    return frozenset((axis, size) for axis, size in pairs if size != 1)
+    return frozenset((axis, size) for axis, size in flat_sizes(data).items() if size != 1)
 
 
 def named(mesh: Mesh) -> str:

@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.control import Cancel
-from agent.events import Final, RunEvent, Stopped, ToolReturned
+from agent.events import RunEvent, Stopped, ToolReturned
 from agent.limits import Limits
 from agent.loop import Outcome, run
 from agent.messages import Message, SystemMessage, Usage, UserMessage
 from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
 from experiments import formatting
-from perfmodel.config import ConfigError
+from perfmodel.config import ConfigError, mesh_text
 from proposals.agents import endpoint, grounding
 from proposals.agents.cited import citation, is_alike
 from proposals.agents.first_look import Looks, look
@@ -33,7 +33,7 @@ from proposals.agents.tools import Agent, toolbox
 from proposals.agents.tools.common import MESH_WORDS
 from proposals.agents.workbench import Workbench
 from proposals.candidate import chips_ratio
-from proposals.constraints import mesh_text, same_mesh
+from proposals.constraints import same_mesh
 from proposals.plan import Listed, ProposalPlan, is_same
 
 AGENT: Agent = "proposer"
@@ -145,10 +145,7 @@ def propose(
             return Considered("cancelled", sentence=outcome.stopped.sentence)
         answer, struck = _struck(outcome.stopped, judge, evidence_shown)
         said = answer.model_dump(mode="json") if answer else "The built-in reasoner's proposals are kept."
-        yield Final(
-            said, "model" if answer else "fallback", outcome.usage, outcome.cost_usd, outcome.turns,
-            outcome.tool_calls, outcome.duration_s,
-        )  # fmt: skip
+        yield outcome.final(said, "model" if answer else "fallback")
     spent = (evidence_shown.results, outcome.usage, outcome.cost_usd, outcome.duration_s)
     if answer is None:
         return Considered("fallback", (), 0, 0, outcome.stopped.sentence if outcome.stopped else "", *spent)

@@ -8,6 +8,7 @@ from math import isclose
 from typing import Any
 
 from diagnosis.analyzer.quantity import format_bytes, format_time, format_value
+from perfmodel.config import MeshSizes, mesh_text
 from proposals import facts
 from proposals.candidate import HARDWARE_KEYS, changes_chips
 
@@ -47,10 +48,8 @@ def mesh(row: Row) -> str:
     return f"`{row['mesh_text']}`" if row.get("mesh_text") else "the mesh"
 
 
-def mesh_of(sizes: Mapping[str, Mapping[str, int]]) -> str:
-    parts = [f"{axis} {size}" for axis, size in sizes["ici"].items()]
-    parts += [f"dcn.{axis} {size}" for axis, size in sizes.get("dcn", {}).items() if size > 1]
-    return f"`{' · '.join(parts)}`"
+def mesh_of(sizes: MeshSizes) -> str:
+    return f"`{mesh_text(sizes)}`"
 
 
 def ratio(value: float) -> str:

@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 
 from accounts.models import Role
 from accounts.permissions import get_for
-from experiments.api.common import Conflict, Detail
+from accounts.rest import Detail
 from proposals.compiling import predicted
 from proposals.compiling.result import OUTCOMES
 from proposals.models import Compilation, PlanRecord
@@ -107,10 +107,7 @@ class PlanCompilationsView(APIView):
         409 with the reason if the compiler is not installed or the configuration is incomplete.
         """
         plan = self._plan(request, pk, Role.ENGINEER)
-        try:
-            compiling.request(plan, request.user)
-        except compiling.CompilingError as error:
-            raise Conflict(str(error)) from error
+        compiling.request(plan, request.user)
         return Response(self._all(plan), status=status.HTTP_202_ACCEPTED)
 
     @extend_schema(responses={204: None, 403: Detail}, tags=["proposals"])

@@ -14,8 +14,8 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.permissions import get_for, team_ids
-from accounts.rest import TeamRole
-from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, Paging, TeamObjects
+from accounts.rest import Detail, Paging, TeamObjects, TeamRole, validated
+from experiments.api.common import ConfigErrors
 from experiments.api.views import of_experiment
 from experiments.services.text import clean, clean_json
 from proposals.launch import KINDS
@@ -191,10 +191,7 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
         The files use the configuration the proposal was predicted for.  409 if that is no longer valid.
         """
         proposal = self.get_object()
-        try:
-            files = launching.files(proposal)
-        except launching.LaunchError as error:
-            raise Conflict(str(error)) from error
+        files = launching.files(proposal)
         approved = proposal.status == Proposal.Status.APPROVED
         value = {"proposal": proposal.pk, "rank": proposal.rank, "approved": approved, "files": files}
         return Response(ProposalLaunchFilesSerializer(value).data)
@@ -226,10 +223,7 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     def evaluate(self, request: Request, pk: str) -> Response:
         """Validate and predict a custom mesh or an edited proposal for this plan's run.  Stores nothing."""
         plan, values = self._own(request)
-        try:
-            evaluated = own_mesh.evaluate(plan, values["mesh"], values["changes"])
-        except own_mesh.OwnMeshError as error:
-            raise Invalid(str(error)) from error
+        evaluated = own_mesh.evaluate(plan, values["mesh"], values["changes"])
         return Response(clean_json(evaluated.to_json()))
 
     @extend_schema(
@@ -241,18 +235,13 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     def add(self, request: Request, pk: str) -> Response:
         """Add a custom mesh to the plan as a proposal, after the same checks; requires an engineer."""
         plan, values = self._own(request)
-        try:
-            made = own_mesh.add(plan, request.user, values["mesh"], values["changes"])
-        except own_mesh.OwnMeshError as error:
-            raise Invalid(str(error)) from error
+        made = own_mesh.add(plan, request.user, values["mesh"], values["changes"])
         contract = {**made.value.to_json(), **ProposalSerializer(made).data}
         return Response(contract, status=status.HTTP_201_CREATED)
 
     def _own(self, request: Request) -> tuple[PlanRecord, dict[str, Any]]:
         plan = self.get_object()
-        given = OwnMeshRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        return plan, given.validated_data
+        return plan, validated(OwnMeshRequest, request)
 
 
 class ReviewsView(ListAPIView[Review]):
@@ -278,18 +267,11 @@ class ReviewsView(ListAPIView[Review]):
     )
     def post(self, request: Request) -> Response:
         """Approve or reject a proposal; requires a reviewer.  409, naming the reviewer, if already reviewed."""
-        given = ReviewRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(ReviewRequest, request)
         proposal = get_for(
             request.user, Proposal.objects.select_related("plan__run"), Role.VIEWER, pk=values["proposal"]
         )
-        try:
-            review = reviews.decide(proposal, request.user, values["decision"], values["comment"])
-        except reviews.AlreadyDecided as error:
-            raise Conflict(str(error)) from error
-        except reviews.ReviewError as error:
-            raise Invalid(str(error)) from error
+        review = reviews.decide(proposal, request.user, values["decision"], values["comment"])
         return Response(ReviewSerializer(review).data, status=status.HTTP_201_CREATED)
 
 

@@ -14,7 +14,8 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.permissions import get_for, team_ids
-from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, TeamObjects
+from accounts.rest import Detail, Invalid, TeamObjects, validated
+from experiments.api.common import ConfigErrors
 from experiments.api.views import of_experiment
 from experiments.models import Experiment
 from history.record import FAILURES
@@ -131,35 +132,25 @@ class MeasurementViewSet(
         `status` is `linked` until the experiment's analysis is ready; the measurement then follows automatically.
         409 with the reason if the runs are not comparable or the proposal already has a result.
         """
-        given = MeasurementRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(MeasurementRequest, request)
         if ("experiment" in values) == bool({"failure", "log", "log_file"} & set(values)):
             raise Invalid("Give either experiment (the run of the proposal), or failure or log (why it failed).")
         proposals = Proposal.objects.select_related("experiment", "plan__run__profile")
         proposal = get_for(request.user, proposals, Role.ENGINEER, pk=values["proposal"])
-        try:
-            if "experiment" not in values:
-                files = [values["log_file"]] if "log_file" in values else []
-                proposals = failing.analyse(proposal, files, values.get("log", ""))
-                made = measuring.report_failure(
-                    proposal, request.user, values.get("failure", ""), values["comment"], proposals
-                )
-            else:
-                experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
-                made = measuring.link(proposal, experiment, request.user)
-        except measuring.MeasureError as error:
-            raise Conflict(str(error)) from error
+        if "experiment" not in values:
+            files = [values["log_file"]] if "log_file" in values else []
+            cause = failing.analyse(proposal, files, values.get("log", ""))
+            made = measuring.report_failure(proposal, request.user, values.get("failure", ""), values["comment"], cause)
+        else:
+            experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
+            made = measuring.link(proposal, experiment, request.user)
         return Response(MeasurementSerializer(made).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(responses={204: None, 403: Detail, 409: Detail}, tags=["measurements"])
     def destroy(self, request: Request, pk: str) -> Response:
         """Remove a link that has no result yet."""
         made = self.get_object()
-        try:
-            measuring.unlink(made.proposal, request.user)
-        except measuring.MeasureError as error:
-            raise Conflict(str(error)) from error
+        measuring.unlink(made.proposal, request.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     @extend_schema(responses=SummarySerializer, tags=["measurements"])
@@ -219,12 +210,7 @@ class PlanRequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamO
 
         409 with the reason if the run is not ready, a constraint is invalid, or another request is open.
         """
-        given = AskSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(AskSerializer, request)
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
-        try:
-            made = regenerating.request(experiment, request.user, values["constraints"])
-        except regenerating.RequestError as error:
-            raise Conflict(str(error)) from error
+        made = regenerating.request(experiment, request.user, values["constraints"])
         return Response(PlanRequestSerializer(made).data, status=status.HTTP_202_ACCEPTED)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from jobs import child
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
@@ -30,6 +30,8 @@ from proposals.compiling.result import CHECK, CompileCheck
 ROOT = Path(__file__).resolve().parents[2]
 EFFORTS = ("quick", "default")
 LOOK_EVERY_S = 0.5
+#: Bytes of one line: a program has thousands of collectives at most.
+LONGEST_ANSWER = 50_000_000
 #: The module that compiles, started with `python -m`; tests have one of their own.
 WORKER = "proposals.compiling.worker"
 
@@ -107,7 +109,13 @@ def _run(request: dict[str, Any], effort: str, limits: Limits, progress: Progres
         try:
             with contextlib.suppress(BrokenPipeError), process.stdin as into:
                 into.write(json.dumps(request | {"cpu_s": limits.cpu_s[at]}).encode())
-            for line in _lines(process.stdout, deadline, memory, lambda: _tell(progress, effort, stages[-1])):
+
+            def look() -> bool:
+                _tell(progress, effort, stages[-1])
+                return memory.look()
+
+            said = child.lines(process.stdout, deadline, look, every_s=LOOK_EVERY_S, longest=LONGEST_ANSWER)
+            for line in filter(None, map(_object, said)):
                 if "result" in line:
                     result = line["result"]
                 else:
@@ -118,11 +126,11 @@ def _run(request: dict[str, Any], effort: str, limits: Limits, progress: Progres
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            _kill(process)
+            child.end(process)
             process.stdout.close()
         if result is not None:
             return CHECK.read(result)
-        return _ending(code, memory, limits, at, stages[-1], _tail(errors))
+        return _ending(code, memory, limits, at, stages[-1], _last_line(errors))
 
 
 def _ending(code: int | None, memory: _Memory, limits: Limits, at: int, stage: str, tail: str) -> CompileCheck:
@@ -144,6 +152,14 @@ def _tell(progress: Progress | None, effort: str, stage: str) -> None:
         progress(effort, stage)
 
 
+def _object(line: bytes) -> dict[str, Any] | None:
+    """A line of JSON; None for what a library printed between ours."""
+    with contextlib.suppress(ValueError):
+        parsed = json.loads(line)
+        return parsed if isinstance(parsed, dict) else None
+    return None
+
+
 class _Memory:
     """Resident memory of a process, against its limit."""
 
@@ -158,35 +174,7 @@ class _Memory:
         return self.exceeded
 
 
-def _lines(out: IO[bytes], deadline: float, memory: _Memory, idle: Callable[[], None]) -> Iterator[dict[str, Any]]:
-    """Lines of JSON until the process closes its output, its time is up or its memory spent.  idle: called often."""
-    pending = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(out, selectors.EVENT_READ)
-        while time.monotonic() < deadline and not memory.look():
-            if not selector.select(LOOK_EVERY_S):
-                idle()
-                continue
-            block = os.read(out.fileno(), 65536)
-            if not block:
-                return
-            *whole, pending = (pending + block).split(b"\n")
-            for line in whole:
-                with contextlib.suppress(ValueError):
-                    parsed = json.loads(line)
-                    if isinstance(parsed, dict):
-                        yield parsed
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _tail(errors: IO[bytes]) -> str:
+def _last_line(errors: IO[bytes]) -> str:
     """The last line that the process wrote to stderr."""
-    size = errors.seek(0, os.SEEK_END)
-    errors.seek(max(0, size - 4096))
-    lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+    lines = child.tail(errors, 4096).strip().splitlines()
     return " ".join(lines[-1].split()) if lines else ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from experiments.codec import Json
 from perfmodel import memory
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.terms import step_terms
 from perfmodel.workload import GROUPS, from_config
 from proposals.compiling import collectives
-from proposals.compiling.result import CollectiveUse, CompileCheck
+from proposals.compiling.result import CHECK, CollectiveUse, CompileCheck
 
 
 @dataclass(frozen=True)
@@ -67,29 +68,16 @@ def _kinds(uses: tuple[CollectiveUse, ...], axes: tuple[str, ...]) -> tuple[str,
     return tuple(sorted(sums, key=lambda kind: -sums[kind]))
 
 
-def to_json(config: ExperimentConfig, checked: CompileCheck, most: int = 10) -> dict[str, object]:
+def to_json(config: ExperimentConfig, checked: CompileCheck, most: int = 10) -> Json:
     """What `asap compile --json` and the API print.  most: collectives listed, the largest ones."""
-    return {
-        "outcome": checked.outcome,
-        "message": checked.message,
-        "peak_bytes": checked.peak_bytes,
-        "argument_bytes": checked.argument_bytes,
-        "needed_bytes": checked.needed_bytes,
-        "capacity_bytes": checked.capacity_bytes,
+    check = CHECK.plain(checked)
+    return check | {
         "predicted_bytes": memory_bytes(config),
         "axes": [
             {"axes": list(row.axes), "kinds": list(row.kinds), "sent_bytes": row.compiled,
              "predicted_sent_bytes": row.predicted}
             for row in by_axis(config, checked)
         ] if checked.outcome == "fits" else [],
-        "collectives": [
-            {"kind": use.kind, "axes": list(use.axes), "participants": use.participants,
-             "payload_bytes": use.payload_bytes, "times": use.times, "sent_bytes": use.sent_bytes,
-             "source": use.source}
-            for use in checked.collectives[:most]
-        ],
-        "effort": checked.effort,
-        "compile_s": checked.compile_s,
+        "collectives": check["collectives"][:most],
         "versions": checked.versions or {},
-        "notes": list(checked.notes),
     }  # fmt: skip

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from experiments.sentences import Sentence, Value, say
 from perfmodel import memory
-from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config import DATA_ROLES, ConfigError, ExperimentConfig
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import from_config
 from proposals.constraints import MOST_MARGIN, Constraints, same_mesh
 
 #: Roles of the axes that shard the batch or the sequence, not the model.
-_OF_BATCH = ("replica", "data", "fsdp", "seq")
+_OF_TOKENS = (*DATA_ROLES, "seq")
 #: Steps in which a memory margin is asked for.
 _MARGIN = 0.001
 
@@ -39,7 +39,7 @@ class Forbidden:
         if other.model != self.config.model:
             return False
         if self.rule == "axis" and self.role:
-            if self.role in _OF_BATCH and _batch(other) != _batch(self.config):
+            if self.role in _OF_TOKENS and _batch(other) != _batch(self.config):
                 return False
             size = other.mesh.size(self.role)
             if self.dimension:

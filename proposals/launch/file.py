@@ -73,9 +73,9 @@ def comment(lines: Iterable[str]) -> str:
     return "\n".join(f"# {line}".rstrip() for line in wrapped)
 
 
-def slug(text: str, fallback: str = "asap") -> str:
+def slug(text: str) -> str:
     """Lower-case letters, digits and hyphens, at most 60: a run's name that every tool takes."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or fallback
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "asap"
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def _connections(placed: Placement) -> str:
 
 def data_parallel(mesh: Mesh) -> int:
     """Megatron's DP: every axis over which the batch is split."""
-    return mesh.size("replica", "data", "fsdp", "expert")
+    return mesh.batch_shards
 
 
 def _parallelism(placed: Placement, notes: list[str]) -> Arguments:

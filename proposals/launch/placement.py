@@ -17,7 +17,7 @@ from perfmodel import legality
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.topology import lay_out, physical_dims
-from perfmodel.workload import micro_batches, training_numbers
+from perfmodel.workload import micro_batches, recipe
 from proposals.launch.file import NotExpressible
 
 #: Roles that take the second device of a chip, in this order: batch shards cost least.
@@ -68,8 +68,7 @@ class Placement:
     @property
     def sequence_parallel(self) -> bool:
         """Whether a tensor axis of GPUs also shards activations as wide as the model, as the prediction takes it."""
-        asked = replace(self.config.training, global_batch=1, seq_len=1)
-        return bool(training_numbers(asked, self.config.mesh, self.config.extra).sequence_parallel[0] > 0)
+        return bool(recipe(self.config.training, self.config.extra, "tpu")["sequence_parallel"][0] > 0)
 
     @property
     def remat_is_open(self) -> bool:
@@ -121,9 +120,8 @@ def _breaks(config: ExperimentConfig, before: ExperimentConfig) -> bool:
     if training.micro_batch:  # the same micro-batches over twice the groups
         count = max(1, round(micro_batches(before.training, before.mesh)))
         config = replace(config, training=replace(training, micro_batch=None, grad_accum=count))
-    broken = legality.broken_rules(legality.sizes_of(config), config.model, training.global_batch, training.seq_len)
-    held = legality.broken_rules(legality.sizes_of(before), before.model, training.global_batch, training.seq_len)
-    return any(bool(np.any(flags)) and not bool(np.any(held[rule])) for rule, flags in broken.items())
+    held = legality.indivisible(before)
+    return any(broken and not held[rule] for rule, broken in legality.indivisible(config).items())
 
 
 def must_split(sizes: Sequence[int], dims: Sequence[int]) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, MeshSizes
 from proposals.candidate import candidate
-from proposals.constraints import MeshSizes
 from proposals.launch import axlearn, maxtext, megatron, own_yaml, plain_jax
 from proposals.launch.file import Header, LaunchFile
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnosis.report import Diagnosis, Finding
-from history import moves
 from history.likeness import Alike
 from history.moves import RECOMPUTES
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import ExperimentConfig, Mesh, doublings, doublings_moved
 from perfmodel.workload import micro_batches
 from proposals.candidate import candidate, chips_ratio
 from proposals.constraints import RULE
@@ -55,7 +54,7 @@ class Case:
     @property
     def moved(self) -> dict[str, float]:
         """Doublings by canonical role."""
-        return moves.doublings(sizes_by_role(self.config.mesh), sizes_by_role(self.mesh))
+        return doublings(sizes_by_role(self.config.mesh), sizes_by_role(self.mesh))
 
     @property
     def keeps(self) -> bool:
@@ -100,14 +99,14 @@ class Case:
 
     @property
     def doublings(self) -> float:
-        """Factors of two moved between axes: half the sum, as one axis grows by what another loses."""
-        return sum(map(abs, self.moved.values())) / 2
+        """Factors of two moved between roles."""
+        return doublings_moved(self.moved)
 
 
 def _rows(config: ExperimentConfig) -> float:
     """Tokens of a micro-batch on a chip."""
     training, mesh = config.training, config.mesh
-    shards = mesh.size("replica", "data", "fsdp", "expert", "seq")
+    shards = mesh.token_shards
     return (training.global_batch or 0) * (training.seq_len or 0) / shards / micro_batches(training, mesh)
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from perfmodel.config import Mesh
+from perfmodel.config import BATCH_ROLES, Mesh
 from perfmodel.workload import SHARDING, micro_batches
 from proposals.candidate import candidate, chips_ratio
 from proposals.proposer.case import Case
 from proposals.proposer.detail import LADDER
 from proposals.proposer.precedents import sizes_by_role
 from proposals.proposer.pricing import HIDDEN_SHARE
-
-#: Roles of the axes that shard the batch; `data` names `fsdp`, too.
-BATCH_ROLES = ("data", "replica", "expert")
 
 #: Parts of the step that a setting bears on (`breakdown_s`); `data`: the collectives of the axes that shard the batch.
 _PARTS = {
@@ -48,7 +45,8 @@ def changed(case: Case) -> tuple[Changed, ...]:
 def _axes(case: Case) -> Iterator[Changed]:
     before, after = sizes_by_role(case.config.mesh), sizes_by_role(case.mesh)
     for role, doublings in case.moved.items():
-        names = {name for mesh in (case.config.mesh, case.mesh) for name in _names(mesh, role)}
+        roles = ("data", "fsdp") if role == "data" else (role,)
+        names = {name for mesh in (case.config.mesh, case.mesh) for name in _names(mesh, *roles)}
         own = [(name, sizes) for name, sizes in case.resized.items() if name.removesuffix(" over DCN") in names]
         if len(own) == 1:
             words = f"{own[0][0]} {own[0][1][0]} → {own[0][1][1]}"
@@ -58,8 +56,7 @@ def _axes(case: Case) -> Iterator[Changed]:
         yield Changed(role, "up" if doublings > 0 else "down", words, effect)
 
 
-def _names(mesh: Mesh, role: str) -> list[str]:
-    roles = ("data", "fsdp") if role == "data" else (role,)
+def _names(mesh: Mesh, *roles: str) -> list[str]:
     return [name for name, _ in (*mesh.ici, *mesh.dcn) if mesh.role(name) in roles]
 
 
@@ -96,7 +93,7 @@ def _effect(case: Case, subject: str) -> float:
     if subject == "xla_flags":
         return HIDDEN_SHARE * case.exposed_s
     parts = set(_PARTS[subject])
-    names = {name for mesh in (case.config.mesh, case.mesh) for role in BATCH_ROLES for name in _names(mesh, role)}
+    names = {name for mesh in (case.config.mesh, case.mesh) for name in _names(mesh, *BATCH_ROLES)}
     return _moved(case, names if "data" in parts else set(), parts | ({"dcn"} if "data" in parts else set()))
 
 

@@ -79,7 +79,7 @@ def _splits(config: ExperimentConfig) -> Iterator[Change]:
     count = training.grad_accum
     if count % 2 == 0:
         yield {"grad_accum": count // 2}
-    most = max(BATCH_FACTORS) * (training.global_batch or 0) / config.mesh.size("replica", "data", "fsdp", "expert")
+    most = max(BATCH_FACTORS) * (training.global_batch or 0) / config.mesh.batch_shards
     while (count := 2 * count) <= most:
         yield {"grad_accum": count}
 
@@ -104,7 +104,7 @@ def without_model(config: ExperimentConfig, constraints: Constraints) -> Iterato
     if not constraints.keep_remat:
         yield from ({"remat": name} for name in ("full", "offload", "minimal") if name != training.remat)
     if not constraints.keep_micro_batches and training.global_batch and not training.micro_batch:
-        shards = config.mesh.size("replica", "data", "fsdp", "expert")
+        shards = config.mesh.batch_shards
         yield from (
             {"grad_accum": n * training.grad_accum}
             for n in (2, 4)

@@ -16,9 +16,9 @@ from importlib.resources import files
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr, stdtr, stdtrit
 
 from perfmodel.calibration import INPUT_SETS_PACE
+from perfmodel.special import log_normal_cdf, student_cdf, student_quantile
 from perfmodel.step_time import Z80
 
 Floats = npt.NDArray[np.float64]
@@ -74,7 +74,7 @@ class Confidence:
         """
         scale = np.maximum(self.scale(sigma), 1e-9)
         moved = np.where(np.asarray(sigma) > 0, self.shift, 0.0)
-        faster = stdtr(self.freedom, (np.asarray(gain) + moved - worth) / scale)
+        faster = student_cdf(self.freedom, (np.asarray(gain) + moved - worth) / scale)
         return np.asarray(self.reaches * faster, dtype=np.float64)
 
     def fits(self, filled: npt.ArrayLike, ran: npt.ArrayLike) -> Floats:
@@ -85,13 +85,13 @@ class Confidence:
         """
 
         def log_fits(share: npt.ArrayLike) -> Floats:
-            return np.asarray(log_ndtr(-np.log(np.maximum(share, 1e-9)) / self.memory_spread))
+            return np.asarray(log_normal_cdf(-np.log(np.maximum(share, 1e-9)) / self.memory_spread))
 
         return np.asarray(np.exp(np.minimum(0.0, log_fits(filled) - log_fits(ran))))
 
     def range_sigma(self, sigma: npt.ArrayLike) -> Floats:
         """The spread s for which exp(gain ± Z80·s) holds the measured speed-up four times in five."""
-        return self.scale(sigma) * (stdtrit(self.freedom, 0.9) / Z80)
+        return self.scale(sigma) * (student_quantile(self.freedom, 0.9) / Z80)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _mean_square(freedom: float) -> float:
     """Mean square of Student's t cut at ±FURTHEST: the integral of 2 z P(|t| > z) up to there."""
     nodes, weights = np.polynomial.legendre.leggauss(64)
     z = FURTHEST * (nodes + 1) / 2
-    return float(FURTHEST / 2 * np.sum(weights * 4 * z * stdtr(freedom, -z)))
+    return float(FURTHEST / 2 * np.sum(weights * 4 * z * student_cdf(freedom, -z)))
 
 
 def probability(

@@ -18,8 +18,6 @@ from perfmodel.workload import chip_of, micro_batches
 #: Facts of the chip: nothing is known of them where a run was recorded on another one than its configuration names.
 #: Bounds are, too.
 OF_CHIP = frozenset({"chip", "kind", "domain", "domains"})
-#: What shards the tokens of a step.
-TOKEN_ROLES = ("replica", "data", "fsdp", "expert", "seq")
 
 OF_CONFIG: dict[str, Callable[[ExperimentConfig], Quantity]] = {}
 
@@ -144,7 +142,7 @@ def tokens_per_chip(config: ExperimentConfig) -> Quantity:
 def tokens_per_rank(config: ExperimentConfig) -> Quantity:
     """Tokens of a step that a chip computes on."""
     tokens = config.training.global_batch_tokens
-    return tokens / config.mesh.size(*TOKEN_ROLES) if tokens else None
+    return tokens / config.mesh.token_shards if tokens else None
 
 
 @of_config
@@ -171,7 +169,7 @@ def tokens_per_shard(config: ExperimentConfig) -> Quantity:
 def sequences_per_rank(config: ExperimentConfig) -> Quantity:
     """Sequences of a step in one shard of the batch."""
     batch = config.training.global_batch
-    return batch / config.mesh.size("replica", "data", "fsdp", "expert") if batch else None
+    return batch / config.mesh.batch_shards if batch else None
 
 
 @of_config

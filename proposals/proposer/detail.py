@@ -81,7 +81,7 @@ def per_chip(candidates: Candidates, index: int) -> tuple[PerChip, ...]:
 def _per_chip_load(config: ExperimentConfig) -> dict[str, float | None]:
     """Of one chip: bytes it holds, and sequences and tokens of a step that it works on."""
     training, mesh = config.training, config.mesh
-    shards = mesh.size("replica", "data", "fsdp", "expert")
+    shards = mesh.batch_shards
     batch, length = training.global_batch, training.seq_len
     held: dict[str, float | None] = dict.fromkeys(("weights", "optimizer", "gradients", "activations"))
     if config.model is not None:

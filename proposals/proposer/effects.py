@@ -163,11 +163,10 @@ def trade_offs(case: Case) -> Iterator[str]:
     if moved.get("data", 0.0) > 0:
         batch = case.changes.get("global_batch", config.training.global_batch)
         if batch:
-            shards = case.mesh.size("replica", "data", "fsdp", "expert")
+            shards = case.mesh.batch_shards
             each = f"{batch / shards:g} sequence" + ("" if batch == shards else "s")
             yield f"Each batch shard holds {each} of the global batch of {batch}."
-    roles = ("replica", "data", "fsdp", "expert")
-    if case.mesh.size(*roles) < config.mesh.size(*roles):
+    if case.mesh.batch_shards < config.mesh.batch_shards:
         yield "With fewer batch shards, each group of chips processes more sequences at once."
     if case.split and case.resized:
         yield "An axis takes part of a torus dimension: create the mesh with `allow_split_physical_axes`."

@@ -1,109 +1,80 @@
-"""How alike measured optimisations are to a case, for all candidates at once.
+"""What measured optimisations say of all candidates at once: the same change of the same run, and runs that failed.
 
-Precedents that made the same move count as one with their weights summed, so that thousands of them stay quick.
+The effect of changes in other runs is only shown with a proposal (`precedents.closest_precedents`): it makes neither
+order nor confidence better (`evaluation.transfer`).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import log2
+from math import hypot, log, log2
 
 import numpy as np
 import numpy.typing as npt
 
 from history.case import Case
-from history.labels import BOUND, length_ratio, move_likeness, situation_likeness, vector
-from history.moves import KEYS, RECOMPUTES, ROLES
+from history.labels import BOUND, situation_likeness, vector
+from history.likeness import same_run
+from history.moves import RECOMPUTES, ROLES
+from history.uncertainty import spread
 from proposals.proposer.precedents import TELLING_FAILURES, Precedent
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-#: Precedents at least this alike, relative to the most alike one, are averaged.
-COMPANIONS = 0.8
 #: Of running, what a failed run on the very same configuration takes.
 WARNING_WEIGHT = 0.5
 #: Each doubling of an axis between a configuration that failed and a candidate.
 PER_DOUBLING_AWAY = 0.35
-#: Candidates compared with precedents at a time.
-BLOCK = 4096
+#: Moves are the same that agree to so many decimals of a doubling.
+DECIMALS = 6
 
 
 @dataclass(frozen=True)
 class Support:
     """What precedents say of every candidate.
 
-    said: log of the speed-up per token that alike ones let expect here, averaged by likeness; spread: how far what
-    these say differs.  likeness: of the most alike, 0–1; which: its index among the precedents, -1 for none.  runs:
-    factor on the probability that the candidate runs; warned: index of the failed run that lowers it most, -1 for none.
+    measured: log of the speed-up per token that the same change of the same run brought, the mean of its measurements;
+    spread: its standard deviation, infinite where none was measured.  runs: factor on the probability that the
+    candidate runs; warned: index of the failed run that lowers it most, -1 for none.
     """
 
-    said: Floats
+    measured: Floats
     spread: Floats
-    likeness: Floats
-    which: npt.NDArray[np.int64]
     runs: Floats
-    warned: npt.NDArray[np.int64]
+    warned: Ints
 
 
 class Library:
     """Precedents made ready for one situation; asked as often as one likes."""
 
-    def __init__(self, precedents: Sequence[Precedent], situation: Case, least: float = BOUND) -> None:
+    def __init__(self, precedents: Sequence[Precedent], situation: Case) -> None:
         self.precedents = tuple(precedents)
-        self.situation = situation
-        held = [
-            (n, _situation_similarity(p, situation), p) for n, p in enumerate(precedents) if p.time_ratio is not None
-        ]
-        held = [(n, weight, p) for n, weight, p in held if weight >= least and weight > 0]
-        self._moves = np.zeros((0, len(ROLES) + len(KEYS)))
-        if held:
-            weight = np.array([item[1] for item in held])
-            tells = weight * np.array([-np.log(item[2].time_ratio or 1.0) for item in held])
-            self._moves, group = np.unique(
-                np.array([vector(item[2].case.move) for item in held]), axis=0, return_inverse=True
-            )
-            group, count = group.reshape(-1), len(self._moves)
-            self._sums = tuple(np.bincount(group, weight * tells**power, count) for power in (0, 1, 2))
-            # The most alike of each group: the last of its members when sorted by weight.
-            leader = np.zeros(count, dtype=np.int64)
-            order = np.argsort(weight, kind="stable")
-            leader[group[order]] = order
-            self._most = weight[leader]
-            self._leader = np.array([item[0] for item in held], dtype=np.int64)[leader]
+        gains = defaultdict(list)
+        for item in precedents:
+            if item.time_ratio is not None and _same_run(item.case, situation):
+                gains[_key(vector(item.case.move))].append(-log(item.time_ratio))
+        #: Mean and standard deviation of what was measured, by move.  Nothing is carried over, so no model is asked.
+        self._measured = {
+            move: (float(np.mean(each)), hypot(float(np.std(each)), spread(1.0, priced=False)))
+            for move, each in gains.items()
+        }
         failed = [(n, _warning_weight(p, situation)) for n, p in enumerate(precedents) if p.failure in TELLING_FAILURES]
         self._failed = [(n, weight) for n, weight in failed if weight >= BOUND]
 
     def support(self, moved: Floats, sizes: Floats, recomputes: Floats, fullness: Floats | None) -> Support:
         """moved: (candidates, ROLES + KEYS) doublings; sizes: (candidates, ROLES) log2 of the sizes; recomputes: steps
         of the remat policy; fullness: share of memory that a candidate fills, None where it is not known."""
-        unique, back = np.unique(moved, axis=0, return_inverse=True)
-        back = back.reshape(-1)
-        said, spread, like, which = self._supported(unique)
-        runs, warned = self._warnings(sizes, recomputes, fullness)
-        return Support(said[back], spread[back], like[back], which[back], runs, warned)
+        return Support(*self._repeated(moved), *self._warnings(sizes, recomputes, fullness))
 
-    def _supported(self, unique: Floats) -> tuple[Floats, Floats, Floats, Ints]:
-        count = len(unique)
-        said, spread, best = np.zeros(count), np.zeros(count), np.zeros(count)
-        which = np.full(count, -1, dtype=np.int64)
-        if not len(self._moves):
-            return said, spread, best, which
-        total, first, second = self._sums
-        for start in range(0, count, BLOCK):
-            rows = slice(start, start + BLOCK)
-            shape = move_likeness(unique[rows], self._moves)
-            carries = shape * np.minimum(1.0, length_ratio(unique[rows], self._moves))
-            like = shape * self._most[None, :]
-            top = like.max(axis=1)
-            counted = np.where((like >= COMPANIONS * top[:, None]) & (like > 0), shape, 0.0)
-            mass = np.maximum(counted @ total, 1e-30)
-            mean = (counted * carries) @ first / mass
-            said[rows], best[rows] = mean, top
-            spread[rows] = np.sqrt(np.maximum(0.0, (counted * carries**2) @ second / mass - mean**2))
-            which[rows] = np.where(top > 0, self._leader[like.argmax(axis=1)], -1)
-        return said, spread, best, which
+    def _repeated(self, moved: Floats) -> tuple[Floats, Floats]:
+        if not self._measured:
+            return np.zeros(len(moved)), np.full(len(moved), np.inf)
+        unique, back = np.unique(moved, axis=0, return_inverse=True)
+        said = np.array([self._measured.get(_key(row), (0.0, np.inf)) for row in unique])[back.reshape(-1)]
+        return said[:, 0], said[:, 1]
 
     def _warnings(self, sizes: Floats, recomputes: Floats, fullness: Floats | None) -> tuple[Floats, Ints]:
         """What failed runs of alike configurations take from the probability of running, and which takes most.
@@ -130,11 +101,13 @@ class Library:
         return 1.0 - WARNING_WEIGHT * like, np.where(like > 0, worst_failure, -1)
 
 
-def _situation_similarity(precedent: Precedent, situation: Case) -> float:
-    """Likeness of the case, whatever the move.  The effect of other flags says nothing."""
-    if precedent.case.flags and not precedent.case.flags & situation.flags:
-        return 0.0
-    return situation_likeness(precedent.case, situation)
+def _key(move: Floats) -> tuple[float, ...]:
+    return tuple(np.round(move, DECIMALS).tolist())
+
+
+def _same_run(theirs: Case, ours: Case) -> bool:
+    """The effect of other flags says nothing."""
+    return same_run(theirs, ours) and (not theirs.flags or theirs.flags == ours.flags)
 
 
 def _warning_weight(precedent: Precedent, situation: Case) -> float:

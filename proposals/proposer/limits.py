@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel import legality
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import BATCH_ROLES, TOKEN_ROLES, ExperimentConfig, mesh_text
 from perfmodel.space import Space
 from perfmodel.step_time import missing_facts
-from proposals.constraints import RULE, Constraints, axes_named, mesh_text, same_mesh
+from proposals.constraints import RULE, Constraints, axes_named, same_mesh
 from proposals.plan import Broken, Rejected
 from proposals.proposer.changes import Change
 from proposals.proposer.space import Candidates, all_with
@@ -81,9 +81,7 @@ _MAY_BE_MENDED = ("batch", "memory", "virtual_stages", "one_shard", f"{RULE}: me
 
 
 def _rejected(plain: Candidates, rules: Sequence[Rule], out: Bools, listed: int) -> list[Rejected]:
-    first = np.full(len(plain), -1)
-    for number in reversed(range(len(rules))):
-        first = np.where(rules[number].broken, number, first)
+    first = legality.first_broken([rule.broken for rule in rules])
     nearest = [int(i) for i in np.argsort(plain.doublings(), kind="stable") if out[i] and first[i] >= 0]
     return [
         Rejected(plain.mesh(i).to_json(), rules[first[i]].name, reason(plain, i, rules[first[i]]))
@@ -115,18 +113,9 @@ def rules_of(candidates: Candidates, constraints: Constraints) -> list[Rule]:
 
 
 def _checkable_rules(c: Candidates) -> Iterator[Rule]:
-    config, work = c.config, c.work
-    mesh, training = work.mesh, work.training
-    sizes = legality.Sizes(
-        **{role: getattr(mesh, role) for role in ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")},
-        micro_batches=training.micro_batches,
-        virtual_stages=training.virtual_stages,
-    )
-    batch = training.global_batch if config.training.global_batch else None
-    flags = {rule: _flat(c, flag) for rule, flag in _divisibility(c, sizes, batch).items()}
-    flags["topology"] = _flat(c, mesh.regular == 0)
-    if config.model is not None and not missing_facts(config):
-        flags["schedule"] = _flat(c, legality.schedule_fails(work))
+    config = c.config
+    broken = legality.of_workload(c.work, config.model, missing_facts(config))
+    flags = {rule: _flat(c, flag) for rule, flag in broken.items()}
     at_home = c.mesh_of == c.home
     for name, flag in flags.items():
         if flag[c.baseline]:
@@ -153,13 +142,9 @@ def _without_effect(c: Candidates) -> Iterator[Rule]:
     text = "Virtual stages need a pipeline, and as many micro-batches as its stages or a multiple of that."
     wrong = (stages == 1) | (np.mod(np.rint(micro), stages) != 0)
     yield Rule("virtual_stages", c.changes_kind("virtual_stages") & wrong, text, False)
-    alone = c.role("replica", "data", "fsdp", "seq", "expert") == 1
+    alone = c.role(*TOKEN_ROLES) == 1
     text = "All tokens are on one shard, so there is nothing to shard weights or optimizer state over."
     yield Rule("one_shard", c.changes_kind("weight_sharding") & alone, text, False)
-
-
-def _divisibility(c: Candidates, sizes: legality.Sizes, batch: npt.ArrayLike | None) -> dict[str, Bools]:
-    return legality.broken_rules(sizes, c.config.model, batch, c.config.training.seq_len)
 
 
 def _flat(c: Candidates, flags: npt.ArrayLike) -> Bools:
@@ -177,7 +162,7 @@ def _uncheckable_rules(c: Candidates) -> Iterator[Rule]:
 
     if config.training.global_batch is None:
         text = "The global batch is unknown; it is only known to be divisible by the current batch shards."
-        yield Rule("batch_unknown", off_ground("replica", "data", "fsdp", "expert"), text, False)
+        yield Rule("batch_unknown", off_ground(*BATCH_ROLES), text, False)
     if config.training.seq_len is None:
         text = "The sequence length is unknown; it is only known to be divisible by the current sequence shards."
         yield Rule("sequence_unknown", off_ground("seq"), text, False)

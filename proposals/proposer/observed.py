@@ -236,7 +236,7 @@ def waits_for_weights(line: str, config: ExperimentConfig) -> bool:
     one, two, out = float(arrays[0]), float(arrays[1]), float(max(results))
     sizes = [sqrt(one * two / out), sqrt(one * out / two), sqrt(two * out / one)]
     mesh = config.mesh
-    shards = mesh.size("replica", "data", "fsdp", "seq", "expert")
+    shards = mesh.token_shards
     rows = training.global_batch * training.seq_len / shards / micro_batches(training, mesh)
     # Experts and splits along the sequence multiply fewer at once.
     at = min(range(3), key=lambda i: abs(log(sizes[i] / rows)))

@@ -64,12 +64,6 @@ class Precedent:
         return Citation("history", self.id, self.title, statement, self.url, self.id)
 
 
-def from_record(record: Record) -> Precedent | None:
-    """The precedent of one record, None where it holds none."""
-    precedents = precedents_of([record])
-    return precedents[0] if precedents else None
-
-
 def _precedent_of(record: Record, case: Case) -> Precedent | None:
     """The precedent of a record, None where it does not say enough or changed more than a proposal can.
 

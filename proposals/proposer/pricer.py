@@ -17,11 +17,11 @@ import numpy as np
 from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
 from experiments.step_profile import PROFILE, StepProfile
-from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config import ConfigError, ExperimentConfig, MeshSizes, mesh_text
 from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.space import Space
 from perfmodel.step_time import check_products, missing_facts
-from proposals.constraints import RULE, Constraints, MeshSizes, mesh_text
+from proposals.constraints import RULE, Constraints
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail, from_step_time
 from proposals.proposer.case import Case

@@ -7,8 +7,8 @@ from typing import Any
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from perfmodel.config import ExperimentConfig
-from proposals.constraints import Constraints, MeshSizes
+from perfmodel.config import ExperimentConfig, MeshSizes
+from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.confidence import Confidence
 from proposals.proposer.precedents import Precedent

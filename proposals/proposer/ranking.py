@@ -19,11 +19,10 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from history.labels import NOISE, REPEAT, SPREAD
 from history.moves import RECOMPUTES, ROLES
 from perfmodel import memory
 from perfmodel.catalogue import load_catalogue
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import BATCH_ROLES, ExperimentConfig
 from perfmodel.step_time import missing_facts
 from proposals.proposer.confidence import Confidence
 from proposals.proposer.likeness import Library, Support
@@ -81,12 +80,11 @@ def rank(
     profile: StepProfile,
     library: Library,
     weights: Weights | None = None,
-    least: float = REPEAT,
 ) -> Ranked:
-    """weights: default the shipped fit.  least: likeness from which a precedent bears on rank and confidence."""
+    """weights: default the shipped fit."""
     c, w = candidates, weights or shipped_weights()
     said = _precedents(c, library)
-    gain, sigma = drawn(prices.gain, prices.sigma, said, least)
+    gain, sigma = drawn(prices.gain, prices.sigma, said.measured, said.spread)
     runs = _heads(c) * _fits(c, prices, profile) * said.runs
     faster = runs * prices.confidence.probability(gain, sigma)
     return Ranked(gain, sigma, runs, faster, utility(c, gain, runs, w), said, prices.confidence)
@@ -118,7 +116,7 @@ def _precedents(c: Candidates, library: Library) -> Support:
     micro = columns["micro_batch"] - columns["grad_accum"]
     if not config.training.micro_batch and config.training.global_batch:
         # The batch that a shard works on at once is what the mesh leaves of it.
-        shards = np.log2(c.role("replica", "data", "fsdp", "expert"))
+        shards = np.log2(c.role(*BATCH_ROLES))
         micro = micro + columns["global_batch"] - (shards - shards[c.baseline])
     none = np.zeros(len(c))
     keys = (columns["global_batch"], micro, columns["remat"], columns["weight_sharding"], none, columns["xla_flags"])
@@ -128,17 +126,13 @@ def _precedents(c: Candidates, library: Library) -> Support:
     return library.support(moved, sizes, policies[c.change_of].astype(np.float64), full)
 
 
-def drawn(gain: Floats, sigma: Floats, said: Support, least: float = REPEAT) -> tuple[Floats, Floats]:
-    """Predicted gain and spread drawn towards what was measured of the same change of the same run, where the model is
-    unsure.
+def drawn(gain: Floats, sigma: Floats, measured: Floats, spread: Floats) -> tuple[Floats, Floats]:
+    """Predicted log gain and its standard deviation sigma, drawn towards a measured one where the model is unsure.
 
-    The effect of changes in other runs is only shown with a proposal: it makes neither order nor confidence better
-    (`evaluation.transfer`).
+    spread: standard deviation of the measured one, infinite where there is none.
     """
-    variance = sigma**2
-    doubt = SPREAD**2 * (1.0 - said.likeness**2) + NOISE**2 + said.spread**2
-    weight = np.where(said.likeness >= least, variance / (variance + doubt), 0.0)
-    return gain + weight * (said.said - gain), sigma * np.sqrt(1.0 - weight)
+    weight = sigma**2 / (sigma**2 + spread**2)
+    return gain + weight * (measured - gain), sigma * np.sqrt(1.0 - weight)
 
 
 def _heads(c: Candidates) -> Floats:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.space import SearchBounds, Space, build_space, default_axes, space_workload
-from perfmodel.workload import REMAT, SHARDING, TrainingNumbers, Workload, chip_of, from_config, stack
+from perfmodel.workload import Workload, chip_of, from_config, stack
 from proposals.candidate import candidate
 from proposals.proposer.changes import Change, doublings_of, key
 
@@ -206,8 +206,8 @@ def row_of(space: Space, mesh: Mesh) -> int | None:
 
 def all_with(space: Space, config: ExperimentConfig, changes: Sequence[Change]) -> Candidates:
     """Every mesh of a space with every change, mesh by mesh.  The mesh that ran is in it; the first change is empty."""
-    base = space_workload(space, slice(0, len(space.sizes)))
-    meshes, ways = len(space.sizes), len(changes)
+    space = replace(space, changes=tuple(changes))
+    meshes, ways = space.shape
     home = row_of(space, config.mesh)
     assert home is not None
     columns = (*(("ici", axis) for axis in space.axes), *(("dcn", axis) for axis in space.dcn_axes))
@@ -220,41 +220,9 @@ def all_with(space: Space, config: ExperimentConfig, changes: Sequence[Change]) 
         mesh_of=np.repeat(np.arange(meshes), ways),
         change_of=np.tile(np.arange(ways), meshes),
         baseline=home * ways,
-        work=replace(base, training=_training(base, space.config, changes)),
-        shape=(meshes, ways, 1, 1),
+        work=space_workload(space, slice(0, meshes)),
+        shape=space.shape,
         at=np.arange(meshes * ways),
-    )
-
-
-def _training(base: Workload, config: ExperimentConfig, changes: Sequence[Change]) -> TrainingNumbers:
-    """The changes along the second dimension."""
-    training = config.training
-
-    def along(name: str, own: Any) -> list[Any]:
-        return [change.get(name, own) for change in changes]
-
-    def shaped(values: Sequence[float]) -> Floats:
-        return np.array(values, dtype=np.float64)[None, :, None, None]
-
-    batches = shaped(along("global_batch", training.global_batch))
-    if training.micro_batch:
-        mesh = base.mesh
-        groups = mesh.replica * mesh.data * mesh.fsdp * mesh.expert
-        micro = np.maximum(1.0, batches / (groups * shaped(along("micro_batch", training.micro_batch))))
-    else:
-        micro = shaped([max(1, n) for n in along("grad_accum", training.grad_accum)])
-    # What recomputes as it must, where nobody said, does so no longer once a policy is named.
-    named = shaped(["remat" not in change for change in changes])
-    remats = [REMAT.index(name) for name in along("remat", training.remat)]
-    shardings = [SHARDING.index(name) for name in along("weight_sharding", training.weight_sharding)]
-    return replace(
-        base.training,
-        global_batch=batches,
-        micro_batches=micro,
-        virtual_stages=shaped(along("virtual_stages", training.virtual_stages)),
-        remat=np.array(remats)[None, :, None, None],
-        sharding=np.array(shardings)[None, :, None, None],
-        remat_open=base.training.remat_open * named,
     )
 
 

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from accounts.models import Role, User
 from accounts.permissions import check
+from accounts.refusals import Refused
 from experiments.services import configuration
 from experiments.services.text import clean, clean_json
 from jobs import workers
@@ -35,8 +36,8 @@ OPEN = (Compilation.Status.QUEUED, Compilation.Status.WORKING)
 COMPILATIONS = Jobs(Compilation, OPEN, Compilation.Status.WORKING, queue=DIALOGUE_QUEUE)
 
 
-class CompilingError(Exception):
-    """Nothing can be compiled.  The text is a sentence for the user."""
+class CompilingError(Refused):
+    """Nothing can be compiled."""
 
 
 class Stopped(Exception):

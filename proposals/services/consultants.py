@@ -14,7 +14,7 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
 from agent.control import Cancel
-from agent.events import RunEvent, TextDelta, ToolReturned
+from agent.events import RunEvent, TextDelta, ToolReturned, drive
 from agent.provider.base import Provider
 from experiments.models import Run
 from experiments.services import events
@@ -84,17 +84,15 @@ class Work:
     def drive(self, steps: Generator[RunEvent, None, T], actor: Agent) -> T:
         """Let an agent work, each step an Event; returns what it came to."""
         self.events = {}
-        while True:
-            try:
-                event = next(steps)
-            except StopIteration as end:
-                result: T = end.value
-                return result
+
+        def store(event: RunEvent) -> None:
             if isinstance(event, TextDelta):
-                continue
+                return
             row = recording.store(self.made.run.experiment_id, event, actor, run=self.made.run)
             if isinstance(event, ToolReturned):
                 self.events[event.result_id] = row.pk
+
+        return drive(steps, store)
 
     def look(self) -> None:
         """Is it still ours, and still wanted?"""

@@ -5,7 +5,7 @@ What the built-in reasoner said stands from the beginning and stays; nothing wai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from accounts.models import Role, User
 from accounts.permissions import check
+from accounts.refusals import Refused
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import events, runs
 from experiments.services.text import clean
@@ -28,8 +29,8 @@ OPEN = (Consultation.Status.QUEUED, Consultation.Status.WORKING)
 CONSULTATIONS = Jobs(Consultation, OPEN, Consultation.Status.WORKING, queue=DIALOGUE_QUEUE)
 
 
-class ConsultingError(Exception):
-    """The model cannot be asked.  The text is a sentence for the user."""
+class ConsultingError(Refused):
+    """The model cannot be asked."""
 
 
 def models() -> tuple[str, ...]:
@@ -148,3 +149,12 @@ def send_next() -> None:
     waiting = Consultation.objects.filter(status=Consultation.Status.QUEUED).order_by("pk").only("pk").first()
     if waiting is not None:
         CONSULTATIONS.send(waiting.pk)
+
+
+def model_lines(plan: PlanRecord) -> dict[str, dict[str, Sequence[int]]]:
+    """Of a plan that the model wrote, per rank the Events behind each sentence."""
+    if not plan.value.author:
+        return {}
+    made = of_plan(plan)
+    lines = (made.proposals.get("lines") or {}) if made is not None else {}
+    return {rank: {line["text"]: line.get("events") or () for line in of_rank} for rank, of_rank in lines.items()}

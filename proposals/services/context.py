@@ -6,14 +6,12 @@ Reading a large profile and diagnosing it takes seconds; a mesh that somebody ty
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any, TypeVar
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis
+from experiments.kept import Kept
 from experiments.models import Run
 from experiments.services import configuration, profiles
 from experiments.step_profile import StepProfile
@@ -35,26 +33,6 @@ class RunContext:
     profile: StepProfile
     config: ExperimentConfig
     diagnosis: Diagnosis
-
-
-class Kept:
-    """The values used last, each made once: two requests at the same moment read what one can read for both."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._values: OrderedDict[Hashable, Any] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                value: T = self._values[key]
-                return value
-            made = self._values[key] = make()
-            while len(self._values) > self._most:
-                self._values.popitem(last=False)
-            return made
 
 
 _runs, _pricers = Kept(KEPT), Kept(KEPT)

@@ -25,10 +25,10 @@ MOST_FILES = 64
 
 def learnt(made: Measurement, base: Constraints) -> Constraints:
     """Constraints with what a failure forbids; the same where it forbids nothing, or its reporter chose otherwise."""
-    forbidden = made.analysis.get("forbidden")
-    if not forbidden or made.analysis["failure"] != made.failure:
+    told = made.told
+    if told.forbidden is None or told.failure != made.failure:
         return base
-    more = Constraints.from_json(forbidden["constraints"])
+    more = Constraints.from_json(told.forbidden.constraints)
     return base.joined(replace(more, memory_margin=max(more.memory_margin, base.memory_margin)))
 
 

@@ -9,6 +9,7 @@ import io
 import zipfile
 from dataclasses import replace
 
+from accounts.refusals import Refused
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals import launch
 from proposals.compiling.wording import sentence
@@ -19,8 +20,8 @@ from proposals.services import compiling, unmeasured
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
-class LaunchError(Exception):
-    """No launch files can be written.  The text is a sentence for the user."""
+class LaunchError(Refused):
+    """No launch files can be written."""
 
 
 def files(proposal: Proposal) -> tuple[launch.LaunchFile, ...]:

@@ -13,10 +13,9 @@ from history.models import HistoryRecord
 from history.record import CHANGES, Record, Side, outcome_of
 from history.services import rows, store
 from perfmodel.accounting import parameters
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, MeshSizes, flat_sizes
 from perfmodel.execution import framework_of
 from perfmodel.model_file import model_to_json
-from proposals.constraints import MeshSizes
 from proposals.models import Measurement, Proposal
 from proposals.services.compared import Compared
 
@@ -118,8 +117,7 @@ def _changed(proposal: Proposal) -> set[str]:
 
 def _sizes(mesh: MeshSizes) -> dict[str, int]:
     """Axes larger than one, over ICI and DCN."""
-    parts = (("", mesh.get("ici") or {}), ("dcn.", mesh.get("dcn") or {}))
-    return {f"{prefix}{axis}": size for prefix, axes in parts for axis, size in axes.items() if size != 1}
+    return {axis: size for axis, size in flat_sizes(mesh).items() if size != 1}
 
 
 def _change(proposal: Proposal) -> str:
@@ -138,8 +136,8 @@ def _effect(made: Measurement) -> str:
     """The measured effect beside what was predicted, in one sentence."""
     if made.speedup is None:
         words = made.failure.replace("_", " ")
-        read = [made.analysis.get(key, "") for key in ("sentence", "line")]
-        return " ".join(filter(None, [f"It did not run: {words}.", *read, made.comment]))
+        told = made.told
+        return " ".join(filter(None, [f"It did not run: {words}.", told.sentence, told.line, made.comment]))
     assert made.before_step_time_s is not None and made.after_step_time_s is not None
     said = (
         f"Step time {formatting.seconds(made.before_step_time_s)} → {formatting.seconds(made.after_step_time_s)}, "

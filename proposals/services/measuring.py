@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from accounts.models import Role, Team, User
 from accounts.permissions import check
+from accounts.refusals import Refused
 from diagnosis import comparing
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, Origin, Run, RunStatus
@@ -25,7 +26,7 @@ from experiments.services import against_profile, configuration, events, secrets
 from experiments.services.text import clean
 from history.record import FAILURES, outcome_of
 from proposals.candidate import chips_ratio
-from proposals.control_arm import NO_DIFFERENCE, Verdict
+from proposals.control_arm import NO_DIFFERENCE, VERDICT, Verdict
 from proposals.failures import Failure
 from proposals.matching import Match, token_ratio
 from proposals.models import FAILURE_WORDS, Measurement, Proposal
@@ -38,8 +39,8 @@ MAX_COMMENT = 10_000
 _PLACE = "the configuration of that run"
 
 
-class MeasureError(Exception):
-    """This run does not measure this proposal.  The text is a sentence for the user."""
+class MeasureError(Refused):
+    """This run does not measure this proposal."""
 
 
 def results(teams: Team | list[int]) -> QuerySet[Measurement]:
@@ -209,7 +210,7 @@ def complete(pk: int) -> bool:
     except MeasureError as error:
         return _finish(made, run, {"status": Measurement.Status.REFUSED, "reason": str(error), "run": run}, None)
     if made.control.get("speedup"):
-        compared = against_control(compared, Verdict.from_json(made.control))
+        compared = against_control(compared, VERDICT.read(made.control))
     reach = range80(made)
     values = {
         "status": Measurement.Status.MEASURED,

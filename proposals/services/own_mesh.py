@@ -11,17 +11,20 @@ from django.db.models import Max
 
 from accounts.models import Role, User
 from accounts.permissions import check
+from accounts.refusals import Refused
 from experiments.models import Experiment, ReviewState
 from experiments.services import events, profiles
-from perfmodel.config import ConfigError
-from proposals.constraints import MeshSizes, same_mesh
+from perfmodel.config import ConfigError, MeshSizes
+from proposals.constraints import same_mesh
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import ProposalPlan, is_same
 from proposals.services import checks, context, plans
 
 
-class OwnMeshError(Exception):
-    """This cannot be priced, or not be added.  The text is a sentence for the user."""
+class OwnMeshError(Refused):
+    """This cannot be priced, or not be added."""
+
+    status = 400
 
 
 def evaluate(plan: PlanRecord, mesh: MeshSizes, changes: Mapping[str, Any] | None = None) -> ProposalPlan:

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from accounts.models import Role, User
 from accounts.permissions import check
+from accounts.refusals import Refused
 from experiments.models import Experiment, RunStatus
 from experiments.services import configuration, events, profiles, runs
 from experiments.services.text import clean
@@ -27,8 +28,8 @@ OPEN = (PlanRequest.Status.QUEUED, PlanRequest.Status.WORKING)
 REQUESTS = Jobs(PlanRequest, OPEN, PlanRequest.Status.WORKING)
 
 
-class RequestError(Exception):
-    """Proposals cannot be made as asked.  The text is a sentence for the user."""
+class RequestError(Refused):
+    """Proposals cannot be made as asked."""
 
 
 def request(experiment: Experiment, user: User, constraints: Mapping[str, Any]) -> PlanRequest:

@@ -9,6 +9,7 @@ from django.http import Http404
 
 from accounts.models import Role, Team, User
 from accounts.permissions import membership_in, refusal
+from accounts.refusals import Refused
 from experiments.models import Experiment, ReviewState
 from experiments.services import events
 from experiments.services.text import clean
@@ -19,12 +20,16 @@ MAX_COMMENT = 10_000
 FACETS = {"chip": "experiment__chip", "model": "experiment__model_name", "bottleneck": "experiment__bottleneck"}
 
 
-class ReviewError(Exception):
-    """The decision cannot be taken.  The text is a sentence for the user."""
+class ReviewError(Refused):
+    """The decision cannot be taken."""
+
+    status = 400
 
 
 class AlreadyDecided(ReviewError):
     """Somebody was first; `review` is their decision."""
+
+    status = 409
 
     def __init__(self, review: Review) -> None:
         self.review = review

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from django import template
@@ -42,13 +41,3 @@ def model_report(run: Run) -> dict[str, Any] | None:
             for number, (heading, lines) in enumerate(sections.items(), start=1)
         ],
     }
-
-
-@register.simple_tag
-def model_lines(plan: PlanRecord) -> dict[str, dict[str, Sequence[int]]]:
-    """Of a plan that the model wrote, per rank the Events behind each sentence."""
-    if not plan.value.author:
-        return {}
-    made = consulting.of_plan(plan)
-    lines = (made.proposals.get("lines") or {}) if made is not None else {}
-    return {rank: {line["text"]: line.get("events") or () for line in of_rank} for rank, of_rank in lines.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from django import template
@@ -16,7 +15,6 @@ from history.presentation import TRAINING_WORDS
 from history.record import outcome_of
 from proposals.models import Measurement
 from proposals.plan import Citation
-from proposals.reliability import Group
 from proposals.services import unmeasured
 
 register = template.Library()
@@ -80,30 +78,4 @@ def speedup_bar(row: Any, scale: float) -> SafeString:
     return format_html(
         '<svg class="bar bar--s" role="img" aria-label="{}"><rect class="track" width="100%" height="100%"/>{}</svg>',
         ", ".join(words), parts,
-    )  # fmt: skip
-
-
-def _reliability(group: Group) -> str:
-    return f"stated {formatting.probability(group.stated)}, came {formatting.share(group.came, 2)} of {group.results}"
-
-
-@register.simple_tag
-def reliability_plot(groups: Sequence[Group]) -> SafeString:
-    """Stated confidence (across) against the share that came (upwards), 0 to 1; the diagonal is perfect."""
-    parts = SafeString("")
-    for group in groups:
-        x = f"{100 * group.stated:.1f}"
-        parts += format_html(
-            '<g><title>{}</title><line class="reach" x1="{x}" x2="{x}" y1="{}" y2="{}"/>'
-            '<circle class="f-measured" cx="{x}" cy="{}" r="2.2"/></g>',
-            _reliability(group), f"{100 - 100 * group.low:.1f}", f"{100 - 100 * group.high:.1f}",
-            f"{100 - 100 * group.came:.1f}",
-            x=x,
-        )  # fmt: skip
-    said = "; ".join(map(_reliability, groups))
-    return format_html(
-        '<svg class="relplot" viewBox="-1 -1 102 102" role="img" aria-label="Reliability: {}">'
-        '<rect class="field" width="100" height="100"/><line class="ideal" x1="0" y1="100" x2="100" y2="0"/>'
-        "{}</svg>",
-        said, parts,
     )  # fmt: skip

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from agent.events import ToolReturned
 from evaluation.quality.evidence import SAMPLES, bench, looked_at, results, written
+from perfmodel.config import mesh_text
 from proposals.agents.grounding import Evidence, capped_confidence, check, strike, support_level, supports
 from proposals.agents.grounding_claims import Sentence, numbers, sentences
 from proposals.agents.grounding_names import names
-from proposals.constraints import mesh_text
 
 #: Of random wrong numbers, the share that must be caught in each text and in all together.
 CAUGHT_EACH, CAUGHT_ALL = 0.77, 0.81

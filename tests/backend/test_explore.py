@@ -16,14 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asapweb.explore import proposing
-from asapweb.explore.spaces import meshes_of, ways
+from asapweb.explore.spaces import meshes_of
 from asapweb.explore.state import divisors, from_config, pairs_of, read, refit
 from asapweb.explore.treemap import treemap
 from experiments import formatting
 from perfmodel.accuracy import load_accuracy
 from perfmodel.config_file import parse_config
 from perfmodel.search import search
-from perfmodel.space import factorisations
 from perfmodel.step_time import predict
 from tests.backend.factories import CONFIG, People, Stored
 
@@ -129,11 +128,6 @@ def test_what_one_axis_takes_the_following_one_gives():
 @given(st.integers(1, 20_000))
 def test_divisors_divide(number):
     assert list(divisors(number)) == [n for n in range(1, number + 1) if number % n == 0]
-
-
-@pytest.mark.parametrize(("number", "axes"), [(1, 3), (256, 3), (8960, 5), (360, 4), (997, 2)])
-def test_ways_counts_the_meshes_without_listing_them(number, axes):
-    assert ways(number, axes) == len(factorisations(number, axes))
 
 
 @given(st.lists(st.floats(0, 1e12, allow_subnormal=False), min_size=1, max_size=8))
@@ -373,15 +367,15 @@ def test_a_pasted_text_that_is_no_model_is_refused_in_a_sentence(text, people: P
 
 def test_the_accuracy_page_shows_the_numbers_of_the_fit(people: People):
     html, numbers = page(people.client("viewer"), "/accuracy/"), load_accuracy()
-    for distances in numbers["distances"].values():
+    for distances in numbers.distances.values():
         for row in distances.values():
-            assert f"<b>{row['median'] * 100:.1f}\u00a0%</b>" in html
-    for source, both in numbers["ranking"].items():
+            assert f"<b>{row.median * 100:.1f}\u00a0%</b>" in html
+    for source, both in numbers.ranking.items():
         assert f">{source}</th>" in html
-        assert f"{both['ours']['regret_mean'] * 100:.1f}\u00a0%" in html
-    assert numbers["worst"][0]["id"] in html
+        assert f"{both.ours.regret_mean * 100:.1f}\u00a0%" in html
+    assert numbers.worst[0].id in html
     scatter = data_in(html, "x-agreement")
-    assert sum(len(group["points"]) for group in scatter["groups"]) == numbers["rows"]
+    assert sum(len(group["points"]) for group in scatter["groups"]) == numbers.rows
 
 
 def test_the_accuracy_page_shows_how_good_proposals_are(people: People):

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from diagnosis import strips
+from experiments.codec import Codec
 from experiments.step_profile import Timeline
 
 
@@ -23,7 +24,7 @@ def timeline(durations, idle=0.25, **more):
         "cores_total": len(durations),
         "steps_total": len(durations[0]),
     }
-    return Timeline.from_json({**data, **more})
+    return Codec(Timeline).read({**data, **more})
 
 
 def boxes(path):

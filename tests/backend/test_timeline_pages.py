@@ -98,7 +98,9 @@ def test_sums_of_a_step_are_the_diagnosis(people, experiment) -> None:
 def test_a_selection_is_counted_alone(people, experiment) -> None:
     profile = Profile.objects.get(experiment=experiment)
     trace = Trace(storage.absolute(profile.trace))
-    t0, t1 = trace.step_span(2)
+    steps = [trace.steps(core) for core in range(len(trace.cores))]
+    t0 = min(int(starts[numbers == 2][0]) for numbers, starts, _ in steps)
+    t1 = max(int(ends[numbers == 2][0]) for numbers, _, ends in steps)
     middle = (t0 + t1) // 2
     answer = client_of(people.viewer).get(
         f"/experiments/{experiment.pk}/timeline/sums/", {"t0": t0 / 1e12, "t1": middle / 1e12, "selected": "1"}
@@ -123,7 +125,9 @@ def test_tiles_are_cached_by_their_version(people, experiment) -> None:
     packed = client.get(address, headers={"Accept-Encoding": "gzip"})
     assert gzip.decompress(packed.content) == first.content
     rows = int.from_bytes(first.content[:4], "little")
-    assert rows == len(timelines.of_profile(Profile.objects.get(experiment=experiment), None).trace.tracks_of(["ops"]))
+    assert rows == len(
+        timelines.of_profile(Profile.objects.get(experiment=experiment), experiment).trace.tracks_of(["ops"])
+    )
     for wrong in ("?lane=none", "?block=7", "?block=-1"):
         assert client.get(address + wrong).status_code == 404
     assert client.get(address.replace("/44/0/", "/3/0/")).status_code == 404

@@ -89,7 +89,7 @@ def test_too_much_is_refused_with_one_sentence_and_leaves_nothing(people, settin
     two = [file("a.xplane.pb", bytes(600_000)), file("b.xplane.pb", bytes(600_000))]
     with pytest.raises(uploads.UploadError, match="limited to 1 MB") as refused:
         uploads.receive(people.team, people.engineer, two)
-    assert refused.value.too_large
+    assert refused.value.status == 413
     assert stored_files(data_folder) == []
     assert Experiment.objects.count() == 0
 

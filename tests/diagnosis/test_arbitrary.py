@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import BOTTLENECKS
-from experiments.step_profile import StepProfile
+from experiments.step_profile import STEP_PROFILE, StepProfile
 from perfmodel.config import ExperimentConfig
 from tests.diagnosis.arbitrary import configs, profiles
 
@@ -23,7 +23,7 @@ UNBOUNDED = {"step_time_s", "mfu", "memory_peak_share", "step_time_spread", "str
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(profiles(), configs())
 def test_any_profile_is_answered(profile: StepProfile, config: ExperimentConfig | None) -> None:
-    assert StepProfile.from_json(json.loads(json.dumps(profile.to_json()))) == profile
+    assert STEP_PROFILE.read(json.loads(json.dumps(STEP_PROFILE.write(profile)))) == profile
     diagnosis = diagnose(profile, config)
     json.dumps(diagnosis.to_json(top=5), allow_nan=False)
     assert diagnosis.bottleneck.primary in BOTTLENECKS and 0 <= diagnosis.bottleneck.confidence <= 1

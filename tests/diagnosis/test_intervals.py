@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from diagnosis.analyzer import diagnose
-from experiments.step_profile import Core, Op, Timeline
+from experiments.step_profile import STEP_PROFILE, Core, Op, Timeline
 from tests.diagnosis.build import CORES, STEPS, collective, config, find, matmul, op, profile, rules
 
 OVER_MODEL = "replica_groups=[2,4]<=[8]"
@@ -130,7 +130,7 @@ def test_strips_and_groups_go_through() -> None:
     made = replace(
         profile(matmul("fusion.1", 0.6, source="a.py:1"), matmul("fusion.2", 0.3, source="a.py:1")), timeline=strip
     )
-    assert type(made).from_json(made.to_json()).timeline == strip
+    assert STEP_PROFILE.read(STEP_PROFILE.write(made)).timeline == strip
     answer = diagnose(made, MESH).to_json()
     assert answer["timeline"]["parts_s"]["compute"][0][1] == 1.0
     line = answer["groups"]["source"][0]

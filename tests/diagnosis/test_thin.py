@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from diagnosis.analyzer import diagnose
-from experiments.step_profile import Core, Device, StepProfile
+from experiments.step_profile import STEP_PROFILE, Core, Device, StepProfile
 from tests.diagnosis.build import collective, config, find, matmul, op, profile, stream
 
 
@@ -87,7 +87,7 @@ def test_hostile_names_are_only_data() -> None:
 
 def test_round_trip_through_json() -> None:
     whole = profile(matmul("fusion.1", 0.6), stream("fusion.2", 0.4))
-    again = StepProfile.from_json(whole.to_json())
+    again = STEP_PROFILE.read(STEP_PROFILE.write(whole))
     assert diagnose(again).to_json() == diagnose(whole).to_json()
 
 

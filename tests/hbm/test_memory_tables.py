@@ -14,7 +14,7 @@ from experiments import hbm
 from experiments.ingest import read_profile
 from experiments.ingest.memory_tables import MIB, allocator_curve, heap_schedule, thin
 from experiments.memory_profile import MOST_POINTS, Buffer
-from experiments.step_profile import Memory, StepProfile
+from experiments.step_profile import STEP_PROFILE, Memory, StepProfile
 
 TRAINING = Path("/work/shared/profiles/xprof_tpu_training")
 
@@ -63,10 +63,10 @@ def test_thinning_keeps_the_peak(values: list[float], data: st.DataObject) -> No
 def test_it_comes_back_from_json_and_old_profiles_load() -> None:
     memory = Memory(1.0, 2.0, heap_schedule(HEAP), None)
     profile = StepProfile("measured", "xprof_json", device=_device(), memory=memory)
-    again = StepProfile.from_json(json.loads(json.dumps(profile.to_json())))
+    again = STEP_PROFILE.read(json.loads(json.dumps(STEP_PROFILE.write(profile))))
     assert again.memory == memory
-    old = profile.to_json() | {"memory": {"peak_bytes": 5.0, "capacity_bytes": None}}
-    assert StepProfile.from_json(old).memory == Memory(5.0)
+    old = STEP_PROFILE.write(profile) | {"memory": {"peak_bytes": 5.0, "capacity_bytes": None}}
+    assert STEP_PROFILE.read(old).memory == Memory(5.0)
 
 
 def _device():  # type: ignore[no-untyped-def]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from history.record import CHANGES, FAILURES, PROVENANCES, Record, Side, outcome_of
+from history.record import CHANGES, FAILURES, PROVENANCES, RECORD, Record, Side, outcome_of
 from history.services import formats
 from history.services.formats import FileError, guarded, unguarded
-from history.services.rows import BOTTLENECKS, read_row, to_json
+from history.services.rows import BOTTLENECKS, read_row
 from tests.history.records import record
 
 text = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=25)
@@ -89,7 +89,7 @@ def test_what_is_exported_is_imported_unchanged(kind, given_records):
     assert [row.errors for row in rows] == [()] * len(given_records)
     assert [row.record for row in rows] == given_records
     for row, value in zip(rows, given_records, strict=True):  # the order of axes is their layout
-        assert json.dumps(to_json(row.record)) == json.dumps(to_json(value))
+        assert json.dumps(RECORD.write(row.record)) == json.dumps(RECORD.write(value))
 
 
 @given(text)
@@ -173,14 +173,14 @@ def test_a_file_in_another_encoding_is_refused():
 
 
 def test_a_broken_list_gives_what_stood_before_the_break():
-    good = json.dumps(to_json(record("a")))
+    good = json.dumps(RECORD.write(record("a")))
     rows = read(f"[{good}, {good[:-20]}", "json")
     assert rows[0].record == record("a")
     assert rows[1].record is None and "the rest of the file was not read" in rows[1].errors[0].message
 
 
 def test_a_broken_line_is_one_bad_row():
-    good = json.dumps(to_json(record("a")))
+    good = json.dumps(RECORD.write(record("a")))
     rows = read(f"{good}\n{{'id'\n\n{good}\n", "jsonl")
     assert [row.number for row in rows] == [1, 2, 4]
     assert [row.record is not None for row in rows] == [True, False, True]
@@ -194,14 +194,14 @@ def test_a_long_list_is_read_in_pieces():
 
 @given(st.recursive(values, lambda inner: st.dictionaries(names, inner) | st.lists(inner), max_leaves=12))
 def test_nothing_that_json_can_hold_breaks_the_reader(value):
-    row = read_row(1, value if not isinstance(value, dict) else {**to_json(record("a")), **value})
+    row = read_row(1, value if not isinstance(value, dict) else {**RECORD.write(record("a")), **value})
     assert (row.record is None) == bool(row.errors)
 
 
-@given(st.dictionaries(st.sampled_from([*to_json(record("a"))]), st.recursive(
+@given(st.dictionaries(st.sampled_from([*RECORD.write(record("a"))]), st.recursive(
     values, lambda inner: st.dictionaries(names, inner) | st.lists(inner), max_leaves=6), max_size=3))  # fmt: skip
 def test_wrong_values_become_sentences(changed):
-    row = read_row(1, {**to_json(record("a")), **changed})
+    row = read_row(1, {**RECORD.write(record("a")), **changed})
     assert (row.record is None) == bool(row.errors)
     assert all(error.message and "\n" not in error.message for error in row.errors)
 

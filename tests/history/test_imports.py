@@ -121,7 +121,7 @@ def test_too_large_a_file_leaves_nothing_behind(people, monkeypatch, data_folder
     monkeypatch.setattr(imports, "LIMIT_BYTES", 1000)
     with pytest.raises(ImportRefused, match="limited to") as refused:
         imports.receive(people.team, people.engineer, file([record(f"r{n}") for n in range(5)]))
-    assert refused.value.too_large
+    assert refused.value.status == 413
     assert not list((data_folder / imports.IMPORTS).rglob("*"))
 
 

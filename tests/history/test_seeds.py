@@ -7,7 +7,7 @@ import pytest
 from evaluation.published import RUNS_FILE
 from evaluation.seeds import build
 from history import seeds
-from history.record import OUTCOMES
+from history.record import OUTCOMES, RECORD
 from perfmodel.chips import get_chip
 from perfmodel.config import Mesh
 
@@ -153,5 +153,5 @@ def test_every_seed_obeys_the_rules_of_an_import_and_comes_back_unchanged() -> N
     from history.services import rows
 
     for record in RECORDS.values():
-        row = rows.read_row(1, rows.to_json(record))
+        row = rows.read_row(1, RECORD.write(record))
         assert (row.errors, row.warnings, row.record) == ((), (), record)

@@ -8,7 +8,8 @@ from django.core.exceptions import PermissionDenied
 
 from history import seeds
 from history.models import FacetCount, HistoryRecord
-from history.services import rows, store
+from history.record import RECORD
+from history.services import store
 from tests.history.records import record
 
 
@@ -74,7 +75,7 @@ def shipped(tmp_path, monkeypatch):
 
 
 def without_blanks(value):
-    return {name: item for name, item in rows.to_json(value).items() if item not in ("", None)}
+    return {name: item for name, item in RECORD.write(value).items() if item not in ("", None)}
 
 
 def test_seeds_are_loaded_once_and_follow_their_files(db, shipped):

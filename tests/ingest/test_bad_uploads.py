@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.ingest import IngestError, Limits, inspect_file, read_profile
+from experiments.ingest import IngestError, Limits, read_profile
 from experiments.xplane import XSpace
 from tests.ingest.conftest import OPS, Save
 from tests.ingest.xspaces import OpSpec, tpu_xspace
@@ -79,8 +79,6 @@ def test_flipped_bytes_never_escape_as_anything_but_a_sentence(save: Save) -> No
         for _ in range(20):
             data[chance.randrange(len(data))] = chance.randrange(256)
         path.write_bytes(data)
-        facts = inspect_file(path)
-        assert facts.readable or facts.problem.endswith(".")
         with contextlib.suppress(IngestError):
             assert read_profile([path]).device.host_count == 1
 
@@ -125,7 +123,6 @@ def test_large_sparse_file_is_refused_by_its_size_alone(tmp_path: Path) -> None:
     error = refusal(path)
     assert error.kind == "too_large"
     assert "600.0 MB" in error.message
-    assert inspect_file(path).problem == error.message
 
 
 def test_large_sparse_file_within_the_limit_is_no_profile(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from experiments.ingest import IngestError, inspect_file, read_profile
+from experiments.ingest import IngestError, read_profile
 from experiments.step_profile import StepProfile
 from tests.ingest.conftest import Save
 
@@ -111,7 +111,6 @@ def test_one_table_alone_gives_the_same_shares(exports: dict[str, Path], tool: s
     )
     assert profile.step_time_s is None
     assert "step_time" in profile.not_measured
-    assert inspect_file(exports[tool]).tools == (tool,)
 
 
 def test_thin_report(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.ingest import IngestError, inspect_file, read_profile
+from experiments.ingest import IngestError, read_profile
 from experiments.step_profile import Op, StepProfile
 from experiments.trace import Trace as Events
 from tests.ingest.kineto_traces import ADD, AUTOGRAD, GEMM, Trace, collective, training
@@ -261,9 +261,6 @@ def test_what_stands_before_the_events_does_not_hide_them(tmp_path: Path) -> Non
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(document))
     assert len(read_profile([path]).steps) == 3
-    facts = inspect_file(path)
-    assert facts.kind == "kineto"
-    assert facts.summary == "Readable, PyTorch trace, 1 GPU, 4 steps"
 
 
 def test_a_bare_list_of_events_is_read(tmp_path: Path) -> None:

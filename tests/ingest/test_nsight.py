@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.ingest import IngestError, inspect_file, read_profile
+from experiments.ingest import IngestError, read_profile
 from tests.ingest.nsight_exports import PROCESS, Export, iterations
 
 pytestmark = pytest.mark.slow
@@ -61,11 +61,6 @@ def test_an_export_without_gpu_activity_measures_nothing(tmp_path: Path) -> None
     profile = read_profile([Export(tmp_path / "run.sqlite").save()])
     assert profile.kpis["duty_cycle"] is None
     assert "--trace=cuda" in profile.not_measured["ops"]
-
-
-def test_a_check_of_the_file_says_what_it_holds(tmp_path: Path) -> None:
-    facts = inspect_file(iterations(tmp_path / "run.sqlite"))
-    assert facts.summary == "Readable, Nsight Systems export, 1 GPU, 3 steps"
 
 
 def _refused(path: Path, words: str) -> None:

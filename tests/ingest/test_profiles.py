@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.ingest import Limits, inspect_file, read_profile
+from experiments.ingest import IngestError, Limits, read_profile
 from experiments.ingest.validate import BASE_BYTES
 from experiments.samples.samples import FOLDER as SAMPLES
-from experiments.step_profile import StepProfile
+from experiments.step_profile import STEP_PROFILE
 from experiments.xplane import XSpace
 from tests.ingest.conftest import OPS, Save
 from tests.ingest.xspaces import OpSpec, PlaneWriter, tpu_xspace
@@ -154,7 +154,7 @@ def test_leaving_out_a_host_by_name(save: Save) -> None:
 
 def test_value_survives_json(save: Save) -> None:
     profile = read_profile([save()])
-    assert StepProfile.from_json(profile.to_json()) == profile
+    assert STEP_PROFILE.read(STEP_PROFILE.write(profile)) == profile
 
 
 def test_profile_of_the_host_only_measures_nothing_and_says_so(save: Save) -> None:
@@ -287,17 +287,12 @@ def test_collective_groups_survive_a_long_operand_list(save: Save) -> None:
     assert len(text) < 30_000
 
 
-def test_inspection(save: Save) -> None:
+def test_a_file_that_was_cut_off_is_refused_by_its_name(save: Save) -> None:
     path = save(cores=range(4), steps=10)
-    facts = inspect_file(path, "upload.pb")
-    assert facts.readable
-    assert (facts.hosts, facts.cores, facts.steps) == (("host-0",), 4, 10)
-    assert facts.summary == "Readable, 4 cores, 10 steps"
     path.write_bytes(path.read_bytes()[:-10])
-    facts = inspect_file(path, "upload.pb")
-    assert not facts.readable
-    assert "upload.pb is incomplete" in facts.problem
-    assert facts.next_step
+    with pytest.raises(IngestError, match=r"upload\.pb is incomplete") as refused:
+        read_profile([path], names=["upload.pb"])
+    assert refused.value.next_step
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the profile recorded by others is not here")

@@ -80,7 +80,4 @@ def legal_configs(draw: st.DrawFn) -> ExperimentConfig:
 
 
 def _broken(found: ExperimentConfig) -> bool:
-    rules = legality.broken_rules(
-        legality.sizes_of(found), found.model, found.training.global_batch, found.training.seq_len
-    )
-    return any(bool(flags.any()) for flags in rules.values())
+    return any(legality.indivisible(found).values())

@@ -23,6 +23,8 @@ from asapweb.launcher.orphans import PIECE_MARK, find_marked
 
 CODE = Path(__file__).resolve().parent.parent.parent
 UNPRIVILEGED = "nobody"
+#: Of one body, where a test asks what happens above it.
+UPLOAD_LIMIT_MB = 500
 
 
 def environment(home: Path, **variables: str) -> dict[str, str]:

@@ -2,12 +2,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.launcher.application import UNPRIVILEGED, Application, copied, new_folder, running
+from tests.launcher.application import (
+    UNPRIVILEGED,
+    UPLOAD_LIMIT_MB,
+    Application,
+    copied,
+    eventually,
+    new_folder,
+    running,
+)
 from tests.launcher.visitor import Visitor
 
 
@@ -25,18 +35,17 @@ def used_home(first_start: Application) -> Iterator[Path]:
         yield home
 
 
-@pytest.fixture(scope="module")
-def module_home(first_start: Application) -> Iterator[Path]:
-    """The same for the tests of a module, which share an application."""
-    with copied(first_start.home) as home:
-        yield home
-
-
 @pytest.fixture(scope="package")
 def application(first_start: Application) -> Iterator[Application]:
-    """A running one, for all tests that leave it as it was."""
-    with copied(first_start.home) as home, running(home) as started:
-        yield started
+    """A second start while another program has port 8000, for all tests that leave it as it was."""
+    with copied(first_start.home) as home, socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):  # someone else has it, which is all we need
+            taken.bind(("127.0.0.1", 8000))
+            taken.listen()
+        with running(home, ASAP_MAX_UPLOAD_MB=str(UPLOAD_LIMIT_MB)) as started:
+            assert eventually(started.is_ready)
+            yield started
 
 
 @pytest.fixture(scope="package")

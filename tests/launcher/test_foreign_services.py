@@ -30,9 +30,6 @@ def test_postgresql_and_redis_over_tcp(folder: Path) -> None:
             assert connection.execute("select count(*) from accounts_user").fetchone() == (1,)
             found = connection.execute("select count(*) from knowledge_passage where search @@ 'gather'::tsquery")
             assert found.fetchone()[0] > 0
-        with running(home, **variables) as again:
-            assert "database schema" not in again.text
-            assert eventually(again.is_ready)
     assert not (home / "postgres").exists()
     assert "secret" not in application.text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,15 +13,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.launcher.application import eventually, refused, running
+from tests.launcher.application import Application, eventually, refused, running
 from tests.launcher.visitor import Visitor
 
 KEPT_MB = 60
 DISK_MB = 600
 
 
-@pytest.fixture
-def small_disk(used_home: Path) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def small_disk(first_start: Application) -> Iterator[Path]:
     """A copy of a used data folder on a file system of its own."""
     folder = Path(tempfile.mkdtemp(prefix="asap-disk-", dir="/tmp"))
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=0755", "tmpfs", str(folder)]
@@ -30,12 +29,23 @@ def small_disk(used_home: Path) -> Iterator[Path]:
         folder.rmdir()
         pytest.skip("may not mount a small file system here")
     try:
-        subprocess.run(["cp", "-a", str(used_home), str(folder / "data")], check=True)
+        subprocess.run(["cp", "-a", str(first_start.home), str(folder / "data")], check=True)
         (folder / "filler").touch()  # a full disk may refuse a new file
         yield folder / "data"
     finally:
         eventually(lambda: subprocess.run(["umount", str(folder)], check=False).returncode == 0, 20)
         folder.rmdir()
+
+
+@pytest.fixture(scope="module")
+def application(small_disk: Path) -> Iterator[Application]:
+    with running(small_disk, ASAP_KEEP_FREE_MB=str(KEPT_MB)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def visitor(application: Application) -> Visitor:
+    return Visitor(application)
 
 
 def fill(home: Path, leave_mb: float) -> Path:
@@ -55,66 +65,63 @@ def has_no_parts(home: Path) -> bool:
     return not list((home / "uploading").iterdir()) and not any((home / "uploads").glob("*/*.part"))
 
 
-def test_what_does_not_fit_is_refused_before_it_is_taken_and_the_site_goes_on(small_disk: Path) -> None:
-    with running(small_disk, ASAP_KEEP_FREE_MB=str(KEPT_MB)) as application:
-        visitor = Visitor(application)
-        free = shutil.disk_usage(small_disk).free
-        status, page = visitor.upload(free - 20_000_000)
-        assert status == 507
-        assert re.search(r"needs [\d,]+ MB, and the server's disk has [\d,]+ MB free", page)
-        status, answer = visitor.upload(free - 20_000_000, Accept="application/json")
-        assert status == 507 and "MB free" in json.loads(answer)["error"]
-        chunks = (b"x" * 1_000_000 for _ in range(free // 1_000_000))
-        status, answer = visitor.request("POST", "/api/experiments/", chunks)
-        assert status == 507 and "MB free" in json.loads(answer)["detail"]
-        assert has_no_parts(small_disk)
-        assert abs(shutil.disk_usage(small_disk).free - free) < 20_000_000
-        assert visitor.readyz() == (200, {"database": "ok", "broker": "ok", "disk": "ok"})
-        assert visitor.upload(100_000)[0] == 302
+def test_what_does_not_fit_is_refused_before_it_is_taken(small_disk: Path, visitor: Visitor) -> None:
+    free = shutil.disk_usage(small_disk).free
+    status, page = visitor.upload(free - 20_000_000)
+    assert status == 507
+    assert re.search(r"needs [\d,]+ MB, and the server's disk has [\d,]+ MB free", page)
+    status, answer = visitor.upload(free - 20_000_000, Accept="application/json")
+    assert status == 507 and "MB free" in json.loads(answer)["error"]
+    chunks = (b"x" * 1_000_000 for _ in range(free // 1_000_000))
+    status, answer = visitor.request("POST", "/api/experiments/", chunks)
+    assert status == 507 and "MB free" in json.loads(answer)["detail"]
+    assert has_no_parts(small_disk)
+    assert abs(shutil.disk_usage(small_disk).free - free) < 20_000_000
+    assert visitor.readyz() == (200, {"database": "ok", "broker": "ok", "disk": "ok"})
+    assert visitor.upload(100_000)[0] == 302
 
 
-def test_a_full_disk_leaves_reading_and_deciding_and_goes_away_by_itself(small_disk: Path) -> None:
-    with running(small_disk, ASAP_KEEP_FREE_MB=str(KEPT_MB)) as application:
-        visitor = Visitor(application)
-        assert eventually((small_disk / "reserve").exists)
-        filler = fill(small_disk, leave_mb=0)
-        assert eventually(lambda: not (small_disk / "reserve").exists())
-        fill(small_disk, leave_mb=KEPT_MB / 2)
-        assert eventually(lambda: visitor.readyz()[0] == 503)
-        status, answer = visitor.upload(100_000, Accept="application/json")
-        assert status == 507, answer
-        # The reserve is what goes on: pages are read, forms are stored.
-        assert eventually(lambda: visitor.request("GET", "/")[0] == 200)
-        assert eventually(lambda: visitor.post("/settings/tokens/", {})[0] == 200)
-        said = visitor.readyz()[1]
-        assert "uploads and analyses are refused" in said["disk"], said
-        assert eventually(lambda: visitor.readyz()[1].get("database") == "ok")
-        filler.unlink()
-        assert eventually(lambda: visitor.readyz()[0] == 200, within_s=90)
-        assert eventually((small_disk / "reserve").exists)
-        assert visitor.upload(100_000)[0] == 302
-        assert eventually(lambda: _runs(small_disk) == ["failed"], within_s=180)  # no profile, so read and refused
+def test_a_full_disk_leaves_reading_and_deciding_and_goes_away_by_itself(small_disk: Path, visitor: Visitor) -> None:
+    assert eventually((small_disk / "reserve").exists)
+    filler = fill(small_disk, leave_mb=0)
+    assert eventually(lambda: not (small_disk / "reserve").exists())
+    fill(small_disk, leave_mb=KEPT_MB / 2)
+    assert eventually(lambda: visitor.readyz()[0] == 503)
+    status, answer = visitor.upload(100_000, Accept="application/json")
+    assert status == 507, answer
+    # The reserve is what goes on: pages are read, forms are stored.
+    assert eventually(lambda: visitor.request("GET", "/")[0] == 200)
+    assert eventually(lambda: visitor.post("/settings/tokens/", {})[0] == 200)
+    said = visitor.readyz()[1]
+    assert "uploads and analyses are refused" in said["disk"], said
+    assert eventually(lambda: visitor.readyz()[1].get("database") == "ok")
+    filler.unlink()
+    assert eventually(lambda: visitor.readyz()[0] == 200, within_s=90)
+    assert eventually((small_disk / "reserve").exists)
+    assert visitor.upload(100_000)[0] == 302
+    assert eventually(lambda: _failed(small_disk) == 2, within_s=180)  # no profiles, so read and refused
+
+
+def test_a_disk_without_a_single_byte_for_a_while(small_disk: Path, visitor: Visitor) -> None:
+    """Not even the reserve helps; PostgreSQL, Redis and the worker may end, and come back when there is room."""
+    filler = fill(small_disk, leave_mb=0)
+    assert eventually(lambda: not (small_disk / "reserve").exists())
+    fill(small_disk, leave_mb=0)
+    _write_until_refused(small_disk)
+    assert eventually(lambda: visitor.readyz()[0] == 503)
+    filler.unlink()
+    assert eventually(lambda: visitor.readyz()[0] == 200, within_s=120)
+    # A database that the full disk ended may do so only now; what is refused meanwhile is not stored.
+    assert eventually(lambda: visitor.upload(100_000)[0] == 302, within_s=60)
+    assert eventually(lambda: _failed(small_disk) == 3, within_s=90)
+    with _connect(small_disk) as connection:
+        connection.execute("drop table if exists filler")
+
+
+def test_the_launcher_says_when_uploads_are_refused_and_accepted_again(application: Application) -> None:
+    application.stop()  # which prints the rest
     assert "uploads and analyses are refused" in application.text
     assert "uploads are accepted again" in application.text
-
-
-def test_a_disk_without_a_single_byte_for_a_while(small_disk: Path) -> None:
-    """Not even the reserve helps; PostgreSQL, Redis and the worker may end, and come back when there is room."""
-    with running(small_disk, ASAP_KEEP_FREE_MB=str(KEPT_MB)) as application:
-        visitor = Visitor(application)
-        assert visitor.upload(100_000)[0] == 302
-        assert eventually(lambda: _runs(small_disk) == ["failed"], within_s=180)
-        assert eventually((small_disk / "reserve").exists)
-        filler = fill(small_disk, leave_mb=0)
-        assert eventually(lambda: not (small_disk / "reserve").exists())
-        fill(small_disk, leave_mb=0)
-        _write_until_refused(small_disk)
-        assert eventually(lambda: visitor.readyz()[0] == 503)
-        filler.unlink()
-        assert eventually(lambda: visitor.readyz()[0] == 200, within_s=120)
-        # A database that the full disk ended may do so only now; what is refused meanwhile is not stored.
-        assert eventually(lambda: visitor.upload(100_000)[0] == 302, within_s=60)
-        assert eventually(lambda: _runs(small_disk) == ["failed", "failed"], within_s=90)
 
 
 def test_a_start_on_a_full_disk_says_where_and_what_fills_it(small_disk: Path) -> None:
@@ -127,27 +134,18 @@ def test_a_start_on_a_full_disk_says_where_and_what_fills_it(small_disk: Path) -
     assert "free some" in sentence
 
 
-def test_what_a_killed_web_server_left_goes_with_the_next_start(used_home: Path) -> None:
-    left = used_home / "uploading" / "tmpabc.upload"
-    left.write_bytes(b"x" * 1000)
-    with running(used_home) as application:
-        assert not left.exists()
-        left.write_bytes(b"x" * 1000)
-        os.kill(application.main_process("web server"), 9)
-        assert eventually(lambda: not left.exists())
-        assert eventually(application.is_ready)
-
-
 def _connect(home: Path) -> psycopg.Connection[tuple[str]]:
     return psycopg.connect(host=str(home / "postgres"), user="postgres", dbname="asap", connect_timeout=5)
 
 
-def _runs(home: Path) -> list[str]:
+def _failed(home: Path) -> int:
+    """Runs that have failed; -1 where the database does not answer or one of them goes on."""
     try:
         with _connect(home) as connection:
-            return [row[0] for row in connection.execute("select status from experiments_run order by id")]
+            statuses = [row[0] for row in connection.execute("select status from experiments_run")]
     except psycopg.Error:
-        return []
+        return -1
+    return len(statuses) if set(statuses) <= {"failed"} else -1
 
 
 def _write_until_refused(home: Path) -> None:

@@ -12,15 +12,28 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.launcher.application import Application, eventually, running
+from asapweb.launcher.postgres import LONGEST_SOCKET_FOLDER
+from tests.launcher.application import Application, copied, eventually, processes_of, running
 
 PIECES = ("PostgreSQL", "Redis", "worker", "answerer", "web server")
 
 
 @pytest.fixture(scope="module")
-def application(module_home: Path) -> Iterator[Application]:
-    with running(module_home) as started:
-        yield started
+def application(first_start: Application) -> Iterator[Application]:
+    """What a web server that was killed before left behind goes with this start."""
+    with copied(first_start.home) as home:
+        _half_received(home).write_bytes(b"x" * 1000)
+        with running(home) as started:
+            yield started
+
+
+def test_half_received_uploads_go_with_the_next_start_of_the_web_server(application: Application) -> None:
+    left = _half_received(application.home)
+    assert not left.exists()
+    left.write_bytes(b"x" * 1000)
+    os.kill(application.main_process("web server"), signal.SIGKILL)
+    assert eventually(lambda: not left.exists())
+    assert eventually(application.is_ready)
 
 
 def test_a_message_that_a_killed_redis_had_accepted_is_delivered(application: Application) -> None:
@@ -44,9 +57,34 @@ def test_killed_pieces_are_started_again(application: Application) -> None:
         now = time.time()
         assert eventually(lambda now=now: _worker_consumes(application.home, since=now)), piece
         assert _remembers(application.home, piece)
-    application.stop()  # which prints the rest
+    # A closed terminal ends it, which prints the rest.
+    assert application.stop(signal.SIGHUP) == 0
+    assert processes_of(application.home) == []
     for piece in PIECES:
         assert f"{piece} was killed by signal 9: restarting" in application.text
+
+
+def test_a_killed_launcher_leaves_no_process_and_the_next_start_works(application: Application, folder: Path) -> None:
+    """Two further starts on the folder of the application above, which has ended: moved to a path longer than the
+    address of a socket may be, and listening on IPv6 where this machine has it."""
+    home = folder / ("long-" * 20) / ("longer-" * 10)
+    assert len(str(home)) > LONGEST_SOCKET_FOLDER
+    home.parent.mkdir()
+    application.home.rename(home)
+    host = "::1" if Path("/proc/net/if_inet6").exists() else "127.0.0.1"
+    killed = Application(home, "--host", host)
+    assert killed.address.startswith("http://[::1]:" if host == "::1" else "http://127")
+    killed.process.kill()
+    killed.process.communicate()
+    assert eventually(lambda: not processes_of(home), within_s=90), processes_of(home)
+    with running(home) as again:
+        assert eventually(again.is_ready)
+        assert again.stop(signal.SIGTERM) == 0
+    assert processes_of(home) == []
+
+
+def _half_received(home: Path) -> Path:
+    return home / "uploading" / "tmpabc.upload"
 
 
 def _runs_anew(application: Application, piece: str, first: int) -> bool:

@@ -15,7 +15,6 @@ import pytest
 from asapweb.launcher import postgres
 from asapweb.launcher.address import choose_address
 from asapweb.launcher.folders import FIRST_START_BYTES
-from asapweb.launcher.postgres import LONGEST_SOCKET_FOLDER
 from asapweb.user_error import UserError
 from tests.launcher.application import UNPRIVILEGED, command, environment, eventually, processes_of, refused, running
 
@@ -138,19 +137,6 @@ def test_a_damaged_queue_is_named_with_the_way_out(folder: Path) -> None:
     assert sentence.startswith("Redis does not start")
     assert "moved away" in sentence
     assert processes_of(folder) == []
-
-
-def test_ipv6_and_a_path_longer_than_a_socket_address(folder: Path, used_home: Path) -> None:
-    if not Path("/proc/net/if_inet6").exists():
-        pytest.skip("this machine has no IPv6")
-    home = folder / ("long-" * 20) / ("longer-" * 10)
-    assert len(str(home)) > LONGEST_SOCKET_FOLDER
-    home.parent.mkdir()
-    used_home.rename(home)
-    with running(home, "--host", "::1") as application:
-        assert application.address.startswith("http://[::1]:")
-        assert eventually(application.is_ready)
-    assert processes_of(home) == []
 
 
 def test_an_ordinary_user(folder: Path, unprivileged: str | None) -> None:

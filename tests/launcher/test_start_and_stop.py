@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.launcher.application import Application, eventually, processes_of, refused, running
+from tests.launcher.application import Application, processes_of, refused
 
 
 def test_first_start_brings_everything_up_and_prints_one_link(first_start: Application) -> None:
@@ -37,61 +34,29 @@ def test_ctrl_c_ends_everything_in_order(first_start: Application) -> None:
     assert not (first_start.home / "postgres" / "postmaster.pid").exists()
 
 
-@pytest.fixture(scope="module")
-def second(module_home: Path) -> Iterator[Application]:
-    """The second start on a data folder, by whoever runs the tests, while another program has port 8000."""
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            taken.bind(("127.0.0.1", 8000))
-            taken.listen()
-        except OSError:
-            pass  # someone else has it, which is all we need
-        with running(module_home) as application:
-            assert eventually(application.is_ready)
-            yield application
-
-
 def test_a_second_start_does_only_what_is_needed_and_keeps_the_data(
-    second: Application, first_start: Application
+    application: Application, first_start: Application
 ) -> None:
-    assert "database schema" not in second.text
-    assert _query(second.home, "select count(*) from accounts_user") == 1
-    assert (second.home / "secret_key").read_text() == (first_start.home / "secret_key").read_text()
+    assert "database schema" not in application.text
+    assert _query(application.home, "select count(*) from accounts_user") == 1
+    assert (application.home / "secret_key").read_text() == (first_start.home / "secret_key").read_text()
 
 
-def test_a_second_run_on_the_same_data_names_the_first(second: Application) -> None:
-    sentence = refused(second.home)
-    assert second.address in sentence
+def test_a_second_run_on_the_same_data_names_the_first(application: Application) -> None:
+    sentence = refused(application.home)
+    assert application.address in sentence
     assert "ASAP_HOME" in sentence
-    assert second.is_ready()
+    assert application.is_ready()
 
 
-def test_without_a_wish_the_next_free_port_is_taken(second: Application) -> None:
-    assert not second.address.endswith(":8000")
-    assert "Port 8000 is in use" in second.text
+def test_without_a_wish_the_next_free_port_is_taken(application: Application) -> None:
+    assert not application.address.endswith(":8000")
+    assert "Port 8000 is in use" in application.text
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")
-def test_root_does_not_run_the_database_as_root(second: Application) -> None:
-    assert Path(f"/proc/{second.main_process('PostgreSQL')}").stat().st_uid != 0
-
-
-def test_a_closed_terminal_ends_it_too(used_home: Path) -> None:
-    application = Application(used_home)
-    assert application.stop(signal.SIGHUP) == 0
-    assert processes_of(used_home) == []
-
-
-def test_a_killed_launcher_leaves_no_process_and_the_next_start_works(used_home: Path) -> None:
-    application = Application(used_home)
-    application.process.kill()
-    application.process.communicate()
-    assert eventually(lambda: not processes_of(used_home), within_s=90), processes_of(used_home)
-    with running(used_home) as again:
-        assert eventually(again.is_ready)
-        assert again.stop(signal.SIGTERM) == 0
-    assert processes_of(used_home) == []
+def test_root_does_not_run_the_database_as_root(application: Application) -> None:
+    assert Path(f"/proc/{application.main_process('PostgreSQL')}").stat().st_uid != 0
 
 
 def _query(home: Path, statement: str) -> object:

@@ -10,13 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.launcher.application import Application, eventually, running
-
-
-@pytest.fixture(scope="module")
-def application(module_home: Path) -> Iterator[Application]:
-    with running(module_home, ASAP_MAX_UPLOAD_MB="1") as started:
-        yield started
+from tests.launcher.application import UPLOAD_LIMIT_MB, Application, eventually
+from tests.launcher.test_bodies import answer, connect
 
 
 def request(
@@ -61,9 +56,11 @@ def test_static_files_have_names_of_their_content(application: Application) -> N
 
 
 def test_a_body_above_the_limit_is_refused_with_a_sentence(application: Application) -> None:
-    status, _, content = request(application, "POST", "/api/experiments/", b"x" * 2_000_000)
-    assert status == 413
-    assert b"larger than 1 MB" in content
+    with connect(application, "POST /api/experiments/ HTTP/1.1") as connection:
+        connection.sendall(f"Content-Length: {(UPLOAD_LIMIT_MB << 20) + 1}\r\nExpect: 100-continue\r\n\r\n".encode())
+        said = answer(connection)
+    assert said.startswith("HTTP/1.1 413"), said
+    assert f"larger than {UPLOAD_LIMIT_MB} MB" in said
     assert eventually(application.is_ready)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments import trial
 from experiments.services import runs, uploads
+from experiments.trial import runner
 from history.models import HistoryRecord
 from launches.models import ArmRun
 from launches.services import choices, launching
@@ -61,9 +61,13 @@ def settle(launch: Any, within_s: float = 600.0) -> None:
         time.sleep(0.5)
 
 
-def test_baseline_profile_proposal_both_arms_verdict_record(people, live_server, tmp_path, settings):
+def test_baseline_profile_proposal_both_arms_verdict_record(people, live_server, tmp_path, settings, monkeypatch):
+    # Repeats run what the first of them compiled.
+    cache = {"JAX_COMPILATION_CACHE_DIR": f"{tmp_path}/compiled", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    for name, value in cache.items():
+        monkeypatch.setenv(name, value)
     config, _ = parse_config(CONFIG)
-    baseline = trial.run(config, steps=3, folder=tmp_path / "baseline")
+    baseline = runner.run(config, steps=3, folder=tmp_path / "baseline")
     assert baseline.failure is None
     (xplane,) = (tmp_path / "baseline").glob("plugins/profile/*/*.xplane.pb")
     files = [upload("baseline.xplane.pb", xplane.read_bytes())]
@@ -80,7 +84,8 @@ def test_baseline_profile_proposal_both_arms_verdict_record(people, live_server,
     operator = tmp_path / "launch.toml"
     operator.write_text(f'[command.here]\nsubmit = "flock {tmp_path}/device bash {{script}}"\nbackground = true\n')
     settings.LAUNCH_CONFIG = str(operator)
-    setup = f"export PATH={tools}:$PATH PYTHONPATH={ROOT} ASAP_SPOOL={tmp_path}/spool"
+    setup = f"export PATH={tools}:$PATH PYTHONPATH={ROOT} ASAP_SPOOL={tmp_path}/spool "
+    setup += " ".join(f"{name}={value}" for name, value in cache.items())
     choices.save(people.team, people.administrator, "command.here", {"setup": setup})
     launch = launching.launch(proposal, people.engineer, tool="trial", repeats=2, steps=10, server=live_server.url)
     settle(launch)

@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from proposals.control_arm import ADOPT, NO_DIFFERENCE, REJECT, UNDECIDED, Arm, ArmRun, Verdict, judge, warm_up
+from proposals.control_arm import ADOPT, NO_DIFFERENCE, REJECT, UNDECIDED, VERDICT, Arm, ArmRun, judge, warm_up
 
 
 def simulated(rng, median_s, repeats, steps=60, between=0.01, within=0.02, name="arm", work=1.0):
@@ -154,4 +154,4 @@ def test_a_step_time_that_is_none_is_refused(bad):
 def test_it_reads_back_as_it_was_stored():
     rng = np.random.default_rng(10)
     found = judge(simulated(rng, 0.9, 3), simulated(rng, 1.0, 2))
-    assert Verdict.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert VERDICT.read(json.loads(json.dumps(VERDICT.write(found)))) == found

@@ -157,7 +157,7 @@ def test_the_log_of_a_failed_run_is_read_for_its_configuration(launch, token):
     assert report(api, where, failure="Exit status 1.", files=[digest]).status_code == 200
     work(launch)
     run = ArmRun.objects.get(launch=launch, arm="proposal", repeat=1)
-    assert run.status == "failed" and run.analysis["cause"] == "out_of_memory" and run.cause_words == "Out of memory"
+    assert run.status == "failed" and run.analysis["cause"] == "out_of_memory" and run.told.words == "Out of memory"
 
 
 def test_a_run_without_step_times_has_failed(launch, token):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from experiments import bars
+from experiments.models import Experiment
 from experiments.templatetags.components import resource_class, stack_bar
 from proposals.templatetags.proposals import speedup_bar
 
@@ -15,9 +16,9 @@ from proposals.templatetags.proposals import speedup_bar
 @pytest.mark.parametrize("axis", ["tp", "zone"])
 def test_an_op_has_the_shade_of_its_axis_in_the_breakdown(axis: str) -> None:
     roles = {"zone": "model"}
-    experiment = SimpleNamespace(config={"mesh": {"axis_roles": roles}})
+    experiment = Experiment(config={"mesh": {"axis_roles": roles}})
     op = SimpleNamespace(resource="ici", mesh_axis=axis)
-    assert resource_class(op, experiment) == bars.term(f"ici:{axis}", 1.0, roles).css  # type: ignore[arg-type]
+    assert resource_class(op, experiment) == bars.term(f"ici:{axis}", 1.0, roles).css
 
 
 def test_collectives_that_are_drawn_as_one_have_the_shade_of_their_only_axis() -> None:

@@ -269,11 +269,9 @@ def test_uncertainty_of_many_candidates_is_that_of_few():
     )
     work = space_workload(space, slice(0, len(space.sizes)))
     calibration = calibrate(config, as_modelled(config))
-    many = calibration.price_workload(work, np.ones((len(space.sizes), 1, 1, 1)))
+    many = calibration.price_workload(work, np.ones((len(space.sizes), 1)))
     rows = np.arange(0, len(space.sizes), max(1, len(space.sizes) // 40))
-    few = calibration.price_workload(
-        space_workload(space.take(rows), slice(0, len(rows))), np.ones((len(rows), 1, 1, 1))
-    )
+    few = calibration.price_workload(space_workload(space.take(rows), slice(0, len(rows))), np.ones((len(rows), 1)))
     assert many.step_time_s[rows] == pytest.approx(few.step_time_s)
     ratio = (many.sigma[rows] / few.sigma).ravel()
     assert np.quantile(ratio, 0.1) > 0.67

@@ -6,8 +6,9 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
+from evaluation.held_out import summarise
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.distance import DISTANCES, distance_to, summarise
+from perfmodel.distance import DISTANCES, distance_to
 from perfmodel.efficiency import Efficiencies
 from perfmodel.execution import EXECUTION_FILE, load_profiles, profile_named
 from perfmodel.step_time import combine, predict

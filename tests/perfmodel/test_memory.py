@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evaluation.memory_rows import of_first_stage
 from evaluation.sweeps import load_sweeps
 from perfmodel import accounting
 from perfmodel.config_file import parse_config
 from perfmodel.legality import check
-from perfmodel.memory import of_first_stage, peak_spread, per_chip, probability_fits
-from perfmodel.memory_profiles import load_memory_profiles
+from perfmodel.memory import per_chip, probability_fits
 from perfmodel.search import search
 from perfmodel.space import SearchBounds
 from perfmodel.step_time import predict
@@ -345,12 +345,6 @@ def test_a_run_that_would_recompute_what_it_must_is_likely_to_fit():
     assert found.spared[0] > 0
     assert probability_fits(found)[0] > 0.95
     assert probability_fits(per_chip(from_config(h100s(remat="none"))))[0] < 0.05
-
-
-def test_spread_grows_with_the_distance_and_is_that_of_an_unseen_program_where_none_was_measured():
-    known, unknown = (from_config(nanotron({"data": 8}, framework=name)) for name in ("nanotron", "torchtitan"))
-    assert peak_spread(known, "mesh")[0] < peak_spread(known, "workload")[0] == peak_spread(known)[0]
-    assert peak_spread(unknown)[0] == load_memory_profiles()["nanotron"].spread_source
 
 
 @pytest.mark.parametrize(

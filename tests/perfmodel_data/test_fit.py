@@ -173,7 +173,7 @@ def test_ranking_of_three_by_hand():
     assert found.trials == 3
     assert found.spearman == pytest.approx(0.2)
     assert rank_all(["a", "a"], np.array([1.0, 2.0]), np.array([1.0, 2.0])) == []
-    assert summary([found, found])["workloads"] == 2
+    assert summary([found, found]).workloads == 2
 
 
 # the shipped files
@@ -198,17 +198,17 @@ def test_every_measured_run_is_recognised():
 def test_shipped_accuracy_meets_its_aims_or_says_so():
     """What the report must not fall behind again; the other targets are in the report."""
     numbers = load_accuracy()
-    parts = numbers["parts"]
-    assert parts["vtrain-single"]["scale"]["median"] <= 0.06
-    assert parts["llm-foundry"]["scale"]["median"] <= 0.06
-    assert parts["ultrascale, no pipeline"]["scale"]["median"] <= 0.085
-    assert parts["ultrascale, with a pipeline"]["scale"]["median"] <= 0.4
-    assert numbers["ranking"]["vtrain-single"]["ours"]["spearman"] >= 0.93
-    assert numbers["ranking"]["ultrascale"]["ours"]["spearman"] >= 0.85
+    parts = numbers.parts
+    assert parts["vtrain-single"]["scale"].median <= 0.06
+    assert parts["llm-foundry"]["scale"].median <= 0.06
+    assert parts["ultrascale, no pipeline"]["scale"].median <= 0.085
+    assert parts["ultrascale, with a pipeline"]["scale"].median <= 0.4
+    assert numbers.ranking["vtrain-single"].ours.spearman >= 0.93
+    assert numbers.ranking["ultrascale"].ours.spearman >= 0.85
     for kind in ("tpu", "gpu"):
-        model = numbers["distances"][kind]["model"]
-        assert model["median"] < model["naive_median"]
-        assert 0.7 <= model["in_80_range"] <= 0.9
+        model = numbers.distances[kind]["model"]
+        assert model.median < model.naive_median
+        assert 0.7 <= model.in_80_range <= 0.9
 
 
 def test_optico_agreement_is_recomputed_not_remembered():
@@ -216,13 +216,13 @@ def test_optico_agreement_is_recomputed_not_remembered():
     assert found.spearman >= 0.9
     assert found.missed == 0
     assert found.false_alarms <= 1
-    assert found.spearman == pytest.approx(load_accuracy()["optico"]["spearman"], abs=2e-3)
+    assert found.spearman == pytest.approx(load_accuracy().optico.spearman, abs=2e-3)
 
 
 def test_the_plots_are_drawn_from_the_numbers():
     numbers = load_accuracy()
-    drawing = scatter(numbers["points"], "a & b")
-    assert drawing.count("<circle") >= len(numbers["points"])
+    drawing = scatter(numbers.points, "a & b")
+    assert drawing.count("<circle") >= len(numbers.points)
     assert "a &amp; b" in drawing
-    nearest = {part: next(iter(rows.values())) for part, rows in numbers["parts"].items()}
+    nearest = {part: next(iter(rows.values())) for part, rows in numbers.parts.items()}
     assert bars(nearest, "bars").count("<rect") > 10

@@ -1,9 +1,9 @@
-"""What the optimization database teaches: which records count, how likeness decides, what a failed run warns of."""
+"""What the optimization database teaches: which records count, what is a repeat, what a failed run warns of."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import exp, log
+from math import exp, hypot, log
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,14 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from history.case import Case
-from history.labels import BOUND, CAPPED, REPEAT, chip_likeness
+from history.labels import chip_likeness
 from history.moves import KEYS, ROLES
 from history.record import Record, Side
+from history.uncertainty import NOISE_UNPRICED
 from proposals.plan import Plan
 from proposals.proposer import Pricer
 from proposals.proposer.likeness import Library
-from proposals.proposer.precedents import case_of_change, closest_precedents, from_record, precedents_of, published
+from proposals.proposer.precedents import case_of_change, closest_precedents, precedents_of, published
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, profile_of
 
 BEFORE = Side(mesh={"ici": {"data": 4, "model": 4}}, training={"global_batch": 32, "seq_len": 4096, "remat": "full"})
@@ -31,8 +32,7 @@ RECORD = Record(
 
 
 def test_a_record_with_both_meshes_and_an_effect_is_a_precedent() -> None:
-    found = from_record(RECORD)
-    assert found is not None
+    (found,) = precedents_of([RECORD])
     assert found.time_ratio == pytest.approx(0.8)
     assert found.case.move == {"data": 2.0, "model": -2.0, "micro_batch": -2.0}
     cited = found.citation()
@@ -53,7 +53,7 @@ def test_a_record_with_both_meshes_and_an_effect_is_a_precedent() -> None:
     ],
 )
 def test_a_record_that_does_not_say_enough_is_none(record: Record) -> None:
-    assert from_record(record) is None
+    assert not precedents_of([record])
 
 
 def test_custom_axes_and_training_keys_are_read_by_their_roles() -> None:
@@ -61,8 +61,7 @@ def test_custom_axes_and_training_keys_are_read_by_their_roles() -> None:
     more = replace(
         AFTER, mesh={"ici": {"fsdp": 16, "mdl": 1}}, axis_roles={"mdl": "model"}, training={"global_batch": 64}
     )  # fmt: skip
-    found = from_record(replace(RECORD, before=side, after=more, changes=("mesh", "batch")))
-    assert found is not None
+    (found,) = precedents_of([replace(RECORD, before=side, after=more, changes=("mesh", "batch"))])
     assert found.after == {"data": 16, "model": 1}
     assert found.case.move["global_batch"] == 1.0
 
@@ -74,60 +73,50 @@ def test_shipped_precedents_hold_the_papers_first_experiment_and_not_the_others(
     assert len(ids) == len(published()) > 10
 
 
-def library(*records: Record, bottleneck: str = "communication", chip: str = "v5p") -> Library:
-    return Library(precedents_of(records), case(chip=chip, bottleneck=bottleneck))
-
-
 def case(**values: Any) -> Case:
     known = {"chip": "v5p", "chips": 16, "parameters": 8e9, "batch": 32, "seq_len": 4096, "bottleneck": "communication"}
-    return Case(**{**known, **values})  # type: ignore[arg-type]
+    return Case(**{**known, "roles": {"data": 4, "model": 4}, **values})  # type: ignore[arg-type]
 
 
-def asked(held: Library, **moved: float) -> tuple[float, float]:
-    """Likeness, and what is said, of one move."""
+def library(*records: Record, **values: Any) -> Library:
+    return Library(precedents_of(records), case(**values))
+
+
+def asked(held: Library, **moved: float) -> tuple[float, float] | None:
+    """Mean and spread of what was measured of one move, None where it was not."""
     moved.setdefault("micro_batch", -moved.get("data", 0.0))
     row = np.array([[moved.get(name, 0.0) for name in (*ROLES, *KEYS)]])
     found = held.support(row, np.zeros((1, len(ROLES))), np.zeros(1), None)
-    return float(found.likeness[0]), float(found.said[0])
+    return (float(found.measured[0]), float(found.spread[0])) if np.isfinite(found.spread[0]) else None
 
 
-def test_likeness_is_one_for_the_same_case_and_falls_with_every_difference() -> None:
-    same, said = asked(library(RECORD), data=2, model=-2)
-    assert same > REPEAT
-    assert said == pytest.approx(same * log(1.25))
-    nearer, expected = asked(library(RECORD), data=1, model=-1)
-    assert nearer < same
-    assert expected == pytest.approx(nearer * log(1.25) / 2)  # half as far is expected to bring half as much
-    assert asked(library(RECORD), data=4, model=-4)[1] < said  # further does not bring more than was measured
-    assert asked(library(RECORD), data=-2, model=2)[0] == 0.0
-    assert asked(library(RECORD), seq=2, replica=-2)[0] == 0.0
-    assert asked(library(RECORD, bottleneck="memory"), data=2, model=-2)[0] < same
-    assert asked(library(replace(RECORD, bottleneck="")), data=2, model=-2)[0] < same
-    other, gpu = (asked(library(RECORD, chip=chip), data=2, model=-2)[0] for chip in ("v6e", "h100"))
-    assert same > other > BOUND
-    assert gpu == 0.0  # what a GPU gained is no precedent on a TPU
-    for record in (replace(RECORD, parameters=8e12), replace(RECORD, chips=16 * 2**12, topology=())):
-        assert asked(library(record), data=2, model=-2)[0] == 0.0
+LESS_TENSOR = {"data": 2.0, "model": -2.0}
 
 
-def test_a_record_that_does_not_name_model_or_tokens_is_not_alike_enough() -> None:
-    unsized, unmeasured = replace(RECORD, parameters=None), replace(RECORD, before=replace(BEFORE, training={}))
-    assert CAPPED < BOUND
-    for record in (unsized, unmeasured):
-        assert asked(library(record), data=2, model=-2)[0] == 0.0
+def test_the_same_change_of_the_same_run_is_a_measurement() -> None:
+    found = asked(library(RECORD), **LESS_TENSOR)
+    assert found == (pytest.approx(log(1.25)), pytest.approx(NOISE_UNPRICED))
+    assert (
+        asked(library(RECORD, bottleneck="memory"), **LESS_TENSOR) == found
+    )  # of one run, whatever it was found to be
+    for moved in ({"data": 1, "model": -1}, {"data": 4, "model": -4}, {"data": -2, "model": 2}, {"seq": 2, "data": -2}):
+        assert asked(library(RECORD), **moved) is None
+    for record in (replace(RECORD, parameters=8e12), replace(RECORD, chips=32), replace(RECORD, chip="v6e")):
+        assert asked(library(record), **LESS_TENSOR) is None
+    assert asked(library(RECORD, roles={"data": 8, "model": 2}), **LESS_TENSOR) is None
+    assert asked(library(RECORD, settings={"remat": "none"}), **LESS_TENSOR) is None
+
+
+def test_a_record_that_does_not_name_tokens_is_of_no_run() -> None:
+    assert asked(library(replace(RECORD, before=replace(BEFORE, training={}))), **LESS_TENSOR) is None
     # The paper redacts its models; of the very same run nothing else differs.
-    start = case(parameters=None, roles={"data": 4, "model": 4})
-    held = Library(precedents_of([unsized]), start)
-    assert asked(held, data=2, model=-2)[0] > REPEAT
+    assert asked(library(replace(RECORD, parameters=None), parameters=None), **LESS_TENSOR) is not None
 
 
-def test_alike_precedents_are_averaged_and_what_they_disagree_on_counts_less() -> None:
+def test_repeated_measurements_are_averaged_and_what_they_disagree_on_counts_less() -> None:
     worse = replace(RECORD, id="r-2", speedup=0.8, outcome="slower")
-    both = library(RECORD, worse)
-    row = np.array([[2.0, 0, 0, -2.0, 0, 0, 0, -2.0, 0, 0, 0, 0]])
-    found = both.support(row, np.zeros((1, len(ROLES))), np.zeros(1), None)
-    assert float(found.said[0]) == pytest.approx(0.0, abs=1e-9)
-    assert float(found.spread[0]) == pytest.approx(float(found.likeness[0]) * log(1.25))
+    found = asked(library(RECORD, worse), **LESS_TENSOR)
+    assert found == (pytest.approx(0.0, abs=1e-9), pytest.approx(hypot(log(1.25), NOISE_UNPRICED)))
 
 
 def plan(*records: Record) -> Plan:
@@ -154,15 +143,14 @@ def test_a_precedent_makes_a_mesh_more_likely_and_is_cited_but_is_no_part_of_the
 
 def test_what_other_flags_did_is_no_precedent_for_these() -> None:
     def flagged(*flags: str) -> Record:
-        after = Side(training={"xla_flags": list(flags)})
-        before = Side(training={"global_batch": 32, "seq_len": 4096})
-        return replace(RECORD, id=f"r{len(flags)}", before=before, after=after, changes=("xla_flags",))
+        after = replace(BEFORE, training={**BEFORE.training, "xla_flags": list(flags)})
+        return replace(RECORD, id=f"r{len(flags)}", after=after, changes=("xla_flags",))
 
-    assert from_record(flagged()) is None  # it does not say which
-    held = case(flags=frozenset({"--xla_a"}))
-    same, other = (Library(precedents_of([flagged(flag)]), held) for flag in ("--xla_a=1", "--xla_b=1"))
-    assert asked(same, xla_flags=1)[0] > 0.9
-    assert asked(other, xla_flags=1)[0] == 0.0
+    assert not precedents_of([flagged()])  # it does not say which
+    flags, move = frozenset({"--xla_a"}), {"xla_flags": 1.0}
+    assert asked(library(flagged("--xla_a=1"), flags=flags), **move) is not None
+    assert asked(library(flagged("--xla_b=1"), flags=flags), **move) is None
+    assert asked(library(flagged("--xla_a=1", "--xla_b=1"), flags=flags), **move) is None
 
 
 def test_another_vendors_gpu_is_less_alike_than_the_same_vendors() -> None:
@@ -186,18 +174,17 @@ def test_a_run_that_failed_on_the_same_mesh_lowers_its_confidence_and_is_named()
 
 
 def test_thousands_of_precedents_say_what_the_few_they_repeat_say() -> None:
-    few = library(RECORD)
-    many = library(*(replace(RECORD, id=f"r-{n}") for n in range(3000)))
-    assert asked(many, data=2, model=-2) == pytest.approx(asked(few, data=2, model=-2))
+    few = asked(library(RECORD), **LESS_TENSOR)
+    many = asked(library(*(replace(RECORD, id=f"r-{n}") for n in range(3000))), **LESS_TENSOR)
+    assert few is not None and many == pytest.approx(few)
 
 
 def test_runs_of_another_model_batch_or_micro_batch_are_no_repeat() -> None:
     """They are shown, and move neither rank nor confidence."""
-    held = precedents_of([replace(RECORD, model_name="llama3-8b")])
-    start = {"roles": {"data": 4, "model": 4}, "model_name": "Llama3-8B", "micro_batch": 8.0}
-    assert asked(Library(held, case(**start)), data=2, model=-2)[0] > REPEAT
+    named, start = replace(RECORD, model_name="llama3-8b"), {"model_name": "Llama3-8B", "micro_batch": 8.0}
+    assert asked(library(named, **start), **LESS_TENSOR) is not None
     for other in ({"model_name": "mistral-7b"}, {"micro_batch": 2.0}, {"batch": 36}, {"seq_len": 4000}):
-        assert BOUND < asked(Library(held, case(**{**start, **other})), data=2, model=-2)[0] < REPEAT
+        assert asked(library(named, **{**start, **other}), **LESS_TENSOR) is None
 
 
 SETUP = config({"data": 4, "seq": 1, "model": 4})

@@ -11,7 +11,7 @@ import pytest
 
 from asapweb.cli import main
 from diagnosis.analyzer import diagnose
-from experiments.step_profile import StepProfile
+from experiments.step_profile import STEP_PROFILE
 from experiments.without_profile import without_profile
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import parse_config
@@ -148,7 +148,7 @@ def test_a_candidate_was_not_measured() -> None:
 def test_a_profile_without_files_survives_its_file() -> None:
     for config in (read(TPU), read(TPU, MEASURED)):
         value = without_profile(config)
-        assert StepProfile.from_json(json.loads(json.dumps(value.to_json()))) == value
+        assert STEP_PROFILE.read(json.loads(json.dumps(STEP_PROFILE.write(value)))) == value
         assert value.basis == ("step_time" if config.measured else "model")
 
 

@@ -93,7 +93,7 @@ def test_hosts_start_their_first_common_step_together(tmp_path: Path) -> None:
     assert [trace.steps(core)[1].tolist() for core in range(4)] == [[0, 500], [30, 530], [0, 500], [30, 530]]
     assert [trace.starts(track).tolist() for track in range(4)] == [[0, 600], [30, 600], [0, 600], [30, 600]]
     assert "aligned at the start of step 4" in trace.notes[0]
-    assert trace.step_span(5) == (500, 1030)
+    assert [trace.steps(core)[2].tolist()[-1] for core in range(4)] == [1000, 1030, 1000, 1030]
 
 
 def test_between_finds_what_overlaps_also_when_nested(tmp_path: Path) -> None:

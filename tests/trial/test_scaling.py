@@ -7,7 +7,7 @@ from math import prod
 import pytest
 from hypothesis import given, settings
 
-from experiments.trial import Room, scale
+from experiments.trial.scaling import Room, scale
 from perfmodel import legality
 from perfmodel.config_file import config_to_json, parse_config
 from tests.launch.configs import config, legal_configs
@@ -50,7 +50,5 @@ def test_what_is_scaled_is_a_configuration_that_keeps_the_rules(drawn):
         return
     again, warnings = parse_config(config_to_json(found.config))
     assert again == found.config and not warnings
-    sizes = legality.sizes_of(again)
-    broken = legality.broken_rules(sizes, again.model, again.training.global_batch, again.training.seq_len)
-    names = {rule for rule, flags in broken.items() if bool(flags.any())}
+    names = {rule for rule, broken in legality.indivisible(again).items() if broken}
     assert not names & {"batch", "sequence", "heads", "kv_heads", "d_ff"}, (names, found.changes)

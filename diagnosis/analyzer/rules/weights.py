@@ -26,7 +26,8 @@ from experiments.sentences import say
 
 #: Matmuls bound by HBM from this part of op time on say that weights are read whole for too few tokens.
 STREAMED = 0.10
-BATCH_ROLES = {"data", "fsdp", "replica", "seq"}
+#: Axes over which whole weights are sharded or repeated; experts are split over their own.
+WEIGHT_ROLES = {"data", "fsdp", "replica", "seq"}
 
 
 def _moves(op: OpFacts, *tensors: str) -> bool:
@@ -51,7 +52,7 @@ def fsdp_gathers(facts: Facts) -> Iterator[Claim]:
         lambda op: (
             not op.over_dcn
             and bool(facts.roles(op))
-            and facts.roles(op) <= BATCH_ROLES
+            and facts.roles(op) <= WEIGHT_ROLES
             and (
                 _moves(op, "parameters")
                 or (_moves(op, "gradients") and op.collective is not None and op.collective.kind == "reduce-scatter")

@@ -193,7 +193,7 @@ def unknown_facts(ctx: AnswerContext, names: Sequence[str]) -> Answer:
     """What is not known and would change the answer, with choices that state it."""
     if not names:
         return
-    shards = ctx.bench.config.mesh.size("replica", "data", "fsdp", "expert")
+    shards = ctx.bench.config.mesh.batch_shards
     choices = {
         "model": tuple(f"The model is {name}" for name in ("llama3.1-8b", "llama3.1-70b", "mixtral-8x7b")),
         "training.global_batch": tuple(f"The global batch is {shards * n}" for n in (1, 4, 16)),

@@ -181,7 +181,7 @@ def _split(ctx: AnswerContext, base: Mapping[str, Any], changes: Mapping[str, An
     if "grad_accum" not in changes or "micro_batch" in changes or not config.training.micro_batch or not batch:
         return dict(changes)
     mesh = replace(config.mesh, ici=tuple(base["ici"].items()), dcn=tuple((base.get("dcn") or {}).items()))
-    count = mesh.size("replica", "data", "fsdp", "expert") * changes["grad_accum"]
+    count = mesh.batch_shards * changes["grad_accum"]
     if batch % count:
         raise ToolError(
             f"{changes['grad_accum']:,} micro-batches do not divide the sequences of a data-parallel rank: the global "

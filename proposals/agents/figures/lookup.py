@@ -16,6 +16,8 @@ from proposals.agents.grounding_match import proposals_named
 
 #: A number said with a single digit still means values no further off than this.
 CLOSEST = 0.06
+#: Numbers of a message that are looked up, and figures that its words may name.
+MOST_NUMBERS, MOST_NAMED = 8, 4
 #: What engineers call what figures have another name for.
 _CALLED = (
     (
@@ -97,13 +99,13 @@ def _digits(text: str) -> float:
     return float(match[0].replace(",", "")) if match else 0.0
 
 
-def look_up(text: str, figures: Sequence[Figure], most: int = 8) -> list[Named]:
+def look_up(text: str, figures: Sequence[Figure]) -> list[Named]:
     """The numbers of a message with the figures that they can be; one without a unit that none has is left out."""
     words, asked = _words(text), proposals_named(text)
     named: list[Named] = []
     said = numbers_in_text(text)
     units = [number for number in said if number.kind != "bare"]
-    for number in said[:most]:
+    for number in said[:MOST_NUMBERS]:
         same: list[Figure] = []
         for reading in _readings(number, units):
             same = [item for item in figures if _is(reading, item, text, words)]
@@ -192,7 +194,7 @@ def _nearest(number: Number, figures: Sequence[Figure], words: frozenset[str]) -
     return min(kin, key=lambda item: (-item.weight, abs(abs(item.value) / number.value - 1) if number.value else 0.0))
 
 
-def by_words(text: str, figures: Sequence[Figure], most: int = 4) -> list[Figure]:
+def by_words(text: str, figures: Sequence[Figure]) -> list[Figure]:
     """The figures that the words of a message name, at least two of them or a whole name, the likeliest first."""
     words, lower = _words(text), text.lower()
     scored = []
@@ -201,7 +203,7 @@ def by_words(text: str, figures: Sequence[Figure], most: int = 4) -> list[Figure
         if score >= 2:
             scored.append((score, item.weight, item))
     scored.sort(key=lambda row: (-row[0], -row[1]))
-    return _distinct([item for _, _, item in scored], frozenset(), most)
+    return _distinct([item for _, _, item in scored], frozenset(), MOST_NAMED)
 
 
 def _name_weight(name: str, text: str) -> int:

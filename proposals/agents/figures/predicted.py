@@ -7,7 +7,7 @@ from typing import Any
 
 from diagnosis.analyzer.quantity import format_value
 from perfmodel.chips import Chip
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, flat_sizes
 from proposals import facts
 from proposals.agents.figures.figure import CHIP, CONFIGURATION, PREDICTED_PART, Figure, figure
 from proposals.agents.words import part_name
@@ -146,7 +146,7 @@ def stated(config: ExperimentConfig, chip: Chip) -> Iterator[Figure]:
     }  # fmt: skip
     for key, value in training.items():
         yield from figure(facts.setting(key), value, "count", "sourced", CONFIGURATION, weight=3)
-    for axis, size in (*config.mesh.ici, *((f"dcn.{axis}", size) for axis, size in config.mesh.dcn)):
+    for axis, size in flat_sizes(config.mesh.to_json()).items():
         yield from figure(f"size of the axis {axis}", size, "count", "sourced", CONFIGURATION, of=(axis,), weight=2)
     if config.model is not None:
         for key in ("layers", "d_model", "d_ff", "heads", "kv_heads", "vocab", "experts"):

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from knowledge.embedding.base import EmbeddingError
 from knowledge.embedding.minilm import DIMENSION, MiniLM
@@ -277,6 +276,8 @@ def chances(
 ) -> NDArray[np.float64]:
     """Probabilities of the capabilities, and of none of them last.  scored: their features; said: the clause's
     vector."""
+    from scipy.special import softmax  # as in perfmodel.special: slow to import, and only a question needs it
+
     return np.asarray(softmax(np.append(scored @ w.of_features + directed.scores(said), w.nothing)))
 
 

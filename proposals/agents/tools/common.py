@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from agent.tools import Arguments, ToolError
 from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, STEP_TIME
-from perfmodel.config import ConfigError
+from perfmodel.config import ConfigError, mesh_text
 from perfmodel.step_time import missing_facts
 from proposals import facts
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.workbench import Standing, Workbench
-from proposals.constraints import Constraints, mesh_text
+from proposals.constraints import Constraints
 from proposals.plan import Citation, Plan, Predicted, ProposalPlan, is_same
 
 MESH_WORDS = (
@@ -31,6 +31,13 @@ CHANGES_WORDS = (
 )
 
 
+class Tools:
+    """Tools over one workbench."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+
 class Configuration(Arguments):
     """A mesh with training keys."""
 
@@ -41,6 +48,19 @@ class Configuration(Arguments):
     @property
     def mesh(self) -> dict[str, dict[str, int]]:
         return {"ici": self.ici} if self.dcn is None else {"ici": self.ici, "dcn": self.dcn}
+
+
+class ProposalOrConfiguration(Arguments):
+    """A proposal by its number, or a configuration."""
+
+    number: int | None = Field(None, description="Of a proposal.")
+    configuration: Configuration | None = Field(None, description="Or any configuration.")
+
+    @model_validator(mode="after")
+    def one_of_both(self) -> Self:
+        if (self.number is None) == (self.configuration is None):
+            raise ValueError("give either the number of a proposal or a configuration")
+        return self
 
 
 class Held(Arguments):

@@ -14,8 +14,7 @@ from agent.tools import Arguments, ToolError
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from proposals import facts
-from proposals.agents.tools.common import as_tool_error, present
-from proposals.agents.workbench import Workbench
+from proposals.agents.tools.common import Tools, as_tool_error, present
 from proposals.candidate import chips_ratio, hardware_of
 
 PUBLISHED = Path(__file__).with_name("published_mfu.json")
@@ -38,10 +37,7 @@ class Spending(Arguments):
     step_time_s: float | None = Field(None, gt=0, le=1e6, description="Step time on that number of chips.")
 
 
-class EconomicsTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class EconomicsTools(Tools):
     def throughput(self) -> dict[str, Any]:
         """Tokens per second (total and per chip) and MFU of the current configuration and, predicted, of each proposal
         in the same precision, compared with the MFU of published runs on the same chip."""

@@ -14,17 +14,18 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.chips import Chip
-from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Measured, Mesh
+from perfmodel.config import DATA_ROLES, ConfigError, ExperimentConfig, Hardware, Measured, Mesh
 from perfmodel.config_file import read_training
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.from_baseline import Baseline, baseline_of
 from perfmodel.search import search
-from perfmodel.space import SearchBounds
+from perfmodel.space import SearchBounds, prime_powers
 from perfmodel.step_time import Prediction, predict
 from perfmodel.workload import REMAT
 from proposals.agents import notation
 from proposals.agents.filling import Sizes, axis_of, fill
 from proposals.agents.identity import ByIdentity
+from proposals.agents.tools import common
 from proposals.agents.tools.common import Configuration, as_tool_error, evaluated, numbers_of, present, refuse_undecided
 from proposals.agents.tools.economics import unknown
 from proposals.agents.tools.machine import chip_named
@@ -66,10 +67,7 @@ class Varied(Arguments):
     of: Configuration | None = Field(None, description="What it varies of; empty: the current configuration.")
 
 
-class ElsewhereTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class ElsewhereTools(common.Tools):
     def retarget(self, asked: Elsewhere) -> dict[str, Any]:
         """The run on another chip or chip count, on the given mesh or the best legal one: step time with interval,
         speed-up per token and per chip, memory per chip, and the mesh. Remat changes if the current policy does not
@@ -193,8 +191,9 @@ def hardware_for(chip: Chip, chips: int) -> Hardware:
         slices += 1
     dims = [1] * max(chip.ici_axes, 1)
     left = chips // slices
-    for prime in reversed(list(_primes(left))):
-        dims[dims.index(min(dims))] *= prime
+    for prime, power in reversed(list(prime_powers(left))):
+        for _ in range(power):
+            dims[dims.index(min(dims))] *= prime
     return Hardware(chip.name, tuple(sorted(dims)), slices)
 
 
@@ -217,19 +216,10 @@ def _mesh(config: ExperimentConfig, text: str, chip: Chip, chips: int) -> Mesh:
     filling = fill(sizes, {"ici": base["ici"], "dcn": {}}, hardware.chips_per_slice, config.mesh)
     if filling.problem:
         raise ToolError(filling.problem)
-    kept = {axis: n for axis, n in base["ici"].items() if config.mesh.role(axis) not in ("replica", "data", "fsdp")}
+    kept = {axis: n for axis, n in base["ici"].items() if config.mesh.role(axis) not in DATA_ROLES}
     # where several axes could take the rest, those of the batch do
     mesh = min(filling.meshes, key=lambda one: sum(one["ici"][axis] != size for axis, size in kept.items()))
     return Mesh(tuple(mesh["ici"].items()), tuple(dcn.items()) if hardware.slices > 1 else (), config.mesh.axis_roles)
-
-
-def _primes(number: int) -> Iterator[int]:
-    factor = 2
-    while number > 1:
-        while number % factor == 0:
-            yield factor
-            number //= factor
-        factor += 1
 
 
 def _frozen(changes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -8,18 +8,14 @@ from pydantic import Field
 
 from agent.tools import Arguments
 from proposals.agents.figures import by_words, figures_of, look_up, relations, to_json
-from proposals.agents.tools.common import present
-from proposals.agents.workbench import Workbench
+from proposals.agents.tools.common import Tools, present
 
 
 class OfText(Arguments):
     text: str = Field(max_length=600, description="Numbers with their units, or words that name a figure.")
 
 
-class FigureTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class FigureTools(Tools):
     def figures(self, asked: OfText) -> dict[str, Any]:
         """Which figures of this run have the numbers of a text: what each is, how it was computed and of what, whether
         it was measured, computed or predicted; how they relate; without numbers, the figures that the words name."""

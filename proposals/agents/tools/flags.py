@@ -13,7 +13,7 @@ from perfmodel import flags, xla_flags
 from perfmodel.execution import framework_of, profile_named
 from perfmodel.flags import Flag
 from perfmodel.workload import chip_of
-from proposals.agents.tools.common import present
+from proposals.agents.tools.common import Tools, present
 from proposals.agents.words import part_name
 from proposals.agents.workbench import Workbench
 
@@ -40,10 +40,7 @@ def program(bench: Workbench) -> str:
     return "pytorch" if bench.profile.source_kind == "kineto" else ""
 
 
-class FlagTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class FlagTools(Tools):
     def flag(self, asked: Asked) -> dict[str, Any]:
         """What named flags, variables and arguments do (XLA, NCCL, PyTorch, Megatron, MaxText's bundles): whether this
         program reads them and where they are set, whether they are in effect, and the time of this run that they can

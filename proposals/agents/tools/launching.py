@@ -5,36 +5,23 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from agent.tools import Arguments
 from proposals import launch
-from proposals.agents.tools.common import Configuration, as_tool_error, present, proposal
-from proposals.agents.workbench import Workbench
+from proposals.agents.tools.common import ProposalOrConfiguration, Tools, as_tool_error, present, proposal
 from proposals.compiling.wording import sentence
 
 #: Characters of a file in a list; asked for one kind it comes whole.
 HEAD = 700
 
 
-class Launched(Arguments):
-    number: int | None = Field(None, description="Of a proposal.")
-    configuration: Configuration | None = Field(None, description="Or any configuration.")
+class Launched(ProposalOrConfiguration):
     kind: Literal["", "maxtext", "maxtext-check", "jax", "axlearn", "megatron", "yaml"] = Field(
         "", description="Only this file, whole; empty: the beginning of each."
     )
 
-    @model_validator(mode="after")
-    def one_of_both(self) -> Launched:
-        if (self.number is None) == (self.configuration is None):
-            raise ValueError("give either the number of a proposal or a configuration")
-        return self
 
-
-class LaunchTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class LaunchTools(Tools):
     def launch_files(self, asked: Launched) -> dict[str, Any]:
         """Flags and files that would launch a proposal or a configuration: MaxText, plain JAX, AXLearn, Megatron-LM,
         YAML, and what each tool cannot express. Text to read and copy; nothing is launched."""

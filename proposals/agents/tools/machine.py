@@ -13,12 +13,12 @@ from agent.tools import Arguments, ToolError
 from experiments.step_profile import PROFILE
 from perfmodel.accounting import forward_flops, model_flops_per_token, parameters
 from perfmodel.chips import Chip, load_chips
+from perfmodel.config import BATCH_ROLES
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from perfmodel.xla_flags import cause_of, flag_set
-from proposals.agents.tools.common import present, suggestion
+from proposals.agents.tools.common import Tools, present, suggestion
 from proposals.agents.tools.flags import PROGRAMS, FlagTools, program
-from proposals.agents.workbench import Workbench
 
 #: FLOPs per parameter and token of a training step, forward and backward (Kaplan et al. 2020; scaling book 4).
 FLOPS_PER_PARAMETER = 6
@@ -30,10 +30,7 @@ class Which(Arguments):
     chip: str = Field("", max_length=40, description="A chip's key such as v5p or h100; empty: the run's own.")
 
 
-class MachineTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class MachineTools(Tools):
     def hardware(self, asked: Which) -> dict[str, Any]:
         """A chip as data: peak FLOP/s, HBM capacity and bandwidth, links, network per host, the link to host memory
         (PCIe), devices that JAX counts per chip, and the ridge point in FLOPs per byte, with sources. Everything is per
@@ -101,11 +98,11 @@ class MachineTools:
         """What the batch must divide by on the current mesh, and the sizes of the model that axes must divide."""
         config = self._bench.config
         mesh, training, model = config.mesh, config.training, config.model
-        shards = mesh.size("replica", "data", "fsdp", "expert")
+        shards = mesh.batch_shards
         data: dict[str, Any] = {
             "mesh_text": mesh.text(),
             "batch_shards": shards,
-            "batch_axes": [axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in _BATCH],
+            "batch_axes": [axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in BATCH_ROLES],
             "grad_accum": training.grad_accum,
             "batch_must_divide_by": lcm(shards, shards * training.grad_accum),
             "global_batch": training.global_batch,
@@ -189,7 +186,6 @@ _BY_ROLE = {
     "fsdp": ("all-gather", "reduce-scatter"), "data": ("all-reduce",), "model": ("all-gather", "reduce-scatter"),
     "expert": ("all-to-all",), "seq": ("collective-permute",), "pipeline": ("collective-permute",),
 }  # fmt: skip
-_BATCH = ("replica", "data", "fsdp", "expert")
 
 
 def chip_named(name: str) -> Chip:

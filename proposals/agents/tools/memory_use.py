@@ -8,14 +8,14 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.accounting import parameters
+from perfmodel.config import DATA_ROLES
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from proposals import facts
-from proposals.agents.tools.common import as_tool_error, present
-from proposals.agents.workbench import Workbench
+from proposals.agents.tools.common import Tools, as_tool_error, present
 
 #: Axes over which replicas of the weights lie, and those that cut the weights themselves.
-_REPLICAS, _CUTS = ("replica", "data", "fsdp"), ("model", "pipeline", "expert")
+_REPLICAS, _CUTS = DATA_ROLES, ("model", "pipeline", "expert")
 
 #: As `perfmodel.memory` counts them.
 _HELD_IN = {
@@ -28,10 +28,7 @@ class Held(Arguments):
     stated_bytes: float | None = Field(None, gt=0, le=1e15, description="Peak per chip, measured by the user.")
 
 
-class MemoryTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class MemoryTools(Tools):
     def memory_use(self, asked: Held) -> dict[str, Any]:
         """Memory per chip of the current configuration by part, over how many chips each part is sharded, and what the
         proposals change. With a peak that the user measured: memory not accounted for by the computed parts, and the

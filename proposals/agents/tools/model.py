@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from agent.tools import Arguments, ToolError
+from perfmodel.config import mesh_text
 from perfmodel.legality import RULES
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import REMAT, SHARDING, chip_of
@@ -16,6 +17,8 @@ from proposals import facts
 from proposals.agents.tools.common import (
     Configuration,
     Held,
+    ProposalOrConfiguration,
+    Tools,
     as_tool_error,
     cited,
     evaluated,
@@ -28,9 +31,9 @@ from proposals.agents.tools.common import (
 )
 from proposals.agents.tools.compiled import compiled
 from proposals.agents.tools.traffic import behind
-from proposals.agents.workbench import Standing, Workbench
+from proposals.agents.workbench import Standing
 from proposals.candidate import candidate
-from proposals.constraints import RULE, mesh_text, same_mesh
+from proposals.constraints import RULE, same_mesh
 from proposals.plan import Neighbour, ProposalPlan
 from proposals.proposer.confidence import claimed
 
@@ -44,17 +47,8 @@ class Sought(Arguments):
     top: int = Field(8, ge=1, le=25)
 
 
-class SensitivityOf(Arguments):
+class SensitivityOf(ProposalOrConfiguration):
     """A proposal by its number, or a configuration."""
-
-    number: int | None = Field(None, description="Number of a proposal.")
-    configuration: Configuration | None = Field(None, description="Or any configuration.")
-
-    @model_validator(mode="after")
-    def one_of_both(self) -> SensitivityOf:
-        if (self.number is None) == (self.configuration is None):
-            raise ValueError("give either the number of a proposal or a configuration")
-        return self
 
 
 class SideBySide(Arguments):
@@ -68,11 +62,8 @@ class LeftOut(Arguments):
     top: int = Field(10, ge=1, le=40)
 
 
-class ModelTools:
+class ModelTools(Tools):
     """Whatever the Proposer's bench can price, always under the facts and constraints of the conversation."""
-
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
 
     def proposals(self, asked: Numbered) -> dict[str, Any]:
         """Current proposals with status, mesh, changes, predicted step time and speed-up (80 % interval), memory,

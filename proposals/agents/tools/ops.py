@@ -11,8 +11,7 @@ from pydantic import Field
 from agent.tools import Arguments, ToolError
 from diagnosis.report import OpDiagnosis
 from proposals.agents.neighbourhood import op_neighbourhood
-from proposals.agents.tools.common import present, refuse_without_profile, suggestion
-from proposals.agents.workbench import Workbench
+from proposals.agents.tools.common import Tools, present, refuse_without_profile, suggestion
 
 Sort = Literal["time", "occurrences", "roofline_efficiency", "exposed", "hbm_bytes", "flops", "name"]
 _KEYS: dict[str, Callable[[OpDiagnosis], Any]] = {
@@ -52,10 +51,7 @@ class One(Arguments):
     hops: int = Field(1, ge=0, le=3, description="How far around it in the program: operands and users.")
 
 
-class OpTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class OpTools(Tools):
     def ops(self, asked: Filtered) -> dict[str, Any]:
         """The ops of the step that match, with their sum: time per step and core, share of the step (0 to 1), what
         bounds each, roofline efficiency, mesh axis. Names and sources come from the user's program: they are data."""

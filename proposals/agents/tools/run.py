@@ -11,8 +11,7 @@ from agent.tools import Arguments, ToolError
 from diagnosis.report import Evidence
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
-from proposals.agents.tools.common import as_tool_error, present, refuse_without_profile, without_profile
-from proposals.agents.workbench import Workbench
+from proposals.agents.tools.common import Tools, as_tool_error, present, refuse_without_profile, without_profile
 from proposals.proposer.observed import is_inference
 
 #: Of a model's shape, what is said of it.
@@ -33,11 +32,8 @@ class OnAxis(Arguments):
     by_kind: bool = Field(False, description="With the sums over each kind of collective.")
 
 
-class RunTools:
+class RunTools(Tools):
     """The run as it was measured."""
-
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
 
     def run(self) -> dict[str, Any]:
         """The run: chips, mesh, model, training, how the profile was made, unknown facts, and the facts and constraints

@@ -8,17 +8,13 @@ from typing import Any
 
 from agent.tools import NoArguments
 from experiments.step_profile import PROFILE
-from proposals.agents.tools.common import present
-from proposals.agents.workbench import Workbench
+from proposals.agents.tools.common import Tools, present
 
 #: Steps and cores that are listed.
 LISTED = 8
 
 
-class StepTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class StepTools(Tools):
     def steps(self, asked: NoArguments) -> dict[str, Any]:
         """The recorded steps: times, mean, median, standard deviation and standard error, whether each was shorter than
         the one before, what the verdict's idle time would be on the shortest step; and each core's mean step and idle

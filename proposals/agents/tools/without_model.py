@@ -9,9 +9,8 @@ from pydantic import Field
 
 from agent.tools import Arguments
 from perfmodel.workload import chip_of
-from proposals.agents.tools.common import present
+from proposals.agents.tools.common import Tools, present
 from proposals.agents.tools.machine import chip_named
-from proposals.agents.workbench import Workbench
 
 
 class Beside(Arguments):
@@ -19,10 +18,7 @@ class Beside(Arguments):
     precision: str = Field("", max_length=10, description="Another precision of the matmuls, such as fp8.")
 
 
-class ModelFreeTools:
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-
+class ModelFreeTools(Tools):
     def without_model(self, asked: Beside) -> dict[str, Any]:
         """What can be said without the model: peak FLOP/s, HBM bandwidth and capacity of another chip or precision over
         the run's own, whether the chip has units for a precision, the measured peak memory beside its HBM, and a bound

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from asapweb.explore.answer import Part
 from experiments import bars, formatting
 
-register = template.Library()
 
-
-@register.simple_tag
 def bounds_bar(time: Mapping[str, float], scale: float) -> SafeString:
     """Bounds as a thin band, 80 % interval as a thick one, estimate as a mark, on the scale of the bars above."""
     low, width = bars.percent(time["lower"], scale), bars.percent(time["upper"] - time["lower"], scale)
@@ -29,8 +25,7 @@ def bounds_bar(time: Mapping[str, float], scale: float) -> SafeString:
     )  # fmt: skip
 
 
-@register.simple_tag
-def memory_map(parts: Sequence[Part], label: str) -> SafeString:
+def memory_map(parts: Sequence[Part]) -> SafeString:
     """The memory of a chip as a treemap; parts too small for their words are named in the table beside it."""
     boxes = format_html_join(
         "",
@@ -53,6 +48,7 @@ def memory_map(parts: Sequence[Part], label: str) -> SafeString:
             if part.named
         ),
     )
+    label = "Memory per chip by part; the table below has the numbers"
     return format_html('<svg class="treemap" role="img" aria-label="{}">{}{}</svg>', label, boxes, words)
 
 

@@ -1,0 +1,67 @@
+"""The reference step in a process of its own, where JAX finds the platform and as many devices as are asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parents[2]
+WORKER = ("-m", "experiments.trial.worker")
+CONFIG_NAME = "config.json"
+
+
+class RecordError(ValueError):
+    """What the user asked for cannot be run or recorded here; one sentence that says why and what to do."""
+
+    is_user_error = True
+
+
+def empty_folder(folder: Path, option: str) -> None:
+    """Make the folder of a recording.  Raises RecordError that names the option where it cannot be, or holds files."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"{option}: {folder} cannot be written ({error.strerror}); choose another folder.") from error
+    if any(folder.iterdir()):
+        raise RecordError(f"{option}: {folder} is not empty; name a new folder, so that no older profile is mixed in.")
+
+
+def python(
+    arguments: list[str], platform: str, devices: int, timeout_s: float, too_long: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with JAX on a platform; of the CPU it gets so many devices.
+
+    Raises RecordError with the sentence `too_long` where the time is up.
+    """
+    environment = dict(os.environ, JAX_PLATFORMS={"gpu": "cuda,rocm"}.get(platform, platform))
+    if platform == "cpu":
+        flags = [f for f in environment.get("XLA_FLAGS", "").split() if "xla_force_host_platform_device_count" not in f]
+        environment["XLA_FLAGS"] = " ".join([*flags, f"--xla_force_host_platform_device_count={devices}"])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), environment.get("PYTHONPATH", "")]))
+    command = [sys.executable, *arguments]
+    try:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise RecordError(too_long) from error
+
+
+def said(done: subprocess.CompletedProcess[str]) -> dict[str, Any] | None:
+    """The object that it printed last; None where it failed or printed none."""
+    lines = done.stdout.strip().splitlines()
+    try:
+        parsed = json.loads(lines[-1]) if lines and not done.returncode else None
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def keep_profile(folder: Path, config: dict[str, Any]) -> list[Path]:
+    """Leave the profiles of a recording with its configuration, ready to upload; returns the profiles."""
+    for trace in folder.glob("plugins/profile/*/*.trace.json.gz"):
+        trace.unlink()  # a second copy of the same events, for the trace viewer only
+    (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    return sorted(folder.glob("plugins/profile/*/*.xplane.pb"))
