@@ -90,7 +90,7 @@ def test_every_evidence_link_of_page_and_report_leads_somewhere(record, people):
     for href in sorted(found):
         answer = client.get(href, headers={"HX-Request": "true"})
         assert answer.status_code == 200, href
-        assert "Definition" in answer.content.decode() or "Rows behind" in answer.content.decode(), href
+        assert "Definition" in answer.content.decode() or "Contributing rows" in answer.content.decode(), href
 
 
 def test_the_panel_of_a_sum_adds_up(paper, people):

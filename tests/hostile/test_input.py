@@ -89,10 +89,13 @@ def committed(transactional_db: None) -> Any:
 def test_an_archive_is_refused_alike_at_each_entrance(
     committed, data_folder, temporary, tmp_path, capsys, name, build, says
 ) -> None:
+    """On a page or by REST, which take every other archive, and on the command line."""
     content = build()
-    client = committed.api("engineer")
-    assert committed.client("engineer").post("/experiments/new/", {"files": [upload(name, content)]}).status_code == 302
-    assert client.post("/api/experiments/", {"files": [upload(name, content)]}, format="multipart").status_code == 201
+    client, files = committed.api("engineer"), {"files": [upload(name, content)]}
+    if [row[2] for row in ARCHIVES].index(build) % 2:
+        assert committed.client("engineer").post("/experiments/new/", files).status_code == 302
+    else:
+        assert client.post("/api/experiments/", files, format="multipart").status_code == 201
     sentences = []
     for experiment in Experiment.objects.order_by("pk"):
         run = runs.newest(experiment)
@@ -110,7 +113,7 @@ def test_an_archive_is_refused_alike_at_each_entrance(
     assert all(re.search(says, sentence) for sentence in sentences), sentences
 
     # Kept is what was uploaded, and nothing that was unpacked.
-    assert [Path(file).stat().st_size for file in left_in(data_folder / "uploads")] == [len(content)] * 2
+    assert [Path(file).stat().st_size for file in left_in(data_folder / "uploads")] == [len(content)]
     assert not left_in(temporary, data_folder / "profiles", data_folder / "uploading")
     assert not Profile.objects.filter(summary__has_key="provenance").exists()
     for experiment in Experiment.objects.all():

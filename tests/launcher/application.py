@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from asapweb.launcher.orphans import PIECE_MARK, find_marked
+from asapweb.launcher.postgres import place_cluster
 
 CODE = Path(__file__).resolve().parent.parent.parent
 UNPRIVILEGED = "nobody"
@@ -148,6 +149,16 @@ def running(home: Path, *arguments: str, user: str | None = None, **variables: s
     finally:
         if application.process.poll() is None:
             application.stop()
+
+
+def in_database(home: Path, *statements: str) -> None:
+    """Of a data folder on which nothing runs."""
+    cluster = place_cluster(home, home / "log")
+    process = cluster.start()
+    with cluster.connect(database="asap") as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+    cluster.stop(process)
 
 
 def without_vector(home: Path) -> int:

@@ -338,7 +338,7 @@ def _check_independently(config: ExperimentConfig, item: ProposalPlan) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(runs())
 def test_whatever_runs_each_change_is_cited_where_a_passage_bears_on_it_and_none_that_does_not(
     config: ExperimentConfig,
