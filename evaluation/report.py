@@ -29,8 +29,10 @@ def _wrapped(line: str) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A share; a dash where it is not known."""
-    return "–" if value is None or not isfinite(value) else f"{100 * value:.{digits}f} %"
+    """A share, from 100 % on without decimals; a dash where it is not known."""
+    if value is None or not isfinite(value):
+        return "–"
+    return f"{100 * value:.{0 if abs(value) >= 0.9995 else digits}f} %"
 
 
 def rounded(value: Any) -> Any:

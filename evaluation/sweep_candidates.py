@@ -70,8 +70,9 @@ class Sweep:
     def legal(self) -> Bools:
         """Which runs the rules of legality and memory would let be proposed."""
         work = self.group.work
-        broken = legality.of_workload(work, self.group.configs[0].model).values()
-        out = reduce(np.logical_or, broken, ~memory.per_chip(work).fits)
+        broken = legality.of_workload(work, self.group.configs[0].model)
+        broken.pop("topology", None)  # these runs took place where they were laid
+        out = reduce(np.logical_or, broken.values(), ~memory.per_chip(work).fits)
         return np.array(~np.broadcast_to(out, len(self.group)))
 
     def candidates(self, start: int) -> Candidates:

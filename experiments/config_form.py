@@ -159,7 +159,7 @@ def fields_from(data: Mapping[str, Any] | None) -> dict[str, Any]:
     hardware, mesh = _part(data, "hardware"), _part(data, "mesh")
     training, model = _part(data, "training"), data.get("model")
     model = {"name": model} if isinstance(model, str) else model if isinstance(model, Mapping) else {}
-    roles, dims = _part(mesh, "axis_roles"), hardware.get("topology")
+    roles, dims = {**_part(data, "axis_roles"), **_part(mesh, "axis_roles")}, hardware.get("topology")
     fields: dict[str, Any] = {
         "name": _text(data.get("name")),
         "chip": _text(hardware.get("chip")),

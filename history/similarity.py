@@ -41,7 +41,7 @@ from history.record import NO_CHANGE
 from history.term_effects import TERMS, TermEffects
 from history.uncertainty import spread
 from perfmodel.chips import load_chips
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, Hardware
 from perfmodel.execution import framework_of
 
 Floats = npt.NDArray[np.float64]
@@ -223,11 +223,19 @@ def same_run(theirs: Case, ours: Case) -> bool:
     if theirs.before is not None and ours.before is not None:
         one, other = theirs.before, ours.before
         frameworks = {framework for config in (one, other) if (framework := framework_of(config))}
-        if one.hardware != other.hardware or one.mesh.dcn_product != other.mesh.dcn_product or len(frameworks) > 1:
+        if _differ(one.hardware, other.hardware) or one.mesh.dcn_product != other.mesh.dcn_product:
+            return False
+        if len(frameworks) > 1:
             return False
         if any(getattr(one.training, key) != getattr(other.training, key) for key in ("virtual_stages", "optimizer")):
             return False
     return all(_same_policy(key, theirs, ours) for key in SETTINGS)
+
+
+def _differ(one: Hardware, other: Hardware) -> bool:
+    """Overrides are a site's own, which records do not state; a number of chips alone is no topology."""
+    shapes = {hardware.topology for hardware in (one, other) if len(hardware.topology) > 1}
+    return (one.chip, one.chips, one.slices) != (other.chip, other.chips, other.slices) or len(shapes) > 1
 
 
 def _same_terms(one: TermEffects, other: TermEffects) -> float:

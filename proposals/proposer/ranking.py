@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from history.moves import RECOMPUTES, ROLES
+from history.moves import ROLES
 from perfmodel import memory
 from perfmodel.catalogue import load_catalogue
 from perfmodel.config import BATCH_ROLES, ExperimentConfig
@@ -121,9 +121,10 @@ def _precedents(c: Candidates, library: Library) -> Support:
     none = np.zeros(len(c))
     keys = (columns["global_batch"], micro, columns["remat"], columns["weight_sharding"], none, columns["xla_flags"])
     moved = np.column_stack([sizes - sizes[c.baseline], *keys])
-    policies = np.array([RECOMPUTES[change.get("remat", config.training.remat)] for change in c.changes])
+    moved[columns["virtual_stages"] != 0] = np.nan  # no move of a record has them
+    policies = [change.get("remat", config.training.remat) for change in c.changes]
     full = None if missing_facts(config) else c.used.total / c.used.capacity
-    return library.support(moved, sizes, policies[c.change_of].astype(np.float64), full)
+    return library.support(moved, sizes, [policies[number] for number in c.change_of], full)
 
 
 def drawn(gain: Floats, sigma: Floats, measured: Floats, spread: Floats) -> tuple[Floats, Floats]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from history.case import Case
 from history.labels import BOUND, situation_likeness, vector
-from history.moves import RECOMPUTES, ROLES
+from history.moves import KEYS, RECOMPUTES, ROLES
 from history.similarity import same_run
 from history.uncertainty import spread
 from proposals.proposer.precedents import TELLING_FAILURES, Precedent
@@ -55,7 +55,8 @@ class Library:
         gains = defaultdict(list)
         for item in precedents:
             if item.time_ratio is not None and _same_run(item.case, situation):
-                gains[_key(vector(item.case.move))].append(-log(item.time_ratio))
+                policy = item.remat if item.case.move.get("remat") else ""
+                gains[_key(vector(item.case.move), policy)].append(-log(item.time_ratio))
         #: Mean and standard deviation of what was measured, by move.  Nothing is carried over, so no model is asked.
         self._measured = {
             move: (float(np.mean(each)), hypot(float(np.std(each)), spread(1.0, priced=False)))
@@ -64,16 +65,19 @@ class Library:
         failed = [(n, _warning_weight(p, situation)) for n, p in enumerate(precedents) if p.failure in TELLING_FAILURES]
         self._failed = [(n, weight) for n, weight in failed if weight >= BOUND]
 
-    def support(self, moved: Floats, sizes: Floats, recomputes: Floats, fullness: Floats | None) -> Support:
-        """moved: (candidates, ROLES + KEYS) doublings; sizes: (candidates, ROLES) log2 of the sizes; recomputes: steps
-        of the remat policy; fullness: share of memory that a candidate fills, None where it is not known."""
-        return Support(*self._repeated(moved), *self._warnings(sizes, recomputes, fullness))
+    def support(self, moved: Floats, sizes: Floats, remats: Sequence[str], fullness: Floats | None) -> Support:
+        """moved: (candidates, ROLES + KEYS) doublings, NaN where something else changes too; sizes: (candidates, ROLES)
+        log2 of the sizes; remats: policies; fullness: share of memory that a candidate fills, None where it is not
+        known."""
+        recomputes = np.array([RECOMPUTES[remat] for remat in remats], dtype=np.float64)
+        return Support(*self._repeated(moved, remats), *self._warnings(sizes, recomputes, fullness))
 
-    def _repeated(self, moved: Floats) -> tuple[Floats, Floats]:
+    def _repeated(self, moved: Floats, remats: Sequence[str]) -> tuple[Floats, Floats]:
         if not self._measured:
             return np.zeros(len(moved)), np.full(len(moved), np.inf)
-        unique, back = np.unique(moved, axis=0, return_inverse=True)
-        said = np.array([self._measured.get(_key(row), (0.0, np.inf)) for row in unique])[back.reshape(-1)]
+        changed = moved[:, len(ROLES) + KEYS.index("remat")] != 0
+        keys = [_key(row, remat if to else "") for row, remat, to in zip(moved, remats, changed, strict=True)]
+        said = np.array([self._measured.get(key, (0.0, np.inf)) for key in keys])
         return said[:, 0], said[:, 1]
 
     def _warnings(self, sizes: Floats, recomputes: Floats, fullness: Floats | None) -> tuple[Floats, Ints]:
@@ -101,8 +105,9 @@ class Library:
         return 1.0 - WARNING_WEIGHT * like, np.where(like > 0, worst_failure, -1)
 
 
-def _key(move: Floats) -> tuple[float, ...]:
-    return tuple(np.round(move, DECIMALS).tolist())
+def _key(move: Floats, policy: str) -> tuple[object, ...]:
+    """policy: remat after the move where it changes; steps alone are the same from none to full and to offload."""
+    return (*np.round(move, DECIMALS).tolist(), policy)
 
 
 def _same_run(theirs: Case, ours: Case) -> bool:

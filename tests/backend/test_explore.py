@@ -67,6 +67,7 @@ def data_in(html: str, name: str) -> dict:
             "training": {"global_batch": 64, "seq_len": 4096, "precision": "int8", "remat": "none", "micro_batch": 1},
             "software": {"date": "2025-10"},
         },
+        {**V5E, "mesh": {"ici": {"mdl": 16, "data": 16}}, "axis_roles": {"mdl": "model"}},
         CONFIG,
     ],
 )

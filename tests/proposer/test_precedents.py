@@ -82,15 +82,29 @@ def library(*records: Record, **values: Any) -> Library:
     return Library(precedents_of(records), case(**values))
 
 
-def asked(held: Library, **moved: float) -> tuple[float, float] | None:
+def asked(held: Library, remat_after: str = "full", **moved: float) -> tuple[float, float] | None:
     """Mean and spread of what was measured of one move, None where it was not."""
     moved.setdefault("micro_batch", -moved.get("data", 0.0))
     row = np.array([[moved.get(name, 0.0) for name in (*ROLES, *KEYS)]])
-    found = held.support(row, np.zeros((1, len(ROLES))), np.zeros(1), None)
+    found = held.support(row, np.zeros((1, len(ROLES))), [remat_after], None)
     return (float(found.measured[0]), float(found.spread[0])) if np.isfinite(found.spread[0]) else None
 
 
 LESS_TENSOR = {"data": 2.0, "model": -2.0}
+
+
+def test_a_change_of_remat_is_the_same_only_towards_the_same_policy() -> None:
+    """Steps of recomputation alone do not tell offloading from full recomputation."""
+    after = replace(RECORD.after, training={**RECORD.after.training, "remat": "full"})
+    before = replace(RECORD.before, training={**RECORD.before.training, "remat": "none"})
+    known = library(replace(RECORD, before=before, after=after, changes=("mesh", "remat")), settings={"remat": "none"})
+    move = {**LESS_TENSOR, "remat": 2.0}
+    assert asked(known, **move) is not None
+    assert asked(known, remat_after="offload", **move) is None
+
+
+def test_what_changes_beside_a_recorded_move_is_no_repeat() -> None:
+    assert asked(library(RECORD), **{**LESS_TENSOR, "xla_flags": float("nan")}) is None
 
 
 def test_the_same_change_of_the_same_run_is_a_measurement() -> None:

@@ -120,6 +120,11 @@ def compared_with(key: str) -> tuple[str, ...]:
     return (*questions_of(key), *_described().get(key, (item.title, item.description)))
 
 
+def fitted_title(key: str) -> str:
+    """The title under which the classifier knows a capability; buttons of earlier versions have it."""
+    return _described().get(key, (registry()[key].title,))[0]
+
+
 @cache
 def _described() -> Mapping[str, tuple[str, ...]]:
     return {key: tuple(each) for key, each in tomllib.loads(DESCRIBED.read_text("utf-8")).items()}

@@ -195,7 +195,9 @@ def _unchanged(item: Request, knows: ParseContext) -> bool:
 def commanded(text: str) -> Request | None:
     """A message of the palette: a capability's title, a colon, and `name = value` separated by semicolons."""
     title, colon, rest = text.strip().partition(":")
-    of = next((item for item in registry().values() if item.title == title.strip()), None) if colon else None
+    if not colon:
+        return None
+    of = next((i for key, i in registry().items() if title.strip() in (i.title, intent.fitted_title(key))), None)
     if of is None:
         return None
     pairs = (part.partition("=") for part in rest.split(";") if "=" in part)
@@ -248,7 +250,7 @@ def _asked(read: Read, knows: ParseContext, last: Request | None) -> Request | O
         return Offer(read.text, (given, *others), gone) if gone else replace(price, others=others, implied=True)
     words, again = read.words, last is not None and len(content) < 2 and not read.values
     if last is not None and again:
-        words = f"{words} {last.of.title}"  # `why?`, `how sure?`: of what was asked last
+        words = f"{words} {intent.fitted_title(last.of.key)}"  # `why?`, `how sure?`: of what was asked last
     ranked = [item for item in intent.nearest(words, read.names) if not (again and last and item[0] == last.of.key)]
     key, chance = ranked[0]
     if key == intent.OUTSIDE and chance >= OUTSIDE and not configures:
