@@ -197,7 +197,7 @@ def trajectory(campaign: Campaign, trials: Sequence[Trial]) -> Trajectory | None
         kind = "better" if better else "worse"
         points.append(Point(x(trial.number), y(trial.step_time_s), kind, f"{name}: {seconds(trial.step_time_s)}"))
     corners.append((x(last), y(best)))
-    marks = [Mark(y(value), str(seconds(value))) for value in np.exp(np.linspace(low + 0.05, high - 0.05, 4))]
+    marks = [Mark(y(value), str(seconds(value))) for value in np.exp(np.linspace(low, high, 6)[1:-1])]
     first = next((trial for trial in ended if trial.number == 0 and trial.step_time_s), None)
     if first is not None:
         marks.append(Mark(y(float(first.step_time_s or 1.0)), "current configuration", "baseline"))

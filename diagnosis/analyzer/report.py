@@ -178,6 +178,8 @@ def _ops(facts: Facts) -> list[str]:
         if op.roofline_efficiency is not None:
             parts.append(say("roofline efficiency {}", of("roofline_efficiency", op.roofline_efficiency)))
         said.append(join(", ", parts) + ".")
+    # An op that runs outside the steps counts here, and not in the breakdown.
+    over = f"{facts.base}, averaged over the recording" if facts.step_time_s else facts.base
     for column in ("family", "module"):
         sums: dict[str, float] = {}
         for fact in facts.ops:
@@ -190,7 +192,7 @@ def _ops(facts: Facts) -> list[str]:
                 say("{} {}", name, Value(name, share, "share", "measured", field=f"group-{column}-{name}"))
                 for name, share in largest
             ]
-            said.append(say("By {}: {} {}.", column, join(", ", parts), facts.base))
+            said.append(say("By {}: {} {}.", column, join(", ", parts), over))
     if overlapping(facts.profile):
         said.append("Ops of several streams overlap: times and shares count overlapping time once.")
     if facts.thin:
