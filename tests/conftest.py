@@ -58,8 +58,12 @@ settings.load_profile("asap")
 #: Tests of whole applications, which share ports and processors: one process runs them in turn, from the beginning,
 #: since they take the longest and mostly wait.
 APPLICATIONS = ("tests/launcher/", "tests/flow/")
+#: Attacks through whole pages, commands and conversations.
+ATTACKS = ("tests/hostile/", "tests/permissions/")
 #: Each process that takes one of these files starts a server and a browser for them: they follow one another.
 BROWSER = "tests/browser/"
+
+SLOW_FOLDERS = (*APPLICATIONS, *ATTACKS, BROWSER)
 
 HIDDEN_LOOP = pytest.StashKey[asyncio.AbstractEventLoop]()
 
@@ -88,11 +92,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Folders of which every test is slow are not even imported by `make quick`."""
+    if config.option.markexpr != "not slow":
+        return None
+    path = f"{collection_path.relative_to(config.rootpath)}/" if collection_path.is_dir() else ""
+    return path in SLOW_FOLDERS or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whole applications, browsers and committed rows are slow.  Several processes begin with the slowest files, so
     that none is left to one of them at the end."""
     for item in items:
-        if item.nodeid.startswith((*APPLICATIONS, BROWSER)) or _commits_rows(item):
+        if item.nodeid.startswith(SLOW_FOLDERS) or _commits_rows(item):
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         slow = Counter(item.path for item in items if item.get_closest_marker("slow"))

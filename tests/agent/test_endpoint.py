@@ -204,6 +204,7 @@ def test_a_server_without_tls_where_https_is_asked(serve: Serve) -> None:
     assert kind == "tls" and "No secure connection" in sentence
 
 
+@pytest.mark.slow
 def test_a_server_that_says_nothing(serve: Serve) -> None:
     server = serve([Plain(before=Wait()), text("HBM.")])
     provider = OpenAIProvider(settings_for(server, read_timeout_s=2))
@@ -212,6 +213,7 @@ def test_a_server_that_says_nothing(serve: Serve) -> None:
     assert server.hung_up.wait(10)
 
 
+@pytest.mark.slow
 def test_a_server_that_never_ends(serve: Serve) -> None:
     """Words keep coming, so no read times out; the request as a whole does."""
     stall = [part for _ in range(500) for part in (chunk({"content": "and "}), Wait(for_s=0.01))]

@@ -297,6 +297,7 @@ def test_time_is_up_between_two_turns(serve: Serve) -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.slow
 def test_time_is_up_while_the_model_is_silent(serve: Serve) -> None:
     server = serve([Stream((chunk({"content": "The"}), Wait()))])
     _, outcome = drive(run(OpenAIProvider(settings_for(server)), [UserMessage("?")], limits=Limits(time_s=2)))

@@ -71,6 +71,7 @@ def test_what_the_product_writes_of_a_run_is_grounded(name: str) -> None:
     assert wrong(written(bench(name)), evidence(name)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_each_sentence_is_linked_to_results_that_hold_its_claims(name: str) -> None:
     text = written(bench(name))

@@ -49,6 +49,7 @@ def test_of_meshes_set_side_by_side_the_bad_one_is_named_and_the_others_are_answ
     assert "None of them" in refusal(of, "compare_meshes", configurations=[bad, bad])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["asap-experiment-1", "gradients over DCN", "tensor axis across NVLink domains"])
 def test_predicted_communication_is_bytes_over_bandwidth(name: str) -> None:
     of = known(name)

@@ -63,6 +63,7 @@ def links(page, inside):
     return {html.unescape(href) for href in re.findall(r'href="([^"]+)"', page) if inside in href}
 
 
+@pytest.mark.slow
 def test_every_value_of_the_diagnosis_has_a_panel_with_that_value(record):
     found = record.value
     said = [
@@ -93,6 +94,7 @@ def test_every_evidence_link_of_page_and_report_leads_somewhere(record, people):
         assert "Definition" in answer.content.decode() or "Contributing rows" in answer.content.decode(), href
 
 
+@pytest.mark.slow
 def test_the_panel_of_a_sum_adds_up(paper, people):
     panel = evidence.find(paper, "axis-model")
     assert panel.value == pytest.approx(sum(op.time_s for op in panel.ops))

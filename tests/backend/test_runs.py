@@ -259,6 +259,7 @@ def test_a_reader_never_passes_an_event_that_is_not_committed_yet():
     assert seen == [e.pk for e in events.after(experiment.pk)]
 
 
+@pytest.mark.slow
 def test_uploading_without_a_broker_keeps_the_run_for_the_sweep(people, django_capture_on_commit_callbacks, caplog):
     with broker("redis://127.0.0.1:1/0"), django_capture_on_commit_callbacks(execute=True):
         experiment = uploads.receive(people.team, people.engineer, [upload()])

@@ -67,6 +67,7 @@ def test_a_crash_is_tried_again_at_the_other_effort(monkeypatch: pytest.MonkeyPa
     assert "while compiling (SIGSEGV)" in found.message
 
 
+@pytest.mark.slow
 def test_a_compiler_that_hangs_or_eats_the_memory_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     found = check(monkeypatch, "hang", limits=Limits(wall_s=(2, 2)))
     assert found.outcome == "timed_out" and "2 s" in found.message

@@ -84,6 +84,7 @@ def test_an_endpoint_gives_vectors_of_unit_length_in_order() -> None:
         assert Endpoint("letters", "key", server.url, 5).embed(["a"]).shape == (1, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
@@ -103,6 +104,7 @@ def test_what_an_endpoint_answers_wrongly_is_said_in_one_sentence(answer, senten
     assert str(raised.value).endswith(".") and "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_query_waits_for_a_silent_endpoint_once_only(monkeypatch) -> None:
     monkeypatch.setattr(endpoints, "QUERY_TIMEOUT_S", 1.0)
     with serving(lambda texts, dimensions: time.sleep(4) or counted(texts)) as server:
@@ -147,6 +149,7 @@ class _Odd(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "sentence"),
     [

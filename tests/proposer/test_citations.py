@@ -82,6 +82,7 @@ def test_a_statement_that_is_not_understood_is_refused(line: str, says: str) -> 
         read(line)
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_a_chip_on_which_the_run_was_not_recorded() -> None:
     """The recording is of CPUs; the chip in its configuration is a placeholder."""
     sample = next(item for item in SAMPLES if item.key == "cpu-data2-seq2-model2")

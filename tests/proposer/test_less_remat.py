@@ -13,6 +13,7 @@ from perfmodel.config_file import parse_config
 from proposals.proposer.pricer import Pricer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["asap-experiment-1", "asap-experiment-3"])
 @pytest.mark.parametrize("model", [None, {"name": "llama3.1-405b"}])
 def test_no_more_is_saved_than_was_recomputed(key, model):

@@ -28,6 +28,7 @@ def plan(profile: StepProfile, config: ExperimentConfig, **options: object) -> P
 BORNE = (1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_reconstructed_profile_leads_to_the_experts_mesh(number: int) -> None:
     found = plan(*case(number))
@@ -35,6 +36,7 @@ def test_reconstructed_profile_leads_to_the_experts_mesh(number: int) -> None:
     assert found.proposals[0].kind == "recommendation"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", BORNE)
 def test_printed_tables_alone_lead_to_the_experts_mesh(number: int) -> None:
     _, config = case(number)
