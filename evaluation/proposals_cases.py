@@ -62,9 +62,9 @@ def section(figures: dict[str, Any]) -> list[str]:
             f"Sweeps ({sweep['cases']} in all): the authors ran the first proposal in {sweep['measured']}; "
             f"{percent(sweep['measured_faster'], 0)} of these were measured faster than the baseline, "
             f"{percent(sweep['measured_near'], 0)} within 2 % of the fastest; on average "
-            f"{_percent(sweep['measured_left'])} over the fastest, baselines {_percent(sweep['measured_lost'])}. "
-            f"{sweep['failed']} ran out of memory. Stated confidence of first proposals that move the mesh: "
-            f"{percent(sweep['stated'], 0)}.",
+            f"{_percent(sweep['measured_left'])} over the fastest, with baselines at "
+            f"{_percent(sweep['measured_lost'])}. {sweep['failed']} ran out of memory. Stated confidence of first "
+            f"proposals that move the mesh: {percent(sweep['stated'], 0)}.",
             "",
         ]
     return [*lines, *_generated(figures["generated"]), "", *_ablation(figures["ablation"]), ""]
