@@ -17,7 +17,8 @@ from campaigns.engine.requested_trials import CandidateLookup, Refused
 from campaigns.engine.space import key_of, parameters_of, settings_of
 from campaigns.engine.wording import changes as differences
 from perfmodel.config import ExperimentConfig
-from proposals.agents.tools.common import Configuration, present
+from proposals.agents.tool_result import present
+from proposals.agents.tools.common import Configuration
 from proposals.failures import CAUSES
 
 #: Trials that are shown: the fastest, and the newest.  Candidates of the built-in acquisition.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any, Self
 
@@ -19,7 +18,7 @@ from proposals import facts
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.workbench import ProposalState, Workbench
 from proposals.constraints import Constraints
-from proposals.plan import Citation, Plan, Predicted, ProposalPlan, is_same
+from proposals.plan import Plan, Predicted, ProposalPlan, is_same
 
 MESH_WORDS = (
     'Sizes of the mesh axes inside a slice, major to minor, such as {"data": 8, "seq": 4, "model": 2}. The product '
@@ -123,45 +122,38 @@ def plan(bench: Workbench) -> Plan:
         return bench.plan
 
 
-def present(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is empty or not known."""
-    return {
-        key: value for key, value in data.items() if value is not None and value != "" and value not in ([], {}, ())
-    }
-
-
 def predicted(value: Predicted) -> dict[str, Any]:
     """A prediction's numbers, units in the names."""
-    return present(
-        {
-            "step_time_s": value.step_time_s,
-            "speedup_per_token": value.speedup,
-            "speedup_low80": value.speedup_low80,
-            "speedup_high80": value.speedup_high80,
-            "breakdown_s": value.breakdown_s,
-            "hbm_per_chip_bytes": value.hbm_per_chip_bytes,
-            "not_known": list(value.missing),
-        }
-    )
-
-
-def evaluated(proposal_plan: ProposalPlan, *, detail: bool = True) -> dict[str, Any]:
-    """A configuration as priced.  detail: with communication, and bytes and work per chip."""
-    data = {
-        "mesh": proposal_plan.mesh,
-        "mesh_text": mesh_text(proposal_plan.mesh),
-        "changes": proposal_plan.changes,
-        **predicted(proposal_plan.predicted),
-        "memory_headroom_bytes": proposal_plan.memory_headroom_bytes,
-        "confidence_share": proposal_plan.confidence,
-        "utility": proposal_plan.utility,
-        "violations": [asdict(item) for item in proposal_plan.violations],
+    return {
+        "step_time_s": value.step_time_s,
+        "speedup_per_token": value.speedup,
+        "speedup_low80": value.speedup_low80,
+        "speedup_high80": value.speedup_high80,
+        "hbm_per_chip_bytes": value.hbm_per_chip_bytes,
     }
-    if detail:
-        data["communication"] = [present(asdict(item)) for item in proposal_plan.communication]
-        known = [item for item in proposal_plan.per_chip if (item.before, item.after) != (None, None)]
-        data["per_chip"] = [present(asdict(item)) for item in known]
-    return {**present(data), "may_run": not proposal_plan.violations}
+
+
+def evaluated(item: ProposalPlan) -> dict[str, Any]:
+    """A configuration as priced: the fields of a `Priced`."""
+    return {
+        "mesh": item.mesh,
+        "mesh_text": mesh_text(item.mesh),
+        "changes": item.changes,
+        **predicted(item.predicted),
+        "breakdown_s": item.predicted.breakdown_s,
+        "not_known": item.predicted.missing,
+        "memory_headroom_bytes": item.memory_headroom_bytes,
+        "confidence_share": item.confidence,
+        "utility": item.utility,
+        "violations": item.violations,
+        "may_run": not item.violations,
+    }
+
+
+def in_detail(item: ProposalPlan) -> dict[str, Any]:
+    """With communication, and bytes and work per chip."""
+    known = [each for each in item.per_chip if (each.before, each.after) != (None, None)]
+    return {**evaluated(item), "communication": item.communication, "per_chip": known}
 
 
 #: What a change is set against: where that is not known, nothing tells by how much it changes.
@@ -181,10 +173,6 @@ def refuse_undecided(bench: Workbench, changes: Mapping[str, Any]) -> None:
                 f"{facts.setting(key)} {changes[key]} cannot be priced, because {facts.not_known(lacking)} in the "
                 "current configuration. State that first."
             )
-
-
-def cited(citation: Citation) -> dict[str, Any]:
-    return present(asdict(citation))
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:

@@ -14,7 +14,8 @@ from agent.tools import Arguments, ToolError
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from proposals import facts
-from proposals.agents.tools.common import Tools, as_tool_error, present
+from proposals.agents.tool_result import present
+from proposals.agents.tools.common import Tools, as_tool_error
 from proposals.candidate import chips_ratio, hardware_of
 
 PUBLISHED = Path(__file__).with_name("published_mfu.json")

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from agent.tools import Arguments
 from proposals.agents.figures import by_words, figures_of, look_up, relations, to_json
-from proposals.agents.tools.common import Tools, present
+from proposals.agents.tool_result import present
+from proposals.agents.tools.common import Tools
 
 
 class FigureQuery(Arguments):

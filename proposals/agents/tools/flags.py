@@ -13,7 +13,8 @@ from perfmodel import flags, xla_flags
 from perfmodel.execution import framework_of, profile_named
 from perfmodel.flags import Flag
 from perfmodel.workload import chip_of
-from proposals.agents.tools.common import Tools, present
+from proposals.agents.tool_result import present
+from proposals.agents.tools.common import Tools
 from proposals.agents.words import part_name
 from proposals.agents.workbench import Workbench
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from proposals import launch
-from proposals.agents.tools.common import ProposalOrConfiguration, Tools, as_tool_error, present, proposal
+from proposals.agents.tool_result import present
+from proposals.agents.tools.common import ProposalOrConfiguration, Tools, as_tool_error, proposal
 from proposals.compiling.wording import sentence
 
 #: Characters of a file in a list; asked for one kind it comes whole.

@@ -17,7 +17,8 @@ from perfmodel.config import BATCH_ROLES
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from perfmodel.xla_flags import cause_of, flag_set
-from proposals.agents.tools.common import Tools, present, suggestion
+from proposals.agents.tool_result import present
+from proposals.agents.tools.common import Tools, suggestion
 from proposals.agents.tools.flags import PROGRAMS, FlagTools, program
 
 #: FLOPs per parameter and token of a training step, forward and backward (Kaplan et al. 2020; scaling book 4).

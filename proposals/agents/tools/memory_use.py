@@ -12,7 +12,8 @@ from perfmodel.config import DATA_ROLES
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from proposals import facts
-from proposals.agents.tools.common import Tools, as_tool_error, present
+from proposals.agents.tool_result import present
+from proposals.agents.tools.common import Tools, as_tool_error
 
 #: Axes over which replicas of the weights lie, and those that cut the weights themselves.
 _REPLICAS, _CUTS = DATA_ROLES, ("model", "pipeline", "expert")

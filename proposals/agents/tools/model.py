@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from pydantic import Field
@@ -14,18 +12,33 @@ from perfmodel.legality import RULES
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import REMAT, SHARDING, chip_of
 from proposals import facts
+from proposals import plan as plans
+from proposals.agents.priced import (
+    Candidates,
+    Cited,
+    Compared,
+    Current,
+    Legality,
+    Neighbour,
+    Priced,
+    Proposals,
+    Rejected,
+    RejectedMesh,
+    Sensitivity,
+    Whole,
+)
+from proposals.agents.tool_result import present
 from proposals.agents.tools.common import (
     Configuration,
     Held,
     ProposalOrConfiguration,
     Tools,
     as_tool_error,
-    cited,
     evaluated,
+    in_detail,
     numbers_of,
     plan,
     predicted,
-    present,
     proposal,
     refuse_undecided,
 )
@@ -34,7 +47,7 @@ from proposals.agents.tools.traffic import behind
 from proposals.agents.workbench import ProposalState
 from proposals.candidate import candidate
 from proposals.constraints import RULE, same_mesh
-from proposals.plan import Neighbour, ProposalPlan
+from proposals.plan import Listed, ProposalPlan
 from proposals.proposer.confidence import claimed
 
 
@@ -65,51 +78,49 @@ class RejectedQuery(Arguments):
 class ModelTools(Tools):
     """Whatever the Proposer's bench can price, always under the facts and constraints of the conversation."""
 
-    def proposals(self, asked: Numbered) -> dict[str, Any]:
+    def proposals(self, asked: Numbered) -> Proposals:
         """Current proposals with status, mesh, changes, predicted step time and speed-up (80 % interval), memory,
         calibrated confidence with what raises and lowers it, reasons, trade-offs, citations. `search` lists
         configurations that are predicted faster and not proposed."""
         bench = self._bench
         made = plan(bench)
         if asked.number is not None:
-            return {"proposal": self._whole(proposal(bench, asked.number)), "current": self._baseline()}
+            return Proposals(proposal=self._whole(proposal(bench, asked.number)), current=self._baseline())
         with as_tool_error():
             states = bench.proposals
-        return present(
-            {
-                "current": self._baseline(),
-                "proposals": [self._short(item) for item in states],
-                "meshes_considered": made.considered,
-                "candidates_priced": made.priced,
-                "meshes_rejected": len(made.rejected),
-                "not_known": list(made.missing),
-                "fixed_by_user": bench.constraints.to_json(),
-                "stated_by_user": dict(bench.facts),
-                "notes": list(made.notes),
-            }
+        return Proposals(
+            current=self._baseline(),
+            proposals=tuple(Priced.model_validate(self._short(item)) for item in states),
+            meshes_considered=made.considered,
+            candidates_priced=made.priced,
+            meshes_rejected=len(made.rejected),
+            not_known=made.missing,
+            fixed_by_user=bench.constraints.to_json(),
+            stated_by_user=dict(bench.facts),
+            notes=made.notes,
         )
 
-    def predict(self, asked: Configuration) -> dict[str, Any]:
+    def predict(self, asked: Configuration) -> Priced:
         """Any mesh and training keys, checked and priced from this profile: step time with interval, speed-up per
         token over the current configuration, memory per chip with parts and headroom, exposed communication per axis
         before and after with its bytes, calls and link bandwidth, confidence, and the rules it breaks."""
         proposal_plan = self._evaluated(asked)
-        return present(
+        return Priced.model_validate(
             {
-                **evaluated(proposal_plan),
-                "proposal_number": self._number(proposal_plan.mesh, proposal_plan.changes),
+                **in_detail(proposal_plan),
+                "proposal_number": self._number(proposal_plan),
                 "why_not_proposed": self._why_not(proposal_plan),
-                "reasons": list(proposal_plan.reasoning),
-                "trade_offs": list(proposal_plan.trade_offs),
-                "raises_confidence": list(proposal_plan.raises),
-                "lowers_confidence": list(proposal_plan.lowers),
+                "reasons": proposal_plan.reasoning,
+                "trade_offs": proposal_plan.trade_offs,
+                "raises_confidence": proposal_plan.raises,
+                "lowers_confidence": proposal_plan.lowers,
                 "not_priced_in_time": [text for key, text in _NOT_IN_THE_TIME.items() if key in proposal_plan.changes],
                 "traffic": [] if proposal_plan.violations else self._traffic(proposal_plan),
                 "current": self._baseline(),
             }
         )
 
-    def _not_proposed(self) -> list[dict[str, Any]]:
+    def _not_proposed(self) -> list[Priced]:
         """Settings on the current mesh that are predicted faster than every proposal and are not candidates."""
         bench = self._bench
         if not missing_facts(bench.config):
@@ -124,13 +135,13 @@ class ModelTools(Tools):
                 proposal_plan = bench.pricer.evaluate(bench.config.mesh.to_json(), {key: value}, bench.constraints)
             why, speedup = self._why_not(proposal_plan), proposal_plan.predicted.speedup
             if why and speedup and speedup > best:
-                rows.append({**evaluated(proposal_plan, detail=False), "why_not_proposed": why})
-        return sorted(rows, key=lambda row: -row["speedup_per_token"])
+                rows.append((speedup, Priced.model_validate({**evaluated(proposal_plan), "why_not_proposed": why})))
+        return [row for _, row in sorted(rows, key=lambda item: -item[0])]
 
     def _why_not(self, proposal_plan: ProposalPlan) -> str:
         """Why a configuration that breaks no rule is not a candidate; empty if it is one."""
         missing = missing_facts(self._bench.config)
-        if proposal_plan.violations or not missing or self._number(proposal_plan.mesh, proposal_plan.changes):
+        if proposal_plan.violations or not missing or self._number(proposal_plan):
             return ""
         for item in plan(self._bench).rejected:
             if item.rule.endswith(UNCHECKED) and same_mesh(item.mesh, proposal_plan.mesh):
@@ -148,7 +159,7 @@ class ModelTools(Tools):
     def _traffic(self, proposal_plan: ProposalPlan) -> list[dict[str, Any]]:
         return behind(candidate(self._bench.config, proposal_plan.mesh, proposal_plan.changes))
 
-    def search(self, asked: CandidateQuery) -> dict[str, Any]:
+    def search(self, asked: CandidateQuery) -> Candidates:
         """The best legal candidates (every mesh with every further change) under the constraints, ranked as the
         proposals are: utility weighs the gain against its uncertainty and the cost of a trial. Configurations that are
         predicted faster than all proposals but are not candidates are listed separately, with the reason."""
@@ -157,33 +168,31 @@ class ModelTools(Tools):
             held = self._bench.constraints.joined(asked.constraints.constraints(usable))
             candidates = self._bench.pricer.search(held, asked.top)
         unknown = missing_facts(self._bench.config)
-        rows = []
-        for place, item in enumerate(candidates, start=1):
-            row = {
-                "place": place,
-                "mesh": item.mesh,
-                "mesh_text": mesh_text(item.mesh),
-                "changes": item.changes,
-                **predicted(item.predicted),
-                "memory_headroom_bytes": item.memory_headroom_bytes,
-                "confidence_share": claimed(item.faster, bool(unknown)),
-                "utility": item.utility,
-                "is_current": item.keeps or None,
-                "proposal_number": self._number(item.mesh, item.changes),
-            }
-            row.pop("breakdown_s", None)
-            row.pop("not_known", None)
-            rows.append(present(row))
-        return present(
-            {
-                "constraints": held.to_json(),
-                "candidates": rows,
-                "faster_but_excluded": self._not_proposed(),
-                "current": self._baseline(),
-            }
+        rows = [
+            Priced.model_validate(
+                {
+                    "place": place,
+                    "mesh": item.mesh,
+                    "mesh_text": mesh_text(item.mesh),
+                    "changes": item.changes,
+                    **predicted(item.predicted),
+                    "memory_headroom_bytes": item.memory_headroom_bytes,
+                    "confidence_share": claimed(item.faster, bool(unknown)),
+                    "utility": item.utility,
+                    "is_current": item.keeps or None,
+                    "proposal_number": self._number(item),
+                }
+            )
+            for place, item in enumerate(candidates, start=1)
+        ]
+        return Candidates(
+            constraints=held.to_json(),
+            candidates=tuple(rows),
+            faster_but_excluded=tuple(self._not_proposed()),
+            current=self._baseline(),
         )
 
-    def sensitivity(self, asked: SensitivityOf) -> dict[str, Any]:
+    def sensitivity(self, asked: SensitivityOf) -> Sensitivity:
         """Neighbours of a proposal or a configuration: each axis doubled against another, the batch, the remat policy;
         each with its time, its gain over that configuration, and the rule it breaks."""
         if asked.number is not None:
@@ -191,13 +200,16 @@ class ModelTools(Tools):
         else:
             assert asked.configuration is not None
             of = self._evaluated(asked.configuration)
-        return {
-            "of": present({"number": of.rank or None, "mesh_text": mesh_text(of.mesh), "changes": of.changes}),
-            **present({"step_time_s": of.predicted.step_time_s, "speedup_per_token": of.predicted.speedup}),
-            "neighbours": [_neighbour(item) for item in of.sensitivity],
-        }
+        return Sensitivity.model_validate(
+            {
+                "of": Priced(number=of.rank or None, mesh_text=mesh_text(of.mesh), changes=of.changes),
+                "step_time_s": of.predicted.step_time_s,
+                "speedup_per_token": of.predicted.speedup,
+                "neighbours": [_neighbour(item) for item in of.sensitivity],
+            }
+        )
 
-    def compare_meshes(self, asked: SideBySide) -> dict[str, Any]:
+    def compare_meshes(self, asked: SideBySide) -> Compared:
         """Compares two to six configurations, each as `predict` prices it, with the current one: the fastest legal one
         per token, and how much longer each of the others takes. Configurations that are invalid on these chips are in
         `not_priced` with the reason."""
@@ -216,50 +228,46 @@ class ModelTools(Tools):
         fit = {number: item for number, item in plans.items() if not item.violations and item.predicted.speedup}
         best = max(fit, key=lambda number: fit[number].predicted.speedup or 0.0, default=None)
         fastest = fit[best].predicted.speedup if best is not None else None
-        rows = []
-        for number, item in plans.items():
-            row = {
-                "configuration": number,
-                **evaluated(item),
-                "proposal_number": self._number(item.mesh, item.changes),
-            }
-            row.pop("per_chip", None)
-            if fastest and item.predicted.speedup:
-                row["time_per_token_over_fastest"] = fastest / item.predicted.speedup
-            rows.append(present(row))
-        return present(
-            {
-                "configurations": rows,
-                "not_priced": refused,
-                "fastest_legal": best,
-                "current": self._baseline(),
-            }
+        rows = [
+            Priced.model_validate(
+                {
+                    "configuration": number,
+                    **evaluated(item),
+                    "communication": item.communication,
+                    "proposal_number": self._number(item),
+                    "time_per_token_over_fastest": fastest / item.predicted.speedup
+                    if fastest and item.predicted.speedup
+                    else None,
+                }
+            )
+            for number, item in plans.items()
+        ]
+        return Compared(
+            configurations=tuple(rows), not_priced=tuple(refused), fastest_legal=best, current=self._baseline()
         )
 
-    def legality(self, asked: Configuration) -> dict[str, Any]:
+    def legality(self, asked: Configuration) -> Legality:
         """Whether a configuration can run: the rules it breaks (divisibility, topology, memory, the user's
         constraints), memory per chip by parts against capacity, and which missing facts leave it open."""
         proposal_plan = self._evaluated(asked)
-        memory = proposal_plan.predicted.hbm_per_chip_bytes
-        return present(
+        memory, room = proposal_plan.predicted.hbm_per_chip_bytes, proposal_plan.memory_headroom_bytes
+        return Legality.model_validate(
             {
                 "mesh": proposal_plan.mesh,
                 "mesh_text": mesh_text(proposal_plan.mesh),
                 "changes": proposal_plan.changes,
                 "may_run": not proposal_plan.violations,
-                "violations": [asdict(item) for item in proposal_plan.violations],
+                "violations": proposal_plan.violations,
                 "hbm_per_chip_bytes": memory,
-                "memory_headroom_bytes": proposal_plan.memory_headroom_bytes,
-                "fits": proposal_plan.memory_headroom_bytes >= 0
-                if proposal_plan.memory_headroom_bytes is not None
-                else None,
-                "not_known": list(missing_facts(self._bench.config)),
-                "rules": list(RULES),
-                "current": {"hbm_per_chip_bytes": self._baseline().get("hbm_per_chip_bytes")} if memory else None,
+                "memory_headroom_bytes": room,
+                "fits": room >= 0 if room is not None else None,
+                "not_known": missing_facts(self._bench.config),
+                "rules": RULES,
+                "current": Current(hbm_per_chip_bytes=self._baseline().hbm_per_chip_bytes) if memory else Current(),
             }
         )
 
-    def rejected(self, asked: RejectedQuery) -> dict[str, Any]:
+    def rejected(self, asked: RejectedQuery) -> Rejected:
         """Rejected meshes, nearest to the current one first, each with the rule it breaks and why. For a particular
         mesh ask `legality`."""
         made = plan(self._bench)
@@ -276,78 +284,75 @@ class ModelTools(Tools):
             if asked.rule.lower() in item.rule.lower()
             and (not asked.axis or item.mesh.get("ici", {}).get(asked.axis, 1) == (asked.size or 1))
         ]
-        return {
-            "meshes_considered": made.considered,
-            "rejected_listed": len(made.rejected),
-            "count_by_rule": counts,
-            "matching": len(matching_meshes),
-            "rows": [
-                {
-                    "mesh": item.mesh,
-                    "mesh_text": mesh_text(item.mesh),
-                    "rule": item.rule,
-                    "reason": item.reason,
-                    "whose_rule": _whose(item.rule),
-                }
+        return Rejected(
+            meshes_considered=made.considered,
+            rejected_listed=len(made.rejected),
+            count_by_rule=counts,
+            matching=len(matching_meshes),
+            rows=tuple(
+                RejectedMesh(
+                    mesh=item.mesh,
+                    mesh_text=mesh_text(item.mesh),
+                    rule=item.rule,
+                    reason=item.reason,
+                    whose_rule=_whose(item.rule),
+                )
                 for item in matching_meshes[: asked.top]
-            ],
-        }
+            ),
+        )
 
     def _evaluated(self, asked: Configuration) -> ProposalPlan:
         refuse_undecided(self._bench, asked.changes)
         with as_tool_error():
             return self._bench.pricer.evaluate(asked.mesh, asked.changes, self._bench.constraints)
 
-    def _number(self, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]) -> int | None:
-        return numbers_of(self._bench, mesh, changes)
+    def _number(self, of: ProposalPlan | Listed) -> int | None:
+        return numbers_of(self._bench, of.mesh, of.changes)
 
-    def _baseline(self) -> dict[str, Any]:
+    def _baseline(self) -> Current:
         """The current configuration as measured."""
-        made, config = plan(self._bench), self._bench.config
-        mesh = config.mesh.to_json()
-        data = {"mesh": mesh, "mesh_text": config.mesh.text(), **predicted(made.baseline)}
-        step = made.baseline.step_time_s
-        data["step_time_s"] = step["estimate"] if step else None
-        for name in ("speedup_per_token", "speedup_low80", "speedup_high80", "not_known"):
-            data.pop(name, None)
-        held = made.baseline.hbm_per_chip_bytes
-        data["memory_headroom_bytes"] = held["capacity"] - held["total"] if held else None
-        data["compiled"] = compiled(self._bench.compiled)
-        return present(data)
-
-    def _short(self, state: ProposalState) -> dict[str, Any]:
-        item = state.proposal
-        return present(
+        mesh, made = self._bench.config.mesh, plan(self._bench).baseline
+        held = made.hbm_per_chip_bytes
+        return Current.model_validate(
             {
-                "number": item.rank,
-                "kind": item.kind,
-                "status": state.status,
-                "title": item.title,
-                **evaluated(item, detail=False),
-                "compiled": compiled(state.compiled),
-                "keeps_the_mesh": same_mesh(item.mesh, self._bench.config.mesh.to_json()) or None,
-                "reasons": list(item.reasoning),
-                "trade_offs": list(item.trade_offs),
-                "citations": [
-                    present({"source": c.source, "section": c.section, "title": c.title, "key": c.key})
-                    for c in item.citations
-                ],
+                "mesh": mesh.to_json(),
+                "mesh_text": mesh.text(),
+                "step_time_s": made.step_time_s["estimate"] if made.step_time_s else None,
+                "breakdown_s": made.breakdown_s,
+                "hbm_per_chip_bytes": held,
+                "memory_headroom_bytes": held["capacity"] - held["total"] if held else None,
+                "compiled": compiled(self._bench.compiled),
             }
         )
 
-    def _whole(self, state: ProposalState) -> dict[str, Any]:
+    def _short(self, state: ProposalState) -> dict[str, Any]:
         item = state.proposal
-        return present(
+        return {
+            **evaluated(item),
+            "number": item.rank,
+            "kind": item.kind,
+            "status": state.status,
+            "title": item.title,
+            "compiled": compiled(state.compiled),
+            "keeps_the_mesh": same_mesh(item.mesh, self._bench.config.mesh.to_json()) or None,
+            "reasons": item.reasoning,
+            "trade_offs": item.trade_offs,
+            "citations": [Cited(source=c.source, section=c.section, title=c.title, key=c.key) for c in item.citations],
+        }
+
+    def _whole(self, state: ProposalState) -> Whole:
+        item = state.proposal
+        return Whole.model_validate(
             {
                 **self._short(state),
-                **evaluated(item),
+                **in_detail(item),
                 "compiled": compiled(state.compiled, candidate(self._bench.config, item.mesh, item.changes)),
                 "traffic": self._traffic(item),
-                "expected_impact": list(item.expected_impact),
-                "raises_confidence": list(item.raises),
-                "lowers_confidence": list(item.lowers),
-                "answers_findings": list(item.findings),
-                "citations": [cited(c) for c in item.citations],
+                "expected_impact": item.expected_impact,
+                "raises_confidence": item.raises,
+                "lowers_confidence": item.lowers,
+                "answers_findings": item.findings,
+                "citations": item.citations,
                 "sensitivity": [_neighbour(step) for step in item.sensitivity],
             }
         )
@@ -372,8 +377,8 @@ def _whose(rule: str) -> str:
     return "user constraint" if rule.startswith(RULE) else "hardware or model"
 
 
-def _neighbour(item: Neighbour) -> dict[str, Any]:
-    return present(
+def _neighbour(item: plans.Neighbour) -> Neighbour:
+    return Neighbour.model_validate(
         {
             "varies": item.varies,
             "step": item.step,

@@ -11,7 +11,8 @@ from pydantic import Field
 from agent.tools import Arguments, ToolError
 from diagnosis.report import OpDiagnosis
 from proposals.agents.neighbourhood import op_neighbourhood
-from proposals.agents.tools.common import Tools, present, refuse_without_profile, suggestion
+from proposals.agents.tool_result import present
+from proposals.agents.tools.common import Tools, refuse_without_profile, suggestion
 
 Sort = Literal["time", "occurrences", "roofline_efficiency", "exposed", "hbm_bytes", "flops", "name"]
 _KEYS: dict[str, Callable[[OpDiagnosis], Any]] = {

@@ -12,7 +12,8 @@ from history.case import Case
 from history.record import Record, Side
 from perfmodel.chips import load_chips
 from proposals.agents.retrieval import PassageFound, RecordFound, ScopedQuery
-from proposals.agents.tools.common import Tools, present, proposal, suggestion
+from proposals.agents.tool_result import present
+from proposals.agents.tools.common import Tools, proposal, suggestion
 from proposals.agents.workbench import Workbench
 from proposals.proposer.precedents import case_of_change, situation
 

@@ -11,7 +11,8 @@ from agent.tools import Arguments, ToolError
 from diagnosis.report import Evidence
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
-from proposals.agents.tools.common import Tools, as_tool_error, present, refuse_without_profile, without_profile
+from proposals.agents.tool_result import present
+from proposals.agents.tools.common import Tools, as_tool_error, refuse_without_profile, without_profile
 from proposals.proposer.observed import is_inference
 
 #: Of a model's shape, what is said of it.

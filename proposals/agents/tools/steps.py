@@ -8,7 +8,8 @@ from typing import Any
 
 from agent.tools import NoArguments
 from experiments.step_profile import PROFILE
-from proposals.agents.tools.common import Tools, present
+from proposals.agents.tool_result import present
+from proposals.agents.tools.common import Tools
 
 #: Steps and cores that are listed.
 LISTED = 8

@@ -8,7 +8,7 @@ from perfmodel.config import ExperimentConfig
 from perfmodel.step_time import missing_facts
 from perfmodel.terms import step_terms
 from perfmodel.workload import chip_of, from_config
-from proposals.agents.tools.common import present
+from proposals.agents.tool_result import present
 from proposals.proposer.detail import MOVES
 from proposals.proposer.pricing import axes_of_group
 

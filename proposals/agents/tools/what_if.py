@@ -25,8 +25,9 @@ from perfmodel.workload import REMAT
 from proposals.agents import notation
 from proposals.agents.identity import ComparedByIdentity
 from proposals.agents.mesh_completion import Sizes, axis_of, fill
+from proposals.agents.priced import ChipCounts, Current, Priced, Retargeted, Varied, Violation
 from proposals.agents.tools import common
-from proposals.agents.tools.common import Configuration, as_tool_error, evaluated, numbers_of, present, refuse_undecided
+from proposals.agents.tools.common import Configuration, as_tool_error, evaluated, numbers_of, refuse_undecided
 from proposals.agents.tools.economics import unknown
 from proposals.agents.tools.machine import chip_named
 from proposals.agents.workbench import Workbench
@@ -58,7 +59,7 @@ class Counted(Arguments):
     step_time_s: float | None = Field(None, gt=0, description="Stop at the first count predicted to reach it.")
 
 
-class Varied(Arguments):
+class Variation(Arguments):
     key: Key = Field(description="What varies: a training key, or `axis`.")
     axis: str = Field("", max_length=60, description="With key `axis`: its name or role.")
     values: tuple[int | str, ...] = Field(
@@ -68,7 +69,7 @@ class Varied(Arguments):
 
 
 class WhatIfTools(common.Tools):
-    def retarget(self, asked: OtherHardware) -> dict[str, Any]:
+    def retarget(self, asked: OtherHardware) -> Retargeted:
         """The run on another chip or chip count, on the given mesh or the best legal one: step time with interval,
         speed-up per token and per chip, memory per chip, and the mesh. Remat changes if the current policy does not
         fit. Needs model, batch and sequence length."""
@@ -81,40 +82,37 @@ class WhatIfTools(common.Tools):
             quote = best(
                 ComparedByIdentity(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes), mesh
             )
-        return {"current": self._current(), "there": _row(quote, config), "note": _note(quote, config, asked.changes)}
+        return Retargeted(current=self._current(), there=_row(quote, config), note=_note(quote, config, asked.changes))
 
-    def chip_counts(self, asked: Counted) -> dict[str, Any]:
+    def chip_counts(self, asked: Counted) -> ChipCounts:
         """The run on chip counts in powers of two, each on its best legal mesh: the smallest that fits in memory, and
         the smallest that reaches a step time. Needs model, batch and sequence length."""
         bench = self._bench
         config = known(bench)
         chip = chip_named(asked.chip or config.hardware.chip)
-        rows: list[dict[str, Any]] = []
+        rows: list[Priced] = []
         reached = None
         for chips in _counts(config.hardware.chips if chip.name == config.hardware.chip else 0):
             try:
                 quote = best(ComparedByIdentity(config), _measured(bench), chip.name, chips, ())
             except ConfigError as error:
-                rows.append({"chips": chips, "fits": False, "reason": error.message})
+                rows.append(Priced(chips=chips, fits=False, reason=error.message))
                 continue
             rows.append(_row(quote, config))
             if asked.step_time_s and quote[1].step_time_s and quote[1].step_time_s["estimate"] <= asked.step_time_s:
                 reached = chips
                 break
-            if not asked.step_time_s and chips >= config.hardware.chips and rows[-1]["fits"]:
+            if not asked.step_time_s and chips >= config.hardware.chips and rows[-1].fits:
                 break
-        fitting = [row["chips"] for row in rows if row["fits"]]
-        return present(
-            {
-                "current": self._current(),
-                "smallest_that_fits_chips": min(fitting, default=None),
-                "wanted_step_time_s": asked.step_time_s,
-                "reached_with_chips": reached,
-                "rows": rows,
-            }
+        return ChipCounts(
+            current=self._current(),
+            smallest_that_fits_chips=min((row.chips for row in rows if row.fits), default=None),
+            wanted_step_time_s=asked.step_time_s,
+            reached_with_chips=reached,
+            rows=tuple(rows),
         )
 
-    def vary(self, asked: Varied) -> dict[str, Any]:
+    def vary(self, asked: Variation) -> Varied:
         """One training key or one axis over its usual values, everything else unchanged: time per token, memory and
         legality of each."""
         bench = self._bench
@@ -125,14 +123,13 @@ class WhatIfTools(common.Tools):
             try:
                 plan = bench.pricer.evaluate(mesh, changes, bench.constraints)
             except ConfigError as error:
-                rows.append({"value": name, "reason": error.message})
+                rows.append(Priced(value=name, reason=error.message))
                 continue
-            row: dict[str, Any] = {"value": name, **evaluated(plan, detail=False), "now": _is_now(plan, bench)}
-            row["proposal_number"] = numbers_of(bench, plan.mesh, plan.changes)
-            rows.append(present(row))
-        return {"varied": asked.axis or asked.key, "rows": rows, "current": self._current()}
+            more = {"now": _is_now(plan, bench), "proposal_number": numbers_of(bench, plan.mesh, plan.changes)}
+            rows.append(Priced.model_validate({"value": name, **evaluated(plan), **more}))
+        return Varied(varied=asked.axis or asked.key, rows=tuple(rows), current=self._current())
 
-    def _settings(self, asked: Varied) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    def _settings(self, asked: Variation) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         config, (mesh, changes) = self._bench.config, self._mesh_and_changes(asked)
         now = changes.get(asked.key, getattr(config.training, asked.key))
         values: Sequence[Any] = asked.values or _VALUES.get(asked.key, ())
@@ -143,12 +140,12 @@ class WhatIfTools(common.Tools):
         for value in values:
             yield str(value), mesh, {**changes, asked.key: value}
 
-    def _mesh_and_changes(self, asked: Varied) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _mesh_and_changes(self, asked: Variation) -> tuple[dict[str, Any], dict[str, Any]]:
         """Mesh and changed training keys of what is varied."""
         own = self._bench.config.mesh.to_json()
         return (own, {}) if asked.of is None else ({**own, **asked.of.mesh}, dict(asked.of.changes))
 
-    def _axis(self, asked: Varied) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    def _axis(self, asked: Variation) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         config, (mesh, changes) = self._bench.config, self._mesh_and_changes(asked)
         axis = axis_of(config.mesh, asked.axis)
         if axis is None:
@@ -161,16 +158,14 @@ class WhatIfTools(common.Tools):
                 ici = {**made.meshes[0]["ici"], axis: size} if size > 1 else made.meshes[0]["ici"]
                 yield f"{axis} {size}", {"ici": ici, "dcn": made.meshes[0]["dcn"]}, changes
 
-    def _current(self) -> dict[str, Any]:
+    def _current(self) -> Current:
         bench = self._bench
-        return present(
-            {
-                "chip": bench.config.hardware.chip,
-                "chips": bench.config.hardware.chips,
-                "mesh": bench.config.mesh.to_json(),
-                "mesh_text": bench.config.mesh.text(),
-                "step_time_s": bench.diagnosis.kpis.get("step_time_s"),
-            }
+        return Current(
+            chip=bench.config.hardware.chip,
+            chips=bench.config.hardware.chips,
+            mesh=bench.config.mesh.to_json(),
+            mesh_text=bench.config.mesh.text(),
+            step_time_s=bench.diagnosis.kpis.get("step_time_s"),
         )
 
 
@@ -238,7 +233,7 @@ def _baseline(config: ComparedByIdentity[ExperimentConfig], measured: Measured) 
     return baseline_of(replace(config.value, measured=measured)) if measured.step_time_s else None
 
 
-Priced = tuple[ExperimentConfig, Prediction, Mapping[str, Any]]
+Quote = tuple[ExperimentConfig, Prediction, Mapping[str, Any]]
 
 
 @lru_cache(maxsize=256)
@@ -249,7 +244,7 @@ def best(
     chips: int,
     changes: tuple[tuple[str, Any], ...],
     mesh: ComparedByIdentity[Mesh] | None = None,
-) -> Priced:
+) -> Quote:
     """The configuration on these chips, its prediction, and what it was calibrated from.
 
     On the mesh given, or its own where nothing but training keys changes; else on the legal mesh predicted fastest
@@ -257,7 +252,7 @@ def best(
     among the changes.  Raises ConfigError where no legal mesh fits.
     """
     try:
-        quote: Priced | None = _price_on_chips(own, measured, chip, chips, changes, mesh)
+        quote: Quote | None = _price_on_chips(own, measured, chip, chips, changes, mesh)
     except ConfigError:
         if "remat" in dict(changes):
             raise
@@ -273,7 +268,7 @@ def best(
     return min(fitting, key=_order) if fitting else quote or _price_on_chips(own, measured, chip, chips, changes, mesh)
 
 
-def _order(quote: Priced) -> tuple[bool, float]:
+def _order(quote: Quote) -> tuple[bool, float]:
     return bool(quote[1].violations), (quote[1].step_time_s or {}).get("estimate", 1e30)
 
 
@@ -284,7 +279,7 @@ def _price_on_chips(
     chips: int,
     changes: tuple[tuple[str, Any], ...],
     mesh: ComparedByIdentity[Mesh] | None,
-) -> Priced:
+) -> Quote:
     config = own.value
     hardware = config.hardware
     if (chip, chips) != (hardware.chip, hardware.chips):
@@ -298,7 +293,7 @@ def _price_on_chips(
     else:
         candidates = _candidates(there)
     baseline = _baseline(own, measured)
-    priced: list[Priced] = []
+    priced: list[Quote] = []
     for one in candidates:
         if baseline is None:
             priced.append((one, predict(one), {}))
@@ -337,13 +332,13 @@ def _candidates(there: ExperimentConfig) -> list[ExperimentConfig]:
     return [item.config for item in result.candidates]
 
 
-def _row(quote: Priced, config: ExperimentConfig) -> dict[str, Any]:
+def _row(quote: Quote, config: ExperimentConfig) -> Priced:
     there, made, calibrated = quote
     speed = calibrated.get("speedup") or {}
     ratio = there.hardware.chips / config.hardware.chips
     held = made.hbm_per_chip_bytes
     each = {key: speed[key] for key in ("estimate", "low80", "high80") if speed.get(key)}  # per token and chip
-    return present(
+    return Priced.model_validate(
         {
             "chip": there.hardware.chip,
             "chips": there.hardware.chips,
@@ -352,18 +347,19 @@ def _row(quote: Priced, config: ExperimentConfig) -> dict[str, Any]:
             "mesh": there.mesh.to_json(),
             "mesh_text": there.mesh.text(),
             "remat": there.training.remat,
-            "step_time_s": dict(made.step_time_s) if made.step_time_s else None,
+            "step_time_s": made.step_time_s or None,
             "speedup_per_token": each["estimate"] * ratio if each else None,
             "speedup_low80": each["low80"] * ratio if each else None,
             "speedup_high80": each["high80"] * ratio if each else None,
             "speedup_per_token_and_chip": each.get("estimate"),
             "tokens_per_s_per_chip": made.tokens_per_s_per_chip,
             "mfu": made.mfu,
-            "hbm_per_chip_bytes": dict(held) if held else None,
+            "hbm_per_chip_bytes": held or None,
             "memory_headroom_bytes": _room(held),
-            "violations": [{"rule": item.rule, "reason": item.message} for item in made.violations],
+            "violations": [Violation(rule=item.rule, reason=item.message) for item in made.violations],
+            "fits": bool(made.fits),
         }
-    ) | {"fits": bool(made.fits)}
+    )
 
 
 def _room(held: Mapping[str, float | None] | None) -> float | None:
@@ -371,11 +367,11 @@ def _room(held: Mapping[str, float | None] | None) -> float | None:
     return capacity - total if capacity is not None and total is not None else None
 
 
-def _note(quote: Priced, config: ExperimentConfig, asked: Mapping[str, Any]) -> str:
+def _note(quote: Quote, config: ExperimentConfig, asked: Mapping[str, Any]) -> str:
     there, now = quote[0], config.training.remat
-    note = "Priced by the performance model, calibrated by this run's step time."
+    note = "Quote by the performance model, calibrated by this run's step time."
     if there.hardware.chip != config.hardware.chip:
-        note = "Priced by the performance model, scaled by this run's step time; another chip widens the interval."
+        note = "Quote by the performance model, scaled by this run's step time; another chip widens the interval."
     if there.training.remat != asked.get("remat", now):
         note += f" Remat is {there.training.remat} there, because {now} does not fit in its memory."
     return note

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from agent.tools import Arguments
 from perfmodel.workload import chip_of
-from proposals.agents.tools.common import Tools, present
+from proposals.agents.tool_result import present
+from proposals.agents.tools.common import Tools
 from proposals.agents.tools.machine import chip_named
 
 

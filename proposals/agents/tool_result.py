@@ -1,0 +1,38 @@
+"""What tools return: values that are written to JSON and read from it in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+
+class ToolResult(BaseModel):
+    """Base of what a tool returns.
+
+    Its JSON leaves out what was not given, is empty or not known.  Read from JSON, also of an earlier version or
+    shortened by `agent.bounded`, a key that is absent is its default and one that is not a field is ignored.
+    """
+
+    model_config = ConfigDict(frozen=True, from_attributes=True, ser_json_inf_nan="constants")
+
+    #: Fields that are written even if they are empty, and those that come after all others.
+    kept: ClassVar[frozenset[str]] = frozenset()
+    last: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = write(self)
+        data |= {key: data.pop(key) for key in self.last}
+        given = ((key, value) for key, value in data.items() if key in self.model_fields_set)
+        return {key: value for key, value in given if key in self.kept or not _is_empty(value)}
+
+
+def present(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is empty or not known."""
+    return {key: value for key, value in data.items() if not _is_empty(value)}
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or value == "" or value in ([], {}, ())
