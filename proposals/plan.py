@@ -30,9 +30,9 @@ class Citation:
     supports: one line on which change or verdict it bears and how, `model 4 → 2: …`; empty where it says so itself.
     """
 
-    source: str
-    section: str
-    title: str
+    source: str = ""
+    section: str = ""
+    title: str = ""
     statement: str = ""
     url: str = ""
     key: str = ""
@@ -109,13 +109,18 @@ class Communication:
     `weights and gradients`, `activations`, `keys and values`, `tokens`, `activations between stages`.
     """
 
-    axes: tuple[str, ...]
-    moves: str
-    before_s: float | None
-    after_s: float | None
+    axes: tuple[str, ...] = ()
+    moves: str = ""
+    before_s: float | None = None
+    after_s: float | None = None
     dcn: bool = False
     before_share: float | None = None
     after_share: float | None = None
+
+    @property
+    def change(self) -> float:
+        """Of its share."""
+        return (self.after_share or 0.0) - (self.before_share or 0.0)
 
 
 @dataclass(frozen=True)
@@ -124,8 +129,8 @@ class PerChip:
     `sequences` and `tokens` (of a step, that it works on).  None where a missing fact forbids it."""
 
     name: str
-    before: float | None
-    after: float | None
+    before: float | None = None
+    after: float | None = None
 
 
 @dataclass(frozen=True)

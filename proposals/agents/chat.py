@@ -23,6 +23,7 @@ from proposals.agents.checkable_text import unreadable
 from proposals.agents.conversation import Ask, MeshOffered, Said
 from proposals.agents.grounding import Evidence
 from proposals.agents.initial_context import look
+from proposals.agents.priced import Compared, Priced
 from proposals.agents.reasoner.understand import commanded
 from proposals.agents.tools import Agent, toolbox
 from proposals.agents.workbench import Workbench
@@ -161,9 +162,8 @@ def offers(text: str, evidence: Evidence) -> Iterator[MeshOffered]:
     for returned in evidence.results:
         if returned.result_id not in spoken or returned.name not in ("predict", "compare_meshes"):
             continue
-        result: dict[str, Any] = returned.result if isinstance(returned.result, dict) else {}
-        for row in result.get("configurations") or [result]:
-            offered += [offer for offer in offered_of([row]) if offer not in offered]
+        rows = Compared.model_validate(returned.result).configurations or (Priced.model_validate(returned.result),)
+        offered += [offer for offer in offered_of(rows, len(rows)) if offer not in offered]
     yield from offered[:MOST_OFFERED]
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from proposals.agents.tool_result import ToolResult
+from proposals.agents.tool_result import BRIEF, ToolResult
+from proposals.plan import Broken, Citation, Communication, PerChip
 
 
 class Range(ToolResult):
@@ -28,38 +29,6 @@ class Memory(ToolResult):
     capacity: float = 0.0
 
 
-class Violation(ToolResult):
-    """A rule that is broken, in a sentence."""
-
-    rule: str = ""
-    reason: str = ""
-
-
-class Communication(ToolResult):
-    """Exposed communication on one group of axes, now and predicted: see `plan.Communication`."""
-
-    axes: tuple[str, ...] = ()
-    moves: str = ""
-    before_s: float | None = None
-    after_s: float | None = None
-    dcn: bool = False
-    before_share: float | None = None
-    after_share: float | None = None
-
-    @property
-    def change(self) -> float:
-        """Of its share of the time that ran."""
-        return (self.after_share or 0.0) - (self.before_share or 0.0)
-
-
-class PerChip(ToolResult):
-    """One quantity per chip, now and predicted: see `plan.PerChip`."""
-
-    name: str = ""
-    before: float | None = None
-    after: float | None = None
-
-
 class Sent(ToolResult):
     """Bytes that a chip sends per step over a group of axes."""
 
@@ -80,18 +49,6 @@ class Compiled(ToolResult):
     headroom_bytes: float | None = None
     effort: str = ""
     sent_per_step: tuple[Sent, ...] = ()
-
-
-class Cited(ToolResult):
-    """Where a sentence comes from: see `plan.Citation`."""
-
-    source: str = ""
-    section: str = ""
-    title: str = ""
-    statement: str = ""
-    url: str = ""
-    key: str = ""
-    supports: str = ""
 
 
 class Neighbour(ToolResult):
@@ -137,7 +94,7 @@ class Priced(ToolResult):
     value: str = ""
     number: int | None = None
     kind: str = ""
-    status: str = ""
+    status: str = "proposed"
     title: str = ""
     chip: str = ""
     chips: int = 0
@@ -160,9 +117,9 @@ class Priced(ToolResult):
     memory_headroom_bytes: float | None = None
     confidence_share: float | None = None
     utility: float | None = None
-    violations: tuple[Violation, ...] = ()
-    communication: tuple[Communication, ...] = ()
-    per_chip: tuple[PerChip, ...] = ()
+    violations: tuple[Broken, ...] = ()
+    communication: tuple[Annotated[Communication, BRIEF], ...] = ()
+    per_chip: tuple[Annotated[PerChip, BRIEF], ...] = ()
     may_run: bool | None = None
     fits: bool | None = None
     is_current: bool | None = None
@@ -174,7 +131,7 @@ class Priced(ToolResult):
     why_not_proposed: str = ""
     reasons: tuple[str, ...] = ()
     trade_offs: tuple[str, ...] = ()
-    citations: tuple[Cited, ...] = ()
+    citations: tuple[Annotated[Citation, BRIEF], ...] = ()
     expected_impact: tuple[str, ...] = ()
     raises_confidence: tuple[str, ...] = ()
     lowers_confidence: tuple[str, ...] = ()
@@ -187,6 +144,16 @@ class Priced(ToolResult):
     elsewhere: str = ""
     note: str = ""
     current: Current = Current()
+
+    @property
+    def sure(self) -> float:
+        """Its confidence; 0 where there is none."""
+        return self.confidence_share or 0.0
+
+    @property
+    def gain(self) -> float:
+        """Its speed-up per token; 0 where none is predicted."""
+        return self.speedup_per_token or 0.0
 
 
 class Whole(Priced):

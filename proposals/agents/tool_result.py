@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, WrapSerializer, model_serializer
 
 
 class ToolResult(BaseModel):
@@ -36,3 +36,7 @@ def present(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_empty(value: object) -> bool:
     return value is None or value == "" or value in ([], {}, ())
+
+
+#: On a field whose values are dataclasses: in JSON they leave out the same.
+BRIEF = WrapSerializer(lambda value, write: present(write(value)))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from math import isclose
-from typing import Any
+from typing import Any, Protocol
 
 from diagnosis.analyzer.quantity import format_bytes, format_time, format_value
-from perfmodel.config import MeshSizes, mesh_text
 from proposals import facts
+from proposals.agents.diagnosed import EvidenceRow, Verdict
+from proposals.agents.priced import Current, Memory, Neighbour, Priced
 from proposals.candidate import HARDWARE_KEYS, changes_chips
+from proposals.plan import Communication
 
-Row = Mapping[str, Any]
 #: How the sentences begin of rules that can not be checked (`proposer.limits`).
 OPEN = re.compile(r"The (?:model|global batch|sequence length) is unknown")
 #: Parts of a step's breakdown, by key; a collective's axis stands after `ici:`.
@@ -31,89 +32,107 @@ def part_name(key: str) -> str:
     return PARTS.get(key) or (f"exposed communication on {name}" if name != key else key.replace("_", " "))
 
 
-def bottleneck(verdict: Row) -> str:
+def bottleneck(verdict: Verdict) -> str:
     """What limits the step, as a noun: `communication`, `the host`."""
     names = {"memory": "HBM bandwidth", "input": "the input pipeline", "host": "the host", "idle": "idle time"}
-    return names.get(str(verdict["primary"]), str(verdict["primary"]))
+    return names.get(verdict.primary, verdict.primary)
 
 
-def evidence_text(row: Row) -> str:
+def evidence_text(row: EvidenceRow) -> str:
     """The value of a row of evidence as pages show it; empty where it was not measured."""
-    value = row.get("value")
-    return "" if value is None else format_value(float(value), row["unit"], row["origin"])
+    return "" if row.value is None else format_value(float(row.value), row.unit, row.origin)
 
 
-def mesh(row: Row) -> str:
+class HasMesh(Protocol):
+    """A row about a mesh."""
+
+    @property
+    def mesh_text(self) -> str: ...
+
+
+class HasMemory(Protocol):
+    """A row with the computed memory per chip."""
+
+    @property
+    def hbm_per_chip_bytes(self) -> Memory | None: ...
+
+
+def mesh(row: HasMesh) -> str:
     """The mesh in backticks, without axes of size 1 where that leaves any."""
-    return f"`{row['mesh_text']}`" if row.get("mesh_text") else "the mesh"
-
-
-def mesh_of(sizes: MeshSizes) -> str:
-    return f"`{mesh_text(sizes)}`"
+    return f"`{row.mesh_text}`" if row.mesh_text else "the mesh"
 
 
 def ratio(value: float) -> str:
     return f"{value:.2f}×" if 0.095 < value < 100 else f"{value:.3g}×"
 
 
-def speed(row: Row) -> str:
+def gain(row: Priced) -> str:
+    """Its speed-up per token alone; a dash where none is predicted."""
+    return ratio(row.speedup_per_token) if row.speedup_per_token else "–"
+
+
+def speed(row: Priced) -> str:
     """`1.08× per token (80 % interval 0.85–1.37×)`."""
-    value = row.get("speedup_per_token")
-    if value is None:
-        return "no predicted speed-up"
-    return f"{ratio(value)} per token{within(row)}"
+    return "no predicted speed-up" if row.speedup_per_token is None else f"{gain(row)} per token{within(row)}"
 
 
-def within(row: Row) -> str:
+def within(row: Priced) -> str:
     """` (80 % interval 0.85–1.37×)`; empty where nothing is predicted to change."""
     return "" if (range_text := span(row)) == "–" else f" (80 % interval {range_text})"
 
 
-def span(row: Row) -> str:
+def span(row: Priced) -> str:
     """The range of a speed-up; a dash for a single value, as of the current configuration."""
-    low, high = row.get("speedup_low80"), row.get("speedup_high80")
+    low, high = row.speedup_low80, row.speedup_high80
     if not low or not high:
         return "not known"
     return f"{ratio(low).removesuffix('×')}–{ratio(high)}" if ratio(low) != ratio(high) else "–"
 
 
-def fewer_chips(row: Row) -> bool:
+def fewer_chips(row: Priced) -> bool:
     """Whether a configuration is for another part of the machine; there its confidence is that each chip gains."""
-    return changes_chips(row.get("changes") or {})
+    return changes_chips(row.changes)
 
 
-def keeps(row: Row) -> bool:
+def keeps(row: Priced) -> bool:
     """Whether it is the current configuration: nothing is predicted, and its confidence is that keeping it is right."""
-    return not row.get("changes") and isclose(row.get("speedup_per_token") or 0.0, 1.0) and span(row) == "–"
+    return not row.changes and isclose(row.speedup_per_token or 0.0, 1.0) and span(row) == "–"
 
 
-def gains(row: Row) -> str:
+def gains(row: Priced) -> str:
     """What a confidence is of, after `that it`: on fewer chips a step may take longer and still gain for each chip."""
     return "gains per token and chip" if fewer_chips(row) else "gains at all"
 
 
-def sure(row: Row) -> str:
+def sure(row: Priced) -> str:
     """`64 %`; on fewer chips `64 % per token and chip`; of the current configuration that keeping it is right."""
     if keeps(row):
-        return f"{percent(row['confidence_share'])} that keeping it is right"
-    return percent(row["confidence_share"]) + (" per token and chip" if fewer_chips(row) else "")
+        return f"{confidence(row)} that keeping it is right"
+    return confidence(row) + (" per token and chip" if fewer_chips(row) else "")
 
 
-def step(row: Row) -> str:
+def confidence(row: Priced) -> str:
+    """Its confidence alone; a dash where there is none, as on other chips."""
+    return "–" if row.confidence_share is None else percent(row.confidence_share)
+
+
+def step(row: Priced) -> str:
     """The predicted step time with its range."""
-    time = row.get("step_time_s")
-    if isinstance(time, Mapping):
-        estimate, low, high = (format_time(time[key], "predicted") for key in ("estimate", "low80", "high80"))
-        return f"{estimate} (80 % interval {low} to {high})" if low != high else estimate
-    return format_time(time) if time else "not measured"
+    time = row.step_time_s
+    if time is None:
+        return "not measured"
+    estimate, low, high = (format_time(value, "predicted") for value in (time.estimate, time.low80, time.high80))
+    return f"{estimate} (80 % interval {low} to {high})" if low != high else estimate
 
 
-def estimate(row: Row, origin: str = "") -> str:
-    """The step time; origin: of a single number, as of the current configuration."""
-    time = row.get("step_time_s")
-    if isinstance(time, Mapping):
-        return format_time(time["estimate"], "predicted")
-    return format_time(time, origin) if time else "–"
+def estimate(row: Priced) -> str:
+    """The predicted step time alone."""
+    return format_time(row.step_time_s.estimate, "predicted") if row.step_time_s else "–"
+
+
+def current_step(ran: Current, origin: str) -> str:
+    """The step time of the current configuration."""
+    return format_time(ran.step_time_s, origin) if ran.step_time_s else "–"
 
 
 def percent(value: float) -> str:
@@ -129,38 +148,40 @@ def time(value: float, origin: str = "") -> str:
     return format_time(value, origin)
 
 
-def traffic(row: Mapping[str, Any], side: str) -> str:
-    """Communication of one side, `before` or `after`: its time, or its share where no step time was measured."""
-    seconds, part = row.get(f"{side}_s"), row.get(f"{side}_share") or 0.0
-    if not (part if seconds is None else seconds) > 0:
+def traffic(row: Communication) -> tuple[str, str]:
+    """Communication now and predicted: its time, or its share where no step time was measured."""
+    before, after = ((row.before_s, row.before_share), (row.after_s, row.after_share))
+    return _exposed(*before), _exposed(*after)
+
+
+def _exposed(seconds: float | None, part: float | None) -> str:
+    if not ((part or 0.0) if seconds is None else seconds) > 0:
         return "none"
-    return f"{share(part)} of device time" if seconds is None else time(seconds)
-
-
-def per_step(row: Mapping[str, Any]) -> str:
-    return " a step" if row.get("after_s") is not None else ""
+    return f"{share(part or 0.0)} of device time" if seconds is None else time(seconds)
 
 
 def size(value: float) -> str:
     return format_bytes(value).replace("-", "−")
 
 
-def memory(row: Row) -> str:
+def memory(row: HasMemory) -> str:
     """`12.3 GB of 15.9 GB`, or that nobody knows."""
-    held = row.get("hbm_per_chip_bytes")
-    if not held or held.get("total") is None:
-        return "not known"
-    return f"{size(held['total'])} of {size(held['capacity'])}"
+    held = row.hbm_per_chip_bytes
+    return f"{size(held.total)} of {size(held.capacity)}" if held else "not known"
 
 
-def changes(row: Row) -> str:
+def headroom(row: Current | Priced) -> str:
+    """What is left of the memory; a dash where nobody knows."""
+    return "–" if row.memory_headroom_bytes is None else size(row.memory_headroom_bytes)
+
+
+def changes(changed: Mapping[str, Any]) -> str:
     """Changed keys in a few words; empty where there are none."""
-    changed = row.get("changes") or {}
     parts = [setting(key, value) for key, value in changed.items() if key not in HARDWARE_KEYS]
     return ", ".join([*parts, *_chips(changed)])
 
 
-def _chips(changed: Row) -> list[str]:
+def _chips(changed: Mapping[str, Any]) -> list[str]:
     """`8×16 chips` of each of the slices that are used."""
     slices, topology = changed.get("slices"), changed.get("topology")
     of = f"{'×'.join(map(str, topology))} chips" if topology else ""
@@ -177,10 +198,15 @@ def setting(key: str, value: Any) -> str:
     return f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
 
 
-def configuration(row: Row) -> str:
+def configuration(row: Priced) -> str:
     """Mesh and changes as one name."""
-    changed = changes(row)
+    changed = changes(row.changes)
     return f"{mesh(row)} with {changed}" if changed else mesh(row)
+
+
+def located(row: Priced) -> str:
+    """The configuration, with the chips where they are not those that ran."""
+    return configuration(row) + (f" on {row.elsewhere}" if row.elsewhere else "")
 
 
 def listed(items: Sequence[str], word: str = "and") -> str:
@@ -195,22 +221,18 @@ def lower_first(text: str) -> str:
     return text[:1].lower() + text[1:] if word[1:].islower() or word == "A" else text
 
 
-def title(row: Row) -> str:
-    return f"**Proposal {row['number']}** ({lower_first(str(row['title']))}, {mesh(row)})"
+def title(row: Priced) -> str:
+    return f"**Proposal {row.number}** ({lower_first(row.title)}, {mesh(row)})"
 
 
-def violations(row: Row) -> list[str]:
-    return [str(item["reason"]) for item in row.get("violations", ())]
+def violations(row: Priced) -> list[str]:
+    return [item.reason for item in row.violations]
 
 
-def step_text(row: Row) -> str:
+def step_text(row: Neighbour) -> str:
     """A neighbouring configuration in words: `model 4 → 2, data 8 → 16`, `a global batch of 512`."""
-    changed = row.get("changes") or {}
-    return (
-        f"a global batch of {changed['global_batch']:,}"
-        if row.get("varies") == "batch" and "global_batch" in changed
-        else str(row["step"])
-    )
+    batch = row.changes.get("global_batch") if row.varies == "batch" else None
+    return row.step if batch is None else f"a global batch of {batch:,}"
 
 
 def brief(error: str) -> str:
@@ -225,14 +247,14 @@ def rule(name: str) -> str:
     )
 
 
-def open_questions(row: Row) -> list[str]:
+def open_questions(row: Priced) -> list[str]:
     """Why a configuration is only not known to be illegal."""
-    return [str(text) for text in row.get("lowers_confidence", ()) if OPEN.match(str(text))]
+    return [text for text in row.lowers_confidence if OPEN.match(text)]
 
 
-def allowed(row: Row) -> str:
-    if row.get("violations"):
-        return f"no: {rule(row['violations'][0]['rule'])}"
+def allowed(row: Priced) -> str:
+    if row.violations:
+        return f"no: {rule(row.violations[0].rule)}"
     return "not certain" if open_questions(row) else "yes"
 
 
@@ -254,9 +276,9 @@ def count(value: float) -> str:
     return f"{value:.3g}"
 
 
-def inconclusive(row: Row) -> str:
+def inconclusive(row: Priced) -> str:
     """Says so where the 80 % interval includes no gain and no loss."""
-    low, high = row.get("speedup_low80"), row.get("speedup_high80")
+    low, high = row.speedup_low80, row.speedup_high80
     return " The interval includes 1: *inconclusive* until measured." if low and high and low < 1 < high else ""
 
 

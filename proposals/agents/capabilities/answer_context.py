@@ -6,9 +6,12 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter
 
 from agent.events import Final, TextDelta, ToolCalled, ToolReturned
 from agent.messages import ToolCall, Usage
@@ -25,20 +28,16 @@ _NUMBER = re.compile(r"[\d+−<≤≈-](?!.*\.$)|–$|none$|not known$")
 SHORTEST = 12
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a tool returned: its data, or the sentence that says why there is none."""
-
-    data: dict[str, Any] = field(default_factory=dict)
-    error: str = ""
-    id: str = ""
-
-    def __bool__(self) -> bool:
-        return not self.error
-
-
+Returned = TypeVar("Returned")
 Answer = Generator[Said, None, None]
-Looked = Generator[Said, None, Result]
+
+
+@dataclass(frozen=True)
+class Looked(Generic[Returned]):
+    """What a tool returned, or the sentence that says why it returned nothing."""
+
+    data: Returned | None = None
+    error: str = ""
 
 
 class AnswerContext:
@@ -52,7 +51,7 @@ class AnswerContext:
         self.calls = 0
         self._started = time.monotonic()
         self._tools: dict[str, Tool] = by_name(toolbox(bench, "coordinator"))
-        self._known: dict[tuple[str, str], Result] = {}
+        self._known: dict[tuple[str, str], Looked[Any]] = {}
 
     @property
     def message(self) -> str:
@@ -65,9 +64,12 @@ class AnswerContext:
         self._tools = by_name(toolbox(bench, "coordinator"))
         self._known.clear()
 
-    def look(self, name: str, **arguments: Any) -> Looked:
-        """Calls a tool, with the events of any call; the same call of the same answer is made once."""
-        text = json.dumps({key: value for key, value in arguments.items() if value is not None})
+    def look(self, tool: Callable[..., Returned], **arguments: Any) -> Generator[Said, None, Looked[Returned]]:
+        """Calls a tool, with the events of any call; the same call of the same answer is made once.
+
+        What is read is the result as it is recorded and as a model would see it.
+        """
+        name, text = tool.__name__, json.dumps({key: value for key, value in arguments.items() if value is not None})
         if (name, text) in self._known:
             return self._known[name, text]
         self.calls += 1
@@ -79,10 +81,9 @@ class AnswerContext:
             1, result_id, call.id, name, looked.error is None, looked.arguments, looked.result, looked.truncated,
             looked.error, time.monotonic() - start,
         )  # fmt: skip
-        data = looked.result if isinstance(looked.result, dict) else {"rows": looked.result}
-        result = Result(data if looked.error is None else {}, looked.error or "", result_id)
-        self._known[name, text] = result
-        return result
+        data = _reader(tool).validate_python(looked.result) if looked.error is None else None
+        self._known[name, text] = Looked(data, looked.error or "")
+        return self._known[name, text]
 
     def say(self, *parts: str) -> Answer:
         """Sentences of one paragraph."""
@@ -126,3 +127,10 @@ class AnswerContext:
     def final(self) -> Iterator[Said]:
         taken = time.monotonic() - self._started
         yield Final(self.text, "fallback", Usage(), 0.0, 1, self.calls, taken)
+
+
+@cache
+def _reader(tool: Callable[..., Returned]) -> TypeAdapter[Returned]:
+    """Reads the results of a tool, by what it says that it returns."""
+    returned: TypeAdapter[Returned] = TypeAdapter(get_type_hints(tool)["return"])
+    return returned

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from experiments.step_profile import MODEL
+from perfmodel.config import MeshSizes
 from proposals import facts
 from proposals.agents import words
-from proposals.agents.capabilities.answer_context import Answer, AnswerContext
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext, Returned
 from proposals.agents.conversation import MeshOffered, Question, Said
+from proposals.agents.priced import Current, Priced
+from proposals.agents.tools.model import ModelTools
+from proposals.agents.tools.retrieval import RetrievalTools
+from proposals.agents.tools.without_model import ModelFreeTools
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -39,14 +44,14 @@ class About(Arguments):
     proposal: Number = None
 
 
-def get(ctx: AnswerContext, name: str, **arguments: Any) -> Generator[Said, None, dict[str, Any]]:
+def get(ctx: AnswerContext, tool: Callable[..., Returned], **arguments: Any) -> Generator[Said, None, Returned]:
     """What a tool returns.  Raises ToolError with its sentence where it refuses."""
-    result = yield from ctx.look(name, **arguments)
-    if not result:
+    result = yield from ctx.look(tool, **arguments)
+    if result.data is None:
         if result.error.startswith(LACKING):
             yield from needs_no_model(ctx, arguments)
         raise ToolError(result.error)
-    return dict(result.data)
+    return result.data
 
 
 #: How tools refuse what needs facts that are not known.
@@ -57,10 +62,10 @@ def needs_no_model(ctx: AnswerContext, asked: Mapping[str, Any]) -> Answer:
     """What can be said of another chip or precision although the model is not known."""
     precision = (asked.get("changes") or {}).get("precision", "")
     values = {"chip": asked.get("chip") or "", "precision": precision}
-    scaled = yield from ctx.look("without_model", **{key: value for key, value in values.items() if value})
-    if not scaled or not any(values.values()):
+    named = {key: value for key, value in values.items() if value}
+    row = (yield from ctx.look(ModelFreeTools.without_model, **named)).data
+    if not row or not named:
         return
-    row = scaled.data
     if (row["chip"], row["precision"]) == (row["own_chip"], row["own_precision"]):
         return
     if precision and not row["natively_supported"]:
@@ -94,64 +99,48 @@ def needs_no_model(ctx: AnswerContext, asked: Mapping[str, Any]) -> Answer:
         )
 
 
-def board(ctx: AnswerContext) -> Generator[Said, None, tuple[list[Row], Row, Row]]:
-    """Proposals by rank, the current configuration, and the whole result of the tool `proposals`."""
-    data = yield from get(ctx, "proposals")
-    return list(data["proposals"]), data["current"], data
+def whole(ctx: AnswerContext, number: int) -> Generator[Said, None, Priced]:
+    return (yield from get(ctx, ModelTools.proposals, number=number)).proposal
 
 
-def whole(ctx: AnswerContext, number: int) -> Generator[Said, None, Row]:
-    data = yield from get(ctx, "proposals", number=number)
-    return dict(data["proposal"])
-
-
-def arguments(mesh: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def arguments(mesh: MeshSizes, changes: Mapping[str, Any]) -> dict[str, Any]:
     dcn = dict(mesh.get("dcn") or {})
     return {"ici": dict(mesh["ici"]), **({"dcn": dcn} if dcn else {}), "changes": dict(changes)}
 
 
-def as_arguments(row: Row) -> dict[str, Any]:
-    return arguments(row["mesh"], row.get("changes") or {})
+def as_arguments(row: Priced) -> dict[str, Any]:
+    return arguments(row.mesh, row.changes)
 
 
-def name_of(row: Row) -> str:
-    proposal_number = row.get("number") or row.get("proposal_number")
+def name_of(row: Priced) -> str:
+    proposal_number = row.number or row.proposal_number
     return f"proposal {proposal_number}" if proposal_number else words.configuration(row)
 
 
 def priced_table(
-    ctx: AnswerContext, rows: Rows, ran: Row, first: str = "Configuration", names: Sequence[str] = ()
+    ctx: AnswerContext, rows: Sequence[Priced], ran: Current, first: str = "Configuration", names: Sequence[str] = ()
 ) -> Answer:
     """Priced configurations side by side, the current one last."""
-    memory = any(row.get("hbm_per_chip_bytes") for row in rows)
+    memory = any(row.hbm_per_chip_bytes for row in rows)
     lines = []
     for at, row in enumerate(rows):
-        broken = row.get("violations")
-        speedup = row.get("speedup_per_token")
-        shown = speedup and not any(item["rule"] == "chips" for item in broken or ())
-        proposal_number = row.get("proposal_number")
-        where = f" on {row['elsewhere']}" if row.get("elsewhere") else ""
-        name = (
-            names[at]
-            if names
-            else words.configuration(row) + where + (f" (proposal {proposal_number})" if proposal_number else "")
-        )
+        shown = row.speedup_per_token and not any(item.rule == "chips" for item in row.violations)
+        stands = f" (proposal {row.proposal_number})" if row.proposal_number else ""
         lines.append(
             [
-                name,
+                names[at] if names else words.located(row) + stands,
                 words.estimate(row) if shown else "–",
-                words.ratio(speedup) if shown and speedup else "–",
+                words.gain(row) if shown else "–",
                 words.span(row) if shown else "–",
-                words.percent(row["confidence_share"]) if shown and "confidence_share" in row and not broken else "–",
+                words.confidence(row) if shown and not row.violations else "–",
                 *([words.memory(row)] if memory else []),
-                words.allowed(row) if not row.get("reason") else f"no: {row['reason']}",
+                words.allowed(row) if not row.reason else f"no: {row.reason}",
             ]
         )
-    if ran.get("step_time_s") and not any(row.get("now") for row in rows):
+    if ran.step_time_s and not any(row.now for row in rows):
         own = [words.memory(ran)] if memory else []
-        lines.append(
-            [f"current, {words.mesh(ran)}", f"{words.estimate(ran, how(ctx))} {how(ctx)}", "1", "–", "–", *own, "yes"]
-        )
+        step = f"{words.current_step(ran, how(ctx))} {how(ctx)}"
+        lines.append([f"current, {words.mesh(ran)}", step, "1", "–", "–", *own, "yes"])
     header = [
         first, "Step, predicted", "Per token, predicted", "80 % interval", "Confidence", *(["Memory per "
             "chip"] if memory else []), "Legal",
@@ -159,38 +148,29 @@ def priced_table(
     yield from ctx.table(header, lines)
 
 
-def memory_table(ctx: AnswerContext, row: Row) -> Answer:
+def memory_table(ctx: AnswerContext, row: Priced) -> Answer:
     """Memory per chip by parts, computed."""
-    held = row.get("hbm_per_chip_bytes")
-    if not held or held.get("total") is None:
-        if row.get("not_known"):
-            yield from ctx.say(f"Memory per chip cannot be computed: {facts.not_known(row['not_known'])}.")
+    held = row.hbm_per_chip_bytes
+    if not held:
+        if row.not_known:
+            yield from ctx.say(f"Memory per chip cannot be computed: {facts.not_known(row.not_known)}.")
         return
-    names = {
-        "params": "weights",
-        "optimizer": "optimizer state",
-        "gradients": "gradients",
-        "activations": "activations",
-    }
-    parts = [(names.get(key, key), value) for key, value in held.items() if key not in ("total", "capacity") and value]
-    parts.sort(key=lambda item: -item[1])
-    yield from ctx.table(
-        ["Memory per chip, computed", "Size"],
-        [*([name, words.size(value)] for name, value in parts), ["total", words.size(held["total"])],
-         ["usable HBM", words.size(held["capacity"])]],
-    )  # fmt: skip
+    parts = [("weights", held.params), ("optimizer state", held.optimizer), ("gradients", held.gradients),
+             ("activations", held.activations)]  # fmt: skip
+    known = sorted(((name, value) for name, value in parts if value), key=lambda item: -item[1])
+    known += [("total", held.total), ("usable HBM", held.capacity)]
+    yield from ctx.table(["Memory per chip, computed", "Size"], [[name, words.size(value)] for name, value in known])
 
 
-def offers(rows: Rows, most: int = 3) -> Iterator[MeshOffered]:
+def offers(rows: Sequence[Priced], most: int = 3) -> Iterator[MeshOffered]:
     """Configurations that may run, are no proposal yet, and change something."""
     offered = 0
     for row in rows:
-        ran = (row.get("current") or {}).get("mesh_text")
-        same = not row.get("changes") and (row.get("now") or row.get("mesh_text") == ran)
-        if row.get("may_run") and not row.get("proposal_number") and row.get("speedup_per_token") and not same:
+        same = not row.changes and (row.now or row.mesh_text == row.current.mesh_text)
+        if row.may_run and not row.proposal_number and row.speedup_per_token and not same:
             offered += 1
             if offered <= most:
-                yield MeshOffered(row["mesh"], row.get("changes", {}), words.configuration(row).replace("`", ""))
+                yield MeshOffered(row.mesh, row.changes, words.configuration(row).replace("`", ""))
 
 
 def unknown_facts(ctx: AnswerContext, names: Sequence[str]) -> Answer:
@@ -214,19 +194,16 @@ def how(ctx: AnswerContext) -> str:
     return "predicted" if ctx.bench.profile.basis == MODEL else "measured"
 
 
-def proof(ctx: AnswerContext, row: Row) -> Answer:
+def proof(ctx: AnswerContext, row: Priced) -> Answer:
     """Whether a measured run supports a proposal."""
-    keys = [item["key"] for item in row.get("citations", ()) if item.get("source") == "history" and item.get("key")]
-    for key in keys:
-        record = yield from ctx.look("record", id=key)
-        if record and record.data.get("outcome") == "faster":
-            where = f" on {record.data['chip']}" if record.data.get("chip") else ""
-            yield from ctx.say(
-                f"**Proven elsewhere**: record `{key}`{where}, "
-                f"{words.lower_first(str(record.data['effect']).rstrip('.'))}."
-            )
+    for key in (item.key for item in row.citations if item.source == "history" and item.key):
+        record = (yield from ctx.look(RetrievalTools.record, id=key)).data
+        if record and record.get("outcome") == "faster":
+            where = f" on {record['chip']}" if record.get("chip") else ""
+            effect = words.lower_first(str(record["effect"]).rstrip("."))
+            yield from ctx.say(f"**Proven elsewhere**: record `{key}`{where}, {effect}.")
             return
-    if row.get("kind") != "keep" and (row.get("changes") or not row.get("keeps_the_mesh")):
+    if row.kind != "keep" and (row.changes or not row.keeps_the_mesh):
         yield from ctx.say(
             "**No precedent**: no record of a similar measured change is close enough to count as evidence; the "
             "confidence comes from the calibrated model alone."

@@ -15,6 +15,9 @@ from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import Axis, Row, get
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead
 from proposals.agents.capabilities.shares import NO_OPS
+from proposals.agents.tools.flags import FlagTools
+from proposals.agents.tools.machine import MachineTools
+from proposals.agents.tools.run import RunTools
 
 
 class AxisFilter(Arguments):
@@ -43,7 +46,7 @@ def communication(ctx: AnswerContext, given: AxisFilter) -> Answer:
     if no_profile(ctx):
         yield from predicted_instead(ctx, NO_OPS)
         return
-    data = yield from get(ctx, "collectives", axis=given.axis, by_kind=True)
+    data = yield from get(ctx, RunTools.collectives, axis=given.axis, by_kind=True)
     rows = data.get("rows") or []
     if not rows:
         raise ToolError("The profile has no collectives, so no communication was measured.")
@@ -98,7 +101,7 @@ def bandwidth(ctx: AnswerContext, given: AxisFilter) -> Answer:
     if no_profile(ctx):
         yield from predicted_instead(ctx, NO_OPS)
         return
-    data = yield from get(ctx, "collectives", axis=given.axis)
+    data = yield from get(ctx, RunTools.collectives, axis=given.axis)
     rows = [row for row in data.get("rows") or [] if row.get("possible_bytes_per_s")]
     if not rows:
         raise ToolError(
@@ -135,18 +138,18 @@ def bandwidth(ctx: AnswerContext, given: AxisFilter) -> Answer:
 )
 def dcn(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Collectives across slices: time, exposed time, bytes and bandwidth over DCN."""
-    run = yield from get(ctx, "run")
+    run = yield from get(ctx, RunTools.run)
     slices = run["configuration"]["hardware"].get("slices", 1)
     if slices < 2:
-        chip = yield from get(ctx, "hardware")
+        chip = yield from get(ctx, MachineTools.hardware)
         yield from ctx.say(
             f"This run has one slice, so nothing crosses DCN. The network bandwidth of {chip['title']} has "
             f"{words.rate(chip['dcn_bytes_per_s_per_host'])} per host."
         )
         return
     yield from communication(ctx, AxisFilter(axis="dcn"))
-    collectives = yield from ctx.look("collectives", axis="dcn")
-    if collectives and any(row.get("possible_bytes_per_s") for row in collectives.data.get("rows") or ()):
+    collectives = (yield from ctx.look(RunTools.collectives, axis="dcn")).data or {}
+    if any(row.get("possible_bytes_per_s") for row in collectives.get("rows") or ()):
         yield from bandwidth(ctx, AxisFilter(axis="dcn"))
 
 
@@ -160,11 +163,11 @@ def dcn(ctx: AnswerContext, given: NoArguments) -> Answer:
 def flags(ctx: AnswerContext, given: NamedFlags) -> Answer:
     """Documented XLA flags for the collectives that are exposed in this run, each with its source."""
     text = " ".join((ctx.message, given.text, *given.xla_flags)).strip()
-    named = yield from get(ctx, "flag", text=text[:600])
+    named = yield from get(ctx, FlagTools.flag, text=text[:600])
     if named.get("flags"):
         yield from explain_flags(ctx, named)
         return
-    data = yield from get(ctx, "flags")
+    data = yield from get(ctx, MachineTools.flags)
     if data.get("program"):
         yield from _no_xla(ctx, data)
         return

@@ -6,7 +6,7 @@ configuration (time, memory, legality) is the capability's.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
+from perfmodel.config import MeshSizes
 from proposals.agents import notation, words
 from proposals.agents.capabilities.answer_context import AnswerContext
 from proposals.agents.capabilities.capability import Missing
@@ -27,7 +28,6 @@ from proposals.agents.capabilities.common import (
     Number,
     Precision,
     Remat,
-    Row,
     Sharding,
     arguments,
     get,
@@ -35,6 +35,9 @@ from proposals.agents.capabilities.common import (
 )
 from proposals.agents.conversation import Said
 from proposals.agents.mesh_completion import Sizes, fill
+from proposals.agents.priced import Priced
+from proposals.agents.tools.model import ModelTools
+from proposals.agents.tools.what_if import WhatIfTools
 
 #: Training keys by the field of the form that sets them.
 SETTINGS = {
@@ -97,13 +100,13 @@ class Configured(Arguments):
         return every or [base]
 
 
-Rows = Generator[Said, None, list[Row]]
+Rows = Generator[Said, None, list[Priced]]
 
 
-def configurations(ctx: AnswerContext, given: Configured, tool: str = "predict") -> Rows:
+def configurations(ctx: AnswerContext, given: Configured, tool: Callable[..., Priced] = ModelTools.predict) -> Rows:
     """What a form means, priced (`predict`) or checked (`legality`): one row, or several where variants are named or
     sizes leave it open.  On other chips both tools give what `retarget` predicts."""
-    rows: list[Row] = []
+    rows: list[Priced] = []
     for one in given.each():
         start, changes = yield from _base(ctx, one)
         named = _sizes(ctx, one)
@@ -135,14 +138,14 @@ def away(ctx: AnswerContext, given: Configured) -> bool:
     return (given.chip or ran.chip) != ran.chip or (given.chips or ran.chips) != ran.chips
 
 
-def _base(ctx: AnswerContext, given: Configured) -> Generator[Said, None, tuple[Mapping[str, Any], dict[str, Any]]]:
+def _base(ctx: AnswerContext, given: Configured) -> Generator[Said, None, tuple[MeshSizes, dict[str, Any]]]:
     """The mesh that is changed, and all changed training keys."""
     config = ctx.bench.config
-    base: Mapping[str, Any] = config.mesh.to_json()
+    base: MeshSizes = config.mesh.to_json()
     changes: dict[str, Any] = {}
     if given.proposal:
         row = yield from whole(ctx, given.proposal)
-        base, changes = row["mesh"], dict(row.get("changes", {}))
+        base, changes = row.mesh, dict(row.changes)
     for name, key in SETTINGS.items():
         value = getattr(given, name)
         if value not in (None, "", ()):
@@ -162,7 +165,7 @@ def _sizes(ctx: AnswerContext, given: Configured) -> Sizes:
 
 
 def _filled(
-    ctx: AnswerContext, given: Configured, named: Sizes, base: Mapping[str, Any], changes: Mapping[str, Any]
+    ctx: AnswerContext, given: Configured, named: Sizes, base: MeshSizes, changes: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     if not given.mesh:
         return [arguments(base, _split(ctx, base, changes))]
@@ -173,14 +176,14 @@ def _filled(
     return [arguments(mesh, _split(ctx, mesh, changes)) for mesh in filled.meshes[:4]]
 
 
-def _split(ctx: AnswerContext, base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _split(ctx: AnswerContext, base: MeshSizes, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The changes on a mesh, with a number of micro-batches as their size where that is what the configuration gives:
     the size counts, whatever the number."""
     config = ctx.bench.config
     batch = changes.get("global_batch", config.training.global_batch)
     if "grad_accum" not in changes or "micro_batch" in changes or not config.training.micro_batch or not batch:
         return dict(changes)
-    mesh = replace(config.mesh, ici=tuple(base["ici"].items()), dcn=tuple((base.get("dcn") or {}).items()))
+    mesh = replace(config.mesh, ici=tuple(base["ici"].items()), dcn=tuple(base.get("dcn", {}).items()))
     count = mesh.batch_shards * changes["grad_accum"]
     if batch % count:
         raise ToolError(
@@ -205,39 +208,28 @@ def _there(ctx: AnswerContext, given: Configured, named: Sizes, changes: dict[st
     where |= {"chip": given.chip} if given.chip else {}
     chips = given.chips or (None if given.chip else config.hardware.chips_per_slice * slices)
     where |= {"chips": chips} if chips else {}
-    rows: list[Row] = []
+    rows: list[Priced] = []
     for mesh in [given.mesh] if given.mesh else [config.mesh.text().replace(" · ", ", "), ""]:
-        retargeted = yield from ctx.look("retarget", **where, **({"mesh": mesh} if mesh else {}))
-        if not retargeted and (mesh or not rows):
-            raise ToolError(retargeted.error)
-        if not retargeted:
+        retargeted = yield from ctx.look(WhatIfTools.retarget, **where, **({"mesh": mesh} if mesh else {}))
+        if retargeted.data is None:
+            if mesh or not rows:
+                raise ToolError(retargeted.error)
             continue  # the current mesh says why none is legal
-        row, now = retargeted.data["there"], retargeted.data["current"]
-        across = f", {row['slices']} slices" if row["slices"] > 1 else ""
-        place = f"{row['chips']:,} {row['chip']} chips ({row['topology']}{across})"
-        shown: dict[str, Any] = {
-            **row,
+        row = retargeted.data.there
+        across = f", {row.slices} slices" if row.slices > 1 else ""
+        more = {
             "changes": changes,
-            "elsewhere": place,
-            "current": now,
-            "note": retargeted.data["note"],
+            "elsewhere": f"{row.chips:,} {row.chip} chips ({row.topology}{across})",
+            "current": retargeted.data.current,
+            "note": retargeted.data.note,
+            "may_run": not row.violations,
         }
-        shown["may_run"] = not row.get("violations")
-        if all(shown["mesh"] != other["mesh"] for other in rows):
-            rows.append(shown)
-    return [rows[0]] if len(rows) > 1 and not given.mesh and not rows[1]["may_run"] else rows
+        if all(row.mesh != other.mesh for other in rows):
+            rows.append(row.model_copy(update=more))
+    return [rows[0]] if len(rows) > 1 and not given.mesh and not rows[1].may_run else rows
 
 
-def named(row: Row) -> str:
-    """The configuration with every setting that differs from the current one, and the chips where they are others."""
-    return words.configuration(row) + (f" on {row['elsewhere']}" if row.get("elsewhere") else "")
-
-
-def subject(given: Configured, row: Row) -> str:
+def subject(given: Configured, row: Priced) -> str:
     if not given.named:
         return f"The current configuration, {words.mesh(row)}"
-    return f"Proposal {given.proposal}" if given == Configured(proposal=given.proposal) else named(row)
-
-
-def several(rows: Sequence[Row]) -> list[str]:
-    return [named(row) for row in rows]
+    return f"Proposal {given.proposal}" if given == Configured(proposal=given.proposal) else words.located(row)

@@ -16,6 +16,9 @@ from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Capability, Missing, capability, command, registry
 from proposals.agents.capabilities.common import Chips, Numbers, Row, Rows, get, how, unknown_facts
 from proposals.agents.conversation import Said
+from proposals.agents.tools.economics import EconomicsTools
+from proposals.agents.tools.machine import MachineTools
+from proposals.agents.tools.what_if import WhatIfTools
 from proposals.agents.words import chip_hours, days
 
 Price = Annotated[float | None, Field(gt=0, le=1e4, description="USD per chip-hour.")]
@@ -45,7 +48,7 @@ class Spending(Duration):
 )
 def throughput(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Tokens per second of the current configuration, total and per chip."""
-    data = yield from get(ctx, "throughput")
+    data = yield from get(ctx, EconomicsTools.throughput)
     if not data.get("tokens_per_s"):
         if data.get("steps_per_s"):
             yield from ctx.say(f"{data['steps_per_s']:.3g} steps/s, {words.time(data['step_time_s'])} each.")
@@ -69,7 +72,7 @@ def throughput(ctx: AnswerContext, given: NoArguments) -> Answer:
 )
 def mfu(ctx: AnswerContext, given: NoArguments) -> Answer:
     """MFU and HFU of this run, with the convention, compared with published runs on the same chip."""
-    data = yield from get(ctx, "throughput")
+    data = yield from get(ctx, EconomicsTools.throughput)
     if data.get("mfu") is not None:
         yield from ctx.say(f"MFU is **{words.share(data['mfu'])}** for the current configuration.")
         if data.get("model_flops_per_s_per_chip"):
@@ -157,7 +160,9 @@ def in_days(ctx: AnswerContext, given: Duration) -> Generator[Said, None, bool]:
     if not asked.days or not (asked.tokens or asked.steps):
         return False
     values = {"tokens": asked.tokens, "steps": asked.steps, "days": asked.days}
-    data = yield from get(ctx, "cost", **{key: value for key, value in values.items() if value is not None})
+    data = yield from get(
+        ctx, EconomicsTools.cost, **{key: value for key, value in values.items() if value is not None}
+    )
     if not data.get("within_days"):
         return False
     yield from _chips_for_deadline(ctx, data["within_days"], ctx.bench.config.hardware.chips)
@@ -202,12 +207,12 @@ def _cost_answer(ctx: AnswerContext, amounts: Amounts, only: tuple[int, ...]) ->
     own, other = ctx.bench.config.hardware.chips, amounts.chips
     reason = ""
     if other and other != own:
-        there = yield from ctx.look("retarget", chips=other)
-        step = (there.data.get("there") or {}).get("step_time_s") if there else None
+        there = yield from ctx.look(WhatIfTools.retarget, chips=other)
+        step = there.data.there.step_time_s if there.data else None
         if step:
-            asked |= {"chips": other, "step_time_s": step["estimate"]}
+            asked |= {"chips": other, "step_time_s": step.estimate}
         reason = "" if step else (there.error or "its step time cannot be predicted")
-    data = yield from get(ctx, "cost", **{key: value for key, value in asked.items() if value is not None})
+    data = yield from get(ctx, EconomicsTools.cost, **{key: value for key, value in asked.items() if value is not None})
     rows = [row for row in data["rows"] if not only or not row.get("number") or row["number"] in only]
     kept = [number for number in only if all(row.get("number") != number for row in rows)]
     money = Money(amounts.currency)
@@ -331,22 +336,22 @@ def _chips_for_deadline(ctx: AnswerContext, cost: Row, own: int) -> Answer:
         f"throughput: at equal efficiency **{cost['whole_chips']:,} chips** instead of {own:,}, or "
         f"{words.time(cost['step_time_needed_s'])} per step at this batch."
     )
-    counts = yield from ctx.look("chip_counts", step_time_s=cost["step_time_needed_s"])
-    if not counts:
+    counts = yield from ctx.look(WhatIfTools.chip_counts, step_time_s=cost["step_time_needed_s"])
+    if counts.data is None:
         yield from ctx.say(
             f"How this scales to more chips is not predicted here: {words.lower_first(counts.error)} Communication "
             "grows with the number of chips, so take this as the minimum."
         )
         return
-    rows = [row for row in counts.data["rows"] if row.get("fits") and row.get("step_time_s") and row["chips"] >= own]
-    reached = counts.data.get("reached_with_chips")
+    rows = [row for row in counts.data.rows if row.fits and row.step_time_s and row.chips >= own]
+    reached = counts.data.reached_with_chips
     yield from ctx.say(
         f"{reached:,} chips, the next power of two tried, are predicted to reach it on their best legal mesh."
         if reached
         else "No power of two tried is predicted to reach it at this batch; the batch would have to grow with the "
         "number of chips."
     )
-    lines = [[f"{row['chips']:,}", words.mesh(row), words.estimate(row)] for row in rows[-5:]]
+    lines = [[f"{row.chips:,}", words.mesh(row), words.estimate(row)] for row in rows[-5:]]
     if lines:
         yield from ctx.table(["Chips", "Best mesh", "Step, predicted"], lines)
 
@@ -376,7 +381,7 @@ class Money:
 )
 def model_size(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Parameters and FLOPs per token of the model, or what the measured FLOPs of a step suggest."""
-    data = yield from get(ctx, "model_size")
+    data = yield from get(ctx, MachineTools.model_size)
     if data.get("parameters"):
         each = f", {words.count(data['flops_per_token'])} FLOPs per token" if data.get("flops_per_token") else ""
         yield from ctx.say(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from collections.abc import Generator, Sequence
 
 from experiments.step_profile import MODEL, PROFILE
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
-from proposals.agents.capabilities.common import Row, Rows, get, how
+from proposals.agents.capabilities.common import get, how
 from proposals.agents.conversation import Said
+from proposals.agents.diagnosed import EvidenceRow
 from proposals.agents.figures import numbers_in_text
+from proposals.agents.tools.figures import FigureFound, Figures, FigureTools, NumberFound
+from proposals.agents.tools.ops import OpTools
+from proposals.agents.tools.run import RunTools
+from proposals.agents.tools.steps import StepTools
 
 FIGURES = {
     "step_time_s": "step time", "mfu": "MFU", "flops_utilization": "FLOPs utilisation",
@@ -31,52 +35,50 @@ def whole_message(ctx: AnswerContext, text: str) -> str:
     return ctx.message if text and " ".join(text.split()) in " ".join(ctx.message.split()) else text
 
 
-def figures_in_text(ctx: AnswerContext, text: str) -> Generator[Said, None, Row]:
+def figures_in_text(ctx: AnswerContext, text: str) -> Generator[Said, None, Figures]:
     """Which figures a text means; empty where it says nothing."""
     if not text.strip():
-        return {}
-    return (yield from get(ctx, "figures", text=text[:600]))
+        return Figures()
+    return (yield from get(ctx, FigureTools.figures, text=text[:600]))
 
 
-def explain(row: Row) -> str:
+def explain(row: FigureFound) -> str:
     """A figure in a sentence or two."""
-    origin = {"sourced": "stated, not measured"}.get(row["origin"], row["origin"])
-    said = f"**{row['text']}**: {words.lower_first(str(row['figure']))} ({row['place']}), {origin}"
-    if row.get("counted"):
-        said += f", {words.lower_first(str(row['counted']).rstrip('.'))}"
-    if row.get("formula"):
-        said += f". Computed as {words.lower_first(_first_line(row['formula']))}"
-    if row.get("inputs"):
-        said += f", with {words.listed([_input(item) for item in row['inputs']])}"
+    origin = {"sourced": "stated, not measured"}.get(row.origin, row.origin)
+    said = f"**{row.text}**: {words.lower_first(row.figure)} ({row.place}), {origin}"
+    if row.counted:
+        said += f", {words.lower_first(row.counted.rstrip('.'))}"
+    if row.formula:
+        said += f". Computed as {_first_line(row.formula)}"
+    if row.inputs:
+        said += f", with {words.listed([_input(**item) for item in row.inputs])}"
     return f"{said}."
 
 
-def _input(item: Mapping[str, Any]) -> str:
-    return f"{words.lower_first(str(item['name']))} {item['value']}"
+def _input(name: str = "", value: str = "") -> str:
+    return f"{words.lower_first(name)} {value}"
 
 
-def _first_line(text: Any) -> str:
-    return str(text).strip().splitlines()[0].rstrip(".")
+def _first_line(text: str) -> str:
+    return words.lower_first(text.strip().splitlines()[0].rstrip("."))
 
 
-def numbers(ctx: AnswerContext, traced_numbers: Row) -> Answer:
+def numbers(ctx: AnswerContext, rows: Sequence[NumberFound], relations: Sequence[str] = ()) -> Answer:
     """The numbers of a message, each as the figure that it is, or as one that this run does not have."""
-    rows: Sequence[Row] = traced_numbers.get("numbers") or ()
     items, told = [], set()
     for row in rows:
-        if row["found"]:
-            first, *others = row["found"]
-            if (first["figure"], first["text"]) in told:
+        if row.found:
+            first, *others = row.found
+            if (first.figure, first.text) in told:
                 continue
-            told.add((first["figure"], first["text"]))
-            also = [words.lower_first(str(item["figure"])) for item in others[:ALSO]]
+            told.add((first.figure, first.text))
+            also = [words.lower_first(item.figure) for item in others[:ALSO]]
             tail = f" The same value: {words.listed(also)}." if also else ""
             items.append(explain(first) + tail)
         else:
             items.append(_absent(row))
     yield from ctx.bullets(items)
-    if traced_numbers.get("relations"):
-        yield from ctx.say(*(words.capital(str(text)) for text in traced_numbers["relations"]))
+    yield from ctx.say(*(words.capital(text) for text in relations))
 
 
 #: Areas and capabilities whose answers are about figures of the run; elsewhere a number is a value to compute with.
@@ -89,28 +91,24 @@ def left_over(ctx: AnswerContext) -> Answer:
     """The figures that the message names by their numbers and that the answer has not taken up."""
     if not numbers_in_text(ctx.message):
         return
-    traced_numbers = yield from figures_in_text(ctx, ctx.message)
+    named = yield from figures_in_text(ctx, ctx.message)
     # A number that was not found may be on a page that is not searched: it is not mentioned here.
-    rows = [
-        row for row in traced_numbers.get("numbers") or ()
-        if row["kind"] != "bare" and row["found"] and row["found"][0]["text"] not in ctx.text
-    ]  # fmt: skip
+    rows = [row for row in named.numbers if row.kind != "bare" and row.found and row.found[0].text not in ctx.text]
     if rows:
         yield from ctx.say("Numbers in your message:")
-        yield from numbers(ctx, {"numbers": rows, "relations": traced_numbers.get("relations")})
+        yield from numbers(ctx, rows, named.relations)
 
 
-def _absent(row: Row) -> str:
-    near = row.get("nearest")
-    if row.get("follows"):
-        return f"{row['said']}: it follows from the other figures, {row['follows']}."
+def _absent(row: NumberFound) -> str:
+    near, times = row.nearest, row.times_the_nearest
+    if row.follows:
+        return f"{row.said}: it follows from the other figures, {row.follows}."
     if near is None:
-        return f"{row['said']}: not found among this run's figures, so it is taken as yours."
-    times = row.get("times_the_nearest")
+        return f"{row.said}: not found among this run's figures, so it is taken as yours."
     beside = f", {times:.3g} times the nearest" if times and (times >= 1.02 or times <= 0.98) else ""
     return (
-        f"{row['said']}: not found among this run's figures{beside}. The nearest in this unit: "
-        f"{words.lower_first(str(near['figure']))} **{near['text']}** ({near['origin']}, {near['place']})."
+        f"{row.said}: not found among this run's figures{beside}. The nearest in this unit: "
+        f"{words.lower_first(near.figure)} **{near.text}** ({near.origin}, {near.place})."
     )
 
 
@@ -131,7 +129,7 @@ def basis(ctx: AnswerContext) -> str:
 
 def recorded(ctx: AnswerContext) -> Generator[Said, None, str]:
     """That only a part of the chips was recorded, in a sentence; empty where all were."""
-    steps = yield from get(ctx, "steps")
+    steps = yield from get(ctx, StepTools.steps)
     cores, chips = steps.get("recorded_cores"), steps.get("chips")
     if ctx.bench.profile.basis != PROFILE or not cores or not chips or cores >= chips:
         return ""
@@ -143,7 +141,7 @@ def recorded(ctx: AnswerContext) -> Generator[Said, None, str]:
 
 def breakdown(ctx: AnswerContext) -> Answer:
     """Where the time of a step goes, by resource."""
-    data = yield from get(ctx, "kpis")
+    data = yield from get(ctx, RunTools.kpis)
     shares, seconds = data.get("breakdown_share") or {}, data.get("breakdown_s") or {}
     parts = sorted((part for part, value in shares.items() if value >= 0.002), key=lambda part: -shares[part])
     if not parts:
@@ -187,25 +185,24 @@ CONTENTS = {
 }
 
 
-def what_it_contains(ctx: AnswerContext, rows: Rows) -> Answer:
+def what_it_contains(ctx: AnswerContext, rows: Sequence[FigureFound]) -> Answer:
     """The longest ops of a part of the step, if a profile lists them; else what the part includes."""
     for row in rows:
-        if row["place"] == "collectives" and row.get("of"):
-            data = yield from get(ctx, "collectives", axis=row["of"][0] if row["of"][0] != "not matched" else "")
-            ops = [str(op) for each in data["rows"] if each["kind"] == row["of"][-1] for op in each.get("ops", ())]
+        if row.place == "collectives" and row.of:
+            data = yield from get(ctx, RunTools.collectives, axis=row.of[0] if row.of[0] != "not matched" else "")
+            ops = [str(op) for each in data["rows"] if each["kind"] == row.of[-1] for op in each.get("ops", ())]
             if ops:
                 yield from ctx.say(f"Its ops: {words.listed([f'`{op}`' for op in ops[:5]])}.")
             return
-        key = str(row.get("field", ""))
-        if not key.startswith("term-"):
+        if not row.field.startswith("term-"):
             continue
-        part = key.removeprefix("term-")
+        part = row.field.removeprefix("term-")
         name = words.part_name(part)
         if name.lower() in CONTENTS:
             yield from ctx.say(f"{CONTENTS[name.lower()]}.")
         resource = {"compute": "compute", "hbm": "hbm", "other": "other", "dcn": "dcn"}.get(part)
         if resource and not no_profile(ctx):
-            data = yield from get(ctx, "ops", resource=resource, top=5)
+            data = yield from get(ctx, OpTools.ops, resource=resource, top=5)
             items = [f"`{op['name']}` {words.time(op['time_s'])}" for op in data.get("rows") or () if op.get("time_s")]
             if items:
                 yield from ctx.say(f"Its longest ops: {words.listed(items)}.")
@@ -214,7 +211,7 @@ def what_it_contains(ctx: AnswerContext, rows: Rows) -> Answer:
 
 def unmeasured(ctx: AnswerContext, text: str) -> Answer:
     """Key figures that a message names and that were not measured, with the reason."""
-    data = yield from get(ctx, "kpis")
+    data = yield from get(ctx, RunTools.kpis)
     lower = text.lower()
     for key, why in (data.get("not_measured") or {}).items():
         name = FIGURES.get(key, "")
@@ -224,7 +221,7 @@ def unmeasured(ctx: AnswerContext, text: str) -> Answer:
 
 def one_figure(ctx: AnswerContext, key: str) -> Answer:
     """A key figure with how it is computed, the evidence that holds it, and for utilisations what keeps them low."""
-    data = yield from get(ctx, "kpis")
+    data = yield from get(ctx, RunTools.kpis)
     shares = data.get("shares_0_to_1") or {}
     value = data.get(key) if key == "step_time_s" else shares.get(key)
     if value is None:
@@ -234,22 +231,17 @@ def one_figure(ctx: AnswerContext, key: str) -> Answer:
     shown = words.time(value) if key == "step_time_s" else words.share(value)
     origin = how(ctx) if key == "step_time_s" or no_profile(ctx) else "measured"
     yield from ctx.say(f"{words.capital(FIGURES[key])} is **{shown}**, {origin}.")
-    figures = yield from get(ctx, "figures", text=FIGURES[key])
-    row = next((item for item in figures.get("named", ()) if item.get("field") == f"kpi-{key}"), None)
-    if row and row.get("formula"):
-        yield from ctx.more(
-            f"Computed as {words.lower_first(str(row['formula']).strip().splitlines()[0].rstrip('.'))}."
-        )
+    figures = yield from get(ctx, FigureTools.figures, text=FIGURES[key])
+    formula = next((item.formula for item in figures.named if item.field == f"kpi-{key}"), "")
+    if formula:
+        yield from ctx.more(f"Computed as {_first_line(formula)}.")
     if key == "mfu":
         yield from ctx.say(f"It is {data['mfu_convention']}.")
-    verdict = yield from get(ctx, "bottleneck")
-    figures = yield from get(ctx, "findings")
-    rows = [
-        *(verdict.get("evidence") or ()),
-        *(e for item in figures.get("rows", ()) for e in item.get("evidence", ())),
-    ]
+    verdict = yield from get(ctx, RunTools.bottleneck)
+    findings = yield from get(ctx, RunTools.findings)
+    rows = [*verdict.evidence, *(each for item in findings for each in item.evidence)]
     stem = FIGURES[key].split()[0].lower()
-    lines = [_evidence(row) for row in rows if stem in str(row.get("label", "")).lower() and words.evidence_text(row)]
+    lines = [_evidence(row) for row in rows if stem in row.label.lower() and words.evidence_text(row)]
     if lines:
         yield from ctx.say("Evidence from the diagnosis:")
         yield from ctx.bullets(list(dict.fromkeys(lines))[:4])
@@ -258,6 +250,6 @@ def one_figure(ctx: AnswerContext, key: str) -> Answer:
         yield from breakdown(ctx)
 
 
-def _evidence(row: Row) -> str:
-    how = f", computed as {row['formula']}" if row.get("formula") else ""
-    return f"{row['label']}: {words.evidence_text(row)} ({row['origin']}{how})"
+def _evidence(row: EvidenceRow) -> str:
+    how = f", computed as {row.formula}" if row.formula else ""
+    return f"{row.label}: {words.evidence_text(row)} ({row.origin}{how})"

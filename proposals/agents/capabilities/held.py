@@ -4,13 +4,13 @@ may do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from agent.tools import Arguments, NoArguments, ToolError
-from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config import ConfigError, ExperimentConfig, MeshSizes
 from proposals.agents import notation, words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability, registry
@@ -24,15 +24,16 @@ from proposals.agents.capabilities.common import (
     Numbers,
     Precision,
     Remat,
-    Row,
     Sharding,
     as_arguments,
-    board,
     get,
     priced_table,
     unknown_facts,
 )
 from proposals.agents.conversation import ConstraintStated, FactStated
+from proposals.agents.priced import Proposals
+from proposals.agents.tools.model import ModelTools
+from proposals.agents.tools.run import RunTools
 from proposals.agents.workbench import Workbench
 from proposals.constraints import MOST_MARGIN, Constraints, same_mesh
 from proposals.facts import setting
@@ -73,8 +74,9 @@ class Stated(Arguments):
     sentence: Annotated[str, Field(max_length=300, description="Where this was stated.")] = ""
 
 
-def constraint(given: Stated, config: ExperimentConfig, rows: list[Row]) -> dict[str, Any]:
-    """What is stated as keys of `Constraints.to_json`.  Raises ConfigError where it makes no sense."""
+def constraint(given: Stated, config: ExperimentConfig, meshes: Sequence[MeshSizes] = ()) -> dict[str, Any]:
+    """What is stated as keys of `Constraints.to_json`.  meshes: those excluded.  Raises ConfigError where it makes no
+    sense."""
     held: dict[str, Any] = {key: True for key in KEPT if getattr(given, key)}
     if given.keep_axes:
         held["keep_axes"] = list(given.keep_axes)
@@ -85,9 +87,8 @@ def constraint(given: Stated, config: ExperimentConfig, rows: list[Row]) -> dict
         held["at_most_chips"] = given.at_most_chips
     if given.memory_free_percent:
         held["memory_margin"] = given.memory_free_percent / 100
-    meshes = [dict(row["mesh"]) for row in rows if row["number"] in given.exclude]
     if meshes:
-        held["excluded"] = meshes
+        held["excluded"] = list(meshes)
     Constraints.from_json(held).check(config)
     return held
 
@@ -102,10 +103,9 @@ def facts_stated(given: Stated) -> dict[str, Any]:
 
 def effects(given: Stated, bench: Workbench) -> Iterator[ConstraintStated | FactStated]:
     """What the conversation holds from here on.  Raises ConfigError where it makes no sense."""
-    rows: list[Row] = []
-    if given.exclude:
-        rows = [{"number": s.proposal.rank, "mesh": s.proposal.mesh} for s in bench.proposals]
-    for key, value in constraint(given, bench.config, rows).items():
+    listed = [item.proposal for item in bench.proposals] if given.exclude else []
+    meshes = [item.mesh for item in listed if item.rank in given.exclude]
+    for key, value in constraint(given, bench.config, meshes).items():
         yield ConstraintStated({key: value}, given.sentence or " ".join(Constraints.from_json({key: value}).describe()))
     for path, value in facts_stated(given).items():
         yield FactStated(path, value, given.sentence or f"{setting(path.rpartition('.')[2])} {value}")
@@ -144,20 +144,20 @@ def hold(ctx: AnswerContext, given: Stated) -> Answer:
         if not statements:
             raise Missing("No constraint or fact was found; state a setting to keep, a limit, or a fact about the run.")
         new = under(bench, statements)
-        before, _, _ = yield from board(ctx)
+        before = yield from get(ctx, ModelTools.proposals)
         sentences = [_stated_sentence(item, bench.config) for item in statements]
         quoted = f" Read from “{given.sentence}”." if given.sentence else ""
         yield from ctx.say(" ".join(sentences) + quoted)
         ctx.over(new)
-        after, ran, data = yield from board(ctx)
+        after = yield from get(ctx, ModelTools.proposals)
     except (ConfigError, ToolError) as error:
         if isinstance(error, Missing):
             raise
         ctx.over(bench)
         raise ToolError(f"That constraint or fact cannot be used: {str(error).split(';')[0].rstrip('.')}.") from None
     yield from statements
-    yield from _recommendation_change(ctx, before, after, ran)
-    yield from unknown_facts(ctx, data.get("not_known", ()) if facts_stated(given) else ())
+    yield from _recommendation_change(ctx, before, after)
+    yield from unknown_facts(ctx, after.not_known if facts_stated(given) else ())
 
 
 def _stated_sentence(item: ConstraintStated | FactStated, config: ExperimentConfig) -> str:
@@ -170,26 +170,21 @@ def _stated_sentence(item: ConstraintStated | FactStated, config: ExperimentConf
     return f"The {name} is {value}."
 
 
-def _recommendation_change(ctx: AnswerContext, before: list[Row], after: list[Row], ran: Row) -> Answer:
+def _recommendation_change(ctx: AnswerContext, before: Proposals, after: Proposals) -> Answer:
     """What became of the proposals."""
-    old, new = before[0], after[0]
-    same = same_mesh(old["mesh"], new["mesh"]) and old.get("changes", {}) == new.get("changes", {})
-    if same:
+    old, new, rows = before.proposals[0], after.proposals[0], after.proposals
+    if same_mesh(old.mesh, new.mesh) and old.changes == new.changes:
         yield from ctx.say(f"**The recommendation stays**: {words.title(new)}.")
     else:
         yield from ctx.say(f"**The recommendation changes**: now {words.title(new)}.")
-        predicted = yield from ctx.look("predict", **as_arguments(old))
-        if predicted and predicted.data.get("violations"):
-            yield from ctx.say(
-                f"The previous recommendation, {words.configuration(old)}, is ruled out: "
-                f"{words.violations(predicted.data)[0]}"
-            )
-        elif predicted and predicted.data.get("speedup_per_token"):
-            yield from ctx.say(
-                f"The previous recommendation, {words.configuration(old)}, is now predicted at "
-                f"{words.speed(predicted.data)}."
-            )
-    yield from priced_table(ctx, after, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in after])
+        predicted = (yield from ctx.look(ModelTools.predict, **as_arguments(old))).data
+        name = f"The previous recommendation, {words.configuration(old)},"
+        if predicted and predicted.violations:
+            yield from ctx.say(f"{name} is ruled out: {predicted.violations[0].reason}")
+        elif predicted and predicted.speedup_per_token:
+            yield from ctx.say(f"{name} is now predicted at {words.speed(predicted)}.")
+    names = [f"{row.number}, {words.configuration(row)}" for row in rows]
+    yield from priced_table(ctx, rows, after.current, "Proposal", names)
 
 
 class Released(Arguments):
@@ -216,19 +211,19 @@ def forget(ctx: AnswerContext, given: Released) -> Answer:
     gone = [key for key in given.what if key in every] if given.what else every
     if not gone:
         raise ToolError("No such constraint or fact is in effect in this conversation.")
-    before, _, _ = yield from board(ctx)
+    before = yield from get(ctx, ModelTools.proposals)
     statements = ConstraintStated({}, f"Removed: {words.listed(gone)}.", tuple(gone))
     rest = {key: _without_axis(value, given.axis) for key, value in held.items() if key in gone and given.axis}
     rest = {key: value for key, value in rest.items() if value}
     if rest:
         statements = ConstraintStated(rest, f"Removed on {given.axis}.", tuple(gone))
     ctx.over(under(bench, [statements]))
-    after, ran, _ = yield from board(ctx)
+    after = yield from get(ctx, ModelTools.proposals)
     yield from ctx.say(
         f"No longer in effect: {words.listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}."
     )
     yield statements
-    yield from _recommendation_change(ctx, before, after, ran)
+    yield from _recommendation_change(ctx, before, after)
 
 
 def _without_axis(value: Any, axis: str) -> Any:
@@ -257,7 +252,7 @@ def _name(key: str) -> str:
 )
 def held(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Constraints and facts in effect, and unknown facts."""
-    data = yield from get(ctx, "run")
+    data = yield from get(ctx, RunTools.run)
     bench = ctx.bench
     items = [f"constraint: {sentence}" for sentence in bench.constraints.describe()]
     items += [

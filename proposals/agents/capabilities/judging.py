@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from agent.tools import NoArguments, ToolError
 from proposals import facts
@@ -13,8 +13,6 @@ from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
     About,
-    Row,
-    board,
     get,
     name_of,
     proof,
@@ -24,6 +22,11 @@ from proposals.agents.capabilities.common import (
 )
 from proposals.agents.capabilities.configured import Configured, predict_arguments
 from proposals.agents.capabilities.explaining import figures_in_text, numbers
+from proposals.agents.priced import Priced
+from proposals.agents.tools.figures import Figures, FigureTools
+from proposals.agents.tools.model import ModelTools
+from proposals.agents.tools.retrieval import RetrievalTools
+from proposals.agents.tools.run import RunTools
 
 
 @capability(
@@ -40,43 +43,41 @@ def confidence(ctx: AnswerContext, given: Configured) -> Answer:
     number = given.proposal or (None if given.named else _proposal_of(named) or 1)
     if given.named and given != Configured(proposal=given.proposal):
         configurations = yield from predict_arguments(ctx, given)
-        row: Row = yield from get(ctx, "predict", **configurations[0])
+        row: Priced = yield from get(ctx, ModelTools.predict, **configurations[0])
         name = words.configuration(row)
     else:
         row = yield from whole(ctx, number or 1)
         name = f"proposal {number or 1}"
-    if row.get("violations"):
+    if row.violations:
         raise ToolError(
             f"{words.capital(name)} is not legal, so there is no gain to be confident of: {words.violations(row)[0]}"
         )
-    value = row["confidence_share"]
-    keeping = words.keeps(row) or row.get("kind") == "keep"
-    if keeping:
+    if words.keeps(row) or row.kind == "keep":
         yield from ctx.say(
-            f"**{words.percent(value)}** is the probability that keeping the current configuration, "
+            f"**{words.confidence(row)}** is the probability that keeping the current configuration, "
             f"{words.mesh(row)}, is right: no legal candidate gains enough to justify a change."
         )
     else:
         yield from ctx.say(*_interval(row, name))
-        yield from ctx.say(f"**{words.percent(value)}** is the calibrated probability that {name} {words.gains(row)}.")
+        yield from ctx.say(f"**{words.confidence(row)}** is the calibrated probability that {name} {words.gains(row)}.")
     yield from _noise(ctx, row)
-    for heading, key in (("Raises it:", "raises_confidence"), ("Lowers it:", "lowers_confidence")):
-        if row.get(key):
+    for heading, texts in (("Raises it:", row.raises_confidence), ("Lowers it:", row.lowers_confidence)):
+        if texts:
             yield from ctx.say(heading)
-            yield from ctx.bullets([str(item) for item in row[key]])
+            yield from ctx.bullets(list(texts))
     yield from proof(ctx, row)
     yield from ctx.say(
         "It is calibrated on predicted and measured gains of published pairs of runs and of this team's trials. "
         "Proposals are ranked by expected gain minus the cost of a failed run, not by confidence alone."
     )
     yield from _named_shares(ctx)
-    yield from unknown_facts(ctx, row.get("not_known", ()))
+    yield from unknown_facts(ctx, row.not_known)
 
 
-def _interval(row: Row, name: str) -> Iterator[str]:
+def _interval(row: Priced, name: str) -> Iterator[str]:
     """Whether a predicted gain is distinguishable from none, in words."""
-    low, high = row.get("speedup_low80"), row.get("speedup_high80")
-    if not low or not high or not row.get("speedup_per_token"):
+    low, high = row.speedup_low80, row.speedup_high80
+    if not low or not high or not row.speedup_per_token:
         return
     if low < 1 < high:
         yield (
@@ -99,10 +100,10 @@ _VARIES = re.compile(
 )
 
 
-def _noise(ctx: AnswerContext, row: Row) -> Answer:
+def _noise(ctx: AnswerContext, row: Priced) -> Answer:
     """The interval beside the noise that the user states, else beside the spread of the recorded steps."""
-    match, speed = _VARIES.search(ctx.message), row.get("speedup_per_token")
-    low = row.get("speedup_low80")
+    match, speed = _VARIES.search(ctx.message), row.speedup_per_token
+    low = row.speedup_low80
     if match is None or not speed or not low or abs(speed - 1) < words.SAME / 10:
         return
     noise = float(next(group for group in match.groups() if group)) / 100
@@ -120,11 +121,11 @@ def _noise(ctx: AnswerContext, row: Row) -> Answer:
     )
 
 
-def _proposal_of(named_figures: Row) -> int | None:
+def _proposal_of(named: Figures) -> int | None:
     """The proposal whose speed-up or confidence a message gives."""
-    for row in named_figures.get("numbers") or ():
-        for item in row["found"]:
-            number = re.search(r"(?:speed-up per token|confidence) of proposal (\d+)$", str(item["figure"]))
+    for row in named.numbers:
+        for item in row.found:
+            number = re.search(r"(?:speed-up per token|confidence) of proposal (\d+)$", item.figure)
             if number:
                 return int(number[1])
     return None
@@ -132,9 +133,9 @@ def _proposal_of(named_figures: Row) -> int | None:
 
 def _named_shares(ctx: AnswerContext) -> Answer:
     """Percentages and factors of the message that no figure of this run has, beside ours."""
-    named_figures = yield from figures_in_text(ctx, ctx.message)
-    absent = [row for row in named_figures.get("numbers") or () if not row["found"] and row.get("nearest")]
-    yield from numbers(ctx, {"numbers": [row for row in absent if row["kind"] in ("share", "ratio")][:2]})
+    named = yield from figures_in_text(ctx, ctx.message)
+    absent = [row for row in named.numbers if not row.found and row.nearest]
+    yield from numbers(ctx, [row for row in absent if row.kind in ("share", "ratio")][:2])
 
 
 @capability(
@@ -148,35 +149,35 @@ def risks(ctx: AnswerContext, given: Configured) -> Answer:
     """Risks of a proposal or configuration: low end of the interval, memory, trade-offs, failed precedents."""
     if given.named and given != Configured(proposal=given.proposal):
         configurations = yield from predict_arguments(ctx, given)
-        row: Row = yield from get(ctx, "predict", **configurations[0])
+        row: Priced = yield from get(ctx, ModelTools.predict, **configurations[0])
         name = words.configuration(row)
     else:
         number = given.proposal or 1
         row = yield from whole(ctx, number)
         name = f"Proposal {number}"
-    if row.get("violations"):
+    if row.violations:
         raise ToolError(f"{name} is not legal: {words.violations(row)[0]}")
-    items, low = [], row.get("speedup_low80")
+    items, low = [], row.speedup_low80
     if low and low < 1 - words.SAME:
         items.append(
             f"**It may be slower**: the 80 % interval extends down to {words.ratio(low)} per token; confidence that "
-            f"it {words.gains(row)}: {words.percent(row['confidence_share'])}"
+            f"it {words.gains(row)}: {words.confidence(row)}"
         )
     elif low:
         items.append(f"a loss is unlikely: the low end of the 80 % interval is {words.ratio(low)} per token")
-    held, room = row.get("hbm_per_chip_bytes"), row.get("memory_headroom_bytes")
+    held, room = row.hbm_per_chip_bytes, row.memory_headroom_bytes
     if held and room is not None:
-        tight = "tight" if room < 0.1 * held["capacity"] else "no risk"
+        tight = "tight" if room < 0.1 * held.capacity else "no risk"
         items.append(f"memory is {tight}: {words.memory(row)} per chip computed, headroom {words.size(room)}")
-    elif row.get("not_known"):
+    elif row.not_known:
         items.append("memory per chip cannot be computed while facts are missing")
-    items += [str(item) for item in (*row.get("trade_offs", ()), *row.get("lowers_confidence", ()))]
+    items += [*row.trade_offs, *row.lowers_confidence]
     yield from ctx.say(f"{name}, {words.configuration(row)}:")
     yield from ctx.bullets(items)
-    if row.get("number"):
-        similar_runs = yield from ctx.look("similar_runs", proposal=row["number"], top=5)
+    if row.number:
+        similar_runs = yield from ctx.look(RetrievalTools.similar_runs, proposal=row.number, top=5)
         bad = [
-            r for r in (similar_runs.data.get("records") or [] if similar_runs else [])
+            r for r in (similar_runs.data or {}).get("records") or []
             if r["outcome"] in ("failed", "slower") and any("move" in str(w) for w in r.get("why", ()))
         ]  # fmt: skip
         if bad:
@@ -199,13 +200,13 @@ def risks(ctx: AnswerContext, given: Configured) -> Answer:
 )
 def stand(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Re-evaluates proposal 1 against the others and its neighbours under the conversation's constraints and facts."""
-    rows, _, data = yield from board(ctx)
-    first, others = rows[0], rows[1:]
-    own = f"proposal {first['number']}"
-    told = data.get("stated_by_user") or data.get("fixed_by_user")
-    better = [row for row in others if verdict.case(first, row) == "better"] if first["kind"] != "keep" else []
+    data = yield from get(ctx, ModelTools.proposals)
+    first, *others = data.proposals
+    own = f"proposal {first.number}"
+    told = data.stated_by_user or data.fixed_by_user
+    better = [row for row in others if verdict.case(first, row) == "better"] if first.kind != "keep" else []
     if better:
-        best = max(better, key=lambda row: row["speedup_per_token"])
+        best = max(better, key=lambda row: row.gain)
         yield from ctx.say(
             f"**Only because it is cheaper to try**: {words.title(first)} leads because the ranking also weighs the "
             f"cost of a trial; by gain and confidence {name_of(best)} is ahead."
@@ -214,16 +215,16 @@ def stand(ctx: AnswerContext, given: NoArguments) -> Answer:
         why = "what you stated is included" if told else "no fact was added, so no number changed"
         yield from ctx.say(f"**Yes**: {words.title(first)} is still ranked first; {why}.")
     yield from ctx.more(
-        f"Keeping it is right with {words.percent(first['confidence_share'])} confidence."
-        if first["kind"] == "keep"
+        f"Keeping it is right with {words.confidence(first)} confidence."
+        if first.kind == "keep"
         else f"Predicted {words.speed(first)}, confidence {words.sure(first)}."
     )
     if others:
-        row = max(others, key=lambda item: item.get("speedup_per_token") or 0.0)
-        yield from ctx.say(*list(verdict.argued(f"proposal {row['number']}", row, own, first))[:1])
-    yield from _neighbours(ctx, first["number"])
-    if data.get("not_known"):
-        yield from ctx.say(f"Still unknown: {facts.in_words(data['not_known'])}.")
+        row = max(others, key=lambda item: item.gain)
+        yield from ctx.say(*list(verdict.argued(f"proposal {row.number}", row, own, first))[:1])
+    yield from _neighbours(ctx, first.number)
+    if data.not_known:
+        yield from ctx.say(f"Still unknown: {facts.in_words(data.not_known)}.")
 
 
 @capability(
@@ -236,21 +237,20 @@ def stand(ctx: AnswerContext, given: NoArguments) -> Answer:
 )
 def change_mind(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Values at which the ranking would change: step times, missing facts, memory, neighbours."""
-    rows, ran, data = yield from board(ctx)
-    first = rows[0]
-    own, items = f"proposal {first['number']}", []
-    now, time = ran.get("step_time_s"), first.get("step_time_s")
-    if first["kind"] != "keep" and now and isinstance(time, Mapping):
-        inside = f"; its interval reaches {words.time(time['high80'], 'predicted')}" if time["high80"] > now else ""
+    data = yield from get(ctx, ModelTools.proposals)
+    rows, first, unknown = data.proposals, data.proposals[0], data.not_known
+    own, items = f"proposal {first.number}", []
+    now, time = data.current.step_time_s, first.step_time_s
+    if first.kind != "keep" and now and time:
+        inside = f"; its interval reaches {words.time(time.high80, 'predicted')}" if time.high80 > now else ""
         items.append(f"**its measurement**: at {words.time(now)} per step or more {own} gains nothing{inside}")
-    items += [text for row in rows[1:3] if (text := verdict.turns(f"proposal {row['number']}", row, own, first))]
-    unknown = data.get("not_known", ())
+    items += [text for row in rows[1:3] if (text := verdict.turns(f"proposal {row.number}", row, own, first))]
     if unknown:
         items.append(f"**a missing fact**: {facts.in_words(unknown)}")
-    if first.get("hbm_per_chip_bytes"):
+    if first.hbm_per_chip_bytes:
         items.append(f"**memory**: it is computed to need {words.memory(first)} per chip; less than that rules it out")
     yield from ctx.bullets(items)
-    yield from _neighbours(ctx, first["number"])
+    yield from _neighbours(ctx, first.number)
     yield from unknown_facts(ctx, unknown)
 
 
@@ -265,17 +265,16 @@ def neighbours(ctx: AnswerContext, given: About) -> Answer:
     """Neighbouring configurations of a proposal: one axis doubled against another, batch, remat policy; time and
     legality of each."""
     number = which(ctx, given)
-    data = yield from get(ctx, "sensitivity", number=number)
-    rows = data["neighbours"]
+    data = yield from get(ctx, ModelTools.sensitivity, number=number)
     lines = [
-        [words.step_text(r), words.ratio(r["speedup_over_this"]) if r.get("speedup_over_this") else "–",
-         words.size(r["hbm_total_bytes"]) if r.get("hbm_total_bytes") else "–",
-         f"no: {words.rule(r['rule'])}" if r.get("rule") else "yes"]
-        for r in rows[:12]
+        [words.step_text(r), words.ratio(r.speedup_over_this) if r.speedup_over_this else "–",
+         words.size(r.hbm_total_bytes) if r.hbm_total_bytes else "–",
+         f"no: {words.rule(r.rule)}" if r.rule else "yes"]
+        for r in data.neighbours[:12]
     ]  # fmt: skip
     if not lines:
         raise ToolError("No neighbouring configuration can be priced.")
-    yield from ctx.say(f"Around proposal {number}, {words.mesh(data['of'])}:")
+    yield from ctx.say(f"Around proposal {number}, {words.mesh(data.of)}:")
     yield from ctx.table(["Step", f"Speed over proposal {number}, predicted", "Memory per chip", "Legal"], lines)
 
 
@@ -288,52 +287,52 @@ def neighbours(ctx: AnswerContext, given: About) -> Answer:
 )
 def accuracy(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The intervals and confidences of the proposals, what widens them, and where measured errors are published."""
-    rows, _, data = yield from board(ctx)
-    error_figures = yield from get(ctx, "figures", text="median error of the performance model on held-out runs")
-    error = next((row for row in error_figures.get("named", ()) if row["place"] == "accuracy"), None)
+    data = yield from get(ctx, ModelTools.proposals)
+    rows, unknown = data.proposals, data.not_known
+    errors = yield from get(ctx, FigureTools.figures, text="median error of the performance model on held-out runs")
+    error = next((row for row in errors.named if row.place == "accuracy"), None)
     if error:
-        runs = next((f" over {item['value']} {item['name']}" for item in error.get("inputs", ())), "")
+        runs = next((f" over {item['value']} {item['name']}" for item in error.inputs), "")
         yield from ctx.say(
-            f"**{error['text']}** is the median error of a predicted step time{runs} as far from the fit as this one: "
-            f"{error['counted']}."
+            f"**{error.text}** is the median error of a predicted step time{runs} as far from the fit as this one: "
+            f"{error.counted}."
         )
-    alone = yield from get(ctx, "figures", text="step time that the performance model alone predicts")
-    own = next((row for row in alone.get("named", ()) if "model alone" in row["figure"]), None)
-    kpis = yield from get(ctx, "kpis")
+    alone = yield from get(ctx, FigureTools.figures, text="step time that the performance model alone predicts")
+    own = next((row for row in alone.named if "model alone" in row.figure), None)
+    kpis = yield from get(ctx, RunTools.kpis)
     if own and kpis.get("step_time_s"):
         yield from ctx.say(
-            f"For this run, the model alone predicts {own['text']} against {words.time(kpis['step_time_s'])} measured; "
+            f"For this run, the model alone predicts {own.text} against {words.time(kpis['step_time_s'])} measured; "
             "proposals are scaled to the measured step, so only the change between two configurations is predicted."
         )
     lines = [
-        [str(r["number"]), words.step(r), words.ratio(r["speedup_per_token"]), words.span(r),
-         words.percent(r["confidence_share"])]
-        for r in rows if r.get("speedup_low80")
-    ]  # fmt: skip
+        [str(r.number), words.step(r), words.gain(r), words.span(r), words.confidence(r)]
+        for r in rows
+        if r.speedup_low80
+    ]
     yield from ctx.say("Each prediction has an 80 % interval, and a confidence fitted on measured pairs of runs:")
     if lines:
         head = ["Proposal", "Step, predicted", "Per token, predicted", "80 % interval", "Confidence"]
         yield from ctx.table(head, lines)
-    unknown = data.get("not_known", ())
     yield from ctx.say(
         f"The intervals are wide because {facts.not_known(unknown)}." if unknown
         else "Model, batch and sequence length are known: every term is computed, then calibrated on this run."
     )  # fmt: skip
-    row = yield from whole(ctx, rows[0]["number"])
-    if row.get("lowers_confidence"):
+    row = yield from whole(ctx, rows[0].number or 1)
+    if row.lowers_confidence:
         yield from ctx.say("What lowers the confidence of proposal 1:")
-        yield from ctx.bullets([str(item) for item in row["lowers_confidence"]])
+        yield from ctx.bullets(list(row.lowers_confidence))
     yield from ctx.say("Errors by chip, model and kind of run are published on the accuracy page.")
 
 
-def _neighbours(ctx: AnswerContext, number: int) -> Answer:
-    around = yield from get(ctx, "sensitivity", number=number)
-    near = [s for s in around.get("neighbours", ()) if not s.get("rule") and s.get("speedup_over_this")]
+def _neighbours(ctx: AnswerContext, number: int | None) -> Answer:
+    around = yield from get(ctx, ModelTools.sensitivity, number=number)
+    near = [(each.speedup_over_this, each) for each in around.neighbours if not each.rule and each.speedup_over_this]
     if near:
-        best = max(near, key=lambda step: step["speedup_over_this"])
-        if best["speedup_over_this"] > 1 + words.SAME:
+        gain, best = max(near, key=lambda item: item[0])
+        if gain > 1 + words.SAME:
             yield from ctx.say(
-                f"The neighbour {words.step_text(best)} is predicted at {words.ratio(best['speedup_over_this'])} the "
+                f"The neighbour {words.step_text(best)} is predicted at {words.ratio(gain)} the "
                 f"speed of proposal {number}, so it is the next to try."
             )
         else:

@@ -12,6 +12,8 @@ from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability
 from proposals.agents.capabilities.common import About, Row, get
+from proposals.agents.tools.retrieval import RetrievalTools
+from proposals.agents.tools.run import RunTools
 
 Query = Annotated[str, Field(max_length=400, description="Words to look for.")]
 
@@ -29,7 +31,7 @@ class SearchWords(Arguments):
 )
 def similar(ctx: AnswerContext, given: About) -> Answer:
     """Measured changes of runs like this one (bottleneck, chip, model, scale), or similar to a proposal's change."""
-    data = yield from get(ctx, "similar_runs", proposal=given.proposal, top=5)
+    data = yield from get(ctx, RetrievalTools.similar_runs, proposal=given.proposal, top=5)
     rows = data.get("records") or []
     if not rows:
         yield from ctx.say(
@@ -48,7 +50,7 @@ def similar(ctx: AnswerContext, given: About) -> Answer:
 )
 def history(ctx: AnswerContext, given: SearchWords) -> Answer:
     """Keyword search in measured optimisations (published and the team's own): change, effect, caveats."""
-    data = yield from get(ctx, "search_history", query=given.text, top=5)
+    data = yield from get(ctx, RetrievalTools.search_history, query=given.text, top=5)
     yield from _records(ctx, data.get("records") or [], "No record matches these words.")
 
 
@@ -80,7 +82,7 @@ def knowledge(ctx: AnswerContext, given: SearchWords) -> Answer:
     """Passages of the knowledge base and of the team's documents that answer a question, with their sources."""
     if not given.text.strip():
         raise Missing("Name what to look up.", ("What is FSDP?", "What does remat offload mean?"))
-    data = yield from get(ctx, "search_knowledge", query=given.text[:400], top=3)
+    data = yield from get(ctx, RetrievalTools.search_knowledge, query=given.text[:400], top=3)
     rows = data.get("passages") or []
     if not rows:
         raise ToolError("No passage in the knowledge base matches.")
@@ -105,7 +107,7 @@ class ExperimentRef(Arguments):
 )
 def against(ctx: AnswerContext, given: ExperimentRef) -> Answer:
     """Compares this run with another experiment of the team: configuration, figures and ops."""
-    data = yield from get(ctx, "compare", experiment=given.experiment, top=5)
+    data = yield from get(ctx, RunTools.compare, experiment=given.experiment, top=5)
     if "experiments" in data:
         yield from ctx.say("Name one of these experiments by its id:")
         yield from ctx.bullets([f"{row['id']}: {row['name']}" for row in data["experiments"][:8]])
@@ -133,8 +135,10 @@ def not_sharding(ctx: AnswerContext, given: SearchWords) -> Answer:
         "That does not depend on how the run is sharded, and nothing here measures it: kernels, random numbers, "
         "numerics, timing and crashes are up to the program."
     )
-    lookup = yield from ctx.look("search_knowledge", query=given.text[:400] or "random numbers kernels timing", top=1)
-    for row in (lookup.data.get("passages") or [])[:1] if lookup else ():
+    lookup = yield from ctx.look(
+        RetrievalTools.search_knowledge, query=given.text[:400] or "random numbers kernels timing", top=1
+    )
+    for row in ((lookup.data or {}).get("passages") or [])[:1]:
         yield from ctx.say(
             f"Nearest in the knowledge base: **{row['title']}** (passage `{row['id']}`; {row['source']})."
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from agent.tools import NoArguments, ToolError
@@ -11,9 +11,8 @@ from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
-    Row,
+    arguments,
     as_arguments,
-    board,
     get,
     memory_table,
     name_of,
@@ -21,9 +20,14 @@ from proposals.agents.capabilities.common import (
     unknown_facts,
 )
 from proposals.agents.capabilities.compiled import memory_column
-from proposals.agents.capabilities.configured import Configured, configurations, named, predict_arguments, subject
+from proposals.agents.capabilities.configured import Configured, configurations, predict_arguments, subject
 from proposals.agents.capabilities.memory_use import filling, stated_peak
 from proposals.agents.conversation import Said
+from proposals.agents.priced import ChipCounts, Current, Priced
+from proposals.agents.tools.machine import MachineTools
+from proposals.agents.tools.model import ModelTools
+from proposals.agents.tools.run import RunTools
+from proposals.agents.tools.what_if import WhatIfTools
 
 
 @capability(
@@ -40,20 +44,17 @@ def memory(ctx: AnswerContext, given: NoArguments) -> Answer:
         yield from _measured(ctx)
     else:
         yield from filling(ctx)
-    rows, ran, data = yield from board(ctx)
-    known = [row for row in rows if row.get("hbm_per_chip_bytes")]
+    data = yield from get(ctx, ModelTools.proposals)
+    ran, unknown = data.current, data.not_known
+    known = [row for row in data.proposals if row.hbm_per_chip_bytes]
     if not known:
-        unknown = data.get("not_known", ())
         yield from ctx.say(f"What the proposals need cannot be computed: {facts.not_known(unknown)}.")
         yield from unknown_facts(ctx, unknown)
         return
-    lines = [
-        [f"{name_of(row)}, {words.configuration(row)}", words.memory(row), words.size(row["memory_headroom_bytes"])]
-        for row in known
-    ]
-    if ran.get("hbm_per_chip_bytes"):
-        lines.insert(0, ["current", words.memory(ran), words.size(ran["memory_headroom_bytes"])])
-    shown = [ran, *known] if ran.get("hbm_per_chip_bytes") else known
+    lines = [[f"{name_of(row)}, {words.configuration(row)}", words.memory(row), words.headroom(row)] for row in known]
+    if ran.hbm_per_chip_bytes:
+        lines.insert(0, ["current", words.memory(ran), words.headroom(ran)])
+    shown: list[Current | Priced] = [ran, *known] if ran.hbm_per_chip_bytes else [*known]
     compiled = memory_column(shown)
     for line, text in zip(lines, compiled, strict=False):
         line.append(text)
@@ -61,7 +62,7 @@ def memory(ctx: AnswerContext, given: NoArguments) -> Answer:
 
 
 def _measured(ctx: AnswerContext) -> Answer:
-    data = yield from get(ctx, "kpis")
+    data = yield from get(ctx, RunTools.kpis)
     held = data.get("memory") or {}
     if held.get("peak_bytes"):
         of = f" of {words.size(held['capacity_bytes'])}" if held.get("capacity_bytes") else ""
@@ -85,17 +86,17 @@ def memory_parts(ctx: AnswerContext, given: Configured) -> Answer:
     row = yield from _legality(ctx, given)
     if not given.named and stated_peak(ctx) is None:
         yield from _measured(ctx)
-    if not row.get("hbm_per_chip_bytes"):
-        yield from ctx.say(f"Its parts cannot be computed: {facts.not_known(row.get('not_known', ()))}.")
-        yield from unknown_facts(ctx, row.get("not_known", ()))
+    if not row.hbm_per_chip_bytes:
+        yield from ctx.say(f"Its parts cannot be computed: {facts.not_known(row.not_known)}.")
+        yield from unknown_facts(ctx, row.not_known)
         return
     yield from ctx.say(f"{subject(given, row)}:")
     yield from memory_table(ctx, row)
     yield from filling(ctx)
 
 
-def _legality(ctx: AnswerContext, given: Configured) -> Generator[Said, None, Row]:
-    rows = yield from configurations(ctx, given, "legality")
+def _legality(ctx: AnswerContext, given: Configured) -> Generator[Said, None, Priced]:
+    rows = yield from configurations(ctx, given, ModelTools.legality)
     return rows[0]
 
 
@@ -109,18 +110,18 @@ def _legality(ctx: AnswerContext, given: Configured) -> Generator[Said, None, Ro
 )
 def fits(ctx: AnswerContext, given: Configured) -> Answer:
     """Whether a configuration fits per chip: another mesh, batch, sequence length, remat, precision, optimizer."""
-    rows = yield from configurations(ctx, given, "legality")
-    if any(row.get("fits") is None or not row.get("hbm_per_chip_bytes") for row in rows):
-        row = next(row for row in rows if not row.get("hbm_per_chip_bytes") or row.get("fits") is None)
+    rows = yield from configurations(ctx, given, ModelTools.legality)
+    if any(row.fits is None or not row.hbm_per_chip_bytes for row in rows):
+        row = next(row for row in rows if not row.hbm_per_chip_bytes or row.fits is None)
         yield from ctx.say(f"{subject(given, row)}: whether it fits cannot be computed.", *words.violations(row)[:1])
-        yield from unknown_facts(ctx, row.get("not_known", ()))
+        yield from unknown_facts(ctx, row.not_known)
         return
     for row in rows:
         yield from ctx.say(f"{subject(given, row)} {_verdict(row)}: {words.memory(row)} per chip, computed.")
-        others = [item for item in row.get("violations", ()) if item["rule"] != "memory"]
+        others = [item for item in row.violations if item.rule != "memory"]
         if others:
-            yield from ctx.say(f"Memory aside, it is not legal: {others[0]['reason']}")
-        if given.named and row["fits"] and not others and not row.get("elsewhere"):
+            yield from ctx.say(f"Memory aside, it is not legal: {others[0].reason}")
+        if given.named and row.fits and not others and not row.elsewhere:
             yield from _speed(ctx, row)
     if len(rows) == 1:
         yield from memory_table(ctx, rows[0])
@@ -128,16 +129,16 @@ def fits(ctx: AnswerContext, given: Configured) -> Answer:
         yield from _measured(ctx)
 
 
-def _speed(ctx: AnswerContext, row: Row) -> Answer:
+def _speed(ctx: AnswerContext, row: Priced) -> Answer:
     """What a configuration that fits gains or loses."""
-    predicted = yield from ctx.look("predict", **as_arguments(row))
-    if predicted and predicted.data.get("speedup_per_token"):
+    predicted = yield from ctx.look(ModelTools.predict, **as_arguments(row))
+    if predicted.data and predicted.data.speedup_per_token:
         yield from ctx.more(f"Its step is predicted at {words.step(predicted.data)}, {words.speed(predicted.data)}.")
 
 
-def _verdict(row: Row) -> str:
-    room = row["memory_headroom_bytes"]
-    if row["fits"]:
+def _verdict(row: Priced) -> str:
+    room = row.memory_headroom_bytes or 0.0
+    if row.fits:
         return f"**fits**, with {words.size(room)} of headroom"
     return f"**does not fit**, {words.size(-room)} over capacity"
 
@@ -156,43 +157,43 @@ def largest_batch(ctx: AnswerContext, given: Configured) -> Answer:
     if now is None:
         yield from unknown_facts(ctx, ["training.global_batch"])
         return
-    data = yield from get(ctx, "vary", key="global_batch", of=of, values=_batches(now))
+    data = yield from get(ctx, WhatIfTools.vary, key="global_batch", of=of, values=_batches(now))
     if own.named:
-        row = yield from get(ctx, "legality", **of)
-        yield from ctx.say(f"With {named(row)}:")
-    rows = [row for row in data["rows"] if row.get("hbm_per_chip_bytes")]
+        row = yield from get(ctx, ModelTools.legality, **of)
+        yield from ctx.say(f"With {words.located(row)}:")
+    rows = [row for row in data.rows if row.hbm_per_chip_bytes]
     if not rows:
         yield from ctx.say("Memory cannot be computed while facts are missing.")
-        run = yield from get(ctx, "run")
+        run = yield from get(ctx, RunTools.run)
         yield from unknown_facts(ctx, run.get("not_known", ()))
         return
-    each = yield from get(ctx, "divisors")
+    each = yield from get(ctx, MachineTools.divisors)
     if between := _batches_between(rows, each["batch_must_divide_by"]):
-        finer = yield from get(ctx, "vary", key="global_batch", of=of, values=between)
-        near = [row for row in rows if int(row["value"]) < 2 * max(between)]
-        known = [row for row in finer["rows"] if row.get("hbm_per_chip_bytes")]
-        rows = sorted([*near, *known], key=lambda row: int(row["value"]))
+        finer = yield from get(ctx, WhatIfTools.vary, key="global_batch", of=of, values=between)
+        near = [row for row in rows if int(row.value) < 2 * max(between)]
+        known = [row for row in finer.rows if row.hbm_per_chip_bytes]
+        rows = sorted([*near, *known], key=lambda row: int(row.value))
     fitting = [row for row in rows if _fits(row)]
     if fitting:
-        largest = max(fitting, key=lambda row: int(row["value"]))
-        more = int(largest["value"]) < max(int(row["value"]) for row in rows)
+        largest = max(fitting, key=lambda row: int(row.value))
+        more = int(largest.value) < max(int(row.value) for row in rows)
         yield from ctx.say(
-            f"Of the batches tried, the largest that fits is **{int(largest['value']):,}**, "
+            f"Of the batches tried, the largest that fits is **{int(largest.value):,}**, "
             f"{words.memory(largest)} per chip" + ("." if more else "; larger ones were not tried.")
         )
     else:
         yield from ctx.say("No batch tried fits.")
-    yield from priced_table(ctx, rows, data["current"], "Global batch", [f"{int(row['value']):,}" for row in rows])
+    yield from priced_table(ctx, rows, data.current, "Global batch", [f"{int(row.value):,}" for row in rows])
 
 
 def _batches(now: int) -> tuple[int, ...]:
     return tuple(now * 2**n for n in range(8)) if now > 1 else tuple(2**n for n in range(8))
 
 
-def _batches_between(rows: list[Row], each: int) -> tuple[int, ...]:
+def _batches_between(rows: Sequence[Priced], each: int) -> tuple[int, ...]:
     """Batches between the largest doubling that fits and the next, in multiples of what the batch must divide by."""
-    fitting = [int(row["value"]) for row in rows if _fits(row)]
-    over = [int(row["value"]) for row in rows if not _fits(row)]
+    fitting = [int(row.value) for row in rows if _fits(row)]
+    over = [int(row.value) for row in rows if not _fits(row)]
     if not fitting or not over or max(fitting) > min(over):
         return ()
     low, high = max(fitting), min(over)
@@ -200,8 +201,8 @@ def _batches_between(rows: list[Row], each: int) -> tuple[int, ...]:
     return tuple(range(low + step, high, step))[:12]
 
 
-def _fits(row: Row) -> bool:
-    return bool((row.get("memory_headroom_bytes") or -1) >= 0 and row.get("may_run"))
+def _fits(row: Priced) -> bool:
+    return bool((row.memory_headroom_bytes or -1) >= 0 and row.may_run)
 
 
 @capability(
@@ -214,17 +215,13 @@ def _fits(row: Row) -> bool:
 def make_room(ctx: AnswerContext, given: Configured) -> Answer:
     """Memory of a configuration by part, and what remat, sharding, micro-batches and optimizer would free."""
     row = yield from _legality(ctx, given)
-    if not row.get("hbm_per_chip_bytes"):
+    if not row.hbm_per_chip_bytes:
         yield from _measured(ctx)
-        yield from ctx.say(f"What it needs cannot be computed: {facts.not_known(row.get('not_known', ()))}.")
-        yield from unknown_facts(ctx, row.get("not_known", ()))
+        yield from ctx.say(f"What it needs cannot be computed: {facts.not_known(row.not_known)}.")
+        yield from unknown_facts(ctx, row.not_known)
         return
     yield from ctx.say(f"{subject(given, row)} needs {words.memory(row)} per chip, computed:")
     yield from memory_table(ctx, row)
-    base: dict[str, Any] = {
-        "ici": row["mesh"]["ici"],
-        **({"dcn": row["mesh"]["dcn"]} if row["mesh"].get("dcn") else {}),
-    }
     config = ctx.bench.config.training
     tries: list[dict[str, Any]] = [
         {"remat": "full"},
@@ -242,10 +239,10 @@ def make_room(ctx: AnswerContext, given: Configured) -> Answer:
     for change in tries:
         if all(getattr(config, key) == value for key, value in change.items()):
             continue
-        judged = yield from ctx.look("legality", **{**base, "changes": {**row.get("changes", {}), **change}})
-        if judged and judged.data.get("hbm_per_chip_bytes"):
-            name = words.changes({"changes": change})
-            lines.append([name, words.memory(judged.data), words.size(judged.data["memory_headroom_bytes"])])
+        asked = arguments(row.mesh, {**row.changes, **change})
+        judged = (yield from ctx.look(ModelTools.legality, **asked)).data
+        if judged and judged.hbm_per_chip_bytes:
+            lines.append([words.changes(change), words.memory(judged), words.headroom(judged)])
     if lines:
         yield from ctx.say("With one setting changed:")
         yield from ctx.table(["Change", "Memory per chip", "Headroom"], lines)
@@ -259,28 +256,26 @@ def make_room(ctx: AnswerContext, given: Configured) -> Answer:
 )
 def smallest_fit(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The fewest chips (powers of two) on which the run fits in memory, each count on its best legal mesh."""
-    data = yield from get(ctx, "chip_counts")
-    least = data.get("smallest_that_fits_chips")
+    data = yield from get(ctx, WhatIfTools.chip_counts)
+    least = data.smallest_that_fits_chips
     if least is None:
         raise ToolError("It fits on none of the chip counts tried.")
     yield from ctx.say(f"By the memory model, it fits on **{least:,} chips** or more.")
     yield from counts_table(ctx, data)
 
 
-def counts_table(ctx: AnswerContext, data: Row) -> Answer:
+def counts_table(ctx: AnswerContext, data: ChipCounts) -> Answer:
     """Numbers of chips with their best meshes."""
     lines = [
         [
-            f"{row['chips']:,}",
-            words.mesh(row) if row.get("mesh_text") else str(row.get("reason", "–")),
-            words.estimate(row) if row["fits"] else "–",
-            words.ratio(row["speedup_per_token_and_chip"])
-            if row.get("speedup_per_token_and_chip") and row["fits"]
-            else "–",
-            words.memory(row) if row.get("hbm_per_chip_bytes") else "–",
-            "yes" if row["fits"] else "no",
+            f"{row.chips:,}",
+            words.mesh(row) if row.mesh_text else row.reason or "–",
+            words.estimate(row) if row.fits else "–",
+            words.ratio(row.speedup_per_token_and_chip) if row.speedup_per_token_and_chip and row.fits else "–",
+            words.memory(row) if row.hbm_per_chip_bytes else "–",
+            "yes" if row.fits else "no",
         ]
-        for row in data["rows"][-8:]
+        for row in data.rows[-8:]
     ]
     yield from ctx.table(
         ["Chips", "Best mesh", "Step, predicted", "Per token and chip", "Memory per chip", "Fits"], lines

@@ -9,6 +9,7 @@ from perfmodel.workload import chip_of
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import Row
+from proposals.agents.tools.memory_use import MemoryTools
 
 _GB = r"(\d+(?:\.\d+)?)\s?(g(?:i?b)?|gigs?|mb|mib)?(?!\w|%|×|\.\d)(?!\s?(?:%|percent|ms|s\b|x\b|times))"
 #: How somebody says that a number is the memory that was really in use: after words of measuring, or before them.
@@ -40,10 +41,9 @@ def stated_peak(ctx: AnswerContext) -> float | None:
 def filling(ctx: AnswerContext) -> Answer:
     """What fills the memory and what reduces each part; with a measured peak what lies beyond the computed parts."""
     stated = stated_peak(ctx)
-    used = yield from ctx.look("memory_use", **({"stated_bytes": stated} if stated else {}))
-    if not used:
+    data = (yield from ctx.look(MemoryTools.memory_use, **({"stated_bytes": stated} if stated else {}))).data
+    if data is None:
         return
-    data = used.data
     yield from ctx.say("In the current configuration:")
     if stated:
         yield from _against(ctx, data)

@@ -15,6 +15,10 @@ from proposals.agents.capabilities.common import ChipName, Row, get
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead, recorded
 from proposals.agents.capabilities.findings import findings_about
 from proposals.agents.capabilities.shares import NO_OPS, beside, ops_named, shares, time_of
+from proposals.agents.tools.machine import MachineTools
+from proposals.agents.tools.ops import OpTools
+from proposals.agents.tools.run import RunTools
+from proposals.agents.tools.steps import StepTools
 
 #: Share of the link bandwidth below which bytes do not explain the time of a collective.
 WAITING = 0.1
@@ -42,7 +46,7 @@ def top_ops(ctx: AnswerContext, given: NoArguments) -> Answer:
     if no_profile(ctx):
         yield from predicted_instead(ctx, NO_OPS)
         return
-    data = yield from get(ctx, "ops", top=10)
+    data = yield from get(ctx, OpTools.ops, top=10)
     rows = data.get("rows") or []
     if not rows:
         raise ToolError("The profile contains no ops.")
@@ -81,7 +85,7 @@ def op(ctx: AnswerContext, given: OneOp) -> Answer:
     if len(named) > 1:
         yield from beside(ctx, named)
         return
-    row = yield from get(ctx, "op", op=named[0] if named and given.op == "#1" else given.op, hops=1)
+    row = yield from get(ctx, OpTools.op, op=named[0] if named and given.op == "#1" else given.op, hops=1)
     took = f"{words.time(row['time_s'])} per step and core, " if row.get("time_s") else ""
     place = "the longest op of the step" if row["rank"] == 1 else f"rank {row['rank']} by time"
     yield from ctx.say(f"`{row['name']}` is {place}: {took}{words.share(row['time_share'])} of device time.")
@@ -121,10 +125,9 @@ def op(ctx: AnswerContext, given: OneOp) -> Answer:
         names = [f"`{each['name']}`" for each in ((row.get("neighbourhood") or {}).get(side) or ())[:3]]
         items += [f"{word} {words.listed(names)}"] if names else []
     yield from ctx.bullets(items)
-    findings = yield from get(ctx, "findings")
-    for item in findings.get("rows", []):
-        if row["key"] in {key for each in item.get("evidence", ()) for key in each.get("ops", ())}:
-            yield from ctx.say(f"Finding {item['finding']}, {item['title']}: {item['action']}")
+    for item in (yield from get(ctx, RunTools.findings)):
+        if any(row["key"] in each.ops for each in item.evidence):
+            yield from ctx.say(f"Finding {item.finding}, {item.title}: {item.action}")
             return
 
 
@@ -222,7 +225,7 @@ def sources(ctx: AnswerContext, given: NoArguments) -> Answer:
 )
 def roofline(ctx: AnswerContext, given: ChipQuery) -> Answer:
     """The chip's peak FLOP/s, HBM bandwidth and ridge point, and what bounds the ops of this step."""
-    chip = yield from get(ctx, "hardware", chip=given.chip)
+    chip = yield from get(ctx, MachineTools.hardware, chip=given.chip)
     yield from ctx.say(
         f"{chip['title']} in {chip['precision']}: peak {words.flops(chip['peak_flops_per_s'])}, HBM bandwidth "
         f"{words.rate(chip['hbm_bytes_per_s'])}, ridge point **{chip['ridge_flops_per_byte']:.4g} FLOP/byte**.",
@@ -242,7 +245,7 @@ def roofline(ctx: AnswerContext, given: ChipQuery) -> Answer:
 )
 def chip_data(ctx: AnswerContext, given: ChipQuery) -> Answer:
     """A chip's memory, peak FLOP/s by precision, HBM, link and network bandwidth."""
-    chip = yield from get(ctx, "hardware", chip=given.chip)
+    chip = yield from get(ctx, MachineTools.hardware, chip=given.chip)
     rows = [
         ["HBM, nominal", words.size(chip["hbm_capacity_bytes"])],
         ["HBM, usable", words.size(chip["hbm_usable_bytes"])],
@@ -267,11 +270,11 @@ def chip_data(ctx: AnswerContext, given: ChipQuery) -> Answer:
 )
 def matmuls(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The longest matmuls with their roofline efficiency, and what the diagnosis finds on padding and utilisation."""
-    chip = yield from get(ctx, "hardware")
+    chip = yield from get(ctx, MachineTools.hardware)
     if no_profile(ctx):
         yield from predicted_instead(ctx, NO_OPS)
     else:
-        data = yield from get(ctx, "ops", category="matmul", top=6)
+        data = yield from get(ctx, OpTools.ops, category="matmul", top=6)
         rows = data.get("rows") or []
         if rows:
             yield from ctx.table(
@@ -300,14 +303,14 @@ def matmuls(ctx: AnswerContext, given: NoArguments) -> Answer:
 )
 def recompute(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Time of recomputed ops, the policy that is set, and what the diagnosis finds on it."""
-    run = yield from get(ctx, "run")
+    run = yield from get(ctx, RunTools.run)
     policy = run["configuration"].get("training", {}).get("remat")
     yield from ctx.say(f"The configured policy is `{policy or 'not given'}`.")
     if no_profile(ctx):
         yield from predicted_instead(ctx, NO_OPS)
         return
-    data = yield from get(ctx, "ops", phase="recompute", top=5)
-    kinds = yield from get(ctx, "ops", phase="recompute", group_by="family", top=6)
+    data = yield from get(ctx, OpTools.ops, phase="recompute", top=5)
+    kinds = yield from get(ctx, OpTools.ops, phase="recompute", group_by="family", top=6)
     if data.get("matching_time_share"):
         took = f"{words.time(data['matching_time_s'])} per step, " if data.get("matching_time_s") else ""
         yield from ctx.say(
@@ -333,7 +336,7 @@ def recompute(ctx: AnswerContext, given: NoArguments) -> Answer:
 )
 def idle(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Time spent waiting: idle, input pipeline, host, host transfers."""
-    data = yield from get(ctx, "kpis")
+    data = yield from get(ctx, RunTools.kpis)
     shares, step = data.get("shares_0_to_1") or {}, data.get("step_time_s")
     rows = [
         [name, words.time(shares[key] * step) if step else "–", words.share(shares[key])]
@@ -357,8 +360,8 @@ def idle(ctx: AnswerContext, given: NoArguments) -> Answer:
 )
 def stragglers(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Whether one core is slower than the others: spread of the step time, ops that differ most between cores."""
-    data = yield from get(ctx, "kpis")
-    steps = yield from get(ctx, "steps")
+    data = yield from get(ctx, RunTools.kpis)
+    steps = yield from get(ctx, StepTools.steps)
     share = (data.get("shares_0_to_1") or {}).get("stragglers")
     if share is not None:
         held = "**No core is slower than the others**" if share < SLOWER else "**Yes**"
@@ -386,7 +389,7 @@ def stragglers(ctx: AnswerContext, given: NoArguments) -> Answer:
     worst = [op for op in ctx.bench.diagnosis.ops if op.core_max_s and op.core_min_s and op.core_max_s > op.core_min_s]
     worst.sort(key=lambda op: (op.core_min_s or 0.0) - (op.core_max_s or 0.0))
     for each in worst[:1]:
-        row = yield from get(ctx, "op", op=each.key, hops=0)
+        row = yield from get(ctx, OpTools.op, op=each.key, hops=0)
         yield from ctx.say(
             f"The op that differs most is `{row['name']}`: {words.time(row['core_max_s'])} on the slowest core "
             f"against {words.time(row['core_min_s'])} on the fastest."

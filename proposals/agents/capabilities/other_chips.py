@@ -15,7 +15,9 @@ from proposals.agents.capabilities.configured import Configured
 from proposals.agents.capabilities.cost import Duration, Tokens, in_days
 from proposals.agents.capabilities.memory import counts_table
 from proposals.agents.capabilities.pricing import price
-from proposals.agents.tools.what_if import MOST_CHIPS
+from proposals.agents.tools.machine import MachineTools
+from proposals.agents.tools.run import RunTools
+from proposals.agents.tools.what_if import MOST_CHIPS, WhatIfTools
 
 
 @capability(
@@ -27,7 +29,7 @@ from proposals.agents.tools.what_if import MOST_CHIPS
 )
 def change_precision(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted effect of another precision of the matmuls, and whether the chip supports it natively."""
-    chip = yield from get(ctx, "hardware")
+    chip = yield from get(ctx, MachineTools.hardware)
     native = list(chip["peaks_flops_per_s"])
     now = ctx.bench.config.training.precision
     if not given.precision and not given.variants:
@@ -39,7 +41,7 @@ def change_precision(ctx: AnswerContext, given: Configured) -> Answer:
             return
         given = Configured(**{**given.model_dump(exclude_defaults=True), "variants": tried[:4]})
     yield from price(ctx, given)
-    verdict_ = yield from get(ctx, "bottleneck")
+    verdict_ = yield from get(ctx, RunTools.bottleneck)
     yield from ctx.say(
         f"A lower precision shortens only compute time; the bottleneck of this step is {words.bottleneck(verdict_)}."
     )
@@ -105,9 +107,8 @@ def chips_for_time(ctx: AnswerContext, given: ForTime) -> Answer:
         one = registry()["chips_for_time"]
         choices = tuple(command(one, {"step_time_s": f"{step / n:.3g}"}) for n in (2, 4)) if step else ()
         raise Missing("State the step time, in seconds.", choices)
-    data = yield from get(ctx, "chip_counts", step_time_s=given.step_time_s, chip=given.chip)
-    reached = data.get("reached_with_chips")
-    wanted = words.time(data["wanted_step_time_s"])
+    data = yield from get(ctx, WhatIfTools.chip_counts, step_time_s=given.step_time_s, chip=given.chip)
+    reached, wanted = data.reached_with_chips, words.time(data.wanted_step_time_s or given.step_time_s)
     if reached:
         yield from ctx.say(f"**{reached:,} chips** are predicted to reach {wanted} per step.")
     else:

@@ -14,7 +14,6 @@ from proposals.agents.capabilities.capability import Missing, capability, comman
 from proposals.agents.capabilities.common import (
     Axis,
     as_arguments,
-    board,
     get,
     name_of,
     offers,
@@ -22,6 +21,7 @@ from proposals.agents.capabilities.common import (
 )
 from proposals.agents.capabilities.configured import Configured
 from proposals.agents.capabilities.pricing import price, priced, varied
+from proposals.agents.tools.model import ModelTools
 
 
 class AxisSweep(Configured):
@@ -168,26 +168,26 @@ class Several(Arguments):
 )
 def combine(ctx: AnswerContext, given: Several) -> Answer:
     """The mesh of one proposal with the training settings of the others, priced as one configuration."""
-    rows, ran, _ = yield from board(ctx)
-    by = {row["number"]: row for row in rows}
+    data = yield from get(ctx, ModelTools.proposals)
+    ran, by = data.current, {row.number or 0: row for row in data.proposals}
     numbers = [n for n in given.proposals if n in by]
     if len(numbers) < 2:
         one, have = registry()["combine"], list(by)
         pairs = [(a, b) for i, a in enumerate(have) for b in have[i + 1 :]]
         raise Missing("Name two proposals.", tuple(command(one, {"proposals": pair}) for pair in pairs[:3]))
     chosen = [by[n] for n in numbers]
-    meshes = [row for row in chosen if row["mesh_text"] != ran["mesh_text"]]
+    meshes = [row for row in chosen if row.mesh_text != ran.mesh_text]
     changes: dict[str, Any] = {}
     for row in reversed(chosen):
-        changes |= row.get("changes") or {}
-    if len({row["mesh_text"] for row in meshes}) > 1:
+        changes |= row.changes
+    if len({row.mesh_text for row in meshes}) > 1:
         listed = words.listed([f"{name_of(row)} has {words.mesh(row)}" for row in meshes])
         yield from ctx.say(
             f"Their meshes differ ({listed}), and a run has only one: each is priced with the settings of all."
         )
     priced_rows = []
-    for base in {row["mesh_text"]: row for row in meshes or chosen[:1]}.values():
-        row = yield from get(ctx, "predict", **{**as_arguments(base), "changes": changes})
+    for base in {row.mesh_text: row for row in meshes or chosen[:1]}.values():
+        row = yield from get(ctx, ModelTools.predict, **{**as_arguments(base), "changes": changes})
         priced_rows.append(row)
         yield from priced(ctx, row)
     yield from ctx.say("Individually:")

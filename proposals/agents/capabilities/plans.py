@@ -15,9 +15,7 @@ from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
     About,
     Numbers,
-    Row,
     as_arguments,
-    board,
     get,
     how,
     name_of,
@@ -29,7 +27,10 @@ from proposals.agents.capabilities.common import (
     whole,
 )
 from proposals.agents.capabilities.compiled import check
-from proposals.agents.capabilities.configured import Configured, named, predict_arguments
+from proposals.agents.capabilities.configured import Configured, predict_arguments
+from proposals.agents.priced import Priced
+from proposals.agents.tools.model import ModelTools
+from proposals.agents.tools.run import RunTools
 
 
 @capability(
@@ -42,38 +43,31 @@ from proposals.agents.capabilities.configured import Configured, named, predict_
 )
 def recommend(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Which proposal to try first, with its predicted gain, confidence, reasons, evidence and trade-off."""
-    bottleneck = yield from get(ctx, "bottleneck")
-    if bottleneck.get("primary") != "unknown":
+    bottleneck = yield from get(ctx, RunTools.bottleneck)
+    if bottleneck.primary != "unknown":
         yield from ctx.say(
             f"The bottleneck is {words.bottleneck(bottleneck)} "
-            f"({words.percent(bottleneck['confidence_share'])} confidence)."
+            f"({words.percent(bottleneck.confidence_share)} confidence)."
         )
-    rows, ran, data = yield from board(ctx)
-    first, others = rows[0], rows[1:]
-    if first["kind"] == "keep":
-        yield from ctx.say(
-            f"**Keep the current configuration**, {words.mesh(first)}. {' '.join(first['reasons'][1:3])}"
-        )
+    data = yield from get(ctx, ModelTools.proposals)
+    rows, ran, first = data.proposals, data.current, data.proposals[0]
+    if first.kind == "keep":
+        yield from ctx.say(f"**Keep the current configuration**, {words.mesh(first)}. {' '.join(first.reasons[1:3])}")
     else:
-        time = (
-            f" a step of {words.step(first)} against {words.estimate(ran, how(ctx))} {how(ctx)},"
-            if isinstance(first.get("step_time_s"), Mapping)
-            else ""
-        )
+        now = words.current_step(ran, how(ctx))
+        time = f" a step of {words.step(first)} against {now} {how(ctx)}," if first.step_time_s else ""
         yield from ctx.say(
             f"Start with {words.title(first)}: predicted{time} {words.speed(first)}, with "
-            f"{words.percent(first['confidence_share'])} confidence that it "
+            f"{words.confidence(first)} confidence that it "
             f"{words.gains(first)}.{words.inconclusive(first)}"
         )
-        yield from ctx.bullets(
-            [str(reason) for reason in first["reasons"][1:4] if not str(reason).startswith("Precedent")]
-        )
+        yield from ctx.bullets([reason for reason in first.reasons[1:4] if not reason.startswith("Precedent")])
     yield from proof(ctx, first)
-    if others:
-        yield from priced_table(ctx, rows, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in rows])
-    if first.get("trade_offs"):
-        yield from ctx.say("Trade-off:", str(first["trade_offs"][0]))
-    yield from unknown_facts(ctx, data.get("not_known", ()))
+    if len(rows) > 1:
+        yield from priced_table(ctx, rows, ran, "Proposal", [f"{r.number}, {words.configuration(r)}" for r in rows])
+    if first.trade_offs:
+        yield from ctx.say("Trade-off:", first.trade_offs[0])
+    yield from unknown_facts(ctx, data.not_known)
 
 
 @capability(
@@ -84,16 +78,13 @@ def recommend(ctx: AnswerContext, given: NoArguments) -> Answer:
 )
 def proposals(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Current proposals: configuration, predicted time, interval, confidence, memory, status."""
-    rows, ran, data = yield from board(ctx)
-    yield from priced_table(ctx, rows, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in rows])
-    yield from ctx.bullets(
-        [
-            f"Proposal {row['number']}: {words.lower_first(str(row['title']))} ({row.get('status', 'proposed')})."
-            for row in rows
-        ]
-    )
+    data = yield from get(ctx, ModelTools.proposals)
+    rows = data.proposals
+    names = [f"{row.number}, {words.configuration(row)}" for row in rows]
+    yield from priced_table(ctx, rows, data.current, "Proposal", names)
+    yield from ctx.bullets([f"Proposal {r.number}: {words.lower_first(r.title)} ({r.status})." for r in rows])
     yield from ctx.say(
-        f"Chosen from {data['candidates_priced']:,} candidates on {data['meshes_considered']:,} meshes considered."
+        f"Chosen from {data.candidates_priced:,} candidates on {data.meshes_considered:,} meshes considered."
     )
 
 
@@ -109,24 +100,24 @@ def explain(ctx: AnswerContext, given: About) -> Answer:
     row = yield from whole(ctx, which(ctx, given))
     yield from ctx.say(
         f"{words.title(row)}: predicted {words.speed(row)}, confidence {words.sure(row)}."
-        if row.get("speedup_per_token")
+        if row.speedup_per_token
         else f"{words.title(row)}."
     )
-    if row.get("status", "proposed") != "proposed":
-        yield from ctx.more(f"It is {row['status']}.")
-    yield from ctx.bullets([str(item) for item in row.get("reasons", ())])
-    if row.get("communication"):
+    if row.status != "proposed":
+        yield from ctx.more(f"It is {row.status}.")
+    yield from ctx.bullets(list(row.reasons))
+    if row.communication:
         lines = [
-            [f"{item['moves']}{' (' + ' and '.join(item['axes']) + ')' if item.get('axes') else ''}",
-             words.traffic(item, "before"), words.traffic(item, "after")]
-            for item in row["communication"]
+            [f"{item.moves}{' (' + ' and '.join(item.axes) + ')' if item.axes else ''}",
+             *words.traffic(item)]
+            for item in row.communication
         ]  # fmt: skip
         yield from ctx.table(["Exposed communication", "Now", "Predicted"], lines)
     yield from check(ctx, row)
     yield from proof(ctx, row)
-    if row.get("trade_offs"):
-        yield from ctx.say("Trade-offs:", *[str(item) for item in row["trade_offs"][:2]])
-    cited = [f"`{c['key']}`" for c in row.get("citations", ()) if c.get("key") and c.get("source") != "history"]
+    if row.trade_offs:
+        yield from ctx.say("Trade-offs:", *row.trade_offs[:2])
+    cited = [f"`{item.key}`" for item in row.citations if item.key and item.source != "history"]
     if cited:
         yield from ctx.say(f"Sources in the knowledge base: {words.listed(cited[:3])}.")
 
@@ -152,8 +143,8 @@ def compare(ctx: AnswerContext, given: Sides) -> Answer:
     each = [given.but("mesh").model_copy(update={"mesh": text}) for text in given.meshes]
     for one in each or ([given.but()] if given.named else []):
         items += yield from predict_arguments(ctx, one)
-    rows, _, _ = yield from board(ctx)
-    by = {row["number"]: row for row in rows}
+    rows = (yield from get(ctx, ModelTools.proposals)).proposals
+    by = {row.number or 0: row for row in rows}
     absent = [n for n in given.proposals if n not in by]
     if absent:
         raise ToolError(f"There is no proposal {absent[0]}; the proposals are {words.listed([str(n) for n in by])}.")
@@ -162,62 +153,56 @@ def compare(ctx: AnswerContext, given: Sides) -> Answer:
         current = config.mesh.to_json()
         items.append({"ici": current["ici"], **({"dcn": current["dcn"]} if current["dcn"] else {}), "changes": {}})
     items = [*(as_arguments(by[n]) for n in wanted), *items][:6]
-    compared = yield from get(ctx, "compare_meshes", configurations=items)
-    every = compared["configurations"]
+    compared = yield from get(ctx, ModelTools.compare_meshes, configurations=items)
+    every = compared.configurations
     # A proposal that is also described by its settings is one configuration.
-    apart: dict[str, Row] = {}
+    apart: dict[str, Priced] = {}
     for row in every:
-        apart.setdefault(named(row), row)
+        apart.setdefault(words.located(row), row)
     sides = list(apart.values())
-    yield from priced_table(ctx, sides, compared["current"])
+    yield from priced_table(ctx, sides, compared.current)
     for row in sides:
-        if row.get("violations"):
-            yield from ctx.say(f"{words.capital(name_of(row))} is not legal: {words.violations(row)[0]}")
-    yield from _winners(
-        ctx, sides, next((r for r in every if r["configuration"] == compared.get("fastest_legal")), None)
-    )
-    yield from _ranked(ctx, [row for row in sides if row.get("proposal_number")], by)
+        if row.violations:
+            yield from ctx.say(f"{words.capital(name_of(row))} is not legal: {row.violations[0].reason}")
+    fastest = next((row for row in every if row.configuration == compared.fastest_legal), None)
+    yield from _winners(ctx, sides, fastest)
+    yield from _ranked(ctx, [row for row in sides if row.proposal_number], by)
     yield from offers(sides)
 
 
-def _ranked(ctx: AnswerContext, sides: Sequence[Row], by: Mapping[int, Row]) -> Answer:
+def _ranked(ctx: AnswerContext, sides: Sequence[Priced], by: Mapping[int, Priced]) -> Answer:
     """Why the first of the compared proposals is ranked above the others."""
     if len(sides) < 2:
         return
-    rows = [{**row, "kind": by[row["proposal_number"]]["kind"]} for row in sides]
-    first, *others = sorted(rows, key=lambda row: int(row["proposal_number"]))
+    rows = [row.model_copy(update={"kind": by[row.proposal_number or 0].kind}) for row in sides]
+    first, *others = sorted(rows, key=lambda row: row.proposal_number or 0)
     own = name_of(first)
     yield from ctx.say(
         f"**{words.capital(own)} is ranked first of these**: expected gain minus the cost of a failed run."
     )
     yield from ctx.bullets([" ".join(verdict.argued(name_of(row), row, own, first)) for row in others])
-    if all(row.get("memory_headroom_bytes") is not None for row in rows):
+    if all(row.memory_headroom_bytes is not None for row in rows):
         yield from ctx.more("The ranking counts free memory only through the probability that a configuration fits.")
 
 
-def _winners(ctx: AnswerContext, rows: Sequence[Row], best: Row | None) -> Answer:
+def _winners(ctx: AnswerContext, rows: Sequence[Priced], best: Priced | None) -> Answer:
     """The fastest, the most certain to gain, the least memory."""
-    legal = [row for row in rows if not row.get("violations")]
+    legal = [row for row in rows if not row.violations]
     if best is None or not legal:
         yield from ctx.say("None of these configurations is both legal and priced, so there is no fastest.")
         return
-    items = [f"**Fastest by prediction: {name_of(best)}**, {words.ratio(best['speedup_per_token'])} per token"]
-    gaining = [row for row in legal if not words.keeps(row) and "confidence_share" in row]
+    items = [f"**Fastest by prediction: {name_of(best)}**, {words.gain(best)} per token"]
+    gaining = [row for row in legal if not words.keeps(row) and row.confidence_share is not None]
     if gaining:
-        sure = max(gaining, key=lambda row: row["confidence_share"])
+        sure = max(gaining, key=lambda row: row.sure)
         items.append(f"Most certain to gain: {name_of(sure)}, confidence {words.sure(sure)}")
-    held = [row for row in legal if row.get("hbm_per_chip_bytes")]
+    held = [(row.hbm_per_chip_bytes.total, row) for row in legal if row.hbm_per_chip_bytes]
     if held:
-        least = min(held, key=lambda row: row["hbm_per_chip_bytes"]["total"])
+        least = min(held, key=lambda item: item[0])[1]
         items.append(f"Least memory per chip: {name_of(least)}, {words.memory(least)}")
     yield from ctx.bullets(items)
-    overlap = [
-        r
-        for r in legal
-        if r["configuration"] != best["configuration"]
-        and (r.get("speedup_high80") or 0) > (best.get("speedup_low80") or 0)
-    ]
-    if overlap:
+    others = [row for row in legal if row.configuration != best.configuration]
+    if any((row.speedup_high80 or 0) > (best.speedup_low80 or 0) for row in others):
         yield from ctx.say("Their 80 % intervals overlap: only a measurement decides.")
 
 
@@ -236,39 +221,39 @@ class Preference(Configured):
 def prefer(ctx: AnswerContext, given: Preference) -> Answer:
     """Compares your preferred proposal with proposal 1: where it wins, where it loses, and which measurement would
     reverse the ranking."""
-    rows, _, _ = yield from board(ctx)
+    rows = (yield from get(ctx, ModelTools.proposals)).proposals
     first = rows[0]
-    own = f"proposal {first['number']}"
+    own = f"proposal {first.number}"
     wanted = given.proposals or ((given.proposal,) if given.proposal else ())
     items = []
     if given.mesh or (not wanted and given.named):
         configurations = yield from predict_arguments(ctx, given.but())
         items = configurations[:1]
-    absent = [n for n in wanted if all(row["number"] != n for row in rows)]
+    absent = [n for n in wanted if all(row.number != n for row in rows)]
     if absent:
         raise ToolError(
-            f"There is no proposal {absent[0]}; the proposals are {words.listed([str(r['number']) for r in rows])}."
+            f"There is no proposal {absent[0]}; the proposals are {words.listed([str(r.number) for r in rows])}."
         )
     if not items:
-        items = [as_arguments(row) for row in rows[1:] if not wanted or row["number"] in wanted]
+        items = [as_arguments(row) for row in rows[1:] if not wanted or row.number in wanted]
     if not items:
         yield from ctx.say(f"That is {own}, which is recommended: predicted {words.speed(first)}.")
         return
-    compared = yield from get(ctx, "compare_meshes", configurations=[as_arguments(first), *items][:6])
-    mine, *theirs = compared["configurations"]
-    mine = {**mine, "kind": first["kind"], "number": first["number"]}
-    yield from priced_table(ctx, [mine, *theirs], compared["current"])
+    compared = yield from get(ctx, ModelTools.compare_meshes, configurations=[as_arguments(first), *items][:6])
+    mine, *theirs = compared.configurations
+    mine = mine.model_copy(update={"kind": first.kind, "number": first.number})
+    yield from priced_table(ctx, [mine, *theirs], compared.current)
     cases = [(verdict.case(mine, row), row) for row in theirs]
     for _, row in cases:
-        yield from ctx.say(*verdict.argued(name_of(row), row, own, mine, row.get("time_per_token_over_fastest")))
+        yield from ctx.say(*verdict.argued(name_of(row), row, own, mine, row.time_per_token_over_fastest))
     turn = [verdict.turns(name_of(row), row, own, mine) for _, row in cases[:2]]
     better = [row for case, row in cases if case == "better"]
     bolder = [row for case, row in cases if case == "bolder"]
     if better:
-        best = max(better, key=lambda row: row["speedup_per_token"])
+        best = max(better, key=lambda row: row.gain)
         yield from ctx.say(f"**Agreed**: by gain and by confidence {name_of(best)} is the better start.")
     elif bolder:
-        best = max(bolder, key=lambda row: row["speedup_per_token"])
+        best = max(bolder, key=lambda row: row.gain)
         yield from ctx.say(
             f"**Partly agreed**: for the larger gain take {name_of(best)}; as the first trial {own} stays, which "
             f"{verdict.stays_because(mine, best)}.",

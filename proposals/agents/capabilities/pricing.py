@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from agent.tools import ToolError
+from perfmodel.config import mesh_text
 from perfmodel.workload import LOW_PRECISIONS
 from proposals import facts
 from proposals.agents import words
@@ -13,8 +14,6 @@ from proposals.agents.capabilities import verdict
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability, command, registry
 from proposals.agents.capabilities.common import (
-    Row,
-    board,
     get,
     how,
     memory_table,
@@ -27,10 +26,13 @@ from proposals.agents.capabilities.configured import (
     Configured,
     away,
     configurations,
-    named,
     predict_arguments,
     within,
 )
+from proposals.agents.priced import Priced, Varied
+from proposals.agents.tools.machine import MachineTools
+from proposals.agents.tools.model import ModelTools
+from proposals.agents.tools.what_if import WhatIfTools
 
 
 def price(ctx: AnswerContext, given: Configured) -> Answer:
@@ -45,74 +47,69 @@ def price(ctx: AnswerContext, given: Configured) -> Answer:
             )
         elif not given.variants and not given.mesh:
             yield from ctx.say("On the current mesh, as far as it fits these chips, and on the best legal one:")
-        yield from priced_table(ctx, rows, rows[0].get("current") or {})
-        illegal = [f"{named(row)}: {words.violations(row)[0]}" for row in rows if row.get("violations")]
-        yield from ctx.bullets(illegal)
-    if given.mesh and not away(ctx, given) and all(row.get("violations") for row in rows):
+        yield from priced_table(ctx, rows, rows[0].current)
+        yield from ctx.bullets([f"{words.located(row)}: {row.violations[0].reason}" for row in rows if row.violations])
+    if given.mesh and not away(ctx, given) and all(row.violations for row in rows):
         yield from _legal_instead(ctx, given)
-    note = next((str(row["note"]) for row in rows if row.get("note")), "")
-    yield from ctx.say(note)
-    yield from offers([row for row in rows if not row.get("elsewhere")])
+    yield from ctx.say(next((row.note for row in rows if row.note), ""))
+    yield from offers([row for row in rows if not row.elsewhere])
 
 
 def _legal_instead(ctx: AnswerContext, given: Configured) -> Answer:
     """The best legal configuration with the sizes that were named, where what they were taken for is not legal."""
-    data = yield from ctx.look("search", top=1, **within(ctx, given.mesh))
-    for row in data.data["candidates"] if data else ():
-        if row.get("speedup_per_token") and not row.get("is_current"):
+    found = yield from ctx.look(ModelTools.search, top=1, **within(ctx, given.mesh))
+    for row in found.data.candidates if found.data else ():
+        if row.speedup_per_token and not row.is_current:
             yield from ctx.say(
                 f"The best legal configuration with {given.mesh}: {words.configuration(row)}, predicted at "
                 f"{words.speed(row)}."
             )
 
 
-def priced(ctx: AnswerContext, row: Row) -> Answer:
+def priced(ctx: AnswerContext, row: Priced) -> Answer:
     """One configuration as `predict` has it."""
-    broken, ran = words.violations(row), row.get("current") or {}
-    name, value = named(row), row.get("speedup_per_token")
-    if not row.get("changes") and not row.get("elsewhere") and row.get("mesh_text") == ran.get("mesh_text"):
-        yield from ctx.say(
-            f"{name} is the current configuration: {words.estimate(ran, how(ctx))} per step, {how(ctx)}."
-        )
+    broken, ran = words.violations(row), row.current
+    name, each = words.located(row), row.speedup_per_token_and_chip
+    if not row.changes and not row.elsewhere and row.mesh_text == ran.mesh_text:
+        step = words.current_step(ran, how(ctx))
+        yield from ctx.say(f"{name} is the current configuration: {step} per step, {how(ctx)}.")
         return
     if broken:
         yield from ctx.say(f"{name} is **not legal**: {broken[0]}", *broken[1:3])
-        if any(item["rule"] == "memory" for item in row["violations"]):
+        if any(item.rule == "memory" for item in row.violations):
             yield from memory_table(ctx, row)
         return
-    stands = f", which is proposal {row['proposal_number']}," if row.get("proposal_number") else ""
-    if value is None:
+    stands = f", which is proposal {row.proposal_number}," if row.proposal_number else ""
+    if row.speedup_per_token is None:
         yield from ctx.say(
             f"{name}{stands} is legal as far as can be checked, but no speed-up can be predicted: "
-            f"{facts.not_known(row.get('not_known', ()))}."
+            f"{facts.not_known(row.not_known)}."
         )
-        yield from unknown_facts(ctx, row.get("not_known", ()))
+        yield from unknown_facts(ctx, row.not_known)
         return
-    sure = (
-        f", with {words.percent(row['confidence_share'])} confidence that it {words.gains(row)}"
-        if "confidence_share" in row
-        else ""
-    )
-    each = row.get("speedup_per_token_and_chip")
+    sure = ""
+    if row.confidence_share is not None:
+        sure = f", with {words.confidence(row)} confidence that it {words.gains(row)}"
     yield from ctx.say(
-        f"{name}{stands} is predicted at **{words.ratio(value)} per token**{words.within(row)}{sure}"
+        f"{name}{stands} is predicted at **{words.gain(row)} per token**{words.within(row)}{sure}"
         f"{f'; per token and chip {words.ratio(each)}' if each else ''}.{words.inconclusive(row)}"
     )
-    if ran.get("step_time_s"):
-        yield from ctx.say(f"Step time: {words.step(row)} predicted, {words.estimate(ran, how(ctx))} {how(ctx)} now.")
-        if {"global_batch", "seq_len"} & set(row.get("changes") or {}):
+    if ran.step_time_s:
+        now = words.current_step(ran, how(ctx))
+        yield from ctx.say(f"Step time: {words.step(row)} predicted, {now} {how(ctx)} now.")
+        if {"global_batch", "seq_len"} & set(row.changes):
             yield from ctx.more("The tokens per step differ: compare the time per token.")
     yield from ctx.bullets(list(_effects(row)))
     yield from precision_note(ctx, row)
 
 
-def precision_note(ctx: AnswerContext, row: Row) -> Answer:
+def precision_note(ctx: AnswerContext, row: Priced) -> Answer:
     """What a predicted time does not say of another precision: whether the chip has units for it, and whether training
     converges."""
-    precision = (row.get("changes") or {}).get("precision")
-    if not precision or row.get("elsewhere"):
+    precision = row.changes.get("precision")
+    if not precision or row.elsewhere:
         return
-    chip = yield from get(ctx, "hardware")
+    chip = yield from get(ctx, MachineTools.hardware)
     native = list(chip["peaks_flops_per_s"])
     if precision not in native:
         yield from ctx.say(
@@ -123,28 +120,26 @@ def precision_note(ctx: AnswerContext, row: Row) -> Answer:
         yield from ctx.say(f"Whether training converges in {precision} is not modelled.")
 
 
-def _effects(row: Row) -> Iterator[str]:
+def _effects(row: Priced) -> Iterator[str]:
     """What changes most: work, bubble, communication, memory, what lowers the confidence."""
     yield from _parts(row)
-    moved = sorted(row.get("communication") or (), key=lambda item: -abs(item["after_share"] - item["before_share"]))
-    for item in moved[:2]:
-        if abs(item["after_share"] - item["before_share"]) > 1e-9:
-            axes = f" on {' and '.join(item['axes'])}" if item.get("axes") else ""
-            before, after = words.traffic(item, "before"), words.traffic(item, "after")
-            yield f"exposed communication of {item['moves']}{axes}: {before} now, {after} predicted"
-    if row.get("hbm_per_chip_bytes"):
-        ran = (row.get("current") or {}).get("hbm_per_chip_bytes")
-        was = f"; current configuration {words.size(ran['total'])}" if ran and ran.get("total") else ""
+    for item in sorted(row.communication, key=lambda item: -abs(item.change))[:2]:
+        if abs(item.change) > 1e-9:
+            axes = f" on {' and '.join(item.axes)}" if item.axes else ""
+            before, after = words.traffic(item)
+            yield f"exposed communication of {item.moves}{axes}: {before} now, {after} predicted"
+    if row.hbm_per_chip_bytes:
+        ran = row.current.hbm_per_chip_bytes
+        was = f"; current configuration {words.size(ran.total)}" if ran else ""
         yield f"memory per chip, computed: {words.memory(row)}{was}"
-    elif row.get("not_known"):
-        yield f"whether it fits in memory cannot be computed: {facts.not_known(row['not_known'])}"
-    yield from (f"against it: {text}" for text in (row.get("lowers_confidence") or ())[:2])
+    elif row.not_known:
+        yield f"whether it fits in memory cannot be computed: {facts.not_known(row.not_known)}"
+    yield from (f"against it: {text}" for text in row.lowers_confidence[:2])
 
 
-def _parts(row: Row) -> Iterator[str]:
+def _parts(row: Priced) -> Iterator[str]:
     """Work and waiting now and predicted, where a part changes by 1 % of the step; the bubble of a pipeline always."""
-    ran = row.get("current") or {}
-    before, after = ran.get("breakdown_s") or {}, row.get("breakdown_s") or {}
+    before, after = row.current.breakdown_s, row.breakdown_s
     staged = any("pipeline" in key for key in (*before, *after))
     for key in ("compute", "hbm", "idle"):
         old, new = before.get(key, 0.0), after.get(key, 0.0)
@@ -184,42 +179,34 @@ def one_setting(ctx: AnswerContext, given: Configured, field: str, head: str) ->
 
 
 def varied(ctx: AnswerContext, given: Configured, head: str, **asked: str) -> Answer:
-    of: dict[str, object] = {}
+    of: dict[str, Any] = {}
     if given.named:
         of = (yield from predict_arguments(ctx, given))[0]
-    data = yield from get(ctx, "vary", **asked, **({"of": of} if of else {}))
+    data = yield from get(ctx, WhatIfTools.vary, **asked, **({"of": of} if of else {}))
     if given.named:
-        yield from ctx.say(f"Everything else as in {words.configuration(_row(of))}:")
+        base = Priced(mesh_text=mesh_text({"ici": of["ici"], "dcn": of.get("dcn", {})}), changes=of["changes"])
+        yield from ctx.say(f"Everything else as in {words.configuration(base)}:")
     yield from side_by_side(ctx, data, head)
 
 
-def _row(of: Mapping[str, Any]) -> Row:
-    mesh = {key: of[key] for key in ("ici", "dcn") if key in of}
-    return {"mesh_text": words.mesh_of(mesh).strip("`"), "changes": of.get("changes")}
-
-
-def side_by_side(ctx: AnswerContext, data: Row, head: str) -> Answer:
+def side_by_side(ctx: AnswerContext, data: Varied, head: str) -> Answer:
     """One key or axis over its values, as `vary` has it."""
-    rows = [row for row in data["rows"] if not row.get("reason")]
+    rows = [row for row in data.rows if not row.reason]
     if not rows:
-        raise ToolError(str(data["rows"][0]["reason"]) if data["rows"] else "There is no value to try.")
-    names = [str(row["value"]) + (" (current)" if row.get("now") else "") for row in rows]
-    if not any(row.get("speedup_per_token") for row in rows):
+        raise ToolError(data.rows[0].reason if data.rows else "There is no value to try.")
+    names = [row.value + (" (current)" if row.now else "") for row in rows]
+    if not any(row.speedup_per_token for row in rows):
         yield from ctx.say("No gain can be predicted while facts about the run are missing; only legality is checked.")
-    yield from priced_table(ctx, rows, data["current"], head, names)
-    best = max(
-        (r for r in rows if r.get("may_run") and r.get("speedup_per_token")),
-        key=lambda r: r["speedup_per_token"],
-        default=None,
-    )
-    if best is not None and best.get("now"):
+    yield from priced_table(ctx, rows, data.current, head, names)
+    best = max((r for r in rows if r.may_run and r.speedup_per_token), key=lambda r: r.gain, default=None)
+    if best is not None and best.now:
         yield from ctx.say("The current value is predicted fastest.")
     elif best is not None:
-        yield from ctx.say(f"Predicted fastest: **{best['value']}**, {words.speed(best)}.{words.inconclusive(best)}")
-    illegal = [row for row in rows if row.get("violations")]
-    yield from ctx.bullets([f"{row['value']}: {words.violations(row)[0]}" for row in illegal[:4]])
-    lacking = next((row["not_known"] for row in rows if row.get("not_known")), ())
-    if lacking and not any(row.get("hbm_per_chip_bytes") for row in rows):
+        yield from ctx.say(f"Predicted fastest: **{best.value}**, {words.speed(best)}.{words.inconclusive(best)}")
+    illegal = [row for row in rows if row.violations]
+    yield from ctx.bullets([f"{row.value}: {words.violations(row)[0]}" for row in illegal[:4]])
+    lacking: tuple[str, ...] = next((row.not_known for row in rows if row.not_known), ())
+    if lacking and not any(row.hbm_per_chip_bytes for row in rows):
         yield from ctx.say("Whether they fit in memory cannot be computed yet, so *legal* leaves memory out.")
     yield from unknown_facts(ctx, lacking)
     yield from offers(rows, 1)
@@ -241,7 +228,7 @@ def change_batch(ctx: AnswerContext, given: Configured) -> Answer:
             "The current global batch is unknown, so no gain can be predicted; only legality is checked."
         )
         rows = yield from predict_arguments(ctx, Configured(**given.model_dump()))
-        row = yield from get(ctx, "legality", **rows[0])
+        row = yield from get(ctx, ModelTools.legality, **rows[0])
         broken = words.violations(row)
         yield from ctx.say(f"It is **not legal**: {broken[0]}" if broken else "It breaks no rule that can be checked.")
         yield from unknown_facts(ctx, ["training.global_batch"])
@@ -338,19 +325,14 @@ def why_not(ctx: AnswerContext, given: Configured) -> Answer:
         axis = max(ctx.bench.config.mesh.ici, key=lambda item: item[1])[0]
         raise Missing("Name a configuration.", (command(one, {"mesh": f"{axis}=1"}), command(one, {"remat": "none"})))
     named = yield from configurations(ctx, given)
-    rows, _, _ = yield from board(ctx)
-    first = rows[0]
+    first = (yield from get(ctx, ModelTools.proposals)).proposals[0]
     for row in named[:3]:
-        if row.get("proposal_number"):
-            yield from ctx.say(f"{words.configuration(row)} is proposed: it is proposal {row['proposal_number']}.")
+        if row.proposal_number:
+            yield from ctx.say(f"{words.configuration(row)} is proposed: it is proposal {row.proposal_number}.")
         yield from priced(ctx, row)
-        if why := row.get("why_not_proposed"):
+        if why := row.why_not_proposed:
             yield from ctx.say(f"It is not proposed: {why[0].lower()}{why[1:]}")
-        if (
-            row.get("violations")
-            or row.get("proposal_number") == first["number"]
-            or row.get("speedup_per_token") is None
-        ):
+        if row.violations or row.elsewhere or row.proposal_number == first.number or row.speedup_per_token is None:
             continue
-        yield from ctx.say(*verdict.argued(words.configuration(row), row, f"proposal {first['number']}", first))
+        yield from ctx.say(*verdict.argued(words.configuration(row), row, f"proposal {first.number}", first))
         yield from offers([row])

@@ -22,6 +22,9 @@ from proposals.agents.capabilities.explaining import (
     what_it_contains,
     whole_message,
 )
+from proposals.agents.tools.model import ModelTools
+from proposals.agents.tools.run import RunTools
+from proposals.agents.tools.steps import StepTools
 
 
 class OneFigure(NoArguments):
@@ -37,11 +40,11 @@ class OneFigure(NoArguments):
 )
 def configuration(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Configuration of the run: chips, mesh, model, batch, sequence length, precision, optimizer, remat, flags."""
-    data = yield from get(ctx, "run")
+    data = yield from get(ctx, RunTools.run)
     config = data["configuration"]
     hardware, training, model = config["hardware"], config.get("training", {}), config.get("model") or {}
     slices = f" in {hardware['slices']} slices" if hardware.get("slices", 1) > 1 else ""
-    yield from ctx.say(f"{words.mesh(data)} on {data['chips']:,} {hardware['chip']} chips{slices}.")
+    yield from ctx.say(f"`{data['mesh_text']}` on {data['chips']:,} {hardware['chip']} chips{slices}.")
     items = []
     if model:
         name = str(model.get("name") or "custom model")
@@ -69,8 +72,8 @@ def configuration(ctx: AnswerContext, given: NoArguments) -> Answer:
 )
 def step_time(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Measured time of a training step, its spread over the recorded steps, and how many were recorded."""
-    kpis = yield from get(ctx, "kpis")
-    data = yield from get(ctx, "run")
+    kpis = yield from get(ctx, RunTools.kpis)
+    data = yield from get(ctx, RunTools.run)
     step = kpis.get("step_time_s")
     if not step:
         yield from ctx.say(
@@ -78,7 +81,7 @@ def step_time(ctx: AnswerContext, given: NoArguments) -> Answer:
         )
         return
     yield from ctx.say(f"**{words.time(step, how(ctx))}** per step, {how(ctx)}.")
-    steps = yield from get(ctx, "steps")
+    steps = yield from get(ctx, StepTools.steps)
     count = int(steps.get("recorded_steps") or (data.get("profile") or {}).get("steps") or 0)
     if steps.get("median_s"):
         yield from ctx.more(
@@ -131,7 +134,7 @@ def _settling(ctx: AnswerContext, steps: Row) -> Answer:
 )
 def kpis(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Measured shares of the step: duty cycle, communication, idle, input, HBM and FLOPs utilisation, MFU, goodput."""
-    data = yield from get(ctx, "kpis")
+    data = yield from get(ctx, RunTools.kpis)
     step, shares = data.get("step_time_s"), data.get("shares_0_to_1") or {}
     if step:
         yield from ctx.say(f"A step takes {words.time(step, how(ctx))}, {how(ctx)}.")
@@ -157,20 +160,20 @@ def kpis(ctx: AnswerContext, given: NoArguments) -> Answer:
 )
 def bottleneck(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The verdict on what limits the step, the breakdown of its time by resource, and the costliest findings."""
-    verdict = yield from get(ctx, "bottleneck")
+    verdict = yield from get(ctx, RunTools.bottleneck)
     yield from ctx.say(
         f"**{words.capital(words.bottleneck(verdict))}** is the bottleneck, with "
-        f"{words.percent(verdict['confidence_share'])} confidence.",
-        str(verdict["statement"]),
+        f"{words.percent(verdict.confidence_share)} confidence.",
+        verdict.statement,
     )
     yield from breakdown(ctx)
-    if verdict.get("contradictions"):
+    if verdict.contradictions:
         yield from ctx.say("Figures that point elsewhere, and why they do not decide:")
-        yield from ctx.bullets([str(item) for item in verdict["contradictions"][:2]])
-    findings = yield from get(ctx, "findings")
-    if findings.get("rows"):
+        yield from ctx.bullets(list(verdict.contradictions[:2]))
+    findings = yield from get(ctx, RunTools.findings)
+    if findings:
         yield from ctx.say("The costliest findings:")
-        yield from ctx.bullets([f"{item['title']}: {item['insight']}" for item in findings["rows"][:3]])
+        yield from ctx.bullets([f"{item.title}: {item.insight}" for item in findings[:3]])
 
 
 @capability(
@@ -182,23 +185,23 @@ def bottleneck(ctx: AnswerContext, given: NoArguments) -> Answer:
 )
 def summary(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Step time, the bottleneck, the recommended change with its predicted gain and confidence, in a few sentences."""
-    verdict = yield from get(ctx, "bottleneck")
-    data = yield from get(ctx, "proposals")
-    ran, first = data["current"], data["proposals"][0]
-    step = f"One training step takes {words.estimate(ran, how(ctx))} ({how(ctx)}). " if ran.get("step_time_s") else ""
+    verdict = yield from get(ctx, RunTools.bottleneck)
+    data = yield from get(ctx, ModelTools.proposals)
+    ran, first = data.current, data.proposals[0]
+    step = f"One training step takes {words.current_step(ran, how(ctx))} ({how(ctx)}). " if ran.step_time_s else ""
     yield from ctx.say(
         f"{step}It is limited by **{words.bottleneck(verdict)}** "
-        f"({words.percent(verdict['confidence_share'])} confidence)."
+        f"({words.percent(verdict.confidence_share)} confidence)."
     )
-    if first["kind"] == "keep":
+    if first.kind == "keep":
         yield from ctx.say(
             "Recommendation: keep the current configuration; no legal change is predicted to gain more than it costs "
-            f"to try ({words.percent(first['confidence_share'])} confidence)."
+            f"to try ({words.confidence(first)} confidence)."
         )
-    elif first.get("speedup_per_token"):
+    elif first.speedup_per_token:
         yield from ctx.say(
-            f"Recommendation: proposal {first['number']}, {words.configuration(first)}: predicted "
-            f"{words.speed(first)}, with {words.percent(first['confidence_share'])} confidence that it "
+            f"Recommendation: proposal {first.number}, {words.configuration(first)}: predicted "
+            f"{words.speed(first)}, with {words.confidence(first)} confidence that it "
             f"{words.gains(first)}."
         )
     yield from ctx.say("A trial of a few dozen steps decides it; nothing changes until a reviewer approves a proposal.")
@@ -213,8 +216,8 @@ def summary(ctx: AnswerContext, given: NoArguments) -> Answer:
 )
 def missing(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Unmeasured figures with reasons, unknown facts, and warnings of the analysis."""
-    data = yield from get(ctx, "run")
-    figures = yield from get(ctx, "kpis")
+    data = yield from get(ctx, RunTools.run)
+    figures = yield from get(ctx, RunTools.kpis)
     items = [
         f"{FIGURES.get(key, key.replace('_', ' '))}: {why}" for key, why in (figures.get("not_measured") or {}).items()
     ]
@@ -236,12 +239,12 @@ def missing(ctx: AnswerContext, given: NoArguments) -> Answer:
 def explain_figure(ctx: AnswerContext, given: OneFigure) -> Answer:
     """A figure of the run with its origin (measured, computed or predicted), formula and source."""
     said = whole_message(ctx, given.text)
-    traced_numbers = yield from figures_in_text(ctx, said)
+    named = yield from figures_in_text(ctx, said)
     key = figure_key(said)
-    if traced_numbers.get("numbers"):
-        yield from numbers(ctx, traced_numbers)
-        rows = [item for row in traced_numbers["numbers"] for item in row["found"][:1]]
-        if any(item["origin"] == "predicted" for item in rows) or not rows:
+    if named.numbers:
+        yield from numbers(ctx, named.numbers, named.relations)
+        rows = [item for row in named.numbers for item in row.found[:1]]
+        if any(item.origin == "predicted" for item in rows) or not rows:
             yield from ctx.say(basis(ctx))
         yield from what_it_contains(ctx, rows)
         yield from unmeasured(ctx, said)
@@ -249,11 +252,11 @@ def explain_figure(ctx: AnswerContext, given: OneFigure) -> Answer:
     if key:
         yield from one_figure(ctx, key)
         return
-    if traced_numbers.get("named"):
-        yield from ctx.bullets([explain(row) for row in traced_numbers["named"]])
+    if named.named:
+        yield from ctx.bullets([explain(row) for row in named.named])
         yield from ctx.say(basis(ctx))
         return
-    data = yield from get(ctx, "kpis")
+    data = yield from get(ctx, RunTools.kpis)
     shares = data.get("shares_0_to_1") or {}
     names = [name for key, name in FIGURES.items() if shares.get(key) is not None or key == "step_time_s"]
     raise Missing(
@@ -271,9 +274,9 @@ def explain_figure(ctx: AnswerContext, given: OneFigure) -> Answer:
 )
 def measure_next(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Measurements that would narrow the predictions most: missing facts, memory, a profile, a trial of a proposal."""
-    data = yield from get(ctx, "proposals")
-    figures = yield from get(ctx, "kpis")
-    items, unknown = [], data.get("not_known", ())
+    data = yield from get(ctx, ModelTools.proposals)
+    figures = yield from get(ctx, RunTools.kpis)
+    items, unknown, ran, first = [], data.not_known, data.current, data.proposals[0]
     if unknown:
         items.append(f"**{facts.in_words(unknown).capitalize()}**: needs no measurement, and narrows every prediction.")
     if no_profile(ctx):
@@ -281,11 +284,10 @@ def measure_next(ctx: AnswerContext, given: NoArguments) -> Answer:
             "**A profile of the current configuration**: so far, every prediction is calibrated with a step time at "
             "best."
         )
-    first, ran = data["proposals"][0], data["current"]
-    if first["kind"] != "keep" and ran.get("step_time_s"):
+    if first.kind != "keep" and ran.step_time_s:
         items.append(
-            f"**A short run of proposal {first['number']} with a profile**: predicted {words.step(first)} per step "
-            f"against {words.estimate(ran, how(ctx))} {how(ctx)}."
+            f"**A short run of proposal {first.number} with a profile**: predicted {words.step(first)} per step "
+            f"against {words.current_step(ran, how(ctx))} {how(ctx)}."
         )
     missing_now = figures.get("not_measured") or {}
     items += [f"**Peak memory**: {why}" for key, why in missing_now.items() if key in ("memory", "memory_peak_share")][

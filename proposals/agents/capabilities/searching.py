@@ -4,7 +4,7 @@ result."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -26,6 +26,11 @@ from proposals.agents.capabilities.communication import explain_flags
 from proposals.agents.capabilities.configured import Configured, predict_arguments, within
 from proposals.agents.capabilities.pricing import price
 from proposals.agents.grounding_match import proposals_named
+from proposals.agents.priced import Rejected
+from proposals.agents.tools.flags import FlagTools
+from proposals.agents.tools.launching import LaunchTools
+from proposals.agents.tools.machine import MachineTools
+from proposals.agents.tools.model import ModelTools
 
 
 class Sizes(Arguments):
@@ -41,11 +46,8 @@ class Sizes(Arguments):
 )
 def search(ctx: AnswerContext, given: Sizes) -> Answer:
     """The best-ranked legal candidates under the conversation's constraints and the given sizes."""
-    data = yield from get(ctx, "search", top=8, **within(ctx, given.mesh))
-    rows = [
-        row for row in data["candidates"]
-        if row.get("speedup_per_token") and not (given.mesh and row.get("is_current"))
-    ]  # fmt: skip
+    data = yield from get(ctx, ModelTools.search, top=8, **within(ctx, given.mesh))
+    rows = [row for row in data.candidates if row.speedup_per_token and not (given.mesh and row.is_current)]
     if not rows:
         yield from ctx.say("No candidate of the search has these sizes. Priced individually:")
         yield from price(ctx, Configured(mesh=given.mesh))
@@ -54,14 +56,14 @@ def search(ctx: AnswerContext, given: Sizes) -> Answer:
         yield from ctx.say(f"With {given.mesh}:")
     names = [
         words.configuration(row)
-        + (f" (proposal {row['proposal_number']})" if row.get("proposal_number") else "")
-        + (" (current)" if row.get("is_current") else "")
+        + (f" (proposal {row.proposal_number})" if row.proposal_number else "")
+        + (" (current)" if row.is_current else "")
         for row in rows
     ]
     lines = [
         [
-            name, words.ratio(row["speedup_per_token"]), words.span(row), words.percent(row["confidence_share"]),
-            words.size(row["memory_headroom_bytes"]) if "memory_headroom_bytes" in row else "–",
+            name, words.gain(row), words.span(row), words.confidence(row),
+            words.size(row.memory_headroom_bytes) if row.memory_headroom_bytes is not None else "–",
         ]
         for name, row in zip(names, rows, strict=True)
     ]  # fmt: skip
@@ -72,7 +74,7 @@ def search(ctx: AnswerContext, given: Sizes) -> Answer:
         ["Configuration", "Per token, predicted", "80 % interval", "Confidence", "Memory headroom"], lines
     )
     yield from ctx.say("Ranked by expected gain minus the cost of a failed run.")
-    yield from offers([{**row, "may_run": not row.get("is_current")} for row in rows], 1)
+    yield from offers([row.model_copy(update={"may_run": not row.is_current}) for row in rows], 1)
 
 
 @capability(
@@ -84,17 +86,18 @@ def search(ctx: AnswerContext, given: Sizes) -> Answer:
 )
 def rejected(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Rejected meshes, nearest to the current one first, each with the rule that it breaks."""
-    data = yield from get(ctx, "rejected", top=8)
-    rows = data["rows"]
-    if not rows:
+    data = yield from get(ctx, ModelTools.rejected, top=8)
+    if not data.rows:
         raise ToolError("No mesh was rejected.")
-    yield from ctx.table(
-        ["Mesh", "Rule", "Why"], [[words.mesh(row), words.rule(row["rule"]), str(row["reason"])] for row in rows]
-    )
-    counts = [f"{words.rule(rule)} {count}" for rule, count in data["count_by_rule"].items()]
-    yield from ctx.say(
-        f"Of {data['meshes_considered']:,} meshes considered, by the first rule each broke: {words.listed(counts)}."
-    )
+    lines = [[words.mesh(row), words.rule(row.rule), row.reason] for row in data.rows]
+    yield from ctx.table(["Mesh", "Rule", "Why"], lines)
+    yield from ctx.say(_by_rule(data))
+
+
+def _by_rule(data: Rejected) -> str:
+    counts = [f"{words.rule(rule)} {count}" for rule, count in data.count_by_rule.items()]
+    listed = words.listed(counts) or "none"
+    return f"Of {data.meshes_considered:,} meshes considered, by the first rule each broke: {listed}."
 
 
 @capability(
@@ -109,7 +112,7 @@ def legal(ctx: AnswerContext, given: Configured) -> Answer:
     """What the batch must divide by, the model sizes that axes must divide, and whether a mesh is legal."""
     if given.named:
         configurations = yield from predict_arguments(ctx, given)
-        row = yield from get(ctx, "legality", **configurations[0])
+        row = yield from get(ctx, ModelTools.legality, **configurations[0])
         broken = words.violations(row)
         yield from ctx.say(
             f"{words.configuration(row)} is **not legal**: {broken[0]}"
@@ -118,20 +121,15 @@ def legal(ctx: AnswerContext, given: Configured) -> Answer:
         )
         yield from ctx.bullets(broken[1:4])
         return
-    data = yield from get(ctx, "divisors")
+    data = yield from get(ctx, MachineTools.divisors)
     yield from ctx.say(
-        f"On {words.mesh(data)} the global batch must be a multiple of **{data['batch_must_divide_by']:,}** "
+        f"On `{data['mesh_text']}` the global batch must be a multiple of **{data['batch_must_divide_by']:,}** "
         f"({data['batch_shards']:,} batch shards, {data['grad_accum']:,} micro-batches)."
     )
     if data.get("model_sizes"):
         sizes = [f"{words.rule(name)} {value:,}" for name, value in data["model_sizes"].items()]
         yield from ctx.say(f"Axes must divide the model's sizes: {words.listed(sizes)}.")
-    rows = yield from get(ctx, "rejected", top=1)
-    counts = [f"{words.rule(rule)} {count}" for rule, count in rows["count_by_rule"].items()]
-    yield from ctx.say(
-        f"Of {rows['meshes_considered']:,} meshes considered, by the first rule each broke: "
-        f"{words.listed(counts) or 'none'}."
-    )
+    yield from ctx.say(_by_rule((yield from get(ctx, ModelTools.rejected, top=1))))
     yield from search(ctx, Sizes())
 
 
@@ -152,23 +150,19 @@ def launch(ctx: AnswerContext, given: Launch) -> Answer:
     named = sorted(proposals_named(ctx.message)) or [int(n) for n in _FOR.findall(ctx.message)]
     number = given.proposal or next((n for n in named if n <= len(ctx.bench.proposals)), which(ctx, given))
     target = {"number": number}
-    every = yield from get(ctx, "launch_files", **target)
-    if not every.get("may_run", True):
-        yield from ctx.say("It is not legal:", *words.violations(every))
-    kinds = [item["kind"] for item in every["files"]]
-    kind = _kind(ctx, given.tool, kinds)
-    files = yield from get(ctx, "launch_files", **target, kind=kind)
-    file = files["files"][0]
-    body = (
-        f"; nothing is started:\n\n```\n{str(file['text']).strip()}\n```" if file.get("text") else " cannot be written:"
-    )
-    yield from ctx.say(f"`{file['name']}` of proposal {target['number']}{body}")
-    yield from ctx.bullets([str(note) for note in file.get("notes", ())])
+    every = yield from get(ctx, LaunchTools.launch_files, **target)
+    if not every.may_run:
+        yield from ctx.say("It is not legal:", *(item.reason for item in every.violations))
+    kind = _kind(ctx, given.tool, [item.kind for item in every.files])
+    file = (yield from get(ctx, LaunchTools.launch_files, **target, kind=kind)).files[0]
+    body = f"; nothing is started:\n\n```\n{file.text.strip()}\n```" if file.text else " cannot be written:"
+    yield from ctx.say(f"`{file.name}` of proposal {number}{body}")
+    yield from ctx.bullets(list(file.notes))
     if ctx.message:
-        flags = yield from get(ctx, "flag", text=ctx.message[:600])
+        flags = yield from get(ctx, FlagTools.flag, text=ctx.message[:600])
         if flags.get("flags"):
             yield from explain_flags(ctx, flags)
-    rest = [f"`{item['name']}`" for item in every["files"] if item["name"] != file["name"]]
+    rest = [f"`{item.name}`" for item in every.files if item.name != file.name]
     if rest:
         yield from ctx.say(f"Also available on the proposal's page: {words.listed(rest)}.")
 
@@ -204,10 +198,9 @@ def result(ctx: AnswerContext, given: Outcome) -> Answer:
     """Compares a measured step time with the prediction, and explains how to record it."""
     number = which(ctx, given)
     row = yield from whole(ctx, number)
-    time = row.get("step_time_s")
-    if given.step_time_s and isinstance(time, Mapping):
-        got = given.step_time_s
-        where = "above" if got > time["high80"] else "below" if got < time["low80"] else "within"
+    got, time = given.step_time_s, row.step_time_s
+    if got and time:
+        where = "above" if got > time.high80 else "below" if got < time.low80 else "within"
         yield from ctx.say(
             f"{got:g} s per step, as you state, lies **{where}** the 80 % interval of proposal {number}: "
             f"{words.step(row)} was predicted."

@@ -10,6 +10,7 @@ from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import Row, get
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead
+from proposals.agents.tools.ops import OpTools
 
 NO_OPS = "No profile was recorded, so neither ops nor collectives were measured"
 #: Rows of a table, and parts of a group that are columns.
@@ -34,7 +35,7 @@ def shares(ctx: AnswerContext, by: str, head: str, empty: str, then_by: str = ""
     if no_profile(ctx):
         yield from predicted_instead(ctx, NO_OPS)
         return
-    data = yield from get(ctx, "ops", group_by=by, top=20, **({"then_by": then_by} if then_by else {}))
+    data = yield from get(ctx, OpTools.ops, group_by=by, top=20, **({"then_by": then_by} if then_by else {}))
     rows = [row for row in data.get("rows") or [] if row.get("time_share")]
     if not [row for row in rows if row.get(by)]:
         raise ToolError(empty)
@@ -108,7 +109,7 @@ def beside(ctx: AnswerContext, names: Sequence[str]) -> Answer:
     """Ops side by side: time, rate, roofline, intensity, and what sets them apart."""
     rows = []
     for name in names[:5]:
-        rows.append((yield from get(ctx, "op", op=name, hops=0)))
+        rows.append((yield from get(ctx, OpTools.op, op=name, hops=0)))
     yield from ctx.table(
         ["Op", "Time per step", "Share", "Bound by", "Of its roofline", "FLOP/byte", "FLOP rate"],
         [

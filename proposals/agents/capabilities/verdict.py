@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 from proposals.agents import words
+from proposals.agents.priced import Priced
 
-Row = Mapping[str, Any]
 Case = Literal["illegal", "unpriced", "better", "bolder", "tie", "slower"]
 #: Confidences nearer than this are the same.
 SURE = 0.02
 
 
-def case(mine: Row, theirs: Row) -> Case:
+def case(mine: Priced, theirs: Priced) -> Case:
     """What the numbers say of theirs beside mine; `bolder`: predicted faster, but less sure to gain at all, or so far
     from the current configuration that the ranking discounts the gain."""
-    if theirs.get("violations"):
+    if theirs.violations:
         return "illegal"
-    fast, own = theirs.get("speedup_per_token"), mine.get("speedup_per_token")
+    fast, own = theirs.speedup_per_token, mine.speedup_per_token
     if fast is None or own is None:
         return "unpriced"
-    surer = theirs["confidence_share"] - mine["confidence_share"]
+    surer = theirs.sure - mine.sure
     if fast > own * (1 + words.SAME):
         return "better" if surer >= -SURE and not _discounted(mine, theirs) else "bolder"
     if fast >= own * (1 - words.SAME):
@@ -29,19 +29,18 @@ def case(mine: Row, theirs: Row) -> Case:
     return "slower"
 
 
-def _discounted(mine: Row, theirs: Row) -> bool:
+def _discounted(mine: Priced, theirs: Priced) -> bool:
     """Whether the ranking counts on less of their larger gain than of mine."""
-    counted, own = theirs.get("utility"), mine.get("utility")
+    counted, own = theirs.utility, mine.utility
     return counted is not None and own is not None and counted < own
 
 
-def stays_because(mine: Row, theirs: Row) -> str:
+def stays_because(mine: Priced, theirs: Priced) -> str:
     """What a first trial has over a bolder one."""
-    less_sure = theirs["confidence_share"] < mine["confidence_share"] - SURE
-    return "is more certain" if less_sure else "is closer to the current configuration"
+    return "is more certain" if theirs.sure < mine.sure - SURE else "is closer to the current configuration"
 
 
-def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = None) -> Iterator[str]:
+def argued(name: str, theirs: Priced, own: str, mine: Priced, longer: float | None = None) -> Iterator[str]:
     """The case of one configuration against another, in sentences.  longer: its time per token over the other's."""
     argument = case(mine, theirs)
     name = name[:1].upper() + name[1:]
@@ -51,19 +50,19 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
     if argument == "unpriced":
         yield f"{name} has no predicted speed-up, so it cannot be compared with {own}."
         return
-    fast, best = words.ratio(theirs["speedup_per_token"]), words.ratio(mine["speedup_per_token"])
-    sure, base = words.percent(theirs["confidence_share"]), words.percent(mine["confidence_share"])
+    fast, best = words.gain(theirs), words.gain(mine)
+    sure, base = words.confidence(theirs), words.confidence(mine)
     chips = " per token and chip" if words.fewer_chips(theirs) else ""
     odds = f"with a confidence of {sure} against {base}" if sure != base else f"at the same confidence of {sure}"
     odds += chips
     if argument == "better":
         yield f"{name} has the better numbers: predicted {fast} per token against {best} for {own}, {odds}."
-    elif argument == "bolder" and mine.get("kind") == "keep":
+    elif argument == "bolder" and mine.kind == "keep":
         yield (
             f"{name} is predicted at {fast} per token, with a confidence of {sure} that it {words.gains(theirs)}; "
             f"{own} keeps the current configuration, which risks nothing and gains nothing."
         )
-    elif argument == "bolder" and theirs["confidence_share"] >= mine["confidence_share"] - SURE:
+    elif argument == "bolder" and theirs.sure >= mine.sure - SURE:
         yield (
             f"{name} promises more, predicted {fast} per token against {best} for {own}, {odds}, but it is ranked "
             "lower: without the model's shape, a predicted gain counts for less the further the configuration is from "
@@ -82,51 +81,47 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
     else:
         more = f", {words.ratio(longer)} the time per token" if longer and longer > 1 + words.SAME else ""
         yield f"{name} is predicted at {fast} per token against {best} for {own}{more}."
-        if sure != base and theirs["confidence_share"] > mine["confidence_share"]:
+        if sure != base and theirs.sure > mine.sure:
             yield (
                 f"It is more likely to gain anything at all, with a confidence of {sure} against {base}{chips}, "
                 "but the gain is smaller."
             )
-        elif theirs["confidence_share"] < mine["confidence_share"] - SURE:
+        elif theirs.sure < mine.sure - SURE:
             yield f"It is also less likely to gain: confidence {sure} against {base}{chips}."
     yield from _points(theirs, mine)
 
 
-def _points(theirs: Row, mine: Row) -> Iterator[str]:
+def _points(theirs: Priced, mine: Priced) -> Iterator[str]:
     """What speaks for theirs beside speed, and what against."""
-    if theirs.get("keeps_the_mesh") and not mine.get("keeps_the_mesh"):
+    if theirs.keeps_the_mesh and not mine.keeps_the_mesh:
         yield "In its favour: it keeps the mesh, so nothing is resharded, and reverting it is a one-line change."
-    room, own = theirs.get("memory_headroom_bytes"), mine.get("memory_headroom_bytes")
+    room, own = theirs.memory_headroom_bytes, mine.memory_headroom_bytes
     if room is not None and own is not None and abs(room - own) > 0.02 * abs(own):
         word = "more" if room > own else "less"
         yield f"It leaves {word} memory free: {words.size(room)} against {words.size(own)} per chip."
 
 
-def turns(name: str, theirs: Row, own: str, mine: Row) -> str:
+def turns(name: str, theirs: Priced, own: str, mine: Priced) -> str:
     """The number that would turn the order of two configurations."""
-    time, best = theirs.get("step_time_s"), mine.get("step_time_s")
-    batch = (theirs.get("changes") or {}).get("global_batch") != (mine.get("changes") or {}).get("global_batch")
-    if theirs.get("violations") or theirs.get("speedup_per_token") is None:
+    time, best = theirs.step_time_s, mine.step_time_s
+    batch = theirs.changes.get("global_batch") != mine.changes.get("global_batch")
+    if theirs.violations or theirs.speedup_per_token is None:
         return ""
-    if isinstance(time, Mapping) and isinstance(best, Mapping) and not batch:
-        goal = best["estimate"]
-        if time["estimate"] <= goal:
+    if time and best and not batch:
+        goal = best.estimate
+        if time.estimate <= goal:
             return (
                 f"{name[:1].upper() + name[1:]} is predicted ahead: {words.step(theirs)} against "
                 f"{words.time(goal, 'predicted')} for {own}; it falls behind if it measures above that."
             )
-        inside = time["low80"] <= goal <= time["high80"]
-        reach = "includes" if inside else "excludes"
+        reach = "includes" if time.low80 <= goal <= time.high80 else "excludes"
         return (
             f"The order reverses if {name} measures below {words.time(goal, 'predicted')} per step, the prediction for "
             f"{own}; its own prediction is {words.step(theirs)}, whose interval {reach} that."
         )
-    if theirs["speedup_per_token"] >= (mine.get("speedup_per_token") or 0.0):
+    if theirs.speedup_per_token >= (mine.speedup_per_token or 0.0):
         return (
             f"{name[:1].upper() + name[1:]} is predicted ahead: {words.speed(theirs)} against "
-            f"{words.ratio(mine['speedup_per_token'])} for {own}; it falls behind if it measures below that."
+            f"{words.gain(mine)} for {own}; it falls behind if it measures below that."
         )
-    return (
-        f"The order reverses if {name} measures above {words.ratio(mine['speedup_per_token'])} per token, the "
-        f"prediction for {own}."
-    )
+    return f"The order reverses if {name} measures above {words.gain(mine)} per token, the prediction for {own}."

@@ -16,7 +16,6 @@ from proposals.agents.figures.lookup import (
     look_up,
     numbers_in_text,
     relations,
-    to_json,
     with_canonical_units,
 )
 from proposals.agents.figures.measured import measured
@@ -33,7 +32,6 @@ __all__ = [
     "look_up",
     "numbers_in_text",
     "relations",
-    "to_json",
     "with_canonical_units",
 ]
 

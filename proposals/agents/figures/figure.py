@@ -66,14 +66,6 @@ class Figure:
     def stems(self) -> frozenset[str]:
         return stems(f"{self.label} {self.place}")
 
-    def to_json(self) -> dict[str, Any]:
-        data: dict[str, Any] = {
-            "figure": self.label, "text": self.text, "value": self.value, "unit": self.unit, "origin": self.origin,
-            "place": self.place, "field": self.field, "formula": self.formula, "counted": self.counts,
-            "of": list(self.of), "inputs": [{"name": name, "value": value} for name, value in self.inputs],
-        }  # fmt: skip
-        return {key: value for key, value in data.items() if value not in ("", [], None)}
-
 
 def figure(label: str, value: Any, unit: str, origin: str, place: str, **more: Any) -> Iterator[Figure]:
     """The figure; nothing where the value is not known."""

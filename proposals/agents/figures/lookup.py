@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
-from typing import Any
 
 from diagnosis.analyzer.quantity import format_value
 from proposals.agents.figures.figure import Figure
@@ -245,15 +244,3 @@ def _relation(one: Figure, other: Figure, step: float | None) -> str:
     if one.origin != other.origin:
         return f"{one.text} is {one.origin}, {other.text} {other.origin}: two sources; {how}."
     return f"{one.text} is the {one.label}, {other.text} the {other.label}: two quantities; {how}."
-
-
-def to_json(item: Named) -> dict[str, Any]:
-    data: dict[str, Any] = {"said": item.said, "value": item.number.value, "kind": item.number.kind}
-    data["found"] = [each.to_json() for each in item.found]
-    if item.follows:
-        data["follows"] = item.follows
-    if item.nearest is not None:
-        data["nearest"] = item.nearest.to_json()
-        if item.nearest.value:
-            data["times_the_nearest"] = item.number.value / item.nearest.value
-    return data

@@ -12,21 +12,8 @@ from perfmodel.legality import RULES
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import REMAT, SHARDING, chip_of
 from proposals import facts
-from proposals import plan as plans
-from proposals.agents.priced import (
-    Candidates,
-    Cited,
-    Compared,
-    Current,
-    Legality,
-    Neighbour,
-    Priced,
-    Proposals,
-    Rejected,
-    RejectedMesh,
-    Sensitivity,
-    Whole,
-)
+from proposals.agents import priced
+from proposals.agents.priced import Current, Priced
 from proposals.agents.tool_result import present
 from proposals.agents.tools.common import (
     Configuration,
@@ -47,7 +34,7 @@ from proposals.agents.tools.traffic import behind
 from proposals.agents.workbench import ProposalState
 from proposals.candidate import candidate
 from proposals.constraints import RULE, same_mesh
-from proposals.plan import Listed, ProposalPlan
+from proposals.plan import Citation, Listed, Neighbour, ProposalPlan
 from proposals.proposer.confidence import claimed
 
 
@@ -78,17 +65,17 @@ class RejectedQuery(Arguments):
 class ModelTools(Tools):
     """Whatever the Proposer's bench can price, always under the facts and constraints of the conversation."""
 
-    def proposals(self, asked: Numbered) -> Proposals:
+    def proposals(self, asked: Numbered) -> priced.Proposals:
         """Current proposals with status, mesh, changes, predicted step time and speed-up (80 % interval), memory,
         calibrated confidence with what raises and lowers it, reasons, trade-offs, citations. `search` lists
         configurations that are predicted faster and not proposed."""
         bench = self._bench
         made = plan(bench)
         if asked.number is not None:
-            return Proposals(proposal=self._whole(proposal(bench, asked.number)), current=self._baseline())
+            return priced.Proposals(proposal=self._whole(proposal(bench, asked.number)), current=self._baseline())
         with as_tool_error():
             states = bench.proposals
-        return Proposals(
+        return priced.Proposals(
             current=self._baseline(),
             proposals=tuple(Priced.model_validate(self._short(item)) for item in states),
             meshes_considered=made.considered,
@@ -159,7 +146,7 @@ class ModelTools(Tools):
     def _traffic(self, proposal_plan: ProposalPlan) -> list[dict[str, Any]]:
         return behind(candidate(self._bench.config, proposal_plan.mesh, proposal_plan.changes))
 
-    def search(self, asked: CandidateQuery) -> Candidates:
+    def search(self, asked: CandidateQuery) -> priced.Candidates:
         """The best legal candidates (every mesh with every further change) under the constraints, ranked as the
         proposals are: utility weighs the gain against its uncertainty and the cost of a trial. Configurations that are
         predicted faster than all proposals but are not candidates are listed separately, with the reason."""
@@ -185,14 +172,14 @@ class ModelTools(Tools):
             )
             for place, item in enumerate(candidates, start=1)
         ]
-        return Candidates(
+        return priced.Candidates(
             constraints=held.to_json(),
             candidates=tuple(rows),
             faster_but_excluded=tuple(self._not_proposed()),
             current=self._baseline(),
         )
 
-    def sensitivity(self, asked: SensitivityOf) -> Sensitivity:
+    def sensitivity(self, asked: SensitivityOf) -> priced.Sensitivity:
         """Neighbours of a proposal or a configuration: each axis doubled against another, the batch, the remat policy;
         each with its time, its gain over that configuration, and the rule it breaks."""
         if asked.number is not None:
@@ -200,7 +187,7 @@ class ModelTools(Tools):
         else:
             assert asked.configuration is not None
             of = self._evaluated(asked.configuration)
-        return Sensitivity.model_validate(
+        return priced.Sensitivity.model_validate(
             {
                 "of": Priced(number=of.rank or None, mesh_text=mesh_text(of.mesh), changes=of.changes),
                 "step_time_s": of.predicted.step_time_s,
@@ -209,7 +196,7 @@ class ModelTools(Tools):
             }
         )
 
-    def compare_meshes(self, asked: SideBySide) -> Compared:
+    def compare_meshes(self, asked: SideBySide) -> priced.Compared:
         """Compares two to six configurations, each as `predict` prices it, with the current one: the fastest legal one
         per token, and how much longer each of the others takes. Configurations that are invalid on these chips are in
         `not_priced` with the reason."""
@@ -242,16 +229,16 @@ class ModelTools(Tools):
             )
             for number, item in plans.items()
         ]
-        return Compared(
+        return priced.Compared(
             configurations=tuple(rows), not_priced=tuple(refused), fastest_legal=best, current=self._baseline()
         )
 
-    def legality(self, asked: Configuration) -> Legality:
+    def legality(self, asked: Configuration) -> priced.Legality:
         """Whether a configuration can run: the rules it breaks (divisibility, topology, memory, the user's
         constraints), memory per chip by parts against capacity, and which missing facts leave it open."""
         proposal_plan = self._evaluated(asked)
         memory, room = proposal_plan.predicted.hbm_per_chip_bytes, proposal_plan.memory_headroom_bytes
-        return Legality.model_validate(
+        return priced.Legality.model_validate(
             {
                 "mesh": proposal_plan.mesh,
                 "mesh_text": mesh_text(proposal_plan.mesh),
@@ -267,7 +254,7 @@ class ModelTools(Tools):
             }
         )
 
-    def rejected(self, asked: RejectedQuery) -> Rejected:
+    def rejected(self, asked: RejectedQuery) -> priced.Rejected:
         """Rejected meshes, nearest to the current one first, each with the rule it breaks and why. For a particular
         mesh ask `legality`."""
         made = plan(self._bench)
@@ -284,13 +271,13 @@ class ModelTools(Tools):
             if asked.rule.lower() in item.rule.lower()
             and (not asked.axis or item.mesh.get("ici", {}).get(asked.axis, 1) == (asked.size or 1))
         ]
-        return Rejected(
+        return priced.Rejected(
             meshes_considered=made.considered,
             rejected_listed=len(made.rejected),
             count_by_rule=counts,
             matching=len(matching_meshes),
             rows=tuple(
-                RejectedMesh(
+                priced.RejectedMesh(
                     mesh=item.mesh,
                     mesh_text=mesh_text(item.mesh),
                     rule=item.rule,
@@ -337,12 +324,12 @@ class ModelTools(Tools):
             "keeps_the_mesh": same_mesh(item.mesh, self._bench.config.mesh.to_json()) or None,
             "reasons": item.reasoning,
             "trade_offs": item.trade_offs,
-            "citations": [Cited(source=c.source, section=c.section, title=c.title, key=c.key) for c in item.citations],
+            "citations": [Citation(c.source, c.section, c.title, key=c.key) for c in item.citations],
         }
 
-    def _whole(self, state: ProposalState) -> Whole:
+    def _whole(self, state: ProposalState) -> priced.Whole:
         item = state.proposal
-        return Whole.model_validate(
+        return priced.Whole.model_validate(
             {
                 **self._short(state),
                 **in_detail(item),
@@ -377,8 +364,8 @@ def _whose(rule: str) -> str:
     return "user constraint" if rule.startswith(RULE) else "hardware or model"
 
 
-def _neighbour(item: plans.Neighbour) -> Neighbour:
-    return Neighbour.model_validate(
+def _neighbour(item: Neighbour) -> priced.Neighbour:
+    return priced.Neighbour.model_validate(
         {
             "varies": item.varies,
             "step": item.step,

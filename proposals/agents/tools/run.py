@@ -11,6 +11,7 @@ from agent.tools import Arguments, ToolError
 from diagnosis.report import Evidence
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
+from proposals.agents.diagnosed import EvidenceRow, FindingRow, Verdict
 from proposals.agents.tool_result import present
 from proposals.agents.tools.common import Tools, as_tool_error, refuse_without_profile, without_profile
 from proposals.proposer.observed import is_inference
@@ -100,39 +101,35 @@ class RunTools(Tools):
             "not_measured": diagnosis.not_measured,
         }
 
-    def bottleneck(self) -> dict[str, Any]:
+    def bottleneck(self) -> Verdict:
         """The verdict on what limits the step: compute, memory (HBM bandwidth), communication, input, host or idle,
         with its evidence, and the figures that pointed elsewhere."""
         verdict = self._bench.diagnosis.bottleneck
-        return present(
-            {
-                "primary": verdict.primary,
-                "secondary": verdict.secondary,
-                "confidence_share": verdict.confidence,
-                "statement": verdict.statement,
-                "contradictions": list(verdict.contradictions),
-                "evidence": [evidence(item) for item in verdict.evidence],
-            }
+        return Verdict(
+            primary=verdict.primary,
+            secondary=verdict.secondary,
+            confidence_share=verdict.confidence,
+            statement=verdict.statement,
+            contradictions=verdict.contradictions,
+            evidence=tuple(evidence(item) for item in verdict.evidence),
         )
 
-    def findings(self) -> list[dict[str, Any]]:
+    def findings(self) -> list[FindingRow]:
         """Findings by potential saving: each with insight, action, upper bound on the saving (Amdahl; the bounds
         overlap and do not add up) and evidence."""
         return [
-            present(
-                {
-                    "finding": number,
-                    "rule": item.rule,
-                    "title": item.title,
-                    "insight": item.insight,
-                    "action": item.action,
-                    "flags": list(item.flags) or None,
-                    "impact": item.impact,
-                    "saving_s": item.saving_s,
-                    "saving_share": item.saving_share,
-                    "mesh_axis": item.mesh_axis,
-                    "evidence": [evidence(each) for each in item.evidence],
-                }
+            FindingRow(
+                finding=number,
+                rule=item.rule,
+                title=item.title,
+                insight=item.insight,
+                action=item.action,
+                flags=item.flags,
+                impact=item.impact,
+                saving_s=item.saving_s,
+                saving_share=item.saving_share,
+                mesh_axis=item.mesh_axis,
+                evidence=tuple(evidence(each) for each in item.evidence),
             )
             for number, item in enumerate(self._bench.diagnosis.findings, start=1)
         ]
@@ -190,10 +187,9 @@ class RunTools(Tools):
         return {"before_experiment": asked.experiment, "after": "this experiment", **data}
 
 
-def evidence(item: Evidence) -> dict[str, Any]:
+def evidence(item: Evidence) -> EvidenceRow:
     """A number of a sentence, with the first of the ops that it was computed from."""
-    data = {**asdict(item), "ops": list(item.ops)[:OPS_NAMED], "op_count": len(item.ops) or None}
-    return present(data)
+    return EvidenceRow(**{**vars(item), "ops": item.ops[:OPS_NAMED], "op_count": len(item.ops) or None})
 
 
 def _is_on(axis: Any, wanted: str) -> bool:

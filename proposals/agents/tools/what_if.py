@@ -25,13 +25,13 @@ from perfmodel.workload import REMAT
 from proposals.agents import notation
 from proposals.agents.identity import ComparedByIdentity
 from proposals.agents.mesh_completion import Sizes, axis_of, fill
-from proposals.agents.priced import ChipCounts, Current, Priced, Retargeted, Varied, Violation
+from proposals.agents.priced import ChipCounts, Current, Priced, Retargeted, Varied
 from proposals.agents.tools import common
 from proposals.agents.tools.common import Configuration, as_tool_error, evaluated, numbers_of, refuse_undecided
 from proposals.agents.tools.economics import unknown
 from proposals.agents.tools.machine import chip_named
 from proposals.agents.workbench import Workbench
-from proposals.plan import ProposalPlan
+from proposals.plan import Broken, ProposalPlan
 
 #: The most chips tried for a step time.
 MOST_CHIPS = 8192
@@ -356,7 +356,7 @@ def _row(quote: Quote, config: ExperimentConfig) -> Priced:
             "mfu": made.mfu,
             "hbm_per_chip_bytes": held or None,
             "memory_headroom_bytes": _room(held),
-            "violations": [Violation(rule=item.rule, reason=item.message) for item in made.violations],
+            "violations": [Broken(item.rule, item.message) for item in made.violations],
             "fits": bool(made.fits),
         }
     )
@@ -369,9 +369,9 @@ def _room(held: Mapping[str, float | None] | None) -> float | None:
 
 def _note(quote: Quote, config: ExperimentConfig, asked: Mapping[str, Any]) -> str:
     there, now = quote[0], config.training.remat
-    note = "Quote by the performance model, calibrated by this run's step time."
+    note = "Priced by the performance model, calibrated by this run's step time."
     if there.hardware.chip != config.hardware.chip:
-        note = "Quote by the performance model, scaled by this run's step time; another chip widens the interval."
+        note = "Priced by the performance model, scaled by this run's step time; another chip widens the interval."
     if there.training.remat != asked.get("remat", now):
         note += f" Remat is {there.training.remat} there, because {now} does not fit in its memory."
     return note
