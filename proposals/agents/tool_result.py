@@ -24,7 +24,7 @@ class ToolResult(BaseModel):
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = write(self)
-        data |= {key: data.pop(key) for key in self.last}
+        data |= {key: data.pop(key) for key in self.last if key in data}
         given = ((key, value) for key, value in data.items() if key in self.model_fields_set)
         return {key: value for key, value in given if key in self.kept or not _is_empty(value)}
 

@@ -142,12 +142,12 @@ def recorded(ctx: AnswerContext) -> Generator[Said, None, str]:
 def breakdown(ctx: AnswerContext) -> Answer:
     """Where the time of a step goes, by resource."""
     data = yield from get(ctx, RunTools.kpis)
-    shares, seconds = data.get("breakdown_share") or {}, data.get("breakdown_s") or {}
+    shares, seconds = data.breakdown_share, data.breakdown_s
     parts = sorted((part for part, value in shares.items() if value >= 0.002), key=lambda part: -shares[part])
     if not parts:
         return
     name = {part: words.part_name(part) for part in parts}
-    how = "predicted, not measured" if data.get("breakdown_origin") else "measured"
+    how = "predicted, not measured" if data.breakdown_origin else "measured"
     yield from ctx.say(f"Where the time of a step goes, {how}:")
     if seconds:
         rows = [[name[p], words.time(seconds[p]), words.share(shares[p])] for p in parts]
@@ -202,8 +202,8 @@ def what_it_contains(ctx: AnswerContext, rows: Sequence[FigureFound]) -> Answer:
             yield from ctx.say(f"{CONTENTS[name.lower()]}.")
         resource = {"compute": "compute", "hbm": "hbm", "other": "other", "dcn": "dcn"}.get(part)
         if resource and not no_profile(ctx):
-            data = yield from get(ctx, OpTools.ops, resource=resource, top=5)
-            items = [f"`{op['name']}` {words.time(op['time_s'])}" for op in data.get("rows") or () if op.get("time_s")]
+            listed = yield from get(ctx, OpTools.ops, resource=resource, top=5)
+            items = [f"`{op.name}` {words.time(op.time_s)}" for op in listed.rows if op.time_s]
             if items:
                 yield from ctx.say(f"Its longest ops: {words.listed(items)}.")
         return
@@ -213,19 +213,18 @@ def unmeasured(ctx: AnswerContext, text: str) -> Answer:
     """Key figures that a message names and that were not measured, with the reason."""
     data = yield from get(ctx, RunTools.kpis)
     lower = text.lower()
-    for key, why in (data.get("not_measured") or {}).items():
+    for key, why in data.not_measured.items():
         name = FIGURES.get(key, "")
         if name and set(name.lower().split()) & set(re.findall(r"\w+", lower)):
-            yield from ctx.say(f"{words.capital(name)} was not measured: {str(why).rstrip('.')}.")
+            yield from ctx.say(f"{words.capital(name)} was not measured: {why.rstrip('.')}.")
 
 
 def one_figure(ctx: AnswerContext, key: str) -> Answer:
     """A key figure with how it is computed, the evidence that holds it, and for utilisations what keeps them low."""
     data = yield from get(ctx, RunTools.kpis)
-    shares = data.get("shares_0_to_1") or {}
-    value = data.get(key) if key == "step_time_s" else shares.get(key)
+    value = data.step_time_s if key == "step_time_s" else data.shares.get(key)
     if value is None:
-        why = (data.get("not_measured") or {}).get(key, "it is not reported")
+        why = data.not_measured.get(key, "it is not reported")
         yield from ctx.say(f"{words.capital(FIGURES[key])} was not measured: {why}.")
         return
     shown = words.time(value) if key == "step_time_s" else words.share(value)
@@ -236,7 +235,7 @@ def one_figure(ctx: AnswerContext, key: str) -> Answer:
     if formula:
         yield from ctx.more(f"Computed as {_first_line(formula)}.")
     if key == "mfu":
-        yield from ctx.say(f"It is {data['mfu_convention']}.")
+        yield from ctx.say(f"It is {data.mfu_convention}.")
     verdict = yield from get(ctx, RunTools.bottleneck)
     findings = yield from get(ctx, RunTools.findings)
     rows = [*verdict.evidence, *(each for item in findings for each in item.evidence)]

@@ -152,7 +152,7 @@ def _evidence_source(row: EvidenceRow) -> str:
 def _shares(ctx: AnswerContext, verdict: Verdict) -> Answer:
     """The parts of the step by size where the verdict does not name the largest one."""
     data = yield from get(ctx, RunTools.kpis)
-    parts = sorted((data.get("breakdown_share") or {}).items(), key=lambda item: -item[1])[:4]
+    parts = sorted(data.breakdown_share.items(), key=lambda item: -item[1])[:4]
     if parts and _kind(parts[0][0]) != verdict.primary:
         listed = words.listed([f"{words.part_name(part)} {words.share(value)}" for part, value in parts])
         yield from ctx.say(

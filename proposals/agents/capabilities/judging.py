@@ -300,9 +300,9 @@ def accuracy(ctx: AnswerContext, given: NoArguments) -> Answer:
     alone = yield from get(ctx, FigureTools.figures, text="step time that the performance model alone predicts")
     own = next((row for row in alone.named if "model alone" in row.figure), None)
     kpis = yield from get(ctx, RunTools.kpis)
-    if own and kpis.get("step_time_s"):
+    if own and kpis.step_time_s:
         yield from ctx.say(
-            f"For this run, the model alone predicts {own.text} against {words.time(kpis['step_time_s'])} measured; "
+            f"For this run, the model alone predicts {own.text} against {words.time(kpis.step_time_s)} measured; "
             "proposals are scaled to the measured step, so only the change between two configurations is predicted."
         )
     lines = [

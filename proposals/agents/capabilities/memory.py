@@ -63,14 +63,12 @@ def memory(ctx: AnswerContext, given: NoArguments) -> Answer:
 
 def _measured(ctx: AnswerContext) -> Answer:
     data = yield from get(ctx, RunTools.kpis)
-    held = data.get("memory") or {}
+    held = data.memory
     if held.get("peak_bytes"):
         of = f" of {words.size(held['capacity_bytes'])}" if held.get("capacity_bytes") else ""
         yield from ctx.say(f"Measured peak: **{words.size(held['peak_bytes'])}**{of} per chip.")
     else:
-        why = (
-            "the profile has no memory events" if not data.get("profile") else "there is no profile, and none was given"
-        )
+        why = "the profile has no memory events" if not data.profile else "there is no profile, and none was given"
         yield from ctx.say(f"The peak memory of this run was not measured: {why}.")
 
 

@@ -11,10 +11,11 @@ from agent.tools import Arguments, NoArguments, ToolError
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability, command, registry
-from proposals.agents.capabilities.common import ChipName, Row, get
+from proposals.agents.capabilities.common import ChipName, get
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead, recorded
 from proposals.agents.capabilities.findings import findings_about
 from proposals.agents.capabilities.shares import NO_OPS, beside, ops_named, shares, time_of
+from proposals.agents.diagnosed import OpDetail
 from proposals.agents.tools.machine import MachineTools
 from proposals.agents.tools.ops import OpTools
 from proposals.agents.tools.run import RunTools
@@ -46,26 +47,18 @@ def top_ops(ctx: AnswerContext, given: NoArguments) -> Answer:
     if no_profile(ctx):
         yield from predicted_instead(ctx, NO_OPS)
         return
-    data = yield from get(ctx, OpTools.ops, top=10)
-    rows = data.get("rows") or []
+    rows = (yield from get(ctx, OpTools.ops, top=10)).rows
     if not rows:
         raise ToolError("The profile contains no ops.")
-    yield from ctx.say(
-        f"`{rows[0]['name']}` takes the most time: {time_of(rows[0])}, {words.share(rows[0]['time_share'])} of device "
-        "time."
-    )
+    took = f"{time_of(rows[0])}, {words.share(rows[0].time_share)} of device time"
+    yield from ctx.say(f"`{rows[0].name}` takes the most time: {took}.")
     yield from ctx.table(
         ["Op", "Time per step", "Share", "Category", "Limited by"],
         [
-            [f"`{r['name']}`", time_of(r), words.share(r["time_share"]), r.get("family", ""), _limit(r)]
+            [f"`{r.name}`", time_of(r), words.share(r.time_share), r.family, r.axes or r.bound_by or "–"]
             for r in rows[:8]
         ],
     )
-
-
-def _limit(row: Row) -> str:
-    axis = row.get("mesh_axis")
-    return " and ".join(axis) if isinstance(axis, list) else str(axis or row.get("bound_by") or "–")
 
 
 @capability(
@@ -86,77 +79,68 @@ def op(ctx: AnswerContext, given: OneOp) -> Answer:
         yield from beside(ctx, named)
         return
     row = yield from get(ctx, OpTools.op, op=named[0] if named and given.op == "#1" else given.op, hops=1)
-    took = f"{words.time(row['time_s'])} per step and core, " if row.get("time_s") else ""
-    place = "the longest op of the step" if row["rank"] == 1 else f"rank {row['rank']} by time"
-    yield from ctx.say(f"`{row['name']}` is {place}: {took}{words.share(row['time_share'])} of device time.")
-    module = f" in {row['module']}" if row.get("module") else ""
-    items = [f"category: {row.get('family') or row.get('category')}{module}"]
-    if row.get("time_per_call_s"):
-        each = f", {words.size(row['hbm_bytes_per_call'])} of HBM traffic each" if row.get("hbm_bytes_per_call") else ""
+    took = f"{words.time(row.time_s)} per step and core, " if row.time_s else ""
+    place = "the longest op of the step" if row.rank == 1 else f"rank {row.rank} by time"
+    yield from ctx.say(f"`{row.name}` is {place}: {took}{words.share(row.time_share)} of device time.")
+    module = f" in {row.module}" if row.module else ""
+    items = [f"category: {row.family or row.category}{module}"]
+    if row.time_per_call_s:
+        each = f", {words.size(row.hbm_bytes_per_call)} of HBM traffic each" if row.hbm_bytes_per_call else ""
         items.append(
-            f"{row['calls_per_step_and_core']:.3g} runs per step and core of "
-            f"{words.time(row['time_per_call_s'])}{each}; its {row['occurrences']:,} occurrences are of all recorded "
+            f"{row.calls_per_step_and_core:.3g} runs per step and core of "
+            f"{words.time(row.time_per_call_s)}{each}; its {row.occurrences:,} occurrences are of all recorded "
             "steps and cores"
         )
-    if row.get("collective"):
+    if row.collective:
         items += _collective(row)
-    elif row.get("bound_by") and str(row["bound_by"]).lower() != "unknown":
-        roof = row.get("roofline_efficiency")
+    elif row.is_bound:
+        roof = row.roofline_efficiency
         items.append(
-            f"`{row['name']}` is bound by {row['bound_by']}"
+            f"`{row.name}` is bound by {row.bound_by}"
             + (f" and reaches {words.share(roof)} of that roofline" if roof is not None else "")
         )
-    ridge = (row.get("roofline") or {}).get("ridge_flops_per_byte")
-    if row.get("operational_intensity") and ridge and not row.get("collective"):
-        side = "below the ridge point: HBM bandwidth limits it" if row["operational_intensity"] < ridge else (
+    ridge = row.roofline.ridge_flops_per_byte
+    if row.operational_intensity and ridge and not row.collective:
+        side = "below the ridge point: HBM bandwidth limits it" if row.operational_intensity < ridge else (
             "above the ridge point: arithmetic limits it"
         )  # fmt: skip
-        items.append(
-            f"arithmetic intensity {row['operational_intensity']:.3g} FLOP/byte, ridge point {ridge:.4g}, {side}"
-        )
-    if "fusion" in row["name"] and not row.get("source"):
+        items.append(f"arithmetic intensity {row.operational_intensity:.3g} FLOP/byte, ridge point {ridge:.4g}, {side}")
+    if "fusion" in row.name and not row.source:
         items.append(
             "a fusion is one kernel that XLA made of several ops; this profile does not name the ops inside, but the "
             "compiled HLO does (`--xla_dump_to`)"
         )
-    if row.get("source"):
-        items.append(f"from `{row['source']}`" + (f", {row['phase']}" if row.get("phase") else ""))
+    if row.source:
+        items.append(f"from `{row.source}`" + (f", {row.phase}" if row.phase else ""))
     for side, word in (("operands", "reads the results of"), ("users", "feeds")):
-        names = [f"`{each['name']}`" for each in ((row.get("neighbourhood") or {}).get(side) or ())[:3]]
+        names = [f"`{each['name']}`" for each in row.neighbourhood.get(side, ())[:3]]
         items += [f"{word} {words.listed(names)}"] if names else []
     yield from ctx.bullets(items)
     for item in (yield from get(ctx, RunTools.findings)):
-        if any(row["key"] in each.ops for each in item.evidence):
+        if any(row.key in each.ops for each in item.evidence):
             yield from ctx.say(f"Finding {item.finding}, {item.title}: {item.action}")
             return
 
 
-def _collective(row: Row) -> list[str]:
-    axis = row.get("mesh_axis")
-    axes = " and ".join(axis) if isinstance(axis, list) else axis
-    where = (
-        "across slices (DCN)"
-        if axes == "dcn"
-        else f"on {axes}"
-        if axes
-        else "on an axis that the profile does not report"
-    )
-    items = [f"{row['collective']} {where}" + (f", moving {row['tensor']}" if row.get("tensor") else "")]
-    if row.get("achieved_bytes_per_s") and row.get("possible_bytes_per_s"):
+def _collective(row: OpDetail) -> list[str]:
+    where = f"on {row.axes}" if row.axes else "on an axis that the profile does not report"
+    where = "across slices (DCN)" if row.axes == "dcn" else where
+    items = [f"{row.collective} {where}" + (f", moving {row.tensor}" if row.tensor else "")]
+    if row.achieved_bytes_per_s and row.possible_bytes_per_s:
         items.append(
-            f"achieved bandwidth {words.rate(row['achieved_bytes_per_s'])} of "
-            f"{words.rate(row['possible_bytes_per_s'])} possible"
+            f"achieved bandwidth {words.rate(row.achieved_bytes_per_s)} of "
+            f"{words.rate(row.possible_bytes_per_s)} possible"
         )
-        if row["achieved_bytes_per_s"] < WAITING * row["possible_bytes_per_s"]:
+        if row.achieved_bytes_per_s < WAITING * row.possible_bytes_per_s:
             items.append(
                 "that far below link bandwidth it is not bandwidth-bound: it waits for the slowest participant, or is "
                 "latency-bound by small messages; the profile does not show which"
             )
-    if row.get("exposed_s") is not None:
-        items.append(f"exposed time of `{row['name']}`: {words.time(row['exposed_s'])} per step")
-    if row.get("bound_by") and str(row["bound_by"]).lower() != "unknown":
+    if row.exposed_s is not None:
+        items.append(f"exposed time of `{row.name}`: {words.time(row.exposed_s)} per step")
+    if row.is_bound:
         items.append(
-            f"XProf's label “{row['bound_by']}” refers to its roofline, which counts FLOPs and local memory traffic; "
+            f"XProf's label “{row.bound_by}” refers to its roofline, which counts FLOPs and local memory traffic; "
             "a collective waits for links and other chips, so it counts as communication here"
         )
     return items
@@ -274,14 +258,13 @@ def matmuls(ctx: AnswerContext, given: NoArguments) -> Answer:
     if no_profile(ctx):
         yield from predicted_instead(ctx, NO_OPS)
     else:
-        data = yield from get(ctx, OpTools.ops, category="matmul", top=6)
-        rows = data.get("rows") or []
+        rows = (yield from get(ctx, OpTools.ops, category="matmul", top=6)).rows
         if rows:
             yield from ctx.table(
                 ["Matmul", "Time per step", "Share", "Bound by", "Of its roofline"],
                 [
-                    [f"`{r['name']}`", time_of(r), words.share(r["time_share"]), str(r.get("bound_by") or "–"),
-                     words.share(r["roofline_efficiency"]) if r.get("roofline_efficiency") is not None else "–"]
+                    [f"`{r.name}`", time_of(r), words.share(r.time_share), r.bound_by or "–",
+                     words.share(r.roofline_efficiency) if r.roofline_efficiency is not None else "–"]
                     for r in rows
                 ],
             )  # fmt: skip
@@ -311,14 +294,12 @@ def recompute(ctx: AnswerContext, given: NoArguments) -> Answer:
         return
     data = yield from get(ctx, OpTools.ops, phase="recompute", top=5)
     kinds = yield from get(ctx, OpTools.ops, phase="recompute", group_by="family", top=6)
-    if data.get("matching_time_share"):
-        took = f"{words.time(data['matching_time_s'])} per step, " if data.get("matching_time_s") else ""
+    if data.matching_time_share:
+        took = f"{words.time(data.matching_time_s)} per step, " if data.matching_time_s else ""
         yield from ctx.say(
-            f"Recomputed ops take {took}{words.share(data['matching_time_share'])} of device time, measured."
+            f"Recomputed ops take {took}{words.share(data.matching_time_share)} of device time, measured."
         )
-        parts = [
-            f"{r['family'] or 'other'} {words.share(r['time_share'])}" for r in kinds["rows"] if r["time_share"] > 0
-        ]
+        parts = [f"{r.family or 'other'} {words.share(r.time_share)}" for r in kinds.rows if r.time_share > 0]
         if len(parts) > 1:
             yield from ctx.more(f"Of that, {words.listed(parts)}.")
     else:
@@ -337,16 +318,16 @@ def recompute(ctx: AnswerContext, given: NoArguments) -> Answer:
 def idle(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Time spent waiting: idle, input pipeline, host, host transfers."""
     data = yield from get(ctx, RunTools.kpis)
-    shares, step = data.get("shares_0_to_1") or {}, data.get("step_time_s")
+    shares, step = data.shares, data.step_time_s
     rows = [
         [name, words.time(shares[key] * step) if step else "–", words.share(shares[key])]
         for key, name in (("idle", "idle"), ("input", "input pipeline"), ("host", "host"))
-        if shares.get(key) is not None
+        if key in shares
     ]
     if rows:
         yield from ctx.table(["Waiting for", "Time per step", "Share of the step, measured"], rows)
     for key in ("idle", "input", "host"):
-        if shares.get(key) is None and (why := (data.get("not_measured") or {}).get(key)):
+        if key not in shares and (why := data.not_measured.get(key)):
             yield from ctx.say(f"{key.capitalize()} was not measured: {why}.")
     yield from findings_about(ctx, ("idle", "input", "host"))
 
@@ -362,7 +343,7 @@ def stragglers(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Whether one core is slower than the others: spread of the step time, ops that differ most between cores."""
     data = yield from get(ctx, RunTools.kpis)
     steps = yield from get(ctx, StepTools.steps)
-    share = (data.get("shares_0_to_1") or {}).get("stragglers")
+    share = data.shares.get("stragglers")
     if share is not None:
         held = "**No core is slower than the others**" if share < SLOWER else "**Yes**"
         yield from ctx.say(
@@ -370,9 +351,7 @@ def stragglers(ctx: AnswerContext, given: NoArguments) -> Answer:
             "measured."
         )
     else:
-        why = (data.get("not_measured") or {}).get(
-            "stragglers", "the profile does not contain several cores with step markers"
-        )
+        why = data.not_measured.get("stragglers", "the profile does not contain several cores with step markers")
         yield from ctx.say(f"Whether any core is slower is unknown: {why}.")
     yield from ctx.more((yield from recorded(ctx)))
     cores = steps.get("cores") or []
@@ -389,10 +368,10 @@ def stragglers(ctx: AnswerContext, given: NoArguments) -> Answer:
     worst = [op for op in ctx.bench.diagnosis.ops if op.core_max_s and op.core_min_s and op.core_max_s > op.core_min_s]
     worst.sort(key=lambda op: (op.core_min_s or 0.0) - (op.core_max_s or 0.0))
     for each in worst[:1]:
-        row = yield from get(ctx, OpTools.op, op=each.key, hops=0)
+        differing = yield from get(ctx, OpTools.op, op=each.key, hops=0)
         yield from ctx.say(
-            f"The op that differs most is `{row['name']}`: {words.time(row['core_max_s'])} on the slowest core "
-            f"against {words.time(row['core_min_s'])} on the fastest."
+            f"The op that differs most is `{differing.name}`: {words.time(differing.core_max_s or 0.0)} on the slowest "
+            f"core against {words.time(differing.core_min_s or 0.0)} on the fastest."
         )
     yield from findings_about(ctx, ("straggl", "skew", "slow core"))
 

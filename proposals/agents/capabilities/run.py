@@ -74,11 +74,10 @@ def step_time(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Measured time of a training step, its spread over the recorded steps, and how many were recorded."""
     kpis = yield from get(ctx, RunTools.kpis)
     data = yield from get(ctx, RunTools.run)
-    step = kpis.get("step_time_s")
+    step = kpis.step_time_s
     if not step:
-        yield from ctx.say(
-            f"The step time was not measured: {kpis['not_measured'].get('step_time_s', 'not reported')}."
-        )
+        why = kpis.not_measured.get("step_time_s", "not reported")
+        yield from ctx.say(f"The step time was not measured: {why}.")
         return
     yield from ctx.say(f"**{words.time(step, how(ctx))}** per step, {how(ctx)}.")
     steps = yield from get(ctx, StepTools.steps)
@@ -93,11 +92,9 @@ def step_time(ctx: AnswerContext, given: NoArguments) -> Answer:
         listed = ", ".join(words.time(item["time_s"]) for item in steps["first"])
         yield from ctx.say(f"{'Steps' if count <= len(steps['first']) else 'The first steps'}, in order: {listed}.")
         yield from _settling(ctx, steps)
-    elif kpis.get("step_time_min_s") and kpis.get("step_time_max_s"):
-        yield from ctx.more(
-            f"The shortest step took {words.time(kpis['step_time_min_s'])}, the longest "
-            f"{words.time(kpis['step_time_max_s'])}."
-        )
+    elif kpis.step_time_min_s and kpis.step_time_max_s:
+        longest = words.time(kpis.step_time_max_s)
+        yield from ctx.more(f"The shortest step took {words.time(kpis.step_time_min_s)}, the longest {longest}.")
     elif count:
         yield from ctx.say(f"{count:,} {'step was' if count == 1 else 'steps were'} recorded.")
 
@@ -135,16 +132,14 @@ def _settling(ctx: AnswerContext, steps: Row) -> Answer:
 def kpis(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Measured shares of the step: duty cycle, communication, idle, input, HBM and FLOPs utilisation, MFU, goodput."""
     data = yield from get(ctx, RunTools.kpis)
-    step, shares = data.get("step_time_s"), data.get("shares_0_to_1") or {}
-    if step:
-        yield from ctx.say(f"A step takes {words.time(step, how(ctx))}, {how(ctx)}.")
-    rows = [[name, words.share(shares[key])] for key, name in FIGURES.items() if shares.get(key) is not None]
+    shares = data.shares
+    if data.step_time_s:
+        yield from ctx.say(f"A step takes {words.time(data.step_time_s, how(ctx))}, {how(ctx)}.")
+    rows = [[name, words.share(shares[key])] for key, name in FIGURES.items() if key in shares]
     yield from ctx.table(["Figure", "Measured"], rows)
-    if data.get("mfu_convention") and shares.get("mfu") is not None:
-        yield from ctx.say(f"MFU here is {data['mfu_convention']}.")
-    missing = [
-        f"{FIGURES.get(key, key.replace('_', ' '))}: {why}" for key, why in (data.get("not_measured") or {}).items()
-    ]
+    if data.mfu_convention and "mfu" in shares:
+        yield from ctx.say(f"MFU here is {data.mfu_convention}.")
+    missing = [f"{FIGURES.get(key, key.replace('_', ' '))}: {why}" for key, why in data.not_measured.items()]
     if missing:
         yield from ctx.say("Not measured:")
         yield from ctx.bullets(missing[:6])
@@ -218,9 +213,7 @@ def missing(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Unmeasured figures with reasons, unknown facts, and warnings of the analysis."""
     data = yield from get(ctx, RunTools.run)
     figures = yield from get(ctx, RunTools.kpis)
-    items = [
-        f"{FIGURES.get(key, key.replace('_', ' '))}: {why}" for key, why in (figures.get("not_measured") or {}).items()
-    ]
+    items = [f"{FIGURES.get(key, key.replace('_', ' '))}: {why}" for key, why in figures.not_measured.items()]
     items += [str(text) for text in data.get("warnings") or ()]
     if items:
         yield from ctx.bullets(items[:10])
@@ -256,9 +249,8 @@ def explain_figure(ctx: AnswerContext, given: OneFigure) -> Answer:
         yield from ctx.bullets([explain(row) for row in named.named])
         yield from ctx.say(basis(ctx))
         return
-    data = yield from get(ctx, RunTools.kpis)
-    shares = data.get("shares_0_to_1") or {}
-    names = [name for key, name in FIGURES.items() if shares.get(key) is not None or key == "step_time_s"]
+    shares = (yield from get(ctx, RunTools.kpis)).shares
+    names = [name for key, name in FIGURES.items() if key in shares or key == "step_time_s"]
     raise Missing(
         f"Name a figure: {words.listed(names, 'or')}.",
         tuple(f"Where does the {name} come from?" for name in names[:3]),
@@ -289,12 +281,11 @@ def measure_next(ctx: AnswerContext, given: NoArguments) -> Answer:
             f"**A short run of proposal {first.number} with a profile**: predicted {words.step(first)} per step "
             f"against {words.current_step(ran, how(ctx))} {how(ctx)}."
         )
-    missing_now = figures.get("not_measured") or {}
-    items += [f"**Peak memory**: {why}" for key, why in missing_now.items() if key in ("memory", "memory_peak_share")][
-        :1
-    ]
-    items += [f"**More steps**: {why}" for key, why in missing_now.items() if key == "step_time_s"]
-    spread, step = figures.get("step_time_stdev_s"), figures.get("step_time_s")
+    lacking = figures.not_measured
+    memory = [why for key, why in lacking.items() if key in ("memory", "memory_peak_share")]
+    items += [f"**Peak memory**: {why}" for why in memory[:1]]
+    items += [f"**More steps**: {lacking['step_time_s']}"] if "step_time_s" in lacking else []
+    spread, step = figures.step_time_stdev_s, figures.step_time_s
     if spread and step and spread > 0.05 * step:
         items.append(
             f"**The current configuration again**: the standard deviation of the step time is {words.time(spread)}."

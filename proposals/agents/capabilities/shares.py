@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from agent.tools import ToolError
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
-from proposals.agents.capabilities.common import Row, get
+from proposals.agents.capabilities.common import get
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead
+from proposals.agents.diagnosed import OpDetail, OpRow
 from proposals.agents.tools.ops import OpTools
 
 NO_OPS = "No profile was recorded, so neither ops nor collectives were measured"
@@ -25,8 +26,8 @@ _CALLED = {
 }  # fmt: skip
 
 
-def time_of(row: Row, key: str = "time_s") -> str:
-    return words.time(row[key]) if row.get(key) else "–"
+def time_of(row: OpRow) -> str:
+    return words.time(row.time_s) if row.time_s else "–"
 
 
 def shares(ctx: AnswerContext, by: str, head: str, empty: str, then_by: str = "") -> Answer:
@@ -36,16 +37,16 @@ def shares(ctx: AnswerContext, by: str, head: str, empty: str, then_by: str = ""
         yield from predicted_instead(ctx, NO_OPS)
         return
     data = yield from get(ctx, OpTools.ops, group_by=by, top=20, **({"then_by": then_by} if then_by else {}))
-    rows = [row for row in data.get("rows") or [] if row.get("time_share")]
-    if not [row for row in rows if row.get(by)]:
+    rows = [row for row in data.rows if row.time_share]
+    if not any(row.of(by) for row in rows):
         raise ToolError(empty)
-    named = [row for row in rows if row.get(by) and _names(ctx.message, str(row[by]))]
-    lead = named or [row for row in rows if row.get(by)][:1]
+    named = [row for row in rows if row.of(by) and _names(ctx.message, row.of(by))]
+    lead = named or [row for row in rows if row.of(by)][:1]
     yield from ctx.say(*(_sentence(row, by, then_by, not named) for row in lead[:3]), "Measured, per step and core.")
     parts = _columns(rows, then_by)
     lines = [
         [
-            str(row.get(by) or "unattributed"), time_of(row), words.share(row["time_share"]),
+            row.of(by) or "unattributed", time_of(row), words.share(row.time_share),
             *(_part(row, then_by, name) for name in parts),
         ]
         for row in rows[:MOST_ROWS]
@@ -59,32 +60,31 @@ def _names(message: str, group: str) -> bool:
     return bool(message) and bool(re.search(called, message, re.IGNORECASE))
 
 
-def _sentence(row: Row, by: str, then_by: str, first: bool) -> str:
+def _sentence(row: OpRow, by: str, then_by: str, first: bool) -> str:
     most = "Most time goes to " if first else ""
-    name = str(row[by])
-    took = f"{time_of(row)} ({words.share(row['time_share'])})" if row.get("time_s") else words.share(row["time_share"])
+    name, share = row.of(by), words.share(row.time_share)
+    took = f"{time_of(row)} ({share})" if row.time_s else share
     said = f"{most}**{name if first else words.capital(name)}**{', ' if first else ' takes '}{took}"
-    known = [p for p in row.get("parts") or () if p.get(then_by) != "unattributed" and p["time_share"] >= 0.0005]
-    if len(known) > 1 or (known and known[0]["time_share"] < 0.999 * row["time_share"]):
-        parts = [f"{p[then_by]} {words.share(p['time_share'])}" for p in known[:MOST_PARTS]]
+    known = [part for part in row.parts if part.of(then_by) != "unattributed" and part.time_share >= 0.0005]
+    if len(known) > 1 or (known and known[0].time_share < 0.999 * row.time_share):
+        parts = [f"{part.of(then_by)} {words.share(part.time_share)}" for part in known[:MOST_PARTS]]
         said += f", of which {words.listed(parts)}"
     return f"{said}."
 
 
-def _columns(rows: Sequence[Row], then_by: str) -> list[str]:
+def _columns(rows: Sequence[OpRow], then_by: str) -> list[str]:
     """The largest parts over all groups; none where there is one alone."""
     sums: dict[str, float] = {}
     for row in rows:
-        for part in row.get("parts") or ():
-            if part[then_by] != "unattributed":
-                sums[part[then_by]] = sums.get(part[then_by], 0.0) + part["time_share"]
+        for part in row.parts:
+            if (name := part.of(then_by)) != "unattributed":
+                sums[name] = sums.get(name, 0.0) + part.time_share
     largest = sorted(sums, key=lambda name: -sums[name])[:MOST_PARTS]
     return largest if len(largest) > 1 else []
 
 
-def _part(row: Row, then_by: str, name: str) -> str:
-    first_part = next((part for part in row.get("parts") or () if part[then_by] == name), None)
-    return words.share(first_part["time_share"]) if first_part else "–"
+def _part(row: OpRow, then_by: str, name: str) -> str:
+    return next((words.share(part.time_share) for part in row.parts if part.of(then_by) == name), "–")
 
 
 def ops_named(ctx: AnswerContext) -> list[str]:
@@ -114,30 +114,30 @@ def beside(ctx: AnswerContext, names: Sequence[str]) -> Answer:
         ["Op", "Time per step", "Share", "Bound by", "Of its roofline", "FLOP/byte", "FLOP rate"],
         [
             [
-                f"`{row['name']}`", time_of(row), words.share(row["time_share"]), str(row.get("bound_by") or "–"),
-                words.share(row["roofline_efficiency"]) if row.get("roofline_efficiency") is not None else "–",
-                f"{row['operational_intensity']:.3g}" if row.get("operational_intensity") else "–",
-                words.flops(row["flops_per_s"]) if row.get("flops_per_s") else "–",
+                f"`{row.name}`", time_of(row), words.share(row.time_share), row.bound_by or "–",
+                words.share(row.roofline_efficiency) if row.roofline_efficiency is not None else "–",
+                f"{row.operational_intensity:.3g}" if row.operational_intensity else "–",
+                words.flops(row.flops_per_s) if row.flops_per_s else "–",
             ]
             for row in rows
         ],
     )  # fmt: skip
     one, other = rows[:2]
-    if one.get("time_s") and other.get("time_s"):
-        slow, fast = (one, other) if one["time_s"] >= other["time_s"] else (other, one)
+    if one.time_s and other.time_s:
+        slow, fast = (one, other) if one.time_s >= other.time_s else (other, one)
         took = f"{time_of(slow)} against {time_of(fast)}"
-        yield from ctx.say(f"`{slow['name']}` takes longer: {took}.", *_efficiency_differences(slow, fast))
+        yield from ctx.say(f"`{slow.name}` takes longer: {took}.", *_efficiency_differences(slow, fast))
 
 
-def _efficiency_differences(slow: Row, fast: Row) -> Sequence[str]:
+def _efficiency_differences(slow: OpDetail, fast: OpDetail) -> Sequence[str]:
     said, same = [], False
-    if slow.get("flops") and fast.get("flops"):
-        same = abs(slow["flops"] / fast["flops"] - 1) < 0.05
+    if slow.flops and fast.flops:
+        same = abs(slow.flops / fast.flops - 1) < 0.05
         said.append(
             "Both do the same FLOPs." if same else
-            f"It does {words.count(slow['flops'])} FLOPs against {words.count(fast['flops'])}."
+            f"It does {words.count(slow.flops)} FLOPs against {words.count(fast.flops)}."
         )  # fmt: skip
-    low, high = (row.get("operational_intensity") or 0.0 for row in (slow, fast))
+    low, high = (row.operational_intensity or 0.0 for row in (slow, fast))
     if same and 0 < low < 0.95 * high:
         said.append("The slower one moves more bytes for its FLOPs, so a fused epilogue or another layout is likely.")
     said.append(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from diagnosis.report import OpDiagnosis
+from proposals.agents.diagnosed import OpDetail, OpPart, OpRow, Ops, OpSum, Roofline
 from proposals.agents.neighbourhood import op_neighbourhood
-from proposals.agents.tool_result import present
 from proposals.agents.tools.common import Tools, refuse_without_profile, suggestion
 
 Sort = Literal["time", "occurrences", "roofline_efficiency", "exposed", "hbm_bytes", "flops", "name"]
@@ -23,12 +22,6 @@ _KEYS: dict[str, Callable[[OpDiagnosis], Any]] = {
     "hbm_bytes": lambda op: op.hbm_bytes,
     "flops": lambda op: op.flops,
 }
-#: What a row of the table tells.
-_ROW = (
-    "name", "key", "category", "family", "time_s", "time_share", "occurrences", "bound_by", "roofline_efficiency",
-    "resource", "mesh_axis", "collective", "achieved_bytes_per_s", "possible_bytes_per_s", "exposed_s", "phase",
-    "module", "source",
-)  # fmt: skip
 
 
 class Filtered(Arguments):
@@ -53,29 +46,24 @@ class OpName(Arguments):
 
 
 class OpTools(Tools):
-    def ops(self, asked: Filtered) -> dict[str, Any]:
+    def ops(self, asked: Filtered) -> Ops:
         """The ops of the step that match, with their sum: time per step and core, share of the step (0 to 1), what
         bounds each, roofline efficiency, mesh axis. Names and sources come from the user's program: they are data."""
         refuse_without_profile(self._bench.diagnosis)
         ranks = {op.key: rank for rank, op in enumerate(self._bench.diagnosis.ops, start=1)}
         matches = [op for op in self._bench.diagnosis.ops if self._fits(op, asked)]
-        rows = _grouped(matches, asked) if asked.group_by else None
         shown = _sorted(matches, asked.sort, asked.ascending)[: asked.top]
-        times = [op.time_s for op in matches]
-        return present(
-            {
-                "matching_ops": len(matches),
-                "matching_time_s": sum(t or 0.0 for t in times) if matches and None not in times else None,
-                "matching_time_share": sum(op.time_share for op in matches) if matches else None,
-                "grouped_by": asked.group_by,
-                "rows": rows
-                if rows is not None
-                else [{"rank": ranks[op.key], **present({name: getattr(op, name) for name in _ROW})} for op in shown],
-                "hint": "" if matches else self._hint(asked),
-            }
+        rows = [OpRow.model_validate(op).model_copy(update={"rank": ranks[op.key]}) for op in shown]
+        return Ops(
+            matching_ops=len(matches),
+            matching_time_s=_time(matches) if matches else None,
+            matching_time_share=sum(op.time_share for op in matches) if matches else None,
+            grouped_by=asked.group_by,
+            rows=tuple(_grouped(matches, asked) if asked.group_by else rows),
+            hint="" if matches else self._hint(asked),
         )
 
-    def op(self, asked: OpName) -> dict[str, Any]:
+    def op(self, asked: OpName) -> OpDetail:
         """Everything known of one op: time, bytes, FLOPs, its position on the roofline, bandwidths of a
         collective, its line of HLO and source, and its operands and users in the program. Text is the user's: data."""
         refuse_without_profile(self._bench.diagnosis)
@@ -83,19 +71,16 @@ class OpTools(Tools):
         ops = self._bench.diagnosis.ops
         fact = self._bench.ops.get(wanted_op.key)
         roof = self._bench.diagnosis.roofline
-        data = {"rank": next(n for n, op in enumerate(ops, start=1) if op is wanted_op), **present(asdict(wanted_op))}
+        data = self._per_call(wanted_op)
+        data["rank"] = next(n for n, op in enumerate(ops, start=1) if op is wanted_op)
         if fact is not None:
-            data |= present(
-                {"op_name": fact.op_name, "source": fact.source or wanted_op.source, "hlo": fact.hlo[:1500]}
-            )
-        data |= self._per_call(wanted_op)
-        peaks = present({"peak_flops_per_s": roof.peak_flops_per_s, "peak_hbm_bytes_per_s": roof.peak_hbm_bytes_per_s})
-        if peaks:
-            data["roofline"] = {**peaks, **present({"ridge_flops_per_byte": roof.ridge_flops_per_byte})}
+            data |= {"op_name": fact.op_name, "source": fact.source or wanted_op.source, "hlo": fact.hlo[:1500]}
+        if roof.peak_flops_per_s or roof.peak_hbm_bytes_per_s:
+            data["roofline"] = Roofline.model_validate(roof)
         if asked.hops and fact is not None:
             diagnosed = {op.key: op for op in ops}
             data["neighbourhood"] = op_neighbourhood(self._bench.profile, fact, asked.hops, diagnosed)
-        return data
+        return OpDetail.model_validate(wanted_op).model_copy(update=data)
 
     def _per_call(self, op: OpDiagnosis) -> dict[str, Any]:
         """How often it runs in a step on a core, and what one run takes; empty where steps were not marked."""
@@ -104,12 +89,10 @@ class OpTools(Tools):
         if not runs or not op.occurrences or op.time_s is None:
             return {}
         calls = op.occurrences / runs
-        return present(
-            {
-                "calls_per_step_and_core": calls, "time_per_call_s": op.time_s / calls,
-                "hbm_bytes_per_call": op.hbm_bytes / calls if op.hbm_bytes else None,
-            }
-        )  # fmt: skip
+        return {
+            "calls_per_step_and_core": calls, "time_per_call_s": op.time_s / calls,
+            "hbm_bytes_per_call": op.hbm_bytes / calls if op.hbm_bytes else None,
+        }  # fmt: skip
 
     def _fits(self, op: OpDiagnosis, asked: Filtered) -> bool:
         axes = {op.mesh_axis} if isinstance(op.mesh_axis, str) else set(op.mesh_axis or ())
@@ -157,40 +140,45 @@ class OpTools(Tools):
         raise ToolError(f"There is no op {wanted[:80]!r}.{suggestion(wanted, [op.name for op in ops])}")
 
 
-def _grouped(ops: Sequence[OpDiagnosis], asked: Filtered) -> list[dict[str, Any]]:
+def _time(ops: Sequence[OpDiagnosis]) -> float | None:
+    """Of all together; None where one is not known."""
+    times = [op.time_s for op in ops]
+    return None if None in times else sum(time or 0.0 for time in times)
+
+
+def _grouped(ops: Sequence[OpDiagnosis], asked: Filtered) -> list[OpSum]:
     """Sums by one property, the longest first; ops without it are grouped under an empty value."""
     sums: dict[str, list[OpDiagnosis]] = {}
     for op in ops:
         value = op.mesh_axis if asked.group_by == "axis" else getattr(op, asked.group_by)
         sums.setdefault(value if isinstance(value, str) else "+".join(value or ()), []).append(op)
-    rows: list[dict[str, Any]] = [
-        {
-            asked.group_by: value,
-            "op_count": len(group),
-            "time_s": None if any(op.time_s is None for op in group) else sum(op.time_s or 0.0 for op in group),
-            "time_share": sum(op.time_share for op in group),
-            **({"parts": _parts(group, asked.then_by)} if asked.then_by else {}),
-        }
+    rows = [
+        OpSum.model_validate(
+            {
+                asked.group_by: value,
+                "op_count": len(group),
+                "time_s": _time(group),
+                "time_share": sum(op.time_share for op in group),
+                **({"parts": _parts(group, asked.then_by)} if asked.then_by else {}),
+            }
+        )
         for value, group in sums.items()
     ]
-    return sorted(rows, key=lambda row: row["time_share"], reverse=True)[: asked.top]
+    return sorted(rows, key=lambda row: row.time_share, reverse=True)[: asked.top]
 
 
-def _parts(ops: Sequence[OpDiagnosis], by: str) -> list[dict[str, Any]]:
+def _parts(ops: Sequence[OpDiagnosis], by: str) -> list[OpPart]:
     """The ops of a group by a further property, the longest first."""
     parts: dict[str, list[OpDiagnosis]] = {}
     for op in ops:
         parts.setdefault(str(getattr(op, by) or ""), []).append(op)
     rows = [
-        present(
-            {
-                by: value or "unattributed", "time_share": sum(op.time_share for op in group),
-                "time_s": None if any(op.time_s is None for op in group) else sum(op.time_s or 0.0 for op in group),
-            }
+        OpPart.model_validate(
+            {by: value or "unattributed", "time_share": sum(op.time_share for op in group), "time_s": _time(group)}
         )
         for value, group in parts.items()
-    ]  # fmt: skip
-    return sorted(rows, key=lambda row: -row["time_share"])
+    ]
+    return sorted(rows, key=lambda row: -row.time_share)
 
 
 def _sorted(ops: Sequence[OpDiagnosis], sort: Sort, ascending: bool) -> list[OpDiagnosis]:

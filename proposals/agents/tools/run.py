@@ -11,7 +11,7 @@ from agent.tools import Arguments, ToolError
 from diagnosis.report import Evidence
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
-from proposals.agents.diagnosed import EvidenceRow, FindingRow, Verdict
+from proposals.agents.diagnosed import EvidenceRow, FindingRow, Kpis, Verdict
 from proposals.agents.tool_result import present
 from proposals.agents.tools.common import Tools, as_tool_error, refuse_without_profile, without_profile
 from proposals.proposer.observed import is_inference
@@ -77,29 +77,24 @@ class RunTools(Tools):
             }
         )
 
-    def kpis(self) -> dict[str, Any]:
+    def kpis(self) -> Kpis:
         """Figures of the profiled step: step time, shares (0 to 1) such as duty cycle, communication and MFU, breakdown
         of the step time, memory, and why a figure was not measured."""
         diagnosis, profile = self._bench.diagnosis, self._bench.profile
-        seconds = {key: value for key, value in diagnosis.kpis.items() if key.endswith("_s")}
-        shares = {key: value for key, value in diagnosis.kpis.items() if not key.endswith("_s")}
         peak, capacity = profile.memory.peak_bytes, profile.memory.capacity_bytes
-        timing = {
-            "step_time_min_s": profile.step_time_min_s,
-            "step_time_max_s": profile.step_time_max_s,
-            "step_time_stdev_s": profile.step_time_stdev_s,
-        }
-        return {
-            **seconds,
-            **present(timing),
-            "shares_0_to_1": shares,
-            "mfu_convention": diagnosis.mfu_convention,
-            "breakdown_s": diagnosis.breakdown_s,
-            "breakdown_share": diagnosis.breakdown_share,
+        return Kpis(
+            step_time_s=diagnosis.kpis.get("step_time_s"),
+            step_time_min_s=profile.step_time_min_s,
+            step_time_max_s=profile.step_time_max_s,
+            step_time_stdev_s=profile.step_time_stdev_s,
+            shares_0_to_1={key: value for key, value in diagnosis.kpis.items() if key != "step_time_s"},
+            mfu_convention=diagnosis.mfu_convention,
+            breakdown_s=diagnosis.breakdown_s,
+            breakdown_share=diagnosis.breakdown_share,
             **without_profile(diagnosis),
-            "memory": present({"peak_bytes": peak, "capacity_bytes": capacity}),
-            "not_measured": diagnosis.not_measured,
-        }
+            memory=present({"peak_bytes": peak, "capacity_bytes": capacity}),
+            not_measured=diagnosis.not_measured,
+        )
 
     def bottleneck(self) -> Verdict:
         """The verdict on what limits the step: compute, memory (HBM bandwidth), communication, input, host or idle,
