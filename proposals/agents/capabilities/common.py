@@ -15,9 +15,7 @@ from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext, Returned
 from proposals.agents.conversation import MeshOffered, Question, Said
 from proposals.agents.priced import Current, Priced
-from proposals.agents.tools.model import ModelTools
-from proposals.agents.tools.retrieval import RetrievalTools
-from proposals.agents.tools.without_model import ModelFreeTools
+from proposals.agents.tools import ModelFreeTools, ModelTools, RetrievalTools
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]

@@ -15,9 +15,7 @@ from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import Axis, Row, get
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead
 from proposals.agents.capabilities.shares import NO_OPS
-from proposals.agents.tools.flags import FlagTools
-from proposals.agents.tools.machine import MachineTools
-from proposals.agents.tools.run import RunTools
+from proposals.agents.tools import FlagTools, MachineTools, RunTools
 
 
 class AxisFilter(Arguments):

@@ -36,8 +36,7 @@ from proposals.agents.capabilities.common import (
 from proposals.agents.conversation import Said
 from proposals.agents.mesh_completion import Sizes, fill
 from proposals.agents.priced import Priced
-from proposals.agents.tools.model import ModelTools
-from proposals.agents.tools.what_if import WhatIfTools
+from proposals.agents.tools import ModelTools, WhatIfTools
 
 #: Training keys by the field of the form that sets them.
 SETTINGS = {

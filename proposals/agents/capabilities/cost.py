@@ -16,9 +16,7 @@ from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Capability, Missing, capability, command, registry
 from proposals.agents.capabilities.common import Chips, Numbers, Row, Rows, get, how, unknown_facts
 from proposals.agents.conversation import Said
-from proposals.agents.tools.economics import EconomicsTools
-from proposals.agents.tools.machine import MachineTools
-from proposals.agents.tools.what_if import WhatIfTools
+from proposals.agents.tools import EconomicsTools, MachineTools, WhatIfTools
 from proposals.agents.words import chip_hours, days
 
 Price = Annotated[float | None, Field(gt=0, le=1e4, description="USD per chip-hour.")]

@@ -12,10 +12,8 @@ from proposals.agents.capabilities.common import get, how
 from proposals.agents.conversation import Said
 from proposals.agents.diagnosed import EvidenceRow
 from proposals.agents.figures import numbers_in_text
-from proposals.agents.tools.figures import FigureFound, Figures, FigureTools, NumberFound
-from proposals.agents.tools.ops import OpTools
-from proposals.agents.tools.run import RunTools
-from proposals.agents.tools.steps import StepTools
+from proposals.agents.tools import FigureTools, OpTools, RunTools, StepTools
+from proposals.agents.tools.figures import FigureFound, Figures, NumberFound
 
 FIGURES = {
     "step_time_s": "step time", "mfu": "MFU", "flops_utilization": "FLOPs utilisation",

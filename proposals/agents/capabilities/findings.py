@@ -16,8 +16,8 @@ from proposals.agents.capabilities.common import get
 from proposals.agents.capabilities.explaining import basis, explain, figures_in_text, numbers, recorded, whole_message
 from proposals.agents.diagnosed import EvidenceRow, FindingRow, Verdict
 from proposals.agents.grounding_facts import stems
+from proposals.agents.tools import RunTools
 from proposals.agents.tools.figures import Figures
-from proposals.agents.tools.run import RunTools
 
 
 def findings_about(ctx: AnswerContext, stems: tuple[str, ...]) -> Answer:

@@ -32,8 +32,7 @@ from proposals.agents.capabilities.common import (
 )
 from proposals.agents.conversation import ConstraintStated, FactStated
 from proposals.agents.priced import Proposals
-from proposals.agents.tools.model import ModelTools
-from proposals.agents.tools.run import RunTools
+from proposals.agents.tools import ModelTools, RunTools
 from proposals.agents.workbench import Workbench
 from proposals.constraints import MOST_MARGIN, Constraints, same_mesh
 from proposals.facts import setting

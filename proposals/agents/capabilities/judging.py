@@ -23,10 +23,8 @@ from proposals.agents.capabilities.common import (
 from proposals.agents.capabilities.configured import Configured, predict_arguments
 from proposals.agents.capabilities.explaining import figures_in_text, numbers
 from proposals.agents.priced import Priced
-from proposals.agents.tools.figures import Figures, FigureTools
-from proposals.agents.tools.model import ModelTools
-from proposals.agents.tools.retrieval import RetrievalTools
-from proposals.agents.tools.run import RunTools
+from proposals.agents.tools import FigureTools, ModelTools, RetrievalTools, RunTools
+from proposals.agents.tools.figures import Figures
 
 
 @capability(

@@ -12,8 +12,7 @@ from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability
 from proposals.agents.capabilities.common import About, Row, get
-from proposals.agents.tools.retrieval import RetrievalTools
-from proposals.agents.tools.run import RunTools
+from proposals.agents.tools import RetrievalTools, RunTools
 
 Query = Annotated[str, Field(max_length=400, description="Words to look for.")]
 

@@ -24,10 +24,7 @@ from proposals.agents.capabilities.configured import Configured, configurations,
 from proposals.agents.capabilities.memory_use import filling, stated_peak
 from proposals.agents.conversation import Said
 from proposals.agents.priced import ChipCounts, Current, Priced
-from proposals.agents.tools.machine import MachineTools
-from proposals.agents.tools.model import ModelTools
-from proposals.agents.tools.run import RunTools
-from proposals.agents.tools.what_if import WhatIfTools
+from proposals.agents.tools import MachineTools, ModelTools, RunTools, WhatIfTools
 
 
 @capability(

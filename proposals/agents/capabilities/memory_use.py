@@ -9,7 +9,7 @@ from perfmodel.workload import chip_of
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import Row
-from proposals.agents.tools.memory_use import MemoryTools
+from proposals.agents.tools import MemoryTools
 
 _GB = r"(\d+(?:\.\d+)?)\s?(g(?:i?b)?|gigs?|mb|mib)?(?!\w|%|×|\.\d)(?!\s?(?:%|percent|ms|s\b|x\b|times))"
 #: How somebody says that a number is the memory that was really in use: after words of measuring, or before them.

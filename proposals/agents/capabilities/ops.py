@@ -16,10 +16,7 @@ from proposals.agents.capabilities.explaining import no_profile, predicted_inste
 from proposals.agents.capabilities.findings import findings_about
 from proposals.agents.capabilities.shares import NO_OPS, beside, ops_named, shares, time_of
 from proposals.agents.diagnosed import OpDetail
-from proposals.agents.tools.machine import MachineTools
-from proposals.agents.tools.ops import OpTools
-from proposals.agents.tools.run import RunTools
-from proposals.agents.tools.steps import StepTools
+from proposals.agents.tools import MachineTools, OpTools, RunTools, StepTools
 
 #: Share of the link bandwidth below which bytes do not explain the time of a collective.
 WAITING = 0.1

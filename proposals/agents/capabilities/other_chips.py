@@ -15,9 +15,8 @@ from proposals.agents.capabilities.configured import Configured
 from proposals.agents.capabilities.cost import Duration, Tokens, in_days
 from proposals.agents.capabilities.memory import counts_table
 from proposals.agents.capabilities.pricing import price
-from proposals.agents.tools.machine import MachineTools
-from proposals.agents.tools.run import RunTools
-from proposals.agents.tools.what_if import MOST_CHIPS, WhatIfTools
+from proposals.agents.tools import MachineTools, RunTools, WhatIfTools
+from proposals.agents.tools.what_if import MOST_CHIPS
 
 
 @capability(

@@ -21,7 +21,7 @@ from proposals.agents.capabilities.common import (
 )
 from proposals.agents.capabilities.configured import Configured
 from proposals.agents.capabilities.pricing import price, priced, varied
-from proposals.agents.tools.model import ModelTools
+from proposals.agents.tools import ModelTools
 
 
 class AxisSweep(Configured):

@@ -29,8 +29,7 @@ from proposals.agents.capabilities.common import (
 from proposals.agents.capabilities.compiled import check
 from proposals.agents.capabilities.configured import Configured, predict_arguments
 from proposals.agents.priced import Priced
-from proposals.agents.tools.model import ModelTools
-from proposals.agents.tools.run import RunTools
+from proposals.agents.tools import ModelTools, RunTools
 
 
 @capability(

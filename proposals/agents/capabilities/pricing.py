@@ -30,9 +30,7 @@ from proposals.agents.capabilities.configured import (
     within,
 )
 from proposals.agents.priced import Priced, Varied
-from proposals.agents.tools.machine import MachineTools
-from proposals.agents.tools.model import ModelTools
-from proposals.agents.tools.what_if import WhatIfTools
+from proposals.agents.tools import MachineTools, ModelTools, WhatIfTools
 
 
 def price(ctx: AnswerContext, given: Configured) -> Answer:

@@ -22,9 +22,7 @@ from proposals.agents.capabilities.explaining import (
     what_it_contains,
     whole_message,
 )
-from proposals.agents.tools.model import ModelTools
-from proposals.agents.tools.run import RunTools
-from proposals.agents.tools.steps import StepTools
+from proposals.agents.tools import ModelTools, RunTools, StepTools
 
 
 class OneFigure(NoArguments):

@@ -27,10 +27,7 @@ from proposals.agents.capabilities.configured import Configured, predict_argumen
 from proposals.agents.capabilities.pricing import price
 from proposals.agents.grounding_match import proposals_named
 from proposals.agents.priced import Rejected
-from proposals.agents.tools.flags import FlagTools
-from proposals.agents.tools.launching import LaunchTools
-from proposals.agents.tools.machine import MachineTools
-from proposals.agents.tools.model import ModelTools
+from proposals.agents.tools import FlagTools, LaunchTools, MachineTools, ModelTools
 
 
 class Sizes(Arguments):

@@ -11,7 +11,7 @@ from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import get
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead
 from proposals.agents.diagnosed import OpDetail, OpRow
-from proposals.agents.tools.ops import OpTools
+from proposals.agents.tools import OpTools
 
 NO_OPS = "No profile was recorded, so neither ops nor collectives were measured"
 #: Rows of a table, and parts of a group that are columns.

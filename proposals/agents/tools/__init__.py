@@ -25,7 +25,11 @@ from proposals.agents.tools.what_if import WhatIfTools
 from proposals.agents.tools.without_model import ModelFreeTools
 from proposals.agents.workbench import Workbench
 
-__all__ = ["AGENTS", "Agent", "all_tools", "toolbox"]
+__all__ = [
+    "AGENTS", "Agent", "ArithmeticTools", "EconomicsTools", "FigureTools", "FlagTools", "LaunchTools", "MachineTools",
+    "MemoryTools", "ModelFreeTools", "ModelTools", "OpTools", "RetrievalTools", "RunTools", "StepTools", "WhatIfTools",
+    "all_tools", "toolbox",
+]  # fmt: skip
 
 Agent = Literal["analyzer", "proposer", "coordinator"]
 AGENTS: tuple[Agent, ...] = get_args(Agent)
