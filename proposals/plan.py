@@ -72,8 +72,8 @@ class Predicted:
 class Broken:
     """A rule that a configuration breaks, or a constraint of the user's (rule `your constraint: …`), in a sentence."""
 
-    rule: str
-    reason: str
+    rule: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class PerChip:
     """One quantity per chip, before and after.  name: `weights`, `optimizer`, `gradients`, `activations` (bytes held),
     `sequences` and `tokens` (of a step, that it works on).  None where a missing fact forbids it."""
 
-    name: str
+    name: str = ""
     before: float | None = None
     after: float | None = None
 

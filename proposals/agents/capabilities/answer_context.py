@@ -81,7 +81,7 @@ class AnswerContext:
             1, result_id, call.id, name, looked.error is None, looked.arguments, looked.result, looked.truncated,
             looked.error, time.monotonic() - start,
         )  # fmt: skip
-        data = _reader(tool).validate_python(looked.result) if looked.error is None else None
+        data = reader(tool).validate_python(looked.result) if looked.error is None else None
         self._known[name, text] = Looked(data, looked.error or "")
         return self._known[name, text]
 
@@ -130,7 +130,7 @@ class AnswerContext:
 
 
 @cache
-def _reader(tool: Callable[..., Returned]) -> TypeAdapter[Returned]:
+def reader(tool: Callable[..., Returned]) -> TypeAdapter[Returned]:
     """Reads the results of a tool, by what it says that it returns."""
     returned: TypeAdapter[Returned] = TypeAdapter(get_type_hints(tool)["return"])
     return returned

@@ -113,18 +113,8 @@ class RunTools(Tools):
         """Findings by potential saving: each with insight, action, upper bound on the saving (Amdahl; the bounds
         overlap and do not add up) and evidence."""
         return [
-            FindingRow(
-                finding=number,
-                rule=item.rule,
-                title=item.title,
-                insight=item.insight,
-                action=item.action,
-                flags=item.flags,
-                impact=item.impact,
-                saving_s=item.saving_s,
-                saving_share=item.saving_share,
-                mesh_axis=item.mesh_axis,
-                evidence=tuple(evidence(each) for each in item.evidence),
+            FindingRow.model_validate(item).model_copy(
+                update={"finding": number, "evidence": tuple(evidence(each) for each in item.evidence)}
             )
             for number, item in enumerate(self._bench.diagnosis.findings, start=1)
         ]
