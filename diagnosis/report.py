@@ -147,10 +147,10 @@ class AxisCollective:
     tensors: what it moves.  waiting_share: 0–1 of the step in -done ops.  ops: keys.
     """
 
-    axis: str
-    kind: str
-    time_s: float | None
-    share: float
+    axis: str = ""
+    kind: str = ""
+    time_s: float | None = None
+    share: float = 0.0
     count: float | None = None
     bytes: float | None = None
     achieved_bytes_per_s: float | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
-from diagnosis.report import OpDiagnosis
-from proposals.agents.tool_result import ToolResult
+from diagnosis.report import AxisCollective, OpDiagnosis
+from proposals.agents.tool_result import BRIEF, ToolResult
 
 
 class EvidenceRow(ToolResult):
@@ -181,3 +181,27 @@ class Ops(ToolResult):
     grouped_by: str = ""
     rows: tuple[OpRow, ...] = ()
     hint: str = ""
+
+
+@dataclass(frozen=True)
+class CollectiveRow(AxisCollective):
+    """The collectives of one kind on one axis, with the first of their ops."""
+
+    op_count: int = 0
+    achieved_of_possible_share: float | None = None
+
+    @property
+    def place(self) -> str:
+        """The axis in words."""
+        return self.axis or "an unattributed axis"
+
+
+class Collectives(ToolResult):
+    """Communication by axis and kind, and in sum."""
+
+    kept = frozenset(("of_the_step_share", "by_axis", "rows", "by_kind"))
+    of_the_step_share: dict[str, float] = {}
+    by_axis: tuple[dict[str, Any], ...] = ()
+    rows: tuple[Annotated[CollectiveRow, BRIEF], ...] = ()
+    axes_of_the_mesh: dict[str, dict[str, int]] = {}
+    by_kind: tuple[dict[str, Any], ...] = ()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, WrapSerializer, model_serializer
+from pydantic import BaseModel, ConfigDict, PlainSerializer, SerializerFunctionWrapHandler, model_serializer
 
 
 class ToolResult(BaseModel):
@@ -38,5 +39,5 @@ def _is_empty(value: object) -> bool:
     return value is None or value == "" or value in ([], {}, ())
 
 
-#: On a field whose values are dataclasses: in JSON they leave out the same.
-BRIEF = WrapSerializer(lambda value, write: present(write(value)))
+#: On a field whose values are dataclasses: their JSON leaves out the same.
+BRIEF = PlainSerializer(lambda value: present(asdict(value)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from math import isclose
-from typing import Any, Protocol
+from typing import Any
 
 from diagnosis.analyzer.quantity import format_bytes, format_time, format_value
 from proposals import facts
 from proposals.agents.diagnosed import EvidenceRow, Verdict
-from proposals.agents.priced import Current, Memory, Neighbour, Priced
+from proposals.agents.priced import Current, Neighbour, Priced, RejectedMesh
 from proposals.candidate import HARDWARE_KEYS, changes_chips
 from proposals.plan import Communication
 
@@ -43,21 +43,7 @@ def evidence_text(row: EvidenceRow) -> str:
     return "" if row.value is None else format_value(float(row.value), row.unit, row.origin)
 
 
-class HasMesh(Protocol):
-    """A row about a mesh."""
-
-    @property
-    def mesh_text(self) -> str: ...
-
-
-class HasMemory(Protocol):
-    """A row with the computed memory per chip."""
-
-    @property
-    def hbm_per_chip_bytes(self) -> Memory | None: ...
-
-
-def mesh(row: HasMesh) -> str:
+def mesh(row: Current | Priced | RejectedMesh) -> str:
     """The mesh in backticks, without axes of size 1 where that leaves any."""
     return f"`{row.mesh_text}`" if row.mesh_text else "the mesh"
 
@@ -164,7 +150,7 @@ def size(value: float) -> str:
     return format_bytes(value).replace("-", "−")
 
 
-def memory(row: HasMemory) -> str:
+def memory(row: Current | Priced) -> str:
     """`12.3 GB of 15.9 GB`, or that nobody knows."""
     held = row.hbm_per_chip_bytes
     return f"{size(held.total)} of {size(held.capacity)}" if held else "not known"

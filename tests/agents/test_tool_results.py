@@ -13,14 +13,7 @@ from evaluation.quality.evidence import ask, bench
 from proposals.agents.capabilities.answer_context import reader
 from proposals.agents.capabilities.common import offers
 from proposals.agents.priced import Priced
-from proposals.agents.tools import (
-    FigureTools,
-    LaunchTools,
-    ModelTools,
-    OpTools,
-    RunTools,
-    WhatIfTools,
-)
+from proposals.agents.tools import FigureTools, LaunchTools, ModelTools, OpTools, RunTools, WhatIfTools
 
 RUN = "cpu-data2-seq2-model2"
 MESH = {"ici": {"data": 4, "seq": 1, "model": 2}, "changes": {"remat": "none"}}
@@ -32,6 +25,7 @@ CALLS: tuple[tuple[Callable[..., object], dict[str, Any]], ...] = (
     (LaunchTools.launch_files, {"number": 1}), (FigureTools.figures, {"text": "a step of 0.6 s, 40 % and 9 GB"}),
     (RunTools.kpis, {}), (RunTools.bottleneck, {}), (RunTools.findings, {}), (OpTools.ops, {}),
     (OpTools.ops, {"group_by": "family", "then_by": "phase"}), (OpTools.op, {"op": "#1"}),
+    (RunTools.collectives, {}), (RunTools.collectives, {"by_kind": True}),
 )  # fmt: skip
 each_call = pytest.mark.parametrize(
     ("tool", "asked"), CALLS, ids=[f"{tool.__name__}-{number}" for number, (tool, _) in enumerate(CALLS)]
@@ -97,4 +91,5 @@ def _with_more(value: Any, within: str = "") -> Any:
 _DATA = (
     "mesh", "changes", "breakdown_s", "breakdown_share", "count_by_rule", "constraints", "fixed_by_user",
     "stated_by_user", "traffic", "shares_0_to_1", "not_measured", "memory", "neighbourhood", "inputs", "not_priced",
+    "of_the_step_share", "by_axis", "by_kind", "axes_of_the_mesh",
 )  # fmt: skip

@@ -14,7 +14,7 @@ from proposals import facts
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext, Returned
 from proposals.agents.conversation import MeshOffered, Question, Said
-from proposals.agents.priced import Current, Priced
+from proposals.agents.priced import Current, Priced, Proposals
 from proposals.agents.tools import ModelFreeTools, ModelTools, RetrievalTools
 
 Row = Mapping[str, Any]
@@ -144,6 +144,12 @@ def priced_table(
             "chip"] if memory else []), "Legal",
     ]  # fmt: skip
     yield from ctx.table(header, lines)
+
+
+def proposals_table(ctx: AnswerContext, data: Proposals) -> Answer:
+    """The proposals side by side."""
+    names = [f"{row.number}, {words.configuration(row)}" for row in data.proposals]
+    yield from priced_table(ctx, data.proposals, data.current, "Proposal", names)
 
 
 def memory_table(ctx: AnswerContext, row: Priced) -> Answer:

@@ -15,6 +15,7 @@ from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import Axis, Row, get
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead
 from proposals.agents.capabilities.shares import NO_OPS
+from proposals.agents.diagnosed import Collectives
 from proposals.agents.tools import FlagTools, MachineTools, RunTools
 
 
@@ -45,10 +46,9 @@ def communication(ctx: AnswerContext, given: AxisFilter) -> Answer:
         yield from predicted_instead(ctx, NO_OPS)
         return
     data = yield from get(ctx, RunTools.collectives, axis=given.axis, by_kind=True)
-    rows = data.get("rows") or []
+    rows, shares = data.rows, data.of_the_step_share
     if not rows:
         raise ToolError("The profile has no collectives, so no communication was measured.")
-    shares = data.get("of_the_step_share") or {}
     if "communication_exposed" in shares and not given.axis:
         yield from ctx.say(
             f"Exposed communication takes **{words.share(shares['communication_exposed'])}** of the step, measured."
@@ -56,28 +56,26 @@ def communication(ctx: AnswerContext, given: AxisFilter) -> Answer:
     yield from _kinds(ctx, data)
     lines = [
         [
-            str(row.get("axis") or "unattributed"), str(row["kind"]),
-            words.time(row["time_s"]) if row.get("time_s") else "–",
-            words.time(row["exposed_s"]) if row.get("exposed_s") is not None else "–",
-            words.share(row["hidden_share"]) if row.get("hidden_share") is not None else "–",
-            words.size(row["bytes"]) if row.get("bytes") else "–",
+            row.axis or "unattributed", row.kind,
+            words.time(row.time_s) if row.time_s else "–",
+            words.time(row.exposed_s) if row.exposed_s is not None else "–",
+            words.share(row.hidden_share) if row.hidden_share is not None else "–",
+            words.size(row.bytes) if row.bytes else "–",
         ]
         for row in rows[:8]
     ]  # fmt: skip
     yield from ctx.table(["Axis", "Collective", "Time per step", "Exposed", "Overlapped", "Bytes per step"], lines)
-    costly = max((row for row in rows if row.get("exposed_s")), key=lambda row: row["exposed_s"], default=None)
-    if costly:
-        moved = f"; it moves {words.listed([str(t) for t in costly['tensors']])}" if costly.get("tensors") else ""
-        yield from ctx.say(
-            f"Most exposed: the {costly['kind']} on {costly['axis'] or 'an unattributed axis'}, "
-            f"{words.time(costly['exposed_s'])} per step{moved}."
-        )
+    costly = max(rows, key=lambda row: row.exposed_s or 0.0)
+    if costly.exposed_s:
+        moved = f"; it moves {words.listed(costly.tensors)}" if costly.tensors else ""
+        exposed = words.time(costly.exposed_s)
+        yield from ctx.say(f"Most exposed: the {costly.kind} on {costly.place}, {exposed} per step{moved}.")
 
 
-def _kinds(ctx: AnswerContext, data: Row) -> Answer:
+def _kinds(ctx: AnswerContext, data: Collectives) -> Answer:
     """The kinds of collectives that the message names, each in all, the longest first."""
     plain = re.sub(r"[\s_-]", "", ctx.message.lower())
-    rows = [row for row in data.get("by_kind", ()) if re.sub(r"[\s_-]", "", str(row["kind"])) in plain]
+    rows = [row for row in data.by_kind if re.sub(r"[\s_-]", "", str(row["kind"])) in plain]
     rows.sort(key=lambda row: -row["share"])
     parts = [
         f"{row['kind']} {words.time(row['time_s'])} ({words.share(row['share'])})" for row in rows if row.get("time_s")
@@ -100,31 +98,28 @@ def bandwidth(ctx: AnswerContext, given: AxisFilter) -> Answer:
         yield from predicted_instead(ctx, NO_OPS)
         return
     data = yield from get(ctx, RunTools.collectives, axis=given.axis)
-    rows = [row for row in data.get("rows") or [] if row.get("possible_bytes_per_s")]
+    rows = [row for row in data.rows if row.possible_bytes_per_s]
     if not rows:
         raise ToolError(
             "No collective in the profile has both bytes and time, so no bandwidth was measured."
-            if data.get("rows")
+            if data.rows
             else "The profile has no collectives, so no bandwidth was measured."
         )
     lines = [
         [
-            str(row.get("axis") or "unattributed"), str(row["kind"]),
-            words.rate(row["achieved_bytes_per_s"]) if row.get("achieved_bytes_per_s") else "–",
-            words.rate(row["possible_bytes_per_s"]),
-            "–" if row.get("achieved_of_possible_share") is None else words.share(row["achieved_of_possible_share"]),
+            row.axis or "unattributed", row.kind,
+            words.rate(row.achieved_bytes_per_s) if row.achieved_bytes_per_s else "–",
+            words.rate(row.possible_bytes_per_s or 0.0),
+            "–" if row.achieved_of_possible_share is None else words.share(row.achieved_of_possible_share),
         ]
         for row in rows
     ]  # fmt: skip
     yield from ctx.say("Measured per core, against the link bandwidth of the axis:")
     yield from ctx.table(["Axis", "Collective", "Achieved", "Possible", "Share of link bandwidth"], lines)
-    timed = [row for row in rows if row.get("achieved_of_possible_share") is not None]
-    if timed:
-        low = min(timed, key=lambda row: row["achieved_of_possible_share"])
-        yield from ctx.say(
-            f"Lowest: the {low['kind']} on {low['axis'] or 'an unattributed axis'} with "
-            f"{words.share(low['achieved_of_possible_share'])} of its link bandwidth."
-        )
+    reached = [(row.achieved_of_possible_share, row) for row in rows if row.achieved_of_possible_share is not None]
+    if reached:
+        share, low = min(reached, key=lambda item: item[0])
+        yield from ctx.say(f"Lowest: the {low.kind} on {low.place} with {words.share(share)} of its link bandwidth.")
 
 
 @capability(
@@ -146,8 +141,8 @@ def dcn(ctx: AnswerContext, given: NoArguments) -> Answer:
         )
         return
     yield from communication(ctx, AxisFilter(axis="dcn"))
-    collectives = (yield from ctx.look(RunTools.collectives, axis="dcn")).data or {}
-    if any(row.get("possible_bytes_per_s") for row in collectives.get("rows") or ()):
+    collectives = (yield from ctx.look(RunTools.collectives, axis="dcn")).data
+    if collectives and any(row.possible_bytes_per_s for row in collectives.rows):
         yield from bandwidth(ctx, AxisFilter(axis="dcn"))
 
 

@@ -188,7 +188,7 @@ def what_it_contains(ctx: AnswerContext, rows: Sequence[FigureFound]) -> Answer:
     for row in rows:
         if row.place == "collectives" and row.of:
             data = yield from get(ctx, RunTools.collectives, axis=row.of[0] if row.of[0] != "not matched" else "")
-            ops = [str(op) for each in data["rows"] if each["kind"] == row.of[-1] for op in each.get("ops", ())]
+            ops = [op for each in data.rows if each.kind == row.of[-1] for op in each.ops]
             if ops:
                 yield from ctx.say(f"Its ops: {words.listed([f'`{op}`' for op in ops[:5]])}.")
             return

@@ -27,7 +27,7 @@ from proposals.agents.capabilities.common import (
     Sharding,
     as_arguments,
     get,
-    priced_table,
+    proposals_table,
     unknown_facts,
 )
 from proposals.agents.conversation import ConstraintStated, FactStated
@@ -171,7 +171,7 @@ def _stated_sentence(item: ConstraintStated | FactStated, config: ExperimentConf
 
 def _recommendation_change(ctx: AnswerContext, before: Proposals, after: Proposals) -> Answer:
     """What became of the proposals."""
-    old, new, rows = before.proposals[0], after.proposals[0], after.proposals
+    old, new = before.proposals[0], after.proposals[0]
     if same_mesh(old.mesh, new.mesh) and old.changes == new.changes:
         yield from ctx.say(f"**The recommendation stays**: {words.title(new)}.")
     else:
@@ -182,8 +182,7 @@ def _recommendation_change(ctx: AnswerContext, before: Proposals, after: Proposa
             yield from ctx.say(f"{name} is ruled out: {predicted.violations[0].reason}")
         elif predicted and predicted.speedup_per_token:
             yield from ctx.say(f"{name} is now predicted at {words.speed(predicted)}.")
-    names = [f"{row.number}, {words.configuration(row)}" for row in rows]
-    yield from priced_table(ctx, rows, after.current, "Proposal", names)
+    yield from proposals_table(ctx, after)
 
 
 class Released(Arguments):

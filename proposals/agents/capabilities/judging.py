@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from agent.tools import NoArguments, ToolError
 from proposals import facts
@@ -22,6 +22,7 @@ from proposals.agents.capabilities.common import (
 )
 from proposals.agents.capabilities.configured import Configured, predict_arguments
 from proposals.agents.capabilities.explaining import figures_in_text, numbers
+from proposals.agents.conversation import Said
 from proposals.agents.priced import Priced
 from proposals.agents.tools import FigureTools, ModelTools, RetrievalTools, RunTools
 from proposals.agents.tools.figures import Figures
@@ -39,17 +40,10 @@ def confidence(ctx: AnswerContext, given: Configured) -> Answer:
     """Calibrated probability that a proposal or configuration is faster, its interval, and what raises or lowers it."""
     named = yield from figures_in_text(ctx, ctx.message)
     number = given.proposal or (None if given.named else _proposal_of(named) or 1)
-    if given.named and given != Configured(proposal=given.proposal):
-        configurations = yield from predict_arguments(ctx, given)
-        row: Priced = yield from get(ctx, ModelTools.predict, **configurations[0])
-        name = words.configuration(row)
-    else:
-        row = yield from whole(ctx, number or 1)
-        name = f"proposal {number or 1}"
+    name, row = yield from _meant(ctx, given, number or 1)
     if row.violations:
-        raise ToolError(
-            f"{words.capital(name)} is not legal, so there is no gain to be confident of: {words.violations(row)[0]}"
-        )
+        broken = row.violations[0].reason
+        raise ToolError(f"{words.capital(name)} is not legal, so there is no gain to be confident of: {broken}")
     if words.keeps(row) or row.kind == "keep":
         yield from ctx.say(
             f"**{words.confidence(row)}** is the probability that keeping the current configuration, "
@@ -70,6 +64,15 @@ def confidence(ctx: AnswerContext, given: Configured) -> Answer:
     )
     yield from _named_shares(ctx)
     yield from unknown_facts(ctx, row.not_known)
+
+
+def _meant(ctx: AnswerContext, given: Configured, number: int) -> Generator[Said, None, tuple[str, Priced]]:
+    """The name of the configuration that is given, else of a proposal, and what is predicted of it."""
+    if given.named and given != Configured(proposal=given.proposal):
+        configurations = yield from predict_arguments(ctx, given)
+        row = yield from get(ctx, ModelTools.predict, **configurations[0])
+        return words.configuration(row), row
+    return f"proposal {number}", (yield from whole(ctx, number))
 
 
 def _interval(row: Priced, name: str) -> Iterator[str]:
@@ -145,16 +148,9 @@ def _named_shares(ctx: AnswerContext) -> Answer:
 )
 def risks(ctx: AnswerContext, given: Configured) -> Answer:
     """Risks of a proposal or configuration: low end of the interval, memory, trade-offs, failed precedents."""
-    if given.named and given != Configured(proposal=given.proposal):
-        configurations = yield from predict_arguments(ctx, given)
-        row: Priced = yield from get(ctx, ModelTools.predict, **configurations[0])
-        name = words.configuration(row)
-    else:
-        number = given.proposal or 1
-        row = yield from whole(ctx, number)
-        name = f"Proposal {number}"
+    name, row = yield from _meant(ctx, given, given.proposal or 1)
     if row.violations:
-        raise ToolError(f"{name} is not legal: {words.violations(row)[0]}")
+        raise ToolError(f"{words.capital(name)} is not legal: {row.violations[0].reason}")
     items, low = [], row.speedup_low80
     if low and low < 1 - words.SAME:
         items.append(
@@ -170,7 +166,7 @@ def risks(ctx: AnswerContext, given: Configured) -> Answer:
     elif row.not_known:
         items.append("memory per chip cannot be computed while facts are missing")
     items += [*row.trade_offs, *row.lowers_confidence]
-    yield from ctx.say(f"{name}, {words.configuration(row)}:")
+    yield from ctx.say(f"{words.capital(name)}, {words.configuration(row)}:")
     yield from ctx.bullets(items)
     if row.number:
         similar_runs = yield from ctx.look(RetrievalTools.similar_runs, proposal=row.number, top=5)

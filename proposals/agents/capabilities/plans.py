@@ -22,6 +22,7 @@ from proposals.agents.capabilities.common import (
     offers,
     priced_table,
     proof,
+    proposals_table,
     unknown_facts,
     which,
     whole,
@@ -63,7 +64,7 @@ def recommend(ctx: AnswerContext, given: NoArguments) -> Answer:
         yield from ctx.bullets([reason for reason in first.reasons[1:4] if not reason.startswith("Precedent")])
     yield from proof(ctx, first)
     if len(rows) > 1:
-        yield from priced_table(ctx, rows, ran, "Proposal", [f"{r.number}, {words.configuration(r)}" for r in rows])
+        yield from proposals_table(ctx, data)
     if first.trade_offs:
         yield from ctx.say("Trade-off:", first.trade_offs[0])
     yield from unknown_facts(ctx, data.not_known)
@@ -78,10 +79,8 @@ def recommend(ctx: AnswerContext, given: NoArguments) -> Answer:
 def proposals(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Current proposals: configuration, predicted time, interval, confidence, memory, status."""
     data = yield from get(ctx, ModelTools.proposals)
-    rows = data.proposals
-    names = [f"{row.number}, {words.configuration(row)}" for row in rows]
-    yield from priced_table(ctx, rows, data.current, "Proposal", names)
-    yield from ctx.bullets([f"Proposal {r.number}: {words.lower_first(r.title)} ({r.status})." for r in rows])
+    yield from proposals_table(ctx, data)
+    yield from ctx.bullets([f"Proposal {r.number}: {words.lower_first(r.title)} ({r.status})." for r in data.proposals])
     yield from ctx.say(
         f"Chosen from {data.candidates_priced:,} candidates on {data.meshes_considered:,} meshes considered."
     )

@@ -11,7 +11,7 @@ from agent.tools import Arguments, ToolError
 from diagnosis.report import Evidence
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
-from proposals.agents.diagnosed import EvidenceRow, FindingRow, Kpis, Verdict
+from proposals.agents.diagnosed import CollectiveRow, Collectives, EvidenceRow, FindingRow, Kpis, Verdict
 from proposals.agents.tool_result import present
 from proposals.agents.tools.common import Tools, as_tool_error, refuse_without_profile, without_profile
 from proposals.proposer.observed import is_inference
@@ -119,7 +119,7 @@ class RunTools(Tools):
             for number, item in enumerate(self._bench.diagnosis.findings, start=1)
         ]
 
-    def collectives(self, asked: AxisFilter) -> dict[str, Any]:
+    def collectives(self, asked: AxisFilter) -> Collectives:
         """Communication per mesh axis and kind of collective: time, exposed time (nothing else ran), bytes per step and
         core, and achieved vs. peak link bandwidth."""
         refuse_without_profile(self._bench.diagnosis)
@@ -143,17 +143,20 @@ class RunTools(Tools):
         rows = []
         for row in collectives:
             achieved, possible = row.achieved_bytes_per_s, row.possible_bytes_per_s
-            data = {**asdict(row), "ops": list(row.ops[:OPS_NAMED]), "op_count": len(row.ops)}
-            rows.append({**data, "achieved_of_possible_share": achieved / possible if achieved and possible else None})
+            share = achieved / possible if achieved and possible else None
+            shown = {**vars(row), "ops": row.ops[:OPS_NAMED], "op_count": len(row.ops)}
+            rows.append(CollectiveRow(**shown, achieved_of_possible_share=share))
         kpis = self._bench.diagnosis.kpis
         shares = {key: kpis.get(key) for key in kpis if key.startswith("communication")}
-        return {
-            "of_the_step_share": present(shares),
-            "by_axis": [{"axis": axis, **present(total)} for axis, total in by_axis.items()],
-            "rows": [present(row) for row in rows],
-            "axes_of_the_mesh": self._bench.config.mesh.to_json(),
-            **({"by_kind": kinds} if asked.by_kind else {}),
-        }
+        return Collectives.model_validate(
+            {
+                "of_the_step_share": present(shares),
+                "by_axis": [{"axis": axis, **present(total)} for axis, total in by_axis.items()],
+                "rows": rows,
+                "axes_of_the_mesh": self._bench.config.mesh.to_json(),
+                **({"by_kind": kinds} if asked.by_kind else {}),
+            }
+        )
 
     def compare(self, asked: Compared) -> dict[str, Any]:
         """Compares another experiment of the team (before) with this one (after): whether they are comparable, and
