@@ -348,3 +348,16 @@ def test_each_number_of_an_answer_to_a_message_is_of_its_tools_or_of_the_message
 
     text, results, _ = said(bench(run), key, message)
     assert unbacked(text, [*results, message], {}) == [], json.dumps(text)
+
+
+def test_a_configuration_on_other_chips_is_no_proposal_to_be_compared() -> None:
+    text, results, _ = said(configured("MaxText"), "why_not", "Why not on twice the chips?", chips=128)
+    assert "on 128 h100 chips" in text and "per token and chip" in text
+    assert results[0]["there"]["chips"] == 128
+
+
+def test_the_costliest_collective_may_be_on_an_axis_that_is_not_known() -> None:
+    of = bench("cpu-data8")
+    rows = tuple(replace(row, axis="") for row in of.diagnosis.collectives)
+    text, _, _ = said(replace(of, diagnosis=replace(of.diagnosis, collectives=rows)), "communication", "")
+    assert "on an unattributed axis" in text
