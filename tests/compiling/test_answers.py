@@ -68,7 +68,7 @@ def test_other_facts_are_not_those_that_were_compiled(compiled: Workbench) -> No
 
 
 def test_launch_files_say_it_in_their_heads(compiled: Workbench) -> None:
-    found = LaunchTools(compiled).launch_files(Launched(number=1, kind="yaml"))["files"][0]["text"]
+    found = LaunchTools(compiled).launch_files(Launched(number=1, kind="yaml")).files[0].text
     head = " ".join(found.replace("#", " ").split())
     assert "Compile check: The compiled step fits: peak 25.0 GB of 100 GB per chip" in head
 
