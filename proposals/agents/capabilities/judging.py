@@ -11,15 +11,7 @@ from proposals.agents import words
 from proposals.agents.capabilities import verdict
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
-from proposals.agents.capabilities.common import (
-    About,
-    get,
-    name_of,
-    proof,
-    unknown_facts,
-    which,
-    whole,
-)
+from proposals.agents.capabilities.common import About, get, name_of, proof, unknown_facts, which, whole
 from proposals.agents.capabilities.configured import Configured, predict_arguments
 from proposals.agents.capabilities.explaining import figures_in_text, numbers
 from proposals.agents.conversation import Said

@@ -11,14 +11,7 @@ from agent.tools import Arguments
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability, command, registry
-from proposals.agents.capabilities.common import (
-    Axis,
-    as_arguments,
-    get,
-    name_of,
-    offers,
-    priced_table,
-)
+from proposals.agents.capabilities.common import Axis, as_arguments, get, name_of, offers, priced_table
 from proposals.agents.capabilities.configured import Configured
 from proposals.agents.capabilities.pricing import price, priced, varied
 from proposals.agents.tools import ModelTools

@@ -13,14 +13,7 @@ from proposals.agents import words
 from proposals.agents.capabilities import verdict
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability, command, registry
-from proposals.agents.capabilities.common import (
-    get,
-    how,
-    memory_table,
-    offers,
-    priced_table,
-    unknown_facts,
-)
+from proposals.agents.capabilities.common import get, how, memory_table, offers, priced_table, unknown_facts
 from proposals.agents.capabilities.configured import (
     SETTINGS,
     Configured,

@@ -250,8 +250,7 @@ def explain_figure(ctx: AnswerContext, given: OneFigure) -> Answer:
     shares = (yield from get(ctx, RunTools.kpis)).shares
     names = [name for key, name in FIGURES.items() if key in shares or key == "step_time_s"]
     raise Missing(
-        f"Name a figure: {words.listed(names, 'or')}.",
-        tuple(f"Where does the {name} come from?" for name in names[:3]),
+        f"Name a figure: {words.listed(names, 'or')}.", tuple(f"Where does the {name} come from?" for name in names[:3])
     )
 
 

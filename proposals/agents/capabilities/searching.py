@@ -14,14 +14,7 @@ from perfmodel.execution import framework_of
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
-from proposals.agents.capabilities.common import (
-    About,
-    MeshText,
-    get,
-    offers,
-    which,
-    whole,
-)
+from proposals.agents.capabilities.common import About, MeshText, get, offers, which, whole
 from proposals.agents.capabilities.communication import explain_flags
 from proposals.agents.capabilities.configured import Configured, predict_arguments, within
 from proposals.agents.capabilities.pricing import price

@@ -10,14 +10,7 @@ from diagnosis.analyzer.quantity import format_value
 from perfmodel.config import ConfigError
 from perfmodel.workload import chip_of
 from proposals.agents.figures.figure import KEY_FIGURES, Figure, figure
-from proposals.agents.figures.lookup import (
-    Named,
-    by_words,
-    look_up,
-    numbers_in_text,
-    relations,
-    with_canonical_units,
-)
+from proposals.agents.figures.lookup import Named, by_words, look_up, numbers_in_text, relations, with_canonical_units
 from proposals.agents.figures.measured import measured
 from proposals.agents.figures.predicted import predicted, stated
 from proposals.agents.identity import ComparedByIdentity

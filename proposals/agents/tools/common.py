@@ -18,7 +18,7 @@ from proposals import facts
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.workbench import ProposalState, Workbench
 from proposals.constraints import Constraints
-from proposals.plan import Plan, Predicted, ProposalPlan, is_same
+from proposals.plan import Listed, Plan, Predicted, ProposalPlan, is_same
 
 MESH_WORDS = (
     'Sizes of the mesh axes inside a slice, major to minor, such as {"data": 8, "seq": 4, "model": 2}. The product '
@@ -110,11 +110,11 @@ def proposal(bench: Workbench, number: int) -> ProposalState:
     raise ToolError(f"There is no proposal {number}; the proposals are {numbers}.")
 
 
-def numbers_of(bench: Workbench, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]) -> int | None:
+def number_of(bench: Workbench, item: ProposalPlan | Listed) -> int | None:
     """The number of the proposal that is this configuration."""
     with as_tool_error():
-        states = bench.proposals
-    return next((item.proposal.rank for item in states if is_same(item.proposal, mesh, changes)), None)
+        ranked = [state.proposal for state in bench.proposals]
+    return next((each.rank for each in ranked if is_same(each, item.mesh, item.changes)), None)
 
 
 def plan(bench: Workbench) -> Plan:

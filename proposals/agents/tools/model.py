@@ -23,7 +23,7 @@ from proposals.agents.tools.common import (
     as_tool_error,
     evaluated,
     in_detail,
-    numbers_of,
+    number_of,
     plan,
     predicted,
     proposal,
@@ -34,7 +34,7 @@ from proposals.agents.tools.traffic import behind
 from proposals.agents.workbench import ProposalState
 from proposals.candidate import candidate
 from proposals.constraints import RULE, same_mesh
-from proposals.plan import Citation, Listed, Neighbour, ProposalPlan
+from proposals.plan import Citation, Neighbour, ProposalPlan
 from proposals.proposer.confidence import claimed
 
 
@@ -95,7 +95,7 @@ class ModelTools(Tools):
         return Priced.model_validate(
             {
                 **in_detail(proposal_plan),
-                "proposal_number": self._number(proposal_plan),
+                "proposal_number": number_of(self._bench, proposal_plan),
                 "why_not_proposed": self._why_not(proposal_plan),
                 "reasons": proposal_plan.reasoning,
                 "trade_offs": proposal_plan.trade_offs,
@@ -128,7 +128,7 @@ class ModelTools(Tools):
     def _why_not(self, proposal_plan: ProposalPlan) -> str:
         """Why a configuration that breaks no rule is not a candidate; empty if it is one."""
         missing = missing_facts(self._bench.config)
-        if proposal_plan.violations or not missing or self._number(proposal_plan):
+        if proposal_plan.violations or not missing or number_of(self._bench, proposal_plan):
             return ""
         for item in plan(self._bench).rejected:
             if item.rule.endswith(UNCHECKED) and same_mesh(item.mesh, proposal_plan.mesh):
@@ -167,7 +167,7 @@ class ModelTools(Tools):
                     "confidence_share": claimed(item.faster, bool(unknown)),
                     "utility": item.utility,
                     "is_current": item.keeps or None,
-                    "proposal_number": self._number(item),
+                    "proposal_number": number_of(self._bench, item),
                 }
             )
             for place, item in enumerate(candidates, start=1)
@@ -221,7 +221,7 @@ class ModelTools(Tools):
                     "configuration": number,
                     **evaluated(item),
                     "communication": item.communication,
-                    "proposal_number": self._number(item),
+                    "proposal_number": number_of(self._bench, item),
                     "time_per_token_over_fastest": fastest / item.predicted.speedup
                     if fastest and item.predicted.speedup
                     else None,
@@ -292,9 +292,6 @@ class ModelTools(Tools):
         refuse_undecided(self._bench, asked.changes)
         with as_tool_error():
             return self._bench.pricer.evaluate(asked.mesh, asked.changes, self._bench.constraints)
-
-    def _number(self, of: ProposalPlan | Listed) -> int | None:
-        return numbers_of(self._bench, of.mesh, of.changes)
 
     def _baseline(self) -> Current:
         """The current configuration as measured."""

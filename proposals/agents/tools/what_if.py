@@ -27,7 +27,7 @@ from proposals.agents.identity import ComparedByIdentity
 from proposals.agents.mesh_completion import Sizes, axis_of, fill
 from proposals.agents.priced import ChipCounts, Current, Priced, Retargeted, Varied
 from proposals.agents.tools import common
-from proposals.agents.tools.common import Configuration, as_tool_error, evaluated, numbers_of, refuse_undecided
+from proposals.agents.tools.common import Configuration, as_tool_error, evaluated, number_of, refuse_undecided
 from proposals.agents.tools.economics import unknown
 from proposals.agents.tools.machine import chip_named
 from proposals.agents.workbench import Workbench
@@ -125,7 +125,7 @@ class WhatIfTools(common.Tools):
             except ConfigError as error:
                 rows.append(Priced(value=name, reason=error.message))
                 continue
-            more = {"now": _is_now(plan, bench), "proposal_number": numbers_of(bench, plan.mesh, plan.changes)}
+            more = {"now": _is_now(plan, bench), "proposal_number": number_of(bench, plan)}
             rows.append(Priced.model_validate({"value": name, **evaluated(plan), **more}))
         return Varied(varied=asked.axis or asked.key, rows=tuple(rows), current=self._current())
 
