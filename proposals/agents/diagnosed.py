@@ -61,10 +61,10 @@ class Kpis(ToolResult):
     step_time_min_s: float | None = None
     step_time_max_s: float | None = None
     step_time_stdev_s: float | None = None
-    shares_0_to_1: dict[str, float | None] = {}
+    shares_0_to_1: dict[str, int | float | None] = {}
     mfu_convention: str = ""
-    breakdown_s: dict[str, float] = {}
-    breakdown_share: dict[str, float] = {}
+    breakdown_s: dict[str, int | float] = {}
+    breakdown_share: dict[str, int | float] = {}
     breakdown_origin: str = ""
     profile: str = ""
     predicted_step_time_s: float | None = None
@@ -200,7 +200,7 @@ class Collectives(ToolResult):
     """Communication by axis and kind, and in sum."""
 
     kept = frozenset(("of_the_step_share", "by_axis", "rows", "by_kind"))
-    of_the_step_share: dict[str, float] = {}
+    of_the_step_share: dict[str, int | float] = {}
     by_axis: tuple[dict[str, Any], ...] = ()
     rows: tuple[Annotated[CollectiveRow, BRIEF], ...] = ()
     axes_of_the_mesh: dict[str, dict[str, int]] = {}

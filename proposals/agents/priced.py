@@ -52,7 +52,7 @@ class Compiled(ToolResult):
 
 
 class Neighbour(ToolResult):
-    """A configuration one step away: see `plan.Neighbour`."""
+    """A neighbouring configuration: see `plan.Neighbour`."""
 
     varies: str = ""
     step: str = ""
@@ -74,7 +74,7 @@ class Current(ToolResult):
     mesh: dict[str, dict[str, int]] = {}
     mesh_text: str = ""
     step_time_s: float | None = None
-    breakdown_s: dict[str, float] = {}
+    breakdown_s: dict[str, int | float] = {}
     hbm_per_chip_bytes: Memory | None = None
     memory_headroom_bytes: float | None = None
     compiled: Compiled | None = None
@@ -111,7 +111,7 @@ class Priced(ToolResult):
     speedup_per_token_and_chip: float | None = None
     tokens_per_s_per_chip: float | None = None
     mfu: float | None = None
-    breakdown_s: dict[str, float] = {}
+    breakdown_s: dict[str, int | float] = {}
     hbm_per_chip_bytes: Memory | None = None
     not_known: tuple[str, ...] = ()
     memory_headroom_bytes: float | None = None

@@ -14,6 +14,7 @@ class ToolResult(BaseModel):
 
     Its JSON leaves out what was not given, is empty or not known.  Read from JSON, also of an earlier version or
     shortened by `agent.bounded`, a key that is absent is its default and one that is not a field is ignored.
+    What may be a whole number is `int | float`: a float field would write 0 as 0.0.
     """
 
     model_config = ConfigDict(frozen=True, from_attributes=True, ser_json_inf_nan="constants")
