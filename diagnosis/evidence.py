@@ -9,10 +9,11 @@ from typing import Any
 
 from django.db.models import Q, QuerySet, Sum
 
+import formatting
 from diagnosis import kpi_formulas, presentation, strips
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import AxisCollective, Evidence, Finding
-from experiments import bars, formatting
+from experiments import bars
 from experiments.step_profile import Timeline
 
 #: Rows of a panel; how many more there are is said.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import formatting
 from diagnosis import presentation
 from diagnosis.models import DiagnosisRecord
 from diagnosis.report import Diagnosis, Finding
-from experiments import bars, formatting
+from experiments import bars
 from experiments.models import Experiment
 from experiments.services import against_profile
 from experiments.templatetags import quantities

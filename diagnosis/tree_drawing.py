@@ -9,8 +9,9 @@ from urllib.parse import quote
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+import formatting
 from diagnosis.module_tree import ANY_NUMBER
-from experiments import bars, formatting
+from experiments import bars
 
 _RESOURCES = (("compute", "compute"), ("hbm", "hbm"), ("ici", "ici"), ("other", "idle"))
 _PHASES = (("forward", "Forward"), ("backward", "Backward"), ("recompute", "Recompute"))

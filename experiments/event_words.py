@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import event_text, formatting
+import formatting
+from experiments import event_text
 from experiments.models import Event, Experiment, RunStatus
 from experiments.services.text import counted
 

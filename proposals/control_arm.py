@@ -19,7 +19,7 @@ from math import ceil, exp, expm1, isfinite, log, sqrt
 
 import numpy as np
 
-from experiments import formatting
+import formatting
 from experiments.codec import Codec
 from perfmodel.special import student_quantile
 

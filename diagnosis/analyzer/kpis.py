@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import isfinite
 from statistics import fmean, median
 
+import formatting
 from diagnosis.analyzer.facts import OpFacts, total_share
 from diagnosis.analyzer.ops import idle_share, peaks_per_core, profile_has_flops
-from experiments import formatting
 from experiments.step_profile import GPU_TRACES, Core, StepProfile
 from perfmodel import accounting
 from perfmodel.chips import Chip

@@ -1,12 +1,12 @@
-"""The numbers of findings as `Evidence`, and numbers as plain text, formatted as on pages (experiments.formatting)."""
+"""The numbers of findings as `Evidence`, and numbers as plain text, formatted as on pages (formatting)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isfinite
 
+import formatting
 from diagnosis.report import Evidence
-from experiments import formatting
 
 
 def format_time(value: float, origin: str = "") -> str:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from experiments import formatting
+import formatting
 from experiments.consistency.facts import Fact
 from experiments.consistency.matmuls import Matmul, executed_flops
 from experiments.consistency.names import short

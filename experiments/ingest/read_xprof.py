@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments import formatting
+import formatting
 from experiments.ingest.convert import Tables
 from experiments.ingest.cut_steps import notes_on_long_steps, whole_steps
 from experiments.ingest.exposure import over_cores

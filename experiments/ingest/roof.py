@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from experiments import formatting
+import formatting
 from experiments.step_profile import Note, Op
 
 Resource = Literal["compute", "hbm"]

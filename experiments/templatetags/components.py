@@ -11,7 +11,8 @@ from django.templatetags.static import static
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from experiments import bars, formatting
+import formatting
+from experiments import bars
 from experiments.models import Experiment, RunStatus
 from perfmodel.config import shown_sizes
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+import formatting
 from agent.control import Cancel
 from agent.events import RunEvent, Stopped, ToolReturned
 from agent.limits import Limits
@@ -22,7 +23,6 @@ from agent.loop import Outcome, run
 from agent.messages import Message, SystemMessage, Usage, UserMessage
 from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
-from experiments import formatting
 from perfmodel.config import ConfigError, mesh_text
 from proposals.agents import endpoint, grounding
 from proposals.agents.cited import citation, is_similar

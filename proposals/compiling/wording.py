@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.formatting import quantity
+from formatting import quantity
 from proposals.compiling.result import CompileCheck
 
 

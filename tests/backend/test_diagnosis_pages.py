@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import formatting
 from diagnosis import evidence, services
 from diagnosis.analyzer import diagnose
 from diagnosis.models import DiagnosisRecord
 from diagnosis.presentation import sections
-from experiments import formatting
 from experiments.ingest import read_profile
 from experiments.models import Event, Run, RunStatus
 from experiments.sentences import values

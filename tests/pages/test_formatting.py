@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import formatting
 from diagnosis.analyzer.quantity import format_value
-from experiments import formatting
 from experiments.samples.samples import SAMPLES
 from experiments.sentences import Value
 from experiments.templatetags import quantities

@@ -27,7 +27,7 @@ ROOFLINE, CONFIGURATION, CHIP, STEPS = "roofline", "configuration", "chip data",
 class Figure:
     """A number of a run.
 
-    label: what it is, with its subject.  value in SI; unit: as `experiments.formatting.quantity` takes it.  origin:
+    label: what it is, with its subject.  value in SI; unit: as `formatting.quantity` takes it.  origin:
     `measured`, `computed`, `predicted` or `sourced`.  place: where it is shown.  formula: how it was computed; inputs:
     (name, value as printed) of what it was computed from; counts: over what it is taken (per step and core, of the
     device time), which is what two numbers of one thing differ in.  of: the op, axis, part, proposal or core that it is
