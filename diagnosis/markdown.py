@@ -29,7 +29,7 @@ def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
         f"Diagnosis of {record.created_at:%d %B %Y, %H:%M} UTC, from {address}",
         *([f"Profile: {_text(experiment.label)}."] if experiment.label else []),
         f"## {'Bottleneck' if diagnosis.measured else 'Predicted bottleneck'}: {verdict.primary}",
-        f"{_text(verdict.statement)} Confidence {100 * verdict.confidence:.0f} %.",
+        f"{_text(verdict.statement)} Confidence {formatting.plain(verdict.confidence, 'probability')}.",
         *_list(verdict.contradictions),
         *_kept(experiment),
         "## Key figures",

@@ -10,7 +10,7 @@ from typing import Any
 import formatting
 from experiments import event_text
 from experiments.models import Event, Experiment, RunStatus
-from experiments.services.text import counted
+from formatting import counted
 
 #: What each agent is called.
 ACTORS = {
@@ -232,7 +232,7 @@ Step = tuple[str, str, str, str]
 
 def _request(data: Mapping[str, Any]) -> Step:
     count, tools = data.get("messages") or 0, data.get("tools") or 0
-    parts = [f"{count} {'more ' if data.get('since') else ''}{'message' if count == 1 else 'messages'}"]
+    parts = [counted(count, "more message" if data.get("since") else "message")]
     parts.append("no tools offered" if data.get("must_answer") and tools else f"{tools} tools offered")
     if data.get("schema"):
         parts.append(f"structured output {data['schema']}")
@@ -246,7 +246,7 @@ def _response(data: Mapping[str, Any]) -> Step:
     text = _quoted(data.get("text"))
     if calls:
         names = ", ".join(f"`{call.get('name')}`" for call in calls)
-        title = f"{model} called {len(calls)} {'tool' if len(calls) == 1 else 'tools'}"
+        title = f"{model} called {counted(len(calls), 'tool')}"
         return "", title, f"{names}. {text}".strip(), ""
     cut_off = " and was cut off" if data.get("finish") == "length" else ""
     return "", f"{model} answered{cut_off}", text, "err" if cut_off else ""

@@ -192,8 +192,7 @@ def _failed(one: ArmSummary, two: ArmSummary, proposal: Arm, control: Arm) -> Ve
 def _missing(arm: ArmSummary) -> tuple[str, ...]:
     if arm.repeats >= LEAST_REPEATS:
         return ()
-    noun = "run" if arm.repeats == 1 else "runs"
-    said = f"{arm.name}: {arm.repeats} {noun} with at least {LEAST_STEPS} steps after warm-up"
+    said = f"{arm.name}: {formatting.counted(arm.repeats, 'run')} with at least {LEAST_STEPS} steps after warm-up"
     return (f"{said}, {LEAST_REPEATS} are needed to estimate the run-to-run variation.",)
 
 
@@ -234,7 +233,8 @@ def _repeats_for(one_run: float, arm: ArmSummary, expected: float | None) -> str
 
 
 def _sentence(outcome: str, speedup: float, low: float, high: float, resolution: float) -> str:
-    interval = f"{speedup:.3g}× (95 % interval {low:.3g}–{high:.3g}×)"
+    middle, bottom, top = (formatting.plain(value, "speedup") for value in (speedup, low, high))
+    interval = f"{middle} (95 % interval {bottom.removesuffix('×')}–{top})"
     if outcome == ADOPT:
         return f"The proposal is faster than its control arm: {interval}."
     if outcome == REJECT:

@@ -1,24 +1,11 @@
-"""The numbers of findings as `Evidence`, and numbers as plain text, formatted as on pages (formatting)."""
+"""The numbers of findings as `Evidence`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isfinite
 
-import formatting
 from diagnosis.report import Evidence
-
-
-def format_time(value: float, origin: str = "") -> str:
-    return format_value(value, "s", origin)
-
-
-def format_bytes(value: float) -> str:
-    return format_value(value, "bytes")
-
-
-def format_value(value: float, unit: str, origin: str = "") -> str:
-    return str(formatting.by_origin(value, unit, origin)).replace(formatting.NBSP, " ")
 
 
 def evidence(

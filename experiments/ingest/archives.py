@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.errors import IngestError
 from experiments.ingest.formats import HEAD_BYTES, KINDS, PACK_AGAIN, WHAT_IS_ACCEPTED, holds_trace, sniff, why_not
 from experiments.ingest.limits import Limits
+from formatting import limit, plain
 
 CHUNK_BYTES = 1 << 20
 #: Characters of a member's name in a sentence.
@@ -68,8 +69,9 @@ def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
     for upload in uploads:
         size = upload.path.stat().st_size
         if size > limits.upload_bytes:
+            most = limit(limits.upload_bytes, "bytes")
             raise IngestError(
-                f"{upload.name} has {megabytes(size)}; at most {megabytes(limits.upload_bytes)} are accepted.",
+                f"{upload.name} has {plain(size, 'bytes')}; at most {most} are accepted.",
                 "Profile fewer steps, or upload the hosts as separate files.",
                 upload.name,
                 kind="too_large",
@@ -213,7 +215,7 @@ class _Unpacker:
         total = self.total_bytes + more_bytes
         if total > self.limits.unpacked_bytes:
             raise IngestError(
-                f"{name} unpacks to more than {megabytes(self.limits.unpacked_bytes)}.",
+                f"{name} unpacks to more than {limit(self.limits.unpacked_bytes, 'bytes')}.",
                 "Profile fewer steps or upload fewer hosts.",
                 name,
                 kind="too_large",

@@ -24,6 +24,7 @@ from experiments.ingest.roof import notes_on_roof, notes_on_utilization
 from experiments.ingest.steps import gpu_step
 from experiments.ingest.values import GIB, number, text
 from experiments.step_profile import Core, Device, Memory, Note, SourceFile, Step, StepProfile
+from formatting import plain
 from perfmodel.chips import chip_of_device
 
 
@@ -188,7 +189,7 @@ def _step_times(parts: Sequence[Piece], computed: dict[str, str]) -> _StepTimes:
     if steps and (cut or mean is None):
         times = [step.time_s for step in steps]
         whole = f"mean of the {len(times)} whole steps of XProf's {source}"
-        computed["step_time"] = whole + (f"; its {mean * 1e3:.4g} ms include what was cut off" if mean and cut else "")
+        computed["step_time"] = whole + (f"; its {plain(mean, 's')} include what was cut off" if mean and cut else "")
         mean, least, most = statistics.fmean(times), min(times), max(times)
         spread = statistics.pstdev(times) if len(times) > 1 else None
     return _StepTimes(tuple(steps), mean, least, most, spread, notes)

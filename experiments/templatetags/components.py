@@ -130,7 +130,7 @@ def hardware(config: Mapping[str, Any] | None) -> str:
     text = f"{parts['chip']} · {formatting.topology(dims)}" if dims else str(parts["chip"])
     if slices > 1:
         text += f" · {slices} slices"
-    return f"{text} · {formatting.number(chips)} chip{'s' if chips != 1 else ''}" if dims else text
+    return f"{text} · {formatting.counted(chips, 'chip')}" if dims else text
 
 
 @register.simple_tag

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isclose
 from typing import Any
 
-from diagnosis.analyzer.quantity import format_bytes, format_time, format_value
+from formatting import counted, number, plain, topology
 from perfmodel.config import MeshSizes, mesh_text
 from proposals import facts
 from proposals.candidate import HARDWARE_KEYS, changes_chips
@@ -40,7 +40,7 @@ def bottleneck(verdict: Row) -> str:
 def evidence_text(row: Row) -> str:
     """The value of a row of evidence as pages show it; empty where it was not measured."""
     value = row.get("value")
-    return "" if value is None else format_value(float(value), row["unit"], row["origin"])
+    return "" if value is None else plain(float(value), row["unit"], row["origin"])
 
 
 def mesh(row: Row) -> str:
@@ -53,7 +53,7 @@ def mesh_of(sizes: MeshSizes) -> str:
 
 
 def ratio(value: float) -> str:
-    return f"{value:.2f}×" if 0.095 < value < 100 else f"{value:.3g}×"
+    return plain(value, "speedup")
 
 
 def speed(row: Row) -> str:
@@ -103,30 +103,30 @@ def step(row: Row) -> str:
     """The predicted step time with its range."""
     time = row.get("step_time_s")
     if isinstance(time, Mapping):
-        estimate, low, high = (format_time(time[key], "predicted") for key in ("estimate", "low80", "high80"))
+        estimate, low, high = (plain(time[key], "s", "predicted") for key in ("estimate", "low80", "high80"))
         return f"{estimate} (80 % interval {low} to {high})" if low != high else estimate
-    return format_time(time) if time else "not measured"
+    return plain(time, "s") if time else "not measured"
 
 
 def estimate(row: Row, origin: str = "") -> str:
     """The step time; origin: of a single number, as of the current configuration."""
     time = row.get("step_time_s")
     if isinstance(time, Mapping):
-        return format_time(time["estimate"], "predicted")
-    return format_time(time, origin) if time else "–"
+        return plain(time["estimate"], "s", "predicted")
+    return plain(time, "s", origin) if time else "–"
 
 
 def percent(value: float) -> str:
     """A confidence: whole per cents, as it is known no better."""
-    return f"{value * 100:.0f} %"
+    return plain(value, "probability")
 
 
 def share(value: float, origin: str = "") -> str:
-    return format_value(value, "share", origin)
+    return plain(value, "share", origin)
 
 
 def time(value: float, origin: str = "") -> str:
-    return format_time(value, origin)
+    return plain(value, "s", origin)
 
 
 def traffic(row: Mapping[str, Any], side: str) -> str:
@@ -137,12 +137,8 @@ def traffic(row: Mapping[str, Any], side: str) -> str:
     return f"{share(part)} of device time" if seconds is None else time(seconds)
 
 
-def per_step(row: Mapping[str, Any]) -> str:
-    return " a step" if row.get("after_s") is not None else ""
-
-
 def size(value: float) -> str:
-    return format_bytes(value).replace("-", "−")
+    return plain(value, "bytes")
 
 
 def memory(row: Row) -> str:
@@ -162,10 +158,10 @@ def changes(row: Row) -> str:
 
 def _chips(changed: Row) -> list[str]:
     """`8×16 chips` of each of the slices that are used."""
-    slices, topology = changed.get("slices"), changed.get("topology")
-    of = f"{'×'.join(map(str, topology))} chips" if topology else ""
+    slices, dims = changed.get("slices"), changed.get("topology")
+    of = f"{topology(dims)} chips" if dims else ""
     if slices and (slices > 1 or not of):
-        count = f"{slices:,} slice{'s' if slices > 1 else ''}"
+        count = counted(slices, "slice")
         of = f"{count} of {of}" if of else count
     return [of] if of else []
 
@@ -181,12 +177,6 @@ def configuration(row: Row) -> str:
     """Mesh and changes as one name."""
     changed = changes(row)
     return f"{mesh(row)} with {changed}" if changed else mesh(row)
-
-
-def listed(items: Sequence[str], word: str = "and") -> str:
-    if len(items) < 2:
-        return "".join(items)
-    return f"{', '.join(items[:-1])} {word} {items[-1]}"
 
 
 def lower_first(text: str) -> str:
@@ -213,11 +203,6 @@ def step_text(row: Row) -> str:
     )
 
 
-def brief(error: str) -> str:
-    """What is wrong, without what would follow: the first part of a tool's sentence."""
-    return error.split(";")[0].rstrip(".")
-
-
 def rule(name: str) -> str:
     """The name of a rule of `perfmodel.legality` in words."""
     return {"kv_heads": "KV heads", "d_ff": "FFN width", "axis_role": "role of an axis"}.get(
@@ -238,20 +223,12 @@ def allowed(row: Row) -> str:
 
 def rate(value: float) -> str:
     """Bytes per second: `45 GB/s`."""
-    return format_value(value, "bytes_per_s")
+    return plain(value, "bytes_per_s")
 
 
 def flops(value: float) -> str:
     """FLOPs per second: `459 TFLOP/s`."""
-    return format_value(value, "flops_per_s")
-
-
-def count(value: float) -> str:
-    """A large count: `70.6 billion`, `4.19e+11`."""
-    for unit, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if unit <= value < 1000 * unit:
-            return f"{value / unit:.3g} {word}"
-    return f"{value:.3g}"
+    return plain(value, "flops_per_s")
 
 
 def inconclusive(row: Row) -> str:
@@ -266,8 +243,8 @@ def capital(text: str) -> str:
 
 
 def chip_hours(value: float) -> str:
-    return f"{value:,.0f} chip-hours".replace("-", "−", 1) if value < 0 else f"{value:,.0f} chip-hours"
+    return f"{number(value)} chip-hours"
 
 
 def days(value: float) -> str:
-    return f"{value:.3g} days" if value >= 1 else time(value * 86400)
+    return time(value * 86400)

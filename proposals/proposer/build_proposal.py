@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from formatting import plain
 from history.similarity import Alike
 from proposals.candidate import chips_ratio
 from proposals.plan import ProposalPlan
@@ -52,4 +53,7 @@ def _bears(alike: Alike | None) -> str:
     text, effect = f"The change as a whole: {alike.reason}.", alike.expected
     if effect is None:
         return text
-    return f"{text} Expected here: {effect.speedup:.2f}× (80 % interval {effect.low80:.2f}× to {effect.high80:.2f}×)."
+    speedup, low, high = (
+        plain(value, "speedup", "predicted") for value in (effect.speedup, effect.low80, effect.high80)
+    )
+    return f"{text} Expected here: {speedup} (80 % interval {low} to {high})."

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import formatting
-from diagnosis.analyzer.quantity import format_value
 from experiments.samples.samples import SAMPLES
 from experiments.sentences import Value
 from experiments.templatetags import quantities
@@ -78,7 +77,7 @@ def test_a_prediction_has_two_digits_wherever_it_is_shown(value: float, unit: st
     plain = text.replace(" ", formatting.NBSP)
     assert str(formatting.by_origin(value, unit, origin)) == plain
     assert Value("", value, unit, origin).text == quantities.by_origin(value, unit, origin) == plain
-    assert format_value(value, unit, origin) == Figure("", value, unit, origin, "").text == text
+    assert plain(value, unit, origin) == Figure("", value, unit, origin, "").text == text
     if origin == "predicted":
         assert quantities.predicted(value, unit) == plain
 

@@ -7,6 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from experiments.step_profile import MODEL, PROFILE
+from formatting import listed, plain
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import Row, Rows, get, how
@@ -47,7 +48,7 @@ def explain(row: Row) -> str:
     if row.get("formula"):
         said += f". Computed as {words.lower_first(_first_line(row['formula']))}"
     if row.get("inputs"):
-        said += f", with {words.listed([_input(item) for item in row['inputs']])}"
+        said += f", with {listed([_input(item) for item in row['inputs']])}"
     return f"{said}."
 
 
@@ -70,7 +71,7 @@ def numbers(ctx: AnswerContext, traced_numbers: Row) -> Answer:
                 continue
             told.add((first["figure"], first["text"]))
             also = [words.lower_first(str(item["figure"])) for item in others[:ALSO]]
-            tail = f" The same value: {words.listed(also)}." if also else ""
+            tail = f" The same value: {listed(also)}." if also else ""
             items.append(explain(first) + tail)
         else:
             items.append(_absent(row))
@@ -107,7 +108,7 @@ def _absent(row: Row) -> str:
     if near is None:
         return f"{row['said']}: not found among this run's figures, so it is taken as yours."
     times = row.get("times_the_nearest")
-    beside = f", {times:.3g} times the nearest" if times and (times >= 1.02 or times <= 0.98) else ""
+    beside = f", {plain(times, 'speedup')} the nearest" if times and (times >= 1.02 or times <= 0.98) else ""
     return (
         f"{row['said']}: not found among this run's figures{beside}. The nearest in this unit: "
         f"{words.lower_first(str(near['figure']))} **{near['text']}** ({near['origin']}, {near['place']})."
@@ -194,7 +195,7 @@ def what_it_contains(ctx: AnswerContext, rows: Rows) -> Answer:
             data = yield from get(ctx, "collectives", axis=row["of"][0] if row["of"][0] != "not matched" else "")
             ops = [str(op) for each in data["rows"] if each["kind"] == row["of"][-1] for op in each.get("ops", ())]
             if ops:
-                yield from ctx.say(f"Its ops: {words.listed([f'`{op}`' for op in ops[:5]])}.")
+                yield from ctx.say(f"Its ops: {listed([f'`{op}`' for op in ops[:5]])}.")
             return
         key = str(row.get("field", ""))
         if not key.startswith("term-"):
@@ -208,7 +209,7 @@ def what_it_contains(ctx: AnswerContext, rows: Rows) -> Answer:
             data = yield from get(ctx, "ops", resource=resource, top=5)
             items = [f"`{op['name']}` {words.time(op['time_s'])}" for op in data.get("rows") or () if op.get("time_s")]
             if items:
-                yield from ctx.say(f"Its longest ops: {words.listed(items)}.")
+                yield from ctx.say(f"Its longest ops: {listed(items)}.")
         return
 
 

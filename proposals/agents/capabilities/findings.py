@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
+from formatting import listed
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
@@ -19,8 +20,8 @@ from proposals.agents.grounding_facts import stems
 
 def findings_about(ctx: AnswerContext, stems: tuple[str, ...]) -> Answer:
     """Findings whose rule or title has one of the stems."""
-    listed = yield from get(ctx, "findings")
-    rows = [r for r in listed.get("rows", []) if any(s in f"{r['rule']} {r['title']}".lower() for s in stems)]
+    found = yield from get(ctx, "findings")
+    rows = [r for r in found.get("rows", []) if any(s in f"{r['rule']} {r['title']}".lower() for s in stems)]
     if not rows:
         yield from ctx.say("The diagnosis has no findings on this.")
     yield from ctx.bullets([f"Finding {r['finding']}, {r['title']}: {r['insight']} {r['action']}" for r in rows[:3]])
@@ -40,12 +41,12 @@ class OneFinding(Arguments):
 )
 def findings(ctx: AnswerContext, given: OneFinding) -> Answer:
     """Findings with insight, action and upper bound on the saving (Amdahl)."""
-    listed = yield from get(ctx, "findings")
-    rows = listed.get("rows", [])
+    found = yield from get(ctx, "findings")
+    rows = found.get("rows", [])
     if given.finding:
         rows = [row for row in rows if row["finding"] == given.finding]
     if not rows:
-        count = len(listed.get("rows", []))
+        count = len(found.get("rows", []))
         raise ToolError(
             f"There is no finding {given.finding}; there are {count}."
             if given.finding
@@ -93,8 +94,8 @@ class Objection(Arguments):
 def doubt(ctx: AnswerContext, given: Objection) -> Answer:
     """Re-checks a finding or the bottleneck against its evidence: which numbers were measured, and whether they
     hold."""
-    listed = yield from get(ctx, "findings")
-    rows = listed.get("rows", [])
+    found = yield from get(ctx, "findings")
+    rows = found.get("rows", [])
     said = whole_message(ctx, given.text)
     row = next((r for r in rows if r["finding"] == given.finding), None)
     if row is None and given.finding:
@@ -155,9 +156,9 @@ def _shares(ctx: AnswerContext, verdict: Row) -> Answer:
     data = yield from get(ctx, "kpis")
     parts = sorted((data.get("breakdown_share") or {}).items(), key=lambda item: -item[1])[:4]
     if parts and _kind(parts[0][0]) != verdict["primary"]:
-        listed = words.listed([f"{words.part_name(part)} {words.share(value)}" for part, value in parts])
+        named = listed([f"{words.part_name(part)} {words.share(value)}" for part, value in parts])
         yield from ctx.say(
-            f"The parts of the step, by size: {listed}. The verdict names what could be avoided, which need not be "
+            f"The parts of the step, by size: {named}. The verdict names what could be avoided, which need not be "
             "the largest part."
         )
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agent.tools import Arguments, NoArguments, ToolError
+from formatting import listed
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.agents import notation, words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
@@ -217,7 +218,7 @@ def forget(ctx: AnswerContext, given: Released) -> Answer:
     if not gone:
         raise ToolError("No such constraint or fact is in effect in this conversation.")
     before, _, _ = yield from board(ctx)
-    statements = ConstraintStated({}, f"Removed: {words.listed(gone)}.", tuple(gone))
+    statements = ConstraintStated({}, f"Removed: {listed(gone)}.", tuple(gone))
     rest = {key: _without_axis(value, given.axis) for key, value in held.items() if key in gone and given.axis}
     rest = {key: value for key, value in rest.items() if value}
     if rest:
@@ -225,7 +226,7 @@ def forget(ctx: AnswerContext, given: Released) -> Answer:
     ctx.over(under(bench, [statements]))
     after, ran, _ = yield from board(ctx)
     yield from ctx.say(
-        f"No longer in effect: {words.listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}."
+        f"No longer in effect: {listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}."
     )
     yield statements
     yield from _recommendation_change(ctx, before, after, ran)

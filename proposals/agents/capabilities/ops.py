@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from agent.tools import Arguments, NoArguments, ToolError
+from formatting import listed, significant
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability, command, registry
@@ -90,7 +91,7 @@ def op(ctx: AnswerContext, given: OneOp) -> Answer:
     if row.get("time_per_call_s"):
         each = f", {words.size(row['hbm_bytes_per_call'])} of HBM traffic each" if row.get("hbm_bytes_per_call") else ""
         items.append(
-            f"{row['calls_per_step_and_core']:.3g} runs per step and core of "
+            f"{significant(row['calls_per_step_and_core'])} runs per step and core of "
             f"{words.time(row['time_per_call_s'])}{each}; its {row['occurrences']:,} occurrences are of all recorded "
             "steps and cores"
         )
@@ -108,7 +109,8 @@ def op(ctx: AnswerContext, given: OneOp) -> Answer:
             "above the ridge point: arithmetic limits it"
         )  # fmt: skip
         items.append(
-            f"arithmetic intensity {row['operational_intensity']:.3g} FLOP/byte, ridge point {ridge:.4g}, {side}"
+            f"arithmetic intensity {significant(row['operational_intensity'])} FLOP/byte, "
+            f"ridge point {significant(ridge)}, {side}"
         )
     if "fusion" in row["name"] and not row.get("source"):
         items.append(
@@ -119,7 +121,7 @@ def op(ctx: AnswerContext, given: OneOp) -> Answer:
         items.append(f"from `{row['source']}`" + (f", {row['phase']}" if row.get("phase") else ""))
     for side, word in (("operands", "reads the results of"), ("users", "feeds")):
         names = [f"`{each['name']}`" for each in ((row.get("neighbourhood") or {}).get(side) or ())[:3]]
-        items += [f"{word} {words.listed(names)}"] if names else []
+        items += [f"{word} {listed(names)}"] if names else []
     yield from ctx.bullets(items)
     findings = yield from get(ctx, "findings")
     for item in findings.get("rows", []):
@@ -225,7 +227,8 @@ def roofline(ctx: AnswerContext, given: ChipQuery) -> Answer:
     chip = yield from get(ctx, "hardware", chip=given.chip)
     yield from ctx.say(
         f"{chip['title']} in {chip['precision']}: peak {words.flops(chip['peak_flops_per_s'])}, HBM bandwidth "
-        f"{words.rate(chip['hbm_bytes_per_s'])}, ridge point **{chip['ridge_flops_per_byte']:.4g} FLOP/byte**.",
+        f"{words.rate(chip['hbm_bytes_per_s'])}, ridge point "
+        f"**{significant(chip['ridge_flops_per_byte'])} FLOP/byte**.",
         "An op below it is limited by HBM bandwidth, one above it by arithmetic.",
     )
     if no_profile(ctx) or (given.chip and given.chip != ctx.bench.config.hardware.chip):
@@ -317,7 +320,7 @@ def recompute(ctx: AnswerContext, given: NoArguments) -> Answer:
             f"{r['family'] or 'other'} {words.share(r['time_share'])}" for r in kinds["rows"] if r["time_share"] > 0
         ]
         if len(parts) > 1:
-            yield from ctx.more(f"Of that, {words.listed(parts)}.")
+            yield from ctx.more(f"Of that, {listed(parts)}.")
     else:
         yield from ctx.say("No op of the profile is marked as recomputed.")
     yield from findings_about(ctx, ("remat", "recompute"))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.tools import ToolError
+from formatting import listed
 from perfmodel.workload import LOW_PRECISIONS
 from proposals import facts
 from proposals.agents import words
@@ -117,7 +118,7 @@ def precision_note(ctx: AnswerContext, row: Row) -> Answer:
     if precision not in native:
         yield from ctx.say(
             f"**{chip['title']} has no native {precision} matmul support**: matmuls run in another precision, so no "
-            f"compute time is saved (native: {words.listed(native)})."
+            f"compute time is saved (native: {listed(native)})."
         )
     elif precision in LOW_PRECISIONS:
         yield from ctx.say(f"Whether training converges in {precision} is not modelled.")

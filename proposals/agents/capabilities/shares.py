@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from agent.tools import ToolError
+from formatting import listed, plain, significant
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import Row, get
@@ -66,7 +67,7 @@ def _sentence(row: Row, by: str, then_by: str, first: bool) -> str:
     known = [p for p in row.get("parts") or () if p.get(then_by) != "unattributed" and p["time_share"] >= 0.0005]
     if len(known) > 1 or (known and known[0]["time_share"] < 0.999 * row["time_share"]):
         parts = [f"{p[then_by]} {words.share(p['time_share'])}" for p in known[:MOST_PARTS]]
-        said += f", of which {words.listed(parts)}"
+        said += f", of which {listed(parts)}"
     return f"{said}."
 
 
@@ -115,7 +116,7 @@ def beside(ctx: AnswerContext, names: Sequence[str]) -> Answer:
             [
                 f"`{row['name']}`", time_of(row), words.share(row["time_share"]), str(row.get("bound_by") or "–"),
                 words.share(row["roofline_efficiency"]) if row.get("roofline_efficiency") is not None else "–",
-                f"{row['operational_intensity']:.3g}" if row.get("operational_intensity") else "–",
+                significant(row['operational_intensity']) if row.get("operational_intensity") else "–",
                 words.flops(row["flops_per_s"]) if row.get("flops_per_s") else "–",
             ]
             for row in rows
@@ -134,7 +135,7 @@ def _efficiency_differences(slow: Row, fast: Row) -> Sequence[str]:
         same = abs(slow["flops"] / fast["flops"] - 1) < 0.05
         said.append(
             "Both do the same FLOPs." if same else
-            f"It does {words.count(slow['flops'])} FLOPs against {words.count(fast['flops'])}."
+            f"It does {plain(slow['flops'], 'flops')} against {plain(fast['flops'], 'flops')}."
         )  # fmt: skip
     low, high = (row.get("operational_intensity") or 0.0 for row in (slow, fast))
     if same and 0 < low < 0.95 * high:

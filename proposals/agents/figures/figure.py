@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from diagnosis.analyzer.quantity import format_value
+from formatting import plain
 from proposals.agents.grounding_claims import Kind
 from proposals.agents.grounding_facts import stems
 
@@ -52,7 +52,7 @@ class Figure:
 
     @property
     def text(self) -> str:
-        return format_value(self.value, self.unit, self.origin)
+        return plain(self.value, self.unit, self.origin)
 
     @property
     def quantity(self) -> str:
