@@ -110,7 +110,7 @@ def probability(value: float) -> Quantity:
 
 
 def _prefixed(value: float, suffix: str, digits: int = 3) -> Quantity:
-    size = abs(value)
+    size = abs(float(f"{value:.{digits - 1}e}"))  # 999.9 MB is 1.00 GB, not 1,000 MB
     for prefix, factor in _SI_PREFIXES:
         if size >= factor:
             return Quantity(significant(value / factor, digits) if factor > 1 else number(value), f"{prefix}{suffix}")
@@ -162,9 +162,10 @@ def compared(one: float, other: float, unit: str) -> tuple[str, str]:
 
 def large(value: float) -> str:
     """A large count: `70.6 billion`, `420 trillion`."""
+    rounded = float(f"{value:.2e}")
     for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if value >= size:
-            return f"{float(f'{value / size:.3g}'):,g} {word}"
+        if rounded >= size:
+            return f"{rounded / size:,g} {word}"
     return number(value)
 
 

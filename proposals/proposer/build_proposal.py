@@ -53,7 +53,5 @@ def _bears(alike: Alike | None) -> str:
     text, effect = f"The change as a whole: {alike.reason}.", alike.expected
     if effect is None:
         return text
-    speedup, low, high = (
-        plain(value, "speedup", "predicted") for value in (effect.speedup, effect.low80, effect.high80)
-    )
+    speedup, low, high = (plain(value, "speedup") for value in (effect.speedup, effect.low80, effect.high80))
     return f"{text} Expected here: {speedup} (80 % interval {low} to {high})."
