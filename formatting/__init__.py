@@ -171,7 +171,7 @@ def large(value: float) -> str:
 
 def counted(count: float, noun: str) -> str:
     """`1 op`, `2,000 ops`, `4 batches`."""
-    return f"{quantity(count, 'count')} {noun}{'' if count == 1 else 'es' if noun.endswith(('ch', 'sh')) else 's'}"
+    return limit(count, f"{noun}{'' if count == 1 else 'es' if noun.endswith(('ch', 'sh')) else 's'}")
 
 
 def listed(words: Sequence[str], word: str = "and") -> str:
