@@ -160,6 +160,12 @@ def compared(one: float, other: float, unit: str) -> tuple[str, str]:
     return texts[0], texts[1]
 
 
+def span(low: float, high: float, unit: str) -> str:
+    """A range, with ordinary spaces: `0.85–1.37×`, `1.22–1.25 s`, `980 ms–1.02 s`."""
+    one, other = quantity(low, unit), quantity(high, unit)
+    return f"{one.number if one.unit == other.unit else one}–{other}".replace(NBSP, " ")
+
+
 def large(value: float) -> str:
     """A large count: `70.6 billion`, `420 trillion`."""
     rounded = float(f"{value:.2e}")

@@ -233,8 +233,7 @@ def _repeats_for(one_run: float, arm: ArmSummary, expected: float | None) -> str
 
 
 def _sentence(outcome: str, speedup: float, low: float, high: float, resolution: float) -> str:
-    middle, bottom, top = (formatting.plain(value, "speedup") for value in (speedup, low, high))
-    interval = f"{middle} (95 % interval {bottom.removesuffix('×')}–{top})"
+    interval = f"{formatting.plain(speedup, 'speedup')} (95 % interval {formatting.span(low, high, 'speedup')})"
     if outcome == ADOPT:
         return f"The proposal is faster than its control arm: {interval}."
     if outcome == REJECT:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from asapweb.user_error import UserError
-from formatting import counted, plain
+from formatting import counted, plain, span
 from perfmodel.config_file import read_config
 
 #: A launch reads the result out of its log.
@@ -86,8 +86,8 @@ def as_text(result: dict[str, Any]) -> str:
     if result["failure"]:
         return "\n".join([*lines, f"Failed: {result['failure']}"])
     kept = result["step_times_s"][result["warm_up"] :]
-    middle, least, most = (plain(value, "s") for value in (median(kept), min(kept), max(kept)))
-    lines.append(f"Step time: median {middle} of {counted(len(kept), 'step')} ({least} to {most})")
+    within = span(min(kept), max(kept), "s")
+    lines.append(f"Step time: median {plain(median(kept), 's')} of {counted(len(kept), 'step')} ({within})")
     if result["peak_memory_bytes"]:
         lines.append(f"Peak memory: {plain(result['peak_memory_bytes'], 'bytes')}, {result['peak_memory_source']}")
     if result["profile"]:

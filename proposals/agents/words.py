@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from math import isclose
 from typing import Any
 
+import formatting
 from formatting import counted, number, plain, topology
 from perfmodel.config import MeshSizes, mesh_text
 from proposals import facts
@@ -74,7 +75,7 @@ def span(row: Row) -> str:
     low, high = row.get("speedup_low80"), row.get("speedup_high80")
     if not low or not high:
         return "not known"
-    return f"{ratio(low).removesuffix('×')}–{ratio(high)}" if ratio(low) != ratio(high) else "–"
+    return formatting.span(low, high, "speedup") if ratio(low) != ratio(high) else "–"
 
 
 def fewer_chips(row: Row) -> bool:

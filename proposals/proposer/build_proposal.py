@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from formatting import plain
+from formatting import plain, span
 from history.similarity import Alike
 from proposals.candidate import chips_ratio
 from proposals.plan import ProposalPlan
@@ -53,5 +53,5 @@ def _bears(alike: Alike | None) -> str:
     text, effect = f"The change as a whole: {alike.reason}.", alike.expected
     if effect is None:
         return text
-    speedup, low, high = (plain(value, "speedup") for value in (effect.speedup, effect.low80, effect.high80))
-    return f"{text} Expected here: {speedup} (80 % interval {low} to {high})."
+    within = span(effect.low80, effect.high80, "speedup")
+    return f"{text} Expected here: {plain(effect.speedup, 'speedup')} (80 % interval {within})."

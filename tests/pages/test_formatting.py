@@ -149,6 +149,11 @@ def test_a_large_count_is_in_words(value: float, text: str) -> None:
     assert formatting.large(value) == text
 
 
+def test_a_range_has_its_unit_once() -> None:
+    spans = [formatting.span(*ends) for ends in ((0.85, 1.374, "speedup"), (1.2213, 1.25, "s"), (0.98, 1.02, "s"))]
+    assert spans == ["0.85–1.37×", "1.22–1.25 s", "980 ms–1.02 s"]
+
+
 def test_counts_and_lists() -> None:
     counted = [formatting.counted(*given) for given in ((1, "op"), (2000, "op"), (0, "mesh"), (2.5, "micro-batch"))]
     assert counted == ["1 op", "2,000 ops", "0 meshes", "2.5 micro-batches"]
