@@ -176,9 +176,8 @@ def _files(data: Mapping[str, Any]) -> str:
         return f"Continues without {data['excluded']}."
     files = data.get("files") or []
     size = sum(file.get("size_bytes") or 0 for file in files)
-    names = ", ".join(str(file.get("name", "")) for file in files[:3])
-    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-    return f"{names}{more} · {formatting.quantity(size, 'bytes')}"
+    names = formatting.first([str(file.get("name", "")) for file in files], 3)
+    return f"{names} · {formatting.quantity(size, 'bytes')}"
 
 
 def _message(data: Mapping[str, Any], who: str) -> tuple[str, str]:

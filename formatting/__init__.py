@@ -85,8 +85,6 @@ def dollars(value: float) -> str:
 
 #: Percent that floating point leaves of nothing.
 ROUNDING_PERCENT = 1e-6
-
-
 #: Percent below which a share is shown as a bound: no profile tells more of it.
 SMALLEST_PERCENT = 0.1
 
@@ -183,6 +181,11 @@ def counted(count: float, noun: str) -> str:
 def listed(words: Sequence[str], word: str = "and") -> str:
     """`data`, `data and seq`, `data, seq and model`."""
     return f" {word} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def first(words: Sequence[str], most: int) -> str:
+    """`a, b, c and 4 more`."""
+    return ", ".join(words[:most]) + (f" and {number(len(words) - most)} more" if len(words) > most else "")
 
 
 def topology(dims: Iterable[int]) -> str:

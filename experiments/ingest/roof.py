@@ -94,8 +94,7 @@ def notes_on_utilization(kpis: Mapping[str, float | None]) -> list[Note]:
 
 
 def _ops(ops: Sequence[Op]) -> str:
-    shown = ", ".join(_short(op.name) for op in ops[:_NAMED])
-    return shown + (f" and {len(ops) - _NAMED} more" if len(ops) > _NAMED else "")
+    return formatting.first([_short(op.name) for op in ops], _NAMED)
 
 
 def _short(name: str) -> str:

@@ -159,6 +159,7 @@ def test_counts_and_lists() -> None:
     assert counted == ["1 op", "2,000 ops", "0 meshes", "2.5 micro-batches"]
     lists = [formatting.listed(list(words)) for words in ("", "a", "ab", "abc")]
     assert lists == ["", "a", "a and b", "a, b and c"] and formatting.listed(["a", "b"], "or") == "a or b"
+    assert [formatting.first("abcd", most) for most in (2, 4)] == ["a, b and 2 more", "a, b, c, d"]
 
 
 @pytest.mark.parametrize(
