@@ -167,7 +167,7 @@ def _held_words(held: Held) -> str:
     if held.key == "model.name":
         name = "model"
     if held.key.endswith("_bytes") and isinstance(held.value, int | float):
-        return f"{name.removesuffix(' bytes').upper()} {limit(held.value, 'bytes')}"
+        return f"{name.removesuffix(' bytes').upper()} {limit(held.value, 'bytes', 6)}"
     return (
         f"{name} {held.value:,}" if isinstance(held.value, int) and held.value is not True else f"{name} {held.value}"
     )

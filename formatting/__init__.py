@@ -143,9 +143,12 @@ def plain(value: float, unit: str, origin: str = "") -> str:
     return str(by_origin(value, unit, origin)).replace(NBSP, " ")
 
 
-def limit(value: float, unit: str) -> str:
-    """A limit or setting, which is known exactly: without trailing zeros, with ordinary spaces: `50 MB`, `2.5 s`."""
-    shown = quantity(value, unit)
+def limit(value: float, unit: str, digits: int = 3) -> str:
+    """A limit or setting, which is exact: without trailing zeros, with ordinary spaces: `50 MB`, `2.5 s`.
+
+    digits: six of what a person has given, which is repeated as it was said.
+    """
+    shown = quantity(value, unit, digits)
     return f"{shown.number.rstrip('0').rstrip('.') if '.' in shown.number else shown.number} {shown.unit}"
 
 

@@ -233,5 +233,5 @@ def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:
             yield rule(f"keep {kinds[0]}" if kinds[0] != "xla_flags" else "no flags", changed, text)
     if constraints.memory_margin and not missing_facts(c.config):
         room = (1.0 - constraints.memory_margin) * c.used.capacity
-        text = f"keep {limit(constraints.memory_margin, 'share')} of memory per chip free."
+        text = f"keep {limit(constraints.memory_margin, 'share', 6)} of memory per chip free."
         yield rule("memory margin", c.used.total > room, text)

@@ -129,6 +129,7 @@ def test_a_printed_time_is_within_one_percent(value: float) -> None:
 )  # fmt: skip
 def test_a_limit_has_no_trailing_zeros(value: float, unit: str, text: str) -> None:
     assert formatting.limit(value, unit) == text
+    assert formatting.limit(79.352e9, "bytes", 6) == "79.352 GB"
 
 
 @given(st.floats(min_value=1e6, max_value=1e12), st.floats(min_value=1.0001, max_value=2.0))

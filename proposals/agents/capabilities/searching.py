@@ -209,7 +209,7 @@ def result(ctx: AnswerContext, given: Outcome) -> Answer:
         got = given.step_time_s
         where = "above" if got > time["high80"] else "below" if got < time["low80"] else "within"
         yield from ctx.say(
-            f"{limit(got, 's')} per step, as you state, lies **{where}** the 80 % interval of proposal {number}: "
+            f"{limit(got, 's', 6)} per step, as you state, lies **{where}** the 80 % interval of proposal {number}: "
             f"{words.step(row)} was predicted."
         )
     yield from ctx.say(
