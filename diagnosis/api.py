@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from accounts.rest import TeamObjects, number_param
 from diagnosis import services
 from diagnosis.models import DiagnosisRecord, OpRow
-from experiments.api.views import of_experiment
+from experiments.filters import OfRun
 
 
 class DiagnosisSerializer(serializers.ModelSerializer[DiagnosisRecord]):
@@ -65,18 +65,15 @@ class OpsPageSerializer(serializers.Serializer[Any]):
 _TEXT = OpenApiTypes.STR
 
 
-@extend_schema_view(
-    list=extend_schema(parameters=[OpenApiParameter("experiment", OpenApiTypes.INT)], tags=["diagnoses"]),
-)
+@extend_schema_view(list=extend_schema(tags=["diagnoses"]))
 class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
     queryset = DiagnosisRecord.objects.select_related("run").defer("data").order_by("-run_id")
     serializer_class = DiagnosisSerializer
+    filterset_class = OfRun
 
     def get_queryset(self) -> QuerySet[DiagnosisRecord]:
         records = super().get_queryset()
-        if self.action != "list":
-            records = records.defer(None)
-        return of_experiment(records, self.request, "run__experiment_id")
+        return records if self.action == "list" else records.defer(None)
 
     @extend_schema(
         parameters=[OpenApiParameter("top", OpenApiTypes.INT, description="Number of ops, default 20, at most 500.")],
