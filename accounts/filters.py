@@ -20,7 +20,7 @@ from accounts.text import clean
 
 class _Text(forms.CharField):
     def to_python(self, value: Any) -> str:
-        return clean(super().to_python(value))
+        return clean(super().to_python(value) or "")
 
 
 class TextFilter(django_filters.CharFilter):

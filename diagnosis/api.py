@@ -62,9 +62,6 @@ class OpsPageSerializer(serializers.Serializer[Any]):
     results = serializers.ListField(child=serializers.DictField())
 
 
-_TEXT = OpenApiTypes.STR
-
-
 @extend_schema_view(list=extend_schema(tags=["diagnoses"]))
 class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
     queryset = DiagnosisRecord.objects.select_related("run").defer("data").order_by("-run_id")
@@ -89,10 +86,9 @@ class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("q", _TEXT, description="In the op's name or framework path; case-insensitive."),
-            *(OpenApiParameter(name, _TEXT, description="Exact match.") for name in services.FILTERS),
-            OpenApiParameter(
-                "sort", _TEXT, enum=[*services.SORTS, *(f"-{name}" for name in services.SORTS)], default="rank"
+            *(
+                OpenApiParameter(name, description=each.extra["help_text"], enum=[*dict(each.extra.get("choices", ()))])
+                for name, each in services.OpFilters.base_filters.items()
             ),
             OpenApiParameter("page", OpenApiTypes.INT),
             OpenApiParameter("size", OpenApiTypes.INT, description="Ops per page, default 50, at most 500."),
@@ -105,8 +101,7 @@ class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
         """The ops of a diagnosis, filtered, sorted and paged."""
         page = services.ops(
             self.get_object(),
-            request.query_params.dict(),
-            request.query_params.get("sort", "rank"),
+            request.query_params,
             number_param(request, "page") or 1,
             number_param(request, "size") or services.PAGE_SIZE,
         )

@@ -16,7 +16,7 @@ class ExperimentSearch(Filters):
 
     class Meta:
         model = Experiment
-        fields = ("chip", "bottleneck")
+        fields: tuple[str, ...] = ("chip", "bottleneck")
 
 
 class ExperimentFilters(ExperimentSearch):
