@@ -18,14 +18,7 @@ from django_filters.rest_framework import DjangoFilterBackend
 from accounts.text import clean
 
 
-class _Text(forms.CharField):
-    def to_python(self, value: Any) -> str:
-        return clean(super().to_python(value) or "")
-
-
 class TextFilter(django_filters.CharFilter):
-    field_class = _Text
-
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"help_text": "Exact match."} | options)
 
@@ -83,6 +76,9 @@ class Filters(django_filters.FilterSet):
             "extra": lambda field: {"help_text": f"Restrict to this {field.verbose_name}."},
         },
     }
+
+    def __init__(self, data: Mapping[str, str] | None = None, *args: Any, **options: Any) -> None:
+        super().__init__({name: clean(value) for name, value in (data or {}).items()}, *args, **options)
 
     @property
     def asked(self) -> dict[str, Any]:

@@ -212,7 +212,7 @@ def ops(
 
     query: of OpFilters; what is invalid is left out.  page: from 1; beyond the last it is the last.
     """
-    rows = OpFilters(query or {}, diagnosis.ops.all()).qs
+    rows = OpFilters(query, diagnosis.ops.all()).qs
     return Paginator(rows, min(size, MAX_PAGE_SIZE)).get_page(page)
 
 
@@ -237,7 +237,7 @@ def groups(
     key = {"value": lambda row: row["value"]}.get(name, lambda row: row[GROUP_SORTS[name]] or 0.0)
     sorted_groups = [
         {"value": row[column], **{part: row[part] for part in ("count", "time_s", "share", "occurrences")}}
-        for row in OpFilters(query or {}, diagnosis.ops.all())
+        for row in OpFilters(query, diagnosis.ops.all())
         .qs.order_by()
         .values(column)
         .annotate(count=Count("pk"), share=Sum("time_share"), occurrences=Sum("occurrences"), time_s=Sum("time_s"))

@@ -116,8 +116,7 @@ def _by_heading(diagnosis: Diagnosis) -> dict[str, list[Any]]:
 def ops_context(request: MemberRequest, record: DiagnosisRecord, size: int = OPS_ON_PAGE) -> dict[str, Any]:
     """One page of the ops table, as the address asks for it."""
     filters = services.OpFilters(request.GET, record.ops.all()).asked
-    del filters["sort"]  # groups have others
-    sort = request.GET.get("sort", "-time_share")
+    sort = filters.pop("sort") or "-time_share"
     number = request.GET.get("page")
     categories, axes, bounds = services.choices(record, "category", "mesh_axis", "bound_by")
     context: dict[str, Any] = {
@@ -135,6 +134,7 @@ def ops_context(request: MemberRequest, record: DiagnosisRecord, size: int = OPS
     }
     group = request.GET.get("group", "")
     if group in services.GROUPS:
+        sort = request.GET.get("sort", "")  # groups have others
         sort = sort if sort.removeprefix("-") in services.GROUP_SORTS else "-time_share"
         groups = services.groups(record, group, filters, sort, number, GROUPS_ON_PAGE)
         return context | {
