@@ -13,7 +13,6 @@ from django.urls import reverse
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
-from accounts.text import clean
 from diagnosis import comparing, views_timeline
 from diagnosis.compare import CollectiveChange, Comparison, KpiChange
 from diagnosis.evidence import Panel
@@ -29,7 +28,7 @@ UNITS = {"step": "s", "token": "s_per_token", "share": "share"}
 @require(Role.VIEWER, "GET")
 def compare(request: MemberRequest) -> HttpResponse:
     """The chooser, and what differs between the two that were chosen."""
-    q = clean(request.GET.get("q", "")).strip()
+    q = request.GET.get("q", "").strip()
     a, b = (_side(request, key) for key in ("a", "b"))
     offered = comparing.choices(request.membership.team, q)
     context: dict[str, Any] = {"here": "experiments", "q": q, "a": a, "b": b, "choices": _with_chosen(offered, a, b)}
@@ -179,7 +178,7 @@ def _ops_context(
 ) -> dict[str, Any]:
     shown = request.GET.get("show", "all")
     shown = shown if shown in comparing.SHOWN else "all"
-    find = clean(request.GET.get("find", "")).strip()
+    find = request.GET.get("find", "").strip()
     page, counts = comparing.ops_page(comparison, shown, find, request.GET.get("page", "1"))
     return {
         "page": page,

@@ -13,7 +13,7 @@ from django.db.models import Count, QuerySet
 from django.http import QueryDict
 
 from accounts.models import Team
-from accounts.text import clean, whole_number
+from accounts.text import whole_number
 from knowledge.models import HARDWARE, Document, Passage
 from knowledge.passage_file import BOTTLENECKS
 from knowledge.retrieval import MODES, Hit, Mode, retrieve
@@ -297,4 +297,4 @@ def _value(filters: Filters, name: str, value: Any, label: str, count: int, own:
 
 
 def _text(value: str, longest: int) -> str:
-    return clean(value).strip()[:longest]
+    return value.strip()[:longest]

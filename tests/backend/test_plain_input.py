@@ -149,7 +149,7 @@ def test_pages_take_anything_in_their_addresses(client, ready, value):
 
 @pytest.mark.parametrize("address", [
     "/experiments/", "/jump/", "/compare/", "/experiments/{}/ops/", "/experiments/{}/memory/",
-    "/experiments/{}/memory.jsonl", "/knowledge/", "/api/experiments/", "/api/history/", "/api/proposals/",
+    "/experiments/{}/memory.jsonl", "/knowledge/", "/explore/", "/api/experiments/", "/api/history/", "/api/proposals/",
 ])  # fmt: skip
 def test_filters_take_the_lone_surrogates_of_another_charset(client, ready, address):
     query = "&".join(f"{name}=%2B2AA-" for name in READ)
