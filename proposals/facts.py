@@ -26,9 +26,8 @@ def in_words(names: Iterable[str]) -> str:
     names: configuration paths, or `step_time`; a sentence is passed on as it is.
     """
     given = sorted(set(names), key=lambda name: ([*_WORDS, name].index(name), name))
-    return listed(
-        [_WORDS.get(name, name.rpartition(".")[2].replace("_", " ") if " " not in name else name) for name in given]
-    )
+    said = [_WORDS.get(name, name.rpartition(".")[2].replace("_", " ") if " " not in name else name) for name in given]
+    return listed(said)
 
 
 def not_known(names: Iterable[str]) -> str:

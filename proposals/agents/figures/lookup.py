@@ -231,11 +231,8 @@ def _relation(one: Figure, other: Figure, step: float | None) -> str:
         return ""  # a part beside the whole step
     apart = plain(abs(one.value - other.value), QUANTITIES[one.kind])
     factor = max(abs(one.value), abs(other.value)) / min(abs(one.value), abs(other.value))
-    how = (
-        f"they differ by {apart}, a factor of {significant(factor)}"
-        if apart.strip("0 %")
-        else "they are equal as printed"
-    )
+    differ = f"they differ by {apart}, a factor of {significant(factor)}"
+    how = differ if apart.strip("0 %") else "they are equal as printed"
     ways = [item.counts or item.formula.splitlines()[0] if item.counts or item.formula else "" for item in (one, other)]
     if all(ways) and ways[0] != ways[1]:
         return (
