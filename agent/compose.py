@@ -9,6 +9,7 @@ from agent.bounded import compact
 from agent.events import Fault
 from agent.limits import Limits
 from agent.messages import Message, ToolMessage
+from formatting import dollars, limit, plain
 
 LAST_TURN = (
     "(From the program that runs you, not from the user:) No tool can be called any more. "
@@ -46,8 +47,8 @@ def bound(reason: str, limits: Limits) -> str:
         "turns": f"{limits.turns} answers of the language model",
         "tool_calls": f"{limits.tool_calls} tool calls",
         "tokens": f"{limits.tokens:,} tokens",
-        "time": f"{limits.time_s:g} s",
-        "money": f"{limits.cost_usd or 0:g} USD",
+        "time": limit(limits.time_s, "s"),
+        "money": dollars(limits.cost_usd or 0.0),
     }
     return f"The language model gave no answer within the limit of {limits_named[reason]}."
 
@@ -64,7 +65,7 @@ def gave_up(fault: Fault, attempts: int) -> str:
 
 
 def wait_too_long(fault: Fault, wait_s: float) -> str:
-    asked = f"{wait_s:.0f} s" if wait_s < _DAY_S else "more than a day"
+    asked = plain(wait_s, "s") if wait_s < _DAY_S else "more than a day"
     return f"{fault.sentence} (asks to wait {asked}, longer than the time left for this run)"
 
 

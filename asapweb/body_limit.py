@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import formatting
 from asapweb.error_pages import wants_json
 from disk import space
 
@@ -159,13 +160,13 @@ class Body:
     async def _check(self) -> None:
         limit = self.limit
         if self.length > limit.limit_bytes:
-            largest = f"{limit.limit_bytes / 1e6:,.0f} MB"
+            largest = formatting.limit(limit.limit_bytes, "bytes")
             sentence = f"The upload is larger than {largest}: send fewer steps, or raise ASAP_MAX_UPLOAD_MB."
             raise Refused(Refusal(413, sentence))
         if self.length > ANYBODY_BYTES and not self.known:
             self.known = await limit.is_known(self.scope)
             if not self.known:
-                most = f"{ANYBODY_BYTES / 1e6:.0f} MB"
+                most = formatting.limit(ANYBODY_BYTES, "bytes")
                 sentence = f"Sign in or send a valid API token to send more than {most}."
                 raise Refused(Refusal(401, sentence, ((b"www-authenticate", b"Token"),)))
         if not self.known and limit.of_strangers() > STRANGERS_BYTES:

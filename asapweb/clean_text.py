@@ -1,6 +1,8 @@
-"""NUL in addresses and forms, once for all views: PostgreSQL has no text that holds one, so a query with it fails.
+"""What PostgreSQL cannot store, in addresses and forms, once for all views: NUL, and the lone surrogates to which text
+decodes in some charsets that a request may name.
 
-It becomes U+FFFD, as in all text that we keep (`agent.messages.clean`): a filter then finds nothing.
+NUL becomes U+FFFD, as in all text that we keep (`agent.messages.clean`): a filter then finds nothing.  All text is read
+as UTF-8, which our pages and the API's clients send.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ class CleanTextMiddleware(MiddlewareMixin):
     """Runs after the CSRF middleware, so that no rejected form is parsed."""
 
     def process_request(self, request: HttpRequest) -> None:
+        request.encoding = "utf-8"
         if "\0" in request.path_info:
             raise Http404
         query = request.META.get("QUERY_STRING", "")

@@ -15,6 +15,7 @@ from django.template.loader import render_to_string
 from django.views import defaults
 
 from disk import space
+from formatting import limit
 
 Handler = Callable[..., HttpResponse]
 
@@ -46,8 +47,8 @@ def _answering(page: Handler, sentence: str) -> Handler:
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """What Django could not read, or does not take: 413 for a form that is too large, else 400."""
     if isinstance(exception, RequestDataTooBig):
-        limit_mb = settings.DATA_UPLOAD_MAX_MEMORY_SIZE / 1e6
-        sentence = f"The request is larger than {limit_mb:.0f} MB, the limit for anything but uploads."
+        most = limit(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, "bytes")
+        sentence = f"The request is larger than {most}, the limit for anything but uploads."
         return refuse(request, 413, "Too large", sentence)
     if isinstance(exception, TooManyFilesSent | TooManyFieldsSent):
         files, fields = settings.DATA_UPLOAD_MAX_NUMBER_FILES, settings.DATA_UPLOAD_MAX_NUMBER_FIELDS

@@ -21,6 +21,7 @@ from kombu import Connection
 from kombu.exceptions import OperationalError
 
 from disk import space
+from formatting import plain
 
 #: What fills the disk, and when that was looked at, by the monotonic clock.
 FILLED_KEPT_S = 60.0
@@ -76,7 +77,7 @@ def _disk() -> str:
     if _filled is None or now - _filled[0] > FILLED_KEPT_S:
         _filled = now, space.largest(home)
     holds = f"; the data folder holds {_filled[1]}" if _filled[1] else ""
-    return f"{free / 1e6:,.0f} MB free; below {keep / 1e6:,.0f} MB, uploads and analyses are refused{holds}"
+    return f"{plain(free, 'bytes')} free; below {plain(keep, 'bytes')}, uploads and analyses are refused{holds}"
 
 
 def _database() -> str:

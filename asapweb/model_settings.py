@@ -19,6 +19,7 @@ from agent.limits import Price
 from agent.provider.check import ConnectionReport, check_connection
 from agent.provider.settings import Settings, SettingsError
 from experiments.services import retention
+from formatting import counted, dollars, limit
 from proposals.agents import endpoint
 
 #: Who asks a model, and for what.
@@ -65,7 +66,7 @@ def shown() -> Shown:
         return Shown(str(error))
     limits, money = settings.limits, "no limit"
     if limits.cost_usd is not None:
-        money = f"${limits.cost_usd:,.2f}"
+        money = dollars(limits.cost_usd)
     return Shown(
         problem=settings.missing() or "",
         configured=settings.configured,
@@ -77,7 +78,7 @@ def shown() -> Shown:
             ("Tool calls", f"{limits.tool_calls:,}"),
             ("Input and output tokens", f"{limits.tokens:,}"),
             ("Tokens per response", f"{limits.answer_tokens:,}"),
-            ("Time", f"{limits.time_s:,.0f}\u00a0s"),
+            ("Time", limit(limits.time_s, "s")),
             ("Cost", money),
             ("Timeouts: connect, read, request",
              f"{settings.connect_timeout_s:g} · {settings.read_timeout_s:g} · {settings.request_timeout_s:g}\u00a0s"),
@@ -90,9 +91,9 @@ def _price(price: Price) -> tuple[str, str, str]:
     """USD per million tokens: in, from the cache, out."""
     cached = price.cached_usd_per_token
     return (
-        f"${price.input_usd_per_token * 1e6:,.2f}",
-        "as input" if cached is None else f"${cached * 1e6:,.2f}",
-        f"${price.output_usd_per_token * 1e6:,.2f}",
+        dollars(price.input_usd_per_token * 1e6),
+        "as input" if cached is None else dollars(cached * 1e6),
+        dollars(price.output_usd_per_token * 1e6),
     )
 
 
@@ -113,7 +114,7 @@ def check_in_time(settings: Settings, agent: str, limit_s: float = CHECK_LIMIT_S
     if reports:
         return reports[0]
     model = settings.model_for(agent)
-    said = f"{model} at {settings.base_url} did not finish the test within {limit_s:.0f} s."
+    said = f"{model} at {settings.base_url} did not finish the test within {limit(limit_s, 's')}."
     return ConnectionReport(False, said, model, settings.base_url)
 
 
@@ -155,6 +156,6 @@ def keep_payloads(request: MemberRequest) -> HttpResponse:
     """How many days the team keeps what agents sent and got."""
     with refusals_as_messages(request):
         days = retention.set_days(request.membership.team, request.POST.get("days", ""))
-        kept = "as long as their experiment" if days is None else f"{days} day{'' if days == 1 else 's'}"
+        kept = "as long as their experiment" if days is None else counted(days, "day")
         messages.success(request, f"Agent payloads are kept for {kept}.")
     return redirect("settings")

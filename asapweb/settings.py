@@ -151,7 +151,7 @@ STORAGES = {
 # Uploads: a profile goes to the disk that keeps it, not into memory.
 UPLOAD_LIMIT_BYTES = int(float(os.environ.get("ASAP_MAX_UPLOAD_MB", "500")) * 1e6)
 MAX_REQUEST_BYTES = UPLOAD_LIMIT_BYTES + 200_000  # beside the files: form fields and what separates them
-DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024  # form fields; files are not counted
+DATA_UPLOAD_MAX_MEMORY_SIZE = 5_000_000  # form fields; files are not counted
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 1000
 DATA_UPLOAD_MAX_NUMBER_FILES = 512  # one profile for each host
 FILE_UPLOAD_PERMISSIONS = 0o600
@@ -166,6 +166,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_FILTER_BACKENDS": ["accounts.filters.ListFilters"],
     "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.LimitOffsetPagination",
     "PAGE_SIZE": 50,
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",

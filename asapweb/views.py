@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
 
 from django.core.paginator import Paginator
-from django.db.models import Count, F, OrderBy, Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.urls import NoReverseMatch, reverse
+from django_filters import ChoiceFilter
 
+from accounts.filters import SortFilter
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
 from asapweb.templatetags.shell import PLACES
 from asapweb.waiting import waiting, with_review_state
 from diagnosis.report import BOTTLENECKS
+from experiments.filters import ExperimentSearch
 from experiments.models import Event, Experiment, Run, RunStatus
 from experiments.progress import PROGRESS_EVENTS, steps_of
 from proposals.models import Proposal
@@ -26,11 +28,6 @@ EXPERIMENTS_ON_PAGE = 25
 DUE_SHOWN = 20
 WORKING = [status for status in RunStatus if status.is_working]
 
-#: Sorts of the list by their name in the address.
-SORTS = {
-    "name": "name", "hardware": "chip", "model": "model_name", "bottleneck": "bottleneck", "step": "step_time_s",
-    "gain": "best_speedup", "updated": "updated_at",
-}  # fmt: skip
 STATES = (
     ("review", "Needs review", Q(open_review=True)),
     ("running", "Running", Q(state__in=WORKING)),
@@ -41,6 +38,17 @@ STATES = (
 )
 #: Of `team`, which the index that is read holds.
 _OF_STATES = {key: Count("team", filter=condition) for key, _, condition in STATES}
+
+
+class PageFilters(ExperimentSearch):
+    state = ChoiceFilter(choices=[(key, word) for key, word, _ in STATES], method="in_state")
+    sort = SortFilter({
+        "name": "name", "hardware": "chip", "model": "model_name", "bottleneck": "bottleneck", "step": "step_time_s",
+        "gain": "best_speedup", "updated": "updated_at",
+    })  # fmt: skip
+
+    def in_state(self, rows: QuerySet[Experiment], name: str, state: str) -> QuerySet[Experiment]:
+        return rows.filter(next(condition for key, _, condition in STATES if key == state))
 
 
 @require(Role.VIEWER, "GET", htmx=True)
@@ -103,13 +111,8 @@ def experiments(request: MemberRequest) -> HttpResponse:
     """The team's experiments: searched, narrowed, sorted and paged on the server."""
     team = request.membership.team
     everything = with_review_state(Experiment.objects.filter(team=team))
-    asked = {key: request.GET.get(key, "").strip() for key in ("q", "state", "chip", "bottleneck")}
-    narrowed = _narrowed(everything, asked)
-    sort = request.GET.get("sort", "-updated")
-    if sort.removeprefix("-") not in SORTS:
-        sort = "-updated"
-    order = OrderBy(F(SORTS[sort.removeprefix("-")]), descending=sort.startswith("-"), nulls_last=True)
-    page = Paginator(narrowed.order_by(order, "-pk"), EXPERIMENTS_ON_PAGE).get_page(request.GET.get("page"))
+    filters = PageFilters(request.GET, everything.order_by("-updated_at", "-pk"))
+    page = Paginator(filters.qs, EXPERIMENTS_ON_PAGE).get_page(request.GET.get("page"))
     chips, bottlenecks, counts = _overview(everything)
     context = {
         "here": "experiments",
@@ -119,10 +122,8 @@ def experiments(request: MemberRequest) -> HttpResponse:
         "states": [("", "All", counts["all"]), *((key, word, counts[key]) for key, word, _ in STATES if counts[key])],
         "chips": chips,
         "bottlenecks": [b for b in BOTTLENECKS if b in bottlenecks],
-        "sort": sort,
-        "query": urlencode({key: value for key, value in asked.items() if value}),
-        "filtered": any(asked.values()),
-        **asked,
+        **filters.asked,
+        "sort": filters.asked["sort"] or "-updated",
     }
     return page_or_part(request, "experiments.html", "_experiments.html", context)
 
@@ -137,27 +138,13 @@ def _overview(everything: QuerySet[Experiment]) -> tuple[list[str], set[str], di
     return sorted({row[0] for row in rows} - {""}), {row[1] for row in rows}, counts
 
 
-def _narrowed(rows: QuerySet[Experiment], asked: dict[str, str]) -> QuerySet[Experiment]:
-    condition = next((condition for key, _, condition in STATES if key == asked["state"]), None)
-    if condition is not None:
-        rows = rows.filter(condition)
-    if asked["chip"]:
-        rows = rows.filter(chip=asked["chip"])
-    if asked["bottleneck"]:
-        rows = rows.filter(bottleneck=asked["bottleneck"])
-    for word in asked["q"].replace("\x00", "").split()[:8]:
-        rows = rows.filter(
-            Q(name__icontains=word) | Q(model_name__icontains=word) | Q(chip__icontains=word)
-            | Q(label__icontains=word) | Q(bottleneck__icontains=word)
-        )  # fmt: skip
-    return rows
-
-
 @require(Role.VIEWER, "GET")
 def jump(request: MemberRequest) -> HttpResponse:
     """Places and experiments whose name holds what was typed."""
     membership = request.membership
-    q = request.GET.get("q", "").replace("\x00", "").strip()
+    experiments = with_review_state(Experiment.objects.filter(team=membership.team).order_by("-updated_at"))
+    filters = ExperimentSearch(request.GET, experiments)
+    q = filters.asked["q"]
     places = []
     for place in PLACES:
         if membership.may(place.role) and q.lower() in place.label.lower():
@@ -165,8 +152,4 @@ def jump(request: MemberRequest) -> HttpResponse:
                 places.append((place, reverse(place.url)))
             except NoReverseMatch:
                 continue
-    matches = _narrowed(
-        with_review_state(Experiment.objects.filter(team=membership.team)),
-        {"q": q, "state": "", "chip": "", "bottleneck": ""},
-    ).order_by("-updated_at")[:8]
-    return render(request, "_jump.html", {"places": places, "found": matches, "q": q})
+    return render(request, "_jump.html", {"places": places, "found": filters.qs[:8], "q": q})

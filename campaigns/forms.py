@@ -16,6 +16,7 @@ from campaigns.services.campaigns import (
     CampaignRequest,
     model_missing,
 )
+from formatting import limit
 from launches.services.choices import MOST_STEPS, TOOLS
 
 #: Bytes of a landscape's file.
@@ -84,7 +85,7 @@ class CampaignForm(forms.Form):
         if file is None:
             return None
         if file.size > MOST_BYTES:
-            raise forms.ValidationError(f"The landscape is larger than {MOST_BYTES // 1_000_000} MB; remove some runs.")
+            raise forms.ValidationError(f"The landscape is larger than {limit(MOST_BYTES, 'bytes')}; remove some runs.")
         try:
             return json.loads(file.read().decode("utf-8"))
         except (ValueError, RecursionError) as error:

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from campaigns.models import Campaign, Trial, TrialStatus
 from campaigns.services.planning import SENTENCE, cost_of
+from formatting import seconds
 from proposals.failures.stored import FAILURE
 
 #: Trials of a page of the table; points of the trajectory and lines of the parallel coordinates that are drawn.
@@ -166,8 +167,6 @@ def cause_words(failure: Mapping[str, Any] | None) -> str:
 
 def trajectory(campaign: Campaign, trials: Sequence[Trial]) -> Trajectory | None:
     """Step time by trial on a logarithmic axis, as the paper's Figure 4 shows it; None before any trial ran."""
-    from experiments.formatting import seconds
-
     ended = [t for t in trials if t.status in (TrialStatus.DONE, TrialStatus.FAILED)]
     times = [trial.step_time_s for trial in ended if trial.step_time_s]
     if not times:
@@ -218,8 +217,6 @@ def _thinned(points: Sequence[Point]) -> Sequence[Point]:
 
 def parallel(trials: Sequence[Trial]) -> Parallel | None:
     """A line per trial over the parameters that differ, to the step time; None where too few ran."""
-    from experiments.formatting import seconds
-
     ran = sorted((trial for trial in trials if trial.step_time_s), key=lambda trial: trial.step_time_s or 0.0)
     varying = varying_parameters(ran)
     if len(ran) < 2 or not varying:

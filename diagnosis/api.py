@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from accounts.rest import TeamObjects, number_param
 from diagnosis import services
 from diagnosis.models import DiagnosisRecord, OpRow
-from experiments.api.views import of_experiment
+from experiments.filters import OfRun
 
 
 class DiagnosisSerializer(serializers.ModelSerializer[DiagnosisRecord]):
@@ -62,21 +62,15 @@ class OpsPageSerializer(serializers.Serializer[Any]):
     results = serializers.ListField(child=serializers.DictField())
 
 
-_TEXT = OpenApiTypes.STR
-
-
-@extend_schema_view(
-    list=extend_schema(parameters=[OpenApiParameter("experiment", OpenApiTypes.INT)], tags=["diagnoses"]),
-)
+@extend_schema_view(list=extend_schema(tags=["diagnoses"]))
 class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
     queryset = DiagnosisRecord.objects.select_related("run").defer("data").order_by("-run_id")
     serializer_class = DiagnosisSerializer
+    filterset_class = OfRun
 
     def get_queryset(self) -> QuerySet[DiagnosisRecord]:
         records = super().get_queryset()
-        if self.action != "list":
-            records = records.defer(None)
-        return of_experiment(records, self.request, "run__experiment_id")
+        return records if self.action == "list" else records.defer(None)
 
     @extend_schema(
         parameters=[OpenApiParameter("top", OpenApiTypes.INT, description="Number of ops, default 20, at most 500.")],
@@ -92,10 +86,9 @@ class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("q", _TEXT, description="In the op's name or framework path; case-insensitive."),
-            *(OpenApiParameter(name, _TEXT, description="Exact match.") for name in services.FILTERS),
-            OpenApiParameter(
-                "sort", _TEXT, enum=[*services.SORTS, *(f"-{name}" for name in services.SORTS)], default="rank"
+            *(
+                OpenApiParameter(name, description=each.extra["help_text"], enum=[*dict(each.extra.get("choices", ()))])
+                for name, each in services.OpFilters.base_filters.items()
             ),
             OpenApiParameter("page", OpenApiTypes.INT),
             OpenApiParameter("size", OpenApiTypes.INT, description="Ops per page, default 50, at most 500."),
@@ -108,8 +101,7 @@ class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
         """The ops of a diagnosis, filtered, sorted and paged."""
         page = services.ops(
             self.get_object(),
-            request.query_params.dict(),
-            request.query_params.get("sort", "rank"),
+            request.query_params,
             number_param(request, "page") or 1,
             number_param(request, "size") or services.PAGE_SIZE,
         )

@@ -69,7 +69,7 @@ def choices(team: Team, q: str = "") -> list[Choice]:
     """The team's diagnosed profiles, newest first; q: part of the experiment's name."""
     records = DiagnosisRecord.objects.filter(team=team)
     if q:
-        records = records.filter(run__experiment__name__icontains=q.replace("\x00", ""))
+        records = records.filter(run__experiment__name__icontains=q)
     columns = ("run__profile_id", "run__experiment_id", "run__experiment__name", "bottleneck", "created_at")
     rows = list(records.order_by("-created_at").values_list(*columns)[: MOST_CHOICES * 2])
     seen: dict[int, Choice] = {}

@@ -9,10 +9,11 @@ from typing import Any
 
 from django.db.models import Q, QuerySet, Sum
 
+import formatting
 from diagnosis import kpi_formulas, presentation, strips
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import AxisCollective, Evidence, Finding
-from experiments import bars, formatting
+from experiments import bars
 from experiments.step_profile import Timeline
 
 #: Rows of a panel; how many more there are is said.
@@ -144,7 +145,7 @@ def _step_rows(timeline: Timeline) -> list[tuple[str, str]]:
     """Each step, mean over the cores shown."""
     columns = zip(*timeline.durations_s, strict=False)
     return [
-        (f"step {number}, mean over {len(times)} core{'s' if len(times) != 1 else ''}", _time(sum(times) / len(times)))
+        (f"step {number}, mean over {formatting.counted(len(times), 'core')}", _time(sum(times) / len(times)))
         for number, times in zip(timeline.steps, columns, strict=False)
     ][:MOST_ROWS]
 

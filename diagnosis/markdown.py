@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import formatting
 from diagnosis import presentation
 from diagnosis.models import DiagnosisRecord
 from diagnosis.report import Diagnosis, Finding
-from experiments import bars, formatting
+from experiments import bars
 from experiments.models import Experiment
 from experiments.services import against_profile
 from experiments.templatetags import quantities
@@ -28,7 +29,7 @@ def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
         f"Diagnosis of {record.created_at:%d %B %Y, %H:%M} UTC, from {address}",
         *([f"Profile: {_text(experiment.label)}."] if experiment.label else []),
         f"## {'Bottleneck' if diagnosis.measured else 'Predicted bottleneck'}: {verdict.primary}",
-        f"{_text(verdict.statement)} Confidence {100 * verdict.confidence:.0f} %.",
+        f"{_text(verdict.statement)} Confidence {formatting.plain(verdict.confidence, 'probability')}.",
         *_list(verdict.contradictions),
         *_kept(experiment),
         "## Key figures",

@@ -8,11 +8,12 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
+import formatting
 from diagnosis.analyzer import report
 from diagnosis.analyzer.kpis import COMPUTED
 from diagnosis.models import OpRow
 from diagnosis.report import Diagnosis
-from experiments import bars, formatting, glossary
+from experiments import bars, glossary
 
 #: key, label, unit, what it is a share of.
 _TILES = (

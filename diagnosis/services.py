@@ -8,39 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 from django.core.paginator import Page, Paginator
-from django.db import connection, transaction
-from django.db.models import Count, F, OrderBy, Q, QuerySet, Sum
+from django.db import connection, models, transaction
+from django.db.models import Count, QuerySet, Sum
 
+from accounts.filters import Filters, SearchFilter, SortFilter, TextFilter
 from diagnosis import module_tree
 from diagnosis.analyzer.report import mark_defaults
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import DIAGNOSIS, OP, Diagnosis, OpDiagnosis
 from experiments.models import Experiment, Run
 from experiments.services import configuration, events
-from experiments.services.text import clean, clean_json
+from experiments.services.text import clean_json
 from experiments.step_profile import Op, StepProfile
 
 PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500
 
-#: What a page may sort by, and the column behind it.
-SORTS = {
-    "rank": "rank",
-    "name": "name",
-    "category": "category",
-    "time_share": "time_share",
-    "time": "time_s",
-    "occurrences": "occurrences",
-    "bound_by": "bound_by",
-    "mesh_axis": "mesh_axis",
-    "resource": "resource",
-    "module": "module",
-    "roofline_efficiency": "roofline_efficiency",
-}
-#: What a page may filter by: the exact value of a column.
-FILTERS = ("category", "bound_by", "mesh_axis", "resource", "module", "source", "collective", "phase")
-#: Beside these: `q`, found in name or framework path, and `scope`, a node of the module tree.
-MORE_FILTERS = ("q", "scope")
 #: A filter's value that means: none.
 NONE = "none"
 #: What ops can be summed by.
@@ -67,6 +50,41 @@ _COLUMNS = (
     "roofline_efficiency",
     "data",
 )
+
+
+class ColumnFilter(TextFilter):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, help_text="Exact match; `none` for ops without it.", strip=False, **options)
+
+    def filter(self, rows: QuerySet[OpRow], value: str) -> QuerySet[OpRow]:
+        return rows.filter(**{self.field_name: "" if value == NONE else value}) if value else rows
+
+
+class OpFilters(Filters):
+    q = SearchFilter(
+        "name", "path", "source",
+        help_text="Words, each in the op's name, framework path or source line; case-insensitive.",
+    )  # fmt: skip
+    scope = TextFilter(
+        method="in_scope", strip=False, help_text="A node of the module tree; `none` for ops outside of it."
+    )
+    sort = SortFilter(
+        {
+            "rank": "rank", "name": "name", "category": "category", "time_share": "time_share", "time": "time_s",
+            "occurrences": "occurrences", "bound_by": "bound_by", "mesh_axis": "mesh_axis", "resource": "resource",
+            "module": "module", "roofline_efficiency": "roofline_efficiency",
+        },
+        then="rank",
+        help_text="default rank",
+    )  # fmt: skip
+
+    class Meta:
+        model = OpRow
+        fields = ("category", "bound_by", "mesh_axis", "resource", "module", "source", "collective", "phase")
+        filter_overrides = {kind: {"filter_class": ColumnFilter} for kind in (models.CharField, models.TextField)}
+
+    def in_scope(self, rows: QuerySet[OpRow], name: str, scope: str) -> QuerySet[OpRow]:
+        return rows.filter(scope="") if scope == NONE else rows.filter(scope__regex=module_tree.pattern(scope))
 
 
 def axis_text(axis: str | tuple[str, ...] | list[str] | None) -> str:
@@ -186,41 +204,16 @@ def newest(experiment: Experiment, without: Sequence[str] = ("modules",)) -> Dia
 
 def ops(
     diagnosis: DiagnosisRecord,
-    filters: Mapping[str, str] | None = None,
-    sort: str = "rank",
-    page: int | str = 1,
+    query: Mapping[str, str] | None = None,
+    page: int | str | None = 1,
     size: int = PAGE_SIZE,
 ) -> Page[OpRow]:
-    """One page of the ops that match.
+    """One page of the ops that match, by rank unless sorted.
 
-    filters: any of FILTERS (exact; `none` for ops without it), `q`, found in the op's name or framework path,
-    case-insensitive, and `scope`, a node of the module tree.
-    sort: one of SORTS, with `-` before it for descending; anything else is `rank`.  Rows without the value come last.
-    page: from 1; beyond the last it is the last.
+    query: of OpFilters; what is invalid is left out.  page: from 1; beyond the last it is the last.
     """
-    column = SORTS.get(sort.removeprefix("-"))
-    if column is None:
-        sort, column = "rank", "rank"
-    order = OrderBy(F(column), descending=sort.startswith("-"), nulls_last=True)
-    rows = _filtered(diagnosis, _known_filters(filters)).order_by(order, "rank")
-    return Paginator(rows, min(max(1, size), MAX_PAGE_SIZE)).get_page(max(1, _whole(page)))
-
-
-def _filtered(diagnosis: DiagnosisRecord, given: Mapping[str, str]) -> QuerySet[OpRow]:
-    rows = OpRow.objects.filter(diagnosis=diagnosis)
-    for key, value in given.items():
-        text = clean(value)
-        if key == "q":
-            rows = rows.filter(Q(name__icontains=text) | Q(path__icontains=text) | Q(source__icontains=text))
-        elif key == "scope":
-            rows = rows.filter(scope="") if text == NONE else rows.filter(scope__regex=module_tree.pattern(text))
-        else:
-            rows = rows.filter(**{key: "" if text == NONE else text})
-    return rows
-
-
-def _known_filters(filters: Mapping[str, str] | None) -> dict[str, str]:
-    return {key: value for key, value in (filters or {}).items() if value and key in (*FILTERS, *MORE_FILTERS)}
+    rows = OpFilters(query, diagnosis.ops.all()).qs
+    return Paginator(rows, min(size, MAX_PAGE_SIZE)).get_page(page)
 
 
 GROUP_SORTS = {"value": "value", "ops": "count", "time": "time_s", "time_share": "share", "occurrences": "occurrences"}
@@ -229,9 +222,9 @@ GROUP_SORTS = {"value": "value", "ops": "count", "time": "time_s", "time_share":
 def groups(
     diagnosis: DiagnosisRecord,
     column: str,
-    filters: Mapping[str, str] | None = None,
+    query: Mapping[str, str] | None = None,
     sort: str = "-time_share",
-    page: int | str = 1,
+    page: int | str | None = 1,
     size: int = PAGE_SIZE,
 ) -> Page[dict[str, Any]]:
     """The ops that match, summed by one of GROUPS: {value, count, time_s, share, occurrences}.
@@ -244,26 +237,17 @@ def groups(
     key = {"value": lambda row: row["value"]}.get(name, lambda row: row[GROUP_SORTS[name]] or 0.0)
     sorted_groups = [
         {"value": row[column], **{part: row[part] for part in ("count", "time_s", "share", "occurrences")}}
-        for row in _filtered(diagnosis, _known_filters(filters))
-        .order_by()
+        for row in OpFilters(query, diagnosis.ops.all())
+        .qs.order_by()
         .values(column)
         .annotate(count=Count("pk"), share=Sum("time_share"), occurrences=Sum("occurrences"), time_s=Sum("time_s"))
     ]
     sorted_groups.sort(key=key, reverse=sort.startswith("-"))
-    return Paginator(sorted_groups, size).get_page(max(1, _whole(page)))
-
-
-def _whole(page: int | str) -> int:
-    try:
-        return int(page)
-    except (TypeError, ValueError):
-        return 1
+    return Paginator(sorted_groups, size).get_page(page)
 
 
 def choices(diagnosis: DiagnosisRecord, *columns: str) -> list[list[str]]:
-    """For each filter column the values it has in this diagnosis, sorted; blanks left out."""
-    if unknown := set(columns) - set(FILTERS):
-        raise ValueError(f"{', '.join(sorted(unknown))}: not a filter")
+    """For each column the values it has in this diagnosis, sorted; blanks left out."""
     rows = list(OpRow.objects.filter(diagnosis=diagnosis).order_by().values_list(*columns).distinct())
     return [sorted({row[place] for row in rows} - {""}) for place in range(len(columns))]
 
@@ -288,8 +272,8 @@ def neighbours(op: OpRow, count: int) -> tuple[list[OpRow], dict[str, str]]:
         where = {"module": op.module}
     else:
         return [], {}
-    others = _filtered(DiagnosisRecord(pk=op.diagnosis_id), where).exclude(pk=op.pk)
-    return list(others.defer("data").order_by("rank")[:count]), where
+    others = OpFilters(where, OpRow.objects.filter(diagnosis=op.diagnosis_id)).qs.exclude(pk=op.pk)
+    return list(others.defer("data")[:count]), where
 
 
 def ranks_beside(op: OpRow) -> tuple[int | None, int | None]:

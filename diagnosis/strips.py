@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from statistics import fmean
 
-from experiments import formatting
+import formatting
 from experiments.step_profile import Timeline
 
 #: Parts of a step: words, colour class, order.

@@ -9,8 +9,9 @@ from urllib.parse import quote
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+import formatting
 from diagnosis.module_tree import ANY_NUMBER
-from experiments import bars, formatting
+from experiments import bars
 
 _RESOURCES = (("compute", "compute"), ("hbm", "hbm"), ("ici", "ici"), ("other", "idle"))
 _PHASES = (("forward", "Forward"), ("backward", "Backward"), ("recompute", "Recompute"))
@@ -34,9 +35,9 @@ def _node(node: Mapping[str, Any], ops_url: str, level: int, depth: int, least: 
     if hidden > 0:
         rest = max(0.0, node["share"] - sum(child["share"] for child in children))
         inner += format_html(
-            '<div class="node"><div class="nodeline node--rest"><span class="nodename lv-{}">{} more op{}</span>'
+            '<div class="node"><div class="nodeline node--rest"><span class="nodename lv-{}">{}</span>'
             '<span></span><span></span><span class="n">{}</span></div></div>',
-            min(level + 1, 8), formatting.number(hidden), "" if hidden == 1 else "s", formatting.share(rest),
+            min(level + 1, 8), formatting.counted(hidden, "more op"), formatting.share(rest),
         )  # fmt: skip
     opened = SafeString(" open") if level < depth else SafeString("")
     # The link is next to the summary, not in it: a control within a control cannot be reached by all.
@@ -47,9 +48,8 @@ def _node(node: Mapping[str, Any], ops_url: str, level: int, depth: int, least: 
 
 def _node_link(node: Mapping[str, Any], ops_url: str) -> SafeString:
     return format_html(
-        '<a class="ops" href="{}?scope={}">{} op{}<span class="sr"> of {}</span></a>', ops_url,
-        quote(node["scope"] or "none"), formatting.number(node["ops"]), "" if node["ops"] == 1 else "s",
-        node["name"] or "no path",
+        '<a class="ops" href="{}?scope={}">{}<span class="sr"> of {}</span></a>', ops_url,
+        quote(node["scope"] or "none"), formatting.counted(node["ops"], "op"), node["name"] or "no path",
     )  # fmt: skip
 
 

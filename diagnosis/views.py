@@ -115,9 +115,9 @@ def _by_heading(diagnosis: Diagnosis) -> dict[str, list[Any]]:
 
 def ops_context(request: MemberRequest, record: DiagnosisRecord, size: int = OPS_ON_PAGE) -> dict[str, Any]:
     """One page of the ops table, as the address asks for it."""
-    filters = {key: request.GET.get(key, "") for key in (*services.FILTERS, *services.MORE_FILTERS)}
-    sort = request.GET.get("sort", "-time_share")
-    number = request.GET.get("page", "1")
+    filters = services.OpFilters(request.GET, record.ops.all()).asked
+    sort = filters.pop("sort") or "-time_share"
+    number = request.GET.get("page")
     categories, axes, bounds = services.choices(record, "category", "mesh_axis", "bound_by")
     context: dict[str, Any] = {
         "sort": sort,
@@ -134,6 +134,7 @@ def ops_context(request: MemberRequest, record: DiagnosisRecord, size: int = OPS
     }
     group = request.GET.get("group", "")
     if group in services.GROUPS:
+        sort = request.GET.get("sort", "")  # groups have others
         sort = sort if sort.removeprefix("-") in services.GROUP_SORTS else "-time_share"
         groups = services.groups(record, group, filters, sort, number, GROUPS_ON_PAGE)
         return context | {
@@ -146,7 +147,7 @@ def ops_context(request: MemberRequest, record: DiagnosisRecord, size: int = OPS
         }
     # Ranks follow the shares, and have the index.
     order = "rank" if sort == "-time_share" else sort
-    page = services.ops(record, filters, order, number, size)
+    page = services.ops(record, filters | {"sort": order}, number, size)
     largest = max((row.time_share for row in page), default=0.0)
     return context | {"ops": page, "op_count": page.paginator.count, "largest_share": largest}
 

@@ -10,6 +10,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
+import formatting
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
@@ -18,7 +19,7 @@ from diagnosis.compare import CollectiveChange, Comparison, KpiChange
 from diagnosis.evidence import Panel
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.presentation import axis_name, kpi_words
-from experiments import bars, formatting
+from experiments import bars
 
 #: Up to this many ops on both sides together the table is part of the page; more come after it.
 OPS_AT_ONCE = 3000

@@ -15,6 +15,7 @@ from dialogue.models import Held, Message, Thread
 from dialogue.services import asking, holding
 from dialogue.stream import Place, steps_done
 from experiments.models import Experiment
+from formatting import limit
 from perfmodel.config import ROLE_SYNONYMS, ConfigError
 from proposals import facts
 from proposals.agents import chat
@@ -166,7 +167,7 @@ def _held_words(held: Held) -> str:
     if held.key == "model.name":
         name = "model"
     if held.key.endswith("_bytes") and isinstance(held.value, int | float):
-        return f"{name.removesuffix(' bytes').upper()} {held.value / 1e9:.4g} GB"
+        return f"{name.removesuffix(' bytes').upper()} {limit(held.value, 'bytes', 6)}"
     return (
         f"{name} {held.value:,}" if isinstance(held.value, int) and held.value is not True else f"{name} {held.value}"
     )

@@ -12,8 +12,9 @@ from django.urls import reverse
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
+from accounts.text import whole_number
 from dialogue.services import replaying
-from experiments import event_words, timeline
+from experiments import event_words
 from experiments.pages import ExperimentPage, experiment_page
 from proposals.agents.replaying import NoRecording, Rerun
 
@@ -22,7 +23,7 @@ from proposals.agents.replaying import NoRecording, Rerun
 def replays(request: MemberRequest, pk: int) -> HttpResponse:
     """Which answers are on record."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    thread = timeline.whole(request.GET.get("thread"))
+    thread = whole_number(request.GET.get("thread", ""))
     answers = replaying.answers(page.experiment, thread)
     works = replaying.works(page.experiment) if thread is None else []
     return render(request, "replay/replays.html", page.context("memory", answers=answers, works=works, thread=thread))
@@ -98,7 +99,7 @@ def _recording_page(request: MemberRequest, page: ExperimentPage, context: dict[
     if shown is None:
         raise Http404("There is no such recorded step.")
     lines = [event_words.describe(event, page.experiment) for event in shown.events]
-    at = min(max(timeline.whole(asked) or 1, 1), max(len(shown.steps), 1))
+    at = min(max(whole_number(asked) or 1, 1), max(len(shown.steps), 1))
     rows = list(zip(lines, shown.steps, strict=False))
     context |= {
         "rows": rows,

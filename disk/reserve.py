@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from disk.space import free_bytes, keep_free_bytes, largest
+from formatting import plain
 
 #: Of the space kept free: how much is left when the reserve is given up, and how large the reserve is.
 EMERGENCY_SHARE, RESERVE_SHARE = 1 / 3, 2 / 3
@@ -44,12 +45,12 @@ class Reserve:
         if given_up or (self.short and not was_short):
             filled = largest(self.folder)
             return (
-                f"Only {free / 1e6:,.0f} MB are free on the disk of {self.folder}"
+                f"Only {plain(free, 'bytes')} are free on the disk of {self.folder}"
                 f"{f' ({filled})' if filled else ''}: uploads and analyses are refused until space is "
                 f"freed{'; the reserve has been released' if given_up else ''}."
             )
         if was_short and not self.short:
-            return f"{free / 1e6:,.0f} MB are free on the disk of {self.folder}: uploads are accepted again."
+            return f"{plain(free, 'bytes')} are free on the disk of {self.folder}: uploads are accepted again."
         return ""
 
     def give_up(self) -> bool:

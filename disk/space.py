@@ -11,6 +11,8 @@ import os
 import shutil
 from pathlib import Path
 
+from formatting import plain
+
 #: Kept free for PostgreSQL, the queue and logs, in bytes; ASAP_KEEP_FREE_MB changes it.
 DEFAULT_KEEP_FREE_BYTES = 300 * 10**6
 MAKE_ROOM = "delete unneeded experiments or ask the operator to free space, then try again"
@@ -44,10 +46,10 @@ def require(folder: Path, needed_bytes: int = 0, what: str = "The upload") -> No
 
 
 def refusal(what: str, free: int, needed_bytes: int, keep: int) -> str:
-    needs = f"{what} needs {needed_bytes / 1e6:,.0f} MB" if needed_bytes >= 10**6 else f"{what} needs space"
+    needs = f"{what} needs {plain(needed_bytes, 'bytes')}" if needed_bytes >= 10**6 else f"{what} needs space"
     return (
-        f"{needs}, and the server's disk has {free / 1e6:,.0f} MB free, of which {keep / 1e6:,.0f} MB are kept for the "
-        f"database: {MAKE_ROOM}."
+        f"{needs}, and the server's disk has {plain(free, 'bytes')} free, of which {plain(keep, 'bytes')} are kept for "
+        f"the database: {MAKE_ROOM}."
     )
 
 
@@ -87,8 +89,8 @@ def parts(folder: Path) -> list[tuple[str, int]]:
 
 
 def largest(folder: Path) -> str:
-    """What fills the folder, for a sentence: `uploads/ 2.1 GB, postgres/ 310 MB`."""
-    return ", ".join(f"{name} {_words(size)}" for name, size in parts(folder)[:NAMED] if size >= 10**6)
+    """What fills the folder, for a sentence: `uploads/ 2.10 GB, postgres/ 310 MB`."""
+    return ", ".join(f"{name} {plain(size, 'bytes')}" for name, size in parts(folder)[:NAMED] if size >= 10**6)
 
 
 def _size(folder: str) -> int:
@@ -100,7 +102,3 @@ def _size(folder: str) -> int:
             except OSError:
                 continue
     return total
-
-
-def _words(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 10**9 else f"{size / 1e6:,.0f} MB"

@@ -14,6 +14,7 @@ from typing import Any
 
 from django.http import QueryDict
 
+import formatting
 from experiments.consistency import Contradiction, Mark
 from experiments.form_fields import Quantity, Rows, Sheet, Text, Tick, Whole, Words, whole
 from perfmodel.chips import load_chips
@@ -258,13 +259,13 @@ def product_check(data: Mapping[str, Any]) -> dict[str, Any] | None:
     product = 1
     for size in sizes:
         product *= size
-    text = f"{'×'.join(str(size) for size in sizes)} = {product:,}"
+    text = f"{formatting.topology(sizes)} = {product:,}"
     if not isinstance(topology, list) or not topology or not all(isinstance(d, int) and d > 0 for d in topology):
         return {"text": f"{text} chips per slice", "ok": None, "hint": "Enter the topology to check against."}
     chips = 1
     for dim in topology:
         chips *= dim
-    shape = "×".join(str(dim) for dim in topology)
+    shape = formatting.topology(topology)
     if product == chips:
         laid = f"Laid out row-major on {shape}, minor axis last."
         return {"text": f"{text} of {chips:,} chips", "ok": True, "hint": laid}

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import event_text, formatting
+import formatting
+from experiments import event_text
 from experiments.models import Event, Experiment, RunStatus
-from experiments.services.text import counted
+from formatting import counted
 
 #: What each agent is called.
 ACTORS = {
@@ -175,9 +176,8 @@ def _files(data: Mapping[str, Any]) -> str:
         return f"Continues without {data['excluded']}."
     files = data.get("files") or []
     size = sum(file.get("size_bytes") or 0 for file in files)
-    names = ", ".join(str(file.get("name", "")) for file in files[:3])
-    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-    return f"{names}{more} · {formatting.quantity(size, 'bytes')}"
+    names = formatting.first([str(file.get("name", "")) for file in files], 3)
+    return f"{names} · {formatting.quantity(size, 'bytes')}"
 
 
 def _message(data: Mapping[str, Any], who: str) -> tuple[str, str]:
@@ -231,7 +231,7 @@ Step = tuple[str, str, str, str]
 
 def _request(data: Mapping[str, Any]) -> Step:
     count, tools = data.get("messages") or 0, data.get("tools") or 0
-    parts = [f"{count} {'more ' if data.get('since') else ''}{'message' if count == 1 else 'messages'}"]
+    parts = [counted(count, "more message" if data.get("since") else "message")]
     parts.append("no tools offered" if data.get("must_answer") and tools else f"{tools} tools offered")
     if data.get("schema"):
         parts.append(f"structured output {data['schema']}")
@@ -245,7 +245,7 @@ def _response(data: Mapping[str, Any]) -> Step:
     text = _quoted(data.get("text"))
     if calls:
         names = ", ".join(f"`{call.get('name')}`" for call in calls)
-        title = f"{model} called {len(calls)} {'tool' if len(calls) == 1 else 'tools'}"
+        title = f"{model} called {counted(len(calls), 'tool')}"
         return "", title, f"{names}. {text}".strip(), ""
     cut_off = " and was cut off" if data.get("finish") == "length" else ""
     return "", f"{model} answered{cut_off}", text, "err" if cut_off else ""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments import formatting
+import formatting
 from experiments.memory_profile import AllocatorCurve, Buffer, HeapSchedule
 from experiments.step_profile import Memory
 

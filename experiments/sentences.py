@@ -1,7 +1,7 @@
 """Sentences as spans of words and typed values.
 
-Whoever writes a sentence puts values into it, not digits; whoever shows it formats them (`experiments.formatting`): as
-plain text (`str`), as HTML with the evidence behind each value (`experiments.templatetags.quantities`), as JSON.
+Whoever writes a sentence puts values into it, not digits; whoever shows it formats them (`formatting`): as plain text
+(`str`), as HTML with the evidence behind each value (`experiments.templatetags.quantities`), as JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import GetCoreSchemaHandler, SerializationInfo, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
-from experiments import formatting
+import formatting
 
 
 @dataclass(frozen=True)

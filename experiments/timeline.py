@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from urllib.parse import urlencode
+from dataclasses import dataclass
 
 from django.db.models import BooleanField, Case, Count, F, Func, Max, Min, Q, QuerySet, Sum, TextField, Value, When
 from django.db.models.functions import Left
+from django_filters import ChoiceFilter
 
+from accounts.filters import Filters, TextFilter
+from accounts.text import whole_number
 from experiments import event_text
 from experiments.event_words import ACTORS, Line, describe
 from experiments.fields import OrderedJSONField
@@ -33,70 +35,35 @@ GROUPS = (
 _KINDS = {key: kinds for key, _, kinds in GROUPS}
 
 
-@dataclass(frozen=True)
-class Filters:
-    """What a reader asked for.  kind: key of a group; q: words, each of which an event must hold, or one that begins
-    so."""
+class EventFilters(Filters):
+    """kind: key of a group.  q: words, each of which an event must hold, or one that begins so."""
 
-    kind: str = ""
-    agent: str = ""
-    thread: int | None = None
-    run: int | None = None
-    model: str = ""
-    q: str = ""
+    kind = ChoiceFilter(choices=[(key, word) for key, word, _ in GROUPS], method="in_group")
+    agent = TextFilter("actor")
+    q = TextFilter(method="with_words", max_length=300)
 
-    @classmethod
-    def of(cls, query: Mapping[str, str]) -> Filters:
-        """From an address; what is no filter is as if it were not there."""
-        return cls(
-            kind=query.get("kind", "") if query.get("kind", "") in _KINDS else "",
-            agent=query.get("agent", "").replace("\0", "")[:30],
-            thread=whole(query.get("thread")),
-            run=whole(query.get("run")),
-            model=query.get("model", "").replace("\0", "")[:120],
-            q=query.get("q", "").replace("\0", "").strip()[:300],
-        )
+    class Meta:
+        model = Event
+        fields = ("thread", "run", "model")
 
-    @property
-    def query(self) -> str:
-        return urlencode({key: value for key, value in asdict(self).items() if value})
+    def in_group(self, rows: QuerySet[Event], name: str, kind: str) -> QuerySet[Event]:
+        return rows.filter(kind__in=_KINDS[kind])
 
-    @property
-    def narrow(self) -> bool:
-        """Whether anything but a group and words is asked for."""
-        return bool(self.agent or self.thread or self.run or self.model)
-
-
-def whole(text: str | None) -> int | None:
-    """A number of an address; None where it is none."""
-    fits = bool(text) and str(text).isascii() and str(text).isdigit() and len(str(text)) < 19
-    return int(str(text)) if fits else None
-
-
-def find(experiment: Experiment, filters: Filters) -> QuerySet[Event]:
-    """The experiment's events that match, oldest first, whole."""
-    rows = experiment.events.order_by("pk")
-    if filters.kind:
-        rows = rows.filter(kind__in=_KINDS[filters.kind])
-    if filters.agent:
-        rows = rows.filter(actor=filters.agent)
-    if filters.thread is not None:
-        rows = rows.filter(thread=filters.thread)
-    if filters.run is not None:
-        rows = rows.filter(run_id=filters.run)
-    if filters.model:
-        rows = rows.filter(model=filters.model)
-    if filters.q:
-        wanted = [f"'{word}':*" for word in event_text.split(filters.q)]
+    def with_words(self, rows: QuerySet[Event], name: str, text: str) -> QuerySet[Event]:
+        wanted = [f"'{word}':*" for word in event_text.split(text)]
         if not wanted:
             return rows.none()
-        rows = rows.filter(
+        return rows.filter(
             Func(
                 F("words"), Value(" & ".join(wanted)),
                 template="(%(expressions)s::tsquery)", arg_joiner=" @@ ", output_field=BooleanField(),
             )
         )  # fmt: skip
-    return rows
+
+
+def found(experiment: Experiment, query: Mapping[str, str]) -> EventFilters:
+    """The experiment's events, oldest first, that match an address."""
+    return EventFilters(query, experiment.events.order_by("pk"))
 
 
 @dataclass(frozen=True)
@@ -112,14 +79,14 @@ class Page:
     later: int | None
 
 
-def page(experiment: Experiment, filters: Filters, query: Mapping[str, str]) -> Page:
+def page(experiment: Experiment, filters: EventFilters, query: Mapping[str, str]) -> Page:
     """The page that an address names: `after` or `before` an event, the one that holds the event `at`, the `end`.
 
     Walks the index from there, so that a page far into a long history costs no more than the first.
     """
-    every = find(experiment, filters)
+    every = filters.qs
     rows = _light(every)
-    at, before, after = (whole(query.get(name)) for name in ("at", "before", "after"))
+    at, before, after = (whole_number(query.get(name, "")) for name in ("at", "before", "after"))
     if query.get("end"):
         before = _LARGEST
     if at is not None:

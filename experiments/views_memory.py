@@ -11,6 +11,7 @@ from django.urls import reverse
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
+from accounts.text import whole_number
 from experiments import event_words, timeline
 from experiments.models import Event
 from experiments.pages import experiment_page
@@ -21,7 +22,7 @@ from experiments.services import events
 def memory(request: MemberRequest, pk: int) -> HttpResponse:
     """The Sharding Memory: the experiment's events, oldest first, narrowed as the address says."""
     page = experiment_page(request, pk)
-    filters = timeline.Filters.of(request.GET)
+    filters = timeline.found(page.experiment, request.GET)
     runs, seconds = timeline.took(page.experiment)
     context = page.context(
         "memory",
@@ -31,8 +32,9 @@ def memory(request: MemberRequest, pk: int) -> HttpResponse:
         runs=list(page.experiment.runs.order_by("-pk")[: timeline.MOST_CHOICES]) if runs > 1 else [],
         run_count=runs,
         seconds=seconds,
-        filters=filters,
-        named=timeline.whole(request.GET.get("at")),
+        filters=filters.asked,
+        query=filters.query,
+        named=whole_number(request.GET.get("at", "")),
     )
     return page_or_part(request, "experiments/memory.html", "experiments/_timeline.html", context)
 
@@ -60,7 +62,7 @@ def event_data(request: MemberRequest, pk: int, event_pk: int) -> HttpResponse:
 def memory_export(request: MemberRequest, pk: int) -> StreamingHttpResponse:
     """The events that the filters leave, as JSON Lines."""
     page = experiment_page(request, pk)
-    rows = timeline.find(page.experiment, timeline.Filters.of(request.GET))
+    rows = timeline.found(page.experiment, request.GET).qs
     response = StreamingHttpResponse(events.lines(rows), content_type="application/x-ndjson")
     response["Content-Disposition"] = f'attachment; filename="experiment-{pk}-events.jsonl"'
     return response

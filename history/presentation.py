@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import formatting
+import formatting
 from history.record import Record
 from history.services.compare import AxisChange, Changed, Measured, difference
 

@@ -19,6 +19,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from formatting import plain
 from history import term_effects
 from history.case import Case
 from history.labels import (
@@ -371,7 +372,7 @@ def _reason(theirs: Case, ours: Case) -> str:
         why = "the model has no term for XLA flags" if _flags_alone(theirs) else "too few facts are known to price it"
         return f"the same change{where} of {same}; not priced: {why}"
     if theirs.failure:
-        there, here = (_percent(of.fill) for of in priced)
+        there, here = (plain(of.fill, "share", "predicted") for of in priced)
         return f"memory {there} full there{where}, as computed, {here} here"
     return f"same terms change{where}: {_terms_in_words(*priced)}"
 
@@ -387,12 +388,8 @@ def _terms_in_words(theirs: TermEffects, ours: TermEffects) -> str:
     for place, n in enumerate(shown):
         of, here = ("of the step ", "here ") if not place else ("", "")
         parts.append(f"{names[n]} {_signed(-theirs.terms[n])} {of}({here}{_signed(-ours.terms[n])})")
-    return f"{', '.join(parts)}; memory {_percent(ours.fill)} full here"
+    return f"{', '.join(parts)}; memory {plain(ours.fill, 'share', 'predicted')} full here"
 
 
 def _signed(value: float) -> str:
     return f"{100.0 * value:+.0f} %".replace("-", "−").replace("+0 %", "0 %").replace("−0 %", "0 %")
-
-
-def _percent(value: float) -> str:
-    return f"{100.0 * value:.0f} %"

@@ -73,7 +73,7 @@ class Server:
         self.patience_s = patience_s
 
     def call(self, method, path, body=b"", headers=None, retry_conflict=False):
-        """The answer as (status, JSON); tries again while the server is away.  Raises Refused or Away."""
+        """The answer as (status, JSON); tries again while the server is away.  Raises Refused or ServerUnreachable."""
         began, wait_s = time.monotonic(), 0.5
         while True:
             after_s, said = None, ""
@@ -142,7 +142,7 @@ class Spool:
 
 
 def deliver(place, url, token, patience_s):
-    """Send one entry of the spool and remove it.  Raises Refused or Away; it then stays."""
+    """Send one entry of the spool and remove it.  Raises Refused or ServerUnreachable; it then stays."""
     with open(os.path.join(place, "report.json")) as file:
         entry = json.load(file)
     run = entry["run"]

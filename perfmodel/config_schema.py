@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
+from formatting import compared, plain
 from perfmodel.checks import Bool, Complaints, FilePart, Positive, Whole, choice, mapping, shown, suggestion, warn
 from perfmodel.chips import PRECISIONS, Chip, get_chip, load_chips
 from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Hardware, Measured, Mesh, Training, product_errors
@@ -265,13 +266,13 @@ class ConfigFile(FilePart):
     def _fits_the_memory(cls, given: MeasuredFile, info: ValidationInfo) -> MeasuredFile:
         peak, field = given.peak_memory_bytes, "measured.peak_memory_bytes"
         if peak is not None and peak < LEAST_PEAK_BYTES:
-            raise ConfigError(field, f"is {peak:g} bytes; give bytes per chip, 61.5 GB as 61.5e9")
+            raise ConfigError(field, f"is {plain(peak, 'bytes')}; give bytes per chip, 61.5 GB as 61.5e9")
         if peak is not None and (given_hardware := info.data.get("hardware")) is not None:
             hardware = given_hardware.value()
             chip = chip_of(hardware)
             if peak > (memory := max(chip.hbm_bytes, hardware.overrides.get("hbm_bytes", 0.0))):
-                text = f"is {peak / 1e9:.4g} GB, more than the {memory / 1e9:.4g} GB of one {chip.name}"
-                raise ConfigError(field, f"{text}; give the peak per chip")
+                text = "is {}, more than the {} of one".format(*compared(peak, memory, "bytes"))
+                raise ConfigError(field, f"{text} {chip.name}; give the peak per chip")
         return given
 
     def value(self) -> ExperimentConfig:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from formatting import compared, listed, plain
 from perfmodel import legality, memory
 from perfmodel.calibration import Calibration, calibrate
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
@@ -113,12 +114,12 @@ class Baseline:
     @property
     def doubts(self) -> tuple[str, ...]:
         """A warning where the measured step is so long that the configuration is hardly that of the run."""
-        ratio = self.measured_over_predicted
-        if ratio < DOUBTFUL_RATIO:
+        if self.measured_over_predicted < DOUBTFUL_RATIO:
             return ()
+        ratio = plain(self.measured_over_predicted, "speedup")
         return (
-            f"measured.step_time_s: is {ratio:.2g}× the predicted step time; check that model, batch and chips match "
-            "the measured run",
+            f"measured.step_time_s: is {ratio} the predicted step time; check that model, batch and chips match the "
+            "measured run",
         )
 
     def filled(self, candidate: ExperimentConfig) -> ExperimentConfig:
@@ -200,7 +201,7 @@ class Baseline:
         said = []
         open_ = [_WORDS[name] for name in missing_facts(given)]
         if open_:
-            said.append(f"{_listed(open_)} {'are' if len(open_) > 1 else 'is'} taken from the baseline")
+            said.append(f"{listed(open_)} {'are' if len(open_) > 1 else 'is'} taken from the baseline")
         if config.hardware.chip != self.config.hardware.chip:
             said.append(
                 f"calibrated on {self.config.hardware.chip} for {config.hardware.chip}: calibration transfers poorly "
@@ -270,8 +271,9 @@ def lacking(config: ExperimentConfig, efficiencies: EfficiencyTable | None = Non
     least = own.mfu * own.step_time_s["estimate"]
     if step_s < least:
         chips = f"{config.hardware.chips:,} {config.hardware.chip}"
+        given, floor = compared(step_s, least, "s")
         missing["measured.step_time_s"] = (
-            f"is {step_s:.4g} s, but the model's FLOPs take at least {least:.3g} s at the peak of {chips}; check the "
+            f"is {given}, but the model's FLOPs take at least {floor} at the peak of {chips}; check the "
             "step time (in seconds), model, batch and chips"
         )
     return missing
@@ -304,7 +306,3 @@ def _scaled(values: Mapping[str, Any], ratio: float) -> dict[str, Any]:
     return {
         key: _scaled(value, ratio) if isinstance(value, Mapping) else value * ratio for key, value in values.items()
     }
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

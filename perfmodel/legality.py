@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from formatting import compared, counted
 from perfmodel import memory
 from perfmodel.arrays import array_of
 from perfmodel.config import CANONICAL_ROLES, ROLES, ExperimentConfig
@@ -169,8 +170,8 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
             messages["schedule"] = _schedule_sentence(work)
         used = memory.per_chip(work) if used is None else used
     if used is not None and not bool(np.all(used.fits)):
-        total, capacity = float(used.total.max()), float(used.capacity.min())
-        messages["memory"] = f"It needs {total / 1e9:.1f} GB per chip, but only {capacity / 1e9:.1f} GB are usable."
+        total, capacity = compared(float(used.total.max()), float(used.capacity.min()), "bytes")
+        messages["memory"] = f"It needs {total} per chip, but only {capacity} are usable."
     return tuple(Violation(rule, messages[rule]) for rule in RULES if rule in messages)
 
 
@@ -190,16 +191,12 @@ def sentence(rule: str, config: ExperimentConfig) -> str | None:
     return _sentence(rule, config) if divides else None
 
 
-def _counted(number: float, noun: str) -> str:
-    return f"{number:g} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"
-
-
 def _sentence(rule: str, config: ExperimentConfig) -> str:
     shape, training, mesh = config.model, config.training, config.mesh
     if rule == "batch":
         return (
             f"A global batch of {training.global_batch} sequences is not divisible by {mesh.batch_shards} "
-            f"batch shards times {_counted(micro_batches(training, mesh), 'micro-batch')}."
+            f"batch shards times {counted(micro_batches(training, mesh), 'micro-batch')}."
         )
     if rule == "sequence":
         return f"A sequence of {training.seq_len} tokens is not divisible by {mesh.size('seq')} sequence shards."

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from formatting import large
 from perfmodel.config import CANONICAL_ROLES, ConfigError, ExperimentConfig, Mesh
 from perfmodel.model_numbers import model_numbers
 from perfmodel.topology import Floats, Ints, Links
@@ -175,7 +176,7 @@ def build_space(config: ExperimentConfig, constraints: SearchBounds | None = Non
         count *= count_factorisations(config.hardware.slices, len(rules.dcn_axes))
     if count > MOST_CANDIDATES:
         raise ConfigError(
-            "mesh.ici", f"{len(axes)} axes over these chips make {count:.2g} candidates; name fewer axes with --axes"
+            "mesh.ici", f"{len(axes)} axes over these chips make {large(count)} candidates; name fewer axes with --axes"
         )
     sizes = factorisations(config.hardware.chips_per_slice, len(axes))
     keep = np.ones(len(sizes), dtype=bool)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from formatting import plain
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh, product_errors
 from perfmodel.efficiency import CLASSES, Efficiencies, EfficiencyTable, ErrorRange, load_efficiencies
@@ -364,10 +365,9 @@ def _assumptions(used: memory.MemoryUse) -> tuple[str, ...]:
     if spared <= 0:
         return ()
     return (
-        f"training.remat is not given: saving all activations would need {(kept + spared) / 1e9:.0f} GB of "
-        "activations; "
-        f"recompute or offload is assumed to leave the {kept / 1e9:.0f} GB that fit, at no cost in time; give "
-        "training.remat to price it.",
+        "training.remat is not given: saving all activations would need "
+        f"{plain(kept + spared, 'bytes', 'predicted')}; recompute or offload is assumed to leave the "
+        f"{plain(kept, 'bytes', 'predicted')} that fit, at no cost in time; give training.remat to price it.",
     )
 
 

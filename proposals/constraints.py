@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
+from formatting import limit
 from perfmodel.checks import Bool, complaints, mapping
 from perfmodel.config import ROLE_SYNONYMS, ROLES, ConfigError, ExperimentConfig, Mesh, MeshSizes, mesh_text
 
@@ -159,7 +160,7 @@ class Constraints:
         if self.at_most_chips is not None:
             lines.append(f"Use at most {self.at_most_chips:,} chips.")
         if self.memory_margin:
-            lines.append(f"Keep {self.memory_margin * 100:g} % of usable memory free.")
+            lines.append(f"Keep {limit(self.memory_margin, 'share', 6)} of usable memory free.")
         if self.keep_remat:
             lines.append("Keep rematerialisation unchanged.")
         if self.keep_weight_sharding:

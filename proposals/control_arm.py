@@ -19,7 +19,7 @@ from math import ceil, exp, expm1, isfinite, log, sqrt
 
 import numpy as np
 
-from experiments import formatting
+import formatting
 from experiments.codec import Codec
 from perfmodel.special import student_quantile
 
@@ -192,8 +192,7 @@ def _failed(one: ArmSummary, two: ArmSummary, proposal: Arm, control: Arm) -> Ve
 def _missing(arm: ArmSummary) -> tuple[str, ...]:
     if arm.repeats >= LEAST_REPEATS:
         return ()
-    noun = "run" if arm.repeats == 1 else "runs"
-    said = f"{arm.name}: {arm.repeats} {noun} with at least {LEAST_STEPS} steps after warm-up"
+    said = f"{arm.name}: {formatting.counted(arm.repeats, 'run')} with at least {LEAST_STEPS} steps after warm-up"
     return (f"{said}, {LEAST_REPEATS} are needed to estimate the run-to-run variation.",)
 
 
@@ -234,7 +233,7 @@ def _repeats_for(one_run: float, arm: ArmSummary, expected: float | None) -> str
 
 
 def _sentence(outcome: str, speedup: float, low: float, high: float, resolution: float) -> str:
-    interval = f"{speedup:.3g}× (95 % interval {low:.3g}–{high:.3g}×)"
+    interval = f"{formatting.plain(speedup, 'speedup')} (95 % interval {formatting.span(low, high, 'speedup')})"
     if outcome == ADOPT:
         return f"The proposal is faster than its control arm: {interval}."
     if outcome == REJECT:

@@ -8,7 +8,8 @@ from typing import Any
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from experiments import bars, formatting
+import formatting
+from experiments import bars
 from proposals.reliability import Group
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from formatting import listed
+
 _WORDS = {
     "model": "the model", "training.global_batch": "the global batch", "training.seq_len": "the sequence length",
     "hardware": "the chips", "step_time": "the step time",
@@ -25,7 +27,7 @@ def in_words(names: Iterable[str]) -> str:
     """
     given = sorted(set(names), key=lambda name: ([*_WORDS, name].index(name), name))
     said = [_WORDS.get(name, name.rpartition(".")[2].replace("_", " ") if " " not in name else name) for name in given]
-    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+    return listed(said)
 
 
 def not_known(names: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
+from formatting import topology
 from perfmodel.config import ConfigError, MeshSizes
 from perfmodel.config_file import parse_config
 from proposals import drawing, facts, measured, torus
@@ -332,7 +333,7 @@ def _defaults(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _chips(value: Any) -> str:
-    return "×".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return topology(value) if isinstance(value, list | tuple) else str(value)
 
 
 def _chips_ratio(config: Mapping[str, Any], changes: Mapping[str, Any]) -> float:

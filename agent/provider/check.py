@@ -10,6 +10,7 @@ from agent.control import Cancel
 from agent.messages import JsonValue, UserMessage, clean
 from agent.provider.base import Completion, ProviderError, Request, ToolSpec
 from agent.provider.settings import Settings
+from formatting import plain
 
 if TYPE_CHECKING:
     from agent.provider.openai import OpenAIProvider
@@ -54,7 +55,7 @@ def check_connection(settings: Settings, agent: str | None = None) -> Connection
     tools = _calls_tools(provider)
     schema = _schema_mode(provider)
     lacking = "" if tools else " It did not call a tool when asked to, so agents will not work well with it."
-    sentence = f"{model} at {where} answers; first word after {first_s:.1f} s.{lacking}"
+    sentence = f"{model} at {where} answers; first word after {plain(first_s, 's')}.{lacking}"
     return ConnectionReport(True, sentence, model, where, first_s, tools, schema)
 
 

@@ -18,6 +18,7 @@ from agent.events import Fault, FaultKind
 from agent.messages import clean
 from agent.provider.bounded_stream import ResponseTooLong
 from agent.provider.settings import Settings
+from formatting import limit, plain
 
 #: How often a request with this fault may be sent in all; the run's own limit of retries binds too.
 ATTEMPTS: dict[FaultKind, int] = {
@@ -42,7 +43,7 @@ def fault(kind: FaultKind, sentence: str, **more: Any) -> Fault:
 def cut_fault(cut_by: str, timeout_s: float) -> Fault:
     if cut_by == "cancel":
         return fault("cancelled", "The request to the language model was stopped.")
-    return fault("timeout", f"The language model did not finish its answer within {timeout_s:.0f} s.")
+    return fault("timeout", f"The language model did not finish its answer within {plain(timeout_s, 's')}.")
 
 
 def truncated_fault(settings: Settings) -> Fault:
@@ -86,7 +87,7 @@ def api_fault(error: Exception, settings: Settings, model: str) -> Fault:
 
 def _timeout_fault(error: Exception, settings: Settings) -> Fault:
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in _causes(error)):
-        sentence = f"No connection to {settings.base_url} within {settings.connect_timeout_s:g} s"
+        sentence = f"No connection to {settings.base_url} within {limit(settings.connect_timeout_s, 's')}"
         return fault("connect", f"{sentence}; check OPENAI_BASE_URL and the network.")
     return fault("timeout", f"The language model at {settings.base_url} gave no data within the time limit.")
 

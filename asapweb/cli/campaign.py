@@ -18,6 +18,7 @@ from campaigns.engine.candidates import Candidates, listed
 from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.space import key_of, parameters_of, searched
+from formatting import limit, plain
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import read_config
 from proposals.compiling import targets
@@ -173,7 +174,7 @@ def _landscape(config: ExperimentConfig, path: Path) -> Landscape:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ConfigError(
-                "--landscape", f"{path.name} is larger than {MOST_BYTES // 1_000_000} MB; remove some runs"
+                "--landscape", f"{path.name} is larger than {limit(MOST_BYTES, 'bytes')}; remove some runs"
             )
         rows = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -190,7 +191,7 @@ def _whole(text: str, name: str) -> int:
 def as_text(result: dict[str, Any]) -> str:
     lines = []
     for number, trial in enumerate(result["trials"]):
-        took = f"{trial['step_time_s']:.4g} s" if trial["step_time_s"] else "failed"
+        took = plain(trial["step_time_s"], "s") if trial["step_time_s"] else "failed"
         said = trial["failure"]["sentence"] if trial["failure"] else ""
         lines.append(f"{number:>3}  {took:>10}  {trial['why']}{' ' + said if said else ''}")
     best = result["best"]
@@ -198,5 +199,5 @@ def as_text(result: dict[str, Any]) -> str:
         parameters = ", ".join(
             f"{name} {value}" for name, value in best["parameters"].items() if value not in (None, [])
         )
-        lines.append(f"\nBest: {best['step_time_s']:.4g} s with {parameters}")
+        lines.append(f"\nBest: {plain(best['step_time_s'], 's')} with {parameters}")
     return "\n".join([*lines, result["ended"]])

@@ -8,10 +8,10 @@ from typing import Any
 
 from asapweb.cli.arguments import PROFILE_FILES, positive
 from diagnosis.analyzer import diagnose
-from diagnosis.analyzer.quantity import format_value
 from diagnosis.compare import compare
 from diagnosis.compare.words import term_words
 from experiments.ingest import read_profile
+from formatting import plain
 from perfmodel.config_file import read_config
 
 
@@ -68,10 +68,10 @@ def as_text(result: dict[str, Any]) -> str:
 
 
 def _cell(value: float | None, unit: str) -> str:
-    return "not measured" if value is None else format_value(value, unit)
+    return "not measured" if value is None else plain(value, unit)
 
 
 def _pair(row: dict[str, Any], unit: str) -> str:
-    was, now = ("none" if row[key] is None else format_value(row[key], unit) for key in ("before", "after"))
+    was, now = ("none" if row[key] is None else plain(row[key], unit) for key in ("before", "after"))
     sign = "+" if row["change"] > 0 else "−" if row["change"] < 0 else ""
-    return f"{was} → {now} ({sign}{format_value(abs(row['change']), unit)})"
+    return f"{was} → {now} ({sign}{plain(abs(row['change']), unit)})"

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import formatting
 from asapweb.cli.arguments import PROFILE_FILES, positive
 from asapweb.cli.contradictions import print_contradictions
 from diagnosis.analyzer import diagnose
-from experiments import formatting
 from experiments.ingest import read_profile
 from perfmodel.config_file import read_config
 

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import formatting
 from asapweb.user_error import UserError
-from experiments import formatting
 from perfmodel.config_file import read_config
 from proposals.failures import CAUSES, read_failure
 

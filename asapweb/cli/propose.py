@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import formatting
 from asapweb.cli.arguments import PROFILE_FILES
 from asapweb.cli.contradictions import print_contradictions
 from asapweb.user_error import UserError
 from diagnosis.analyzer import diagnose
-from experiments import formatting
 from experiments.ingest import read_profile
 from perfmodel.config import ExperimentConfig, flat_sizes
 from perfmodel.config_file import parse_mesh_argument, read_config

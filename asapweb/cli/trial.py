@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from asapweb.user_error import UserError
+from formatting import counted, plain, span
 from perfmodel.config_file import read_config
 
 #: A launch reads the result out of its log.
@@ -85,9 +86,10 @@ def as_text(result: dict[str, Any]) -> str:
     if result["failure"]:
         return "\n".join([*lines, f"Failed: {result['failure']}"])
     kept = result["step_times_s"][result["warm_up"] :]
-    lines.append(f"Step time: median {median(kept):.4g} s of {len(kept)} steps ({min(kept):.4g}–{max(kept):.4g} s)")
+    within = span(min(kept), max(kept), "s")
+    lines.append(f"Step time: median {plain(median(kept), 's')} of {counted(len(kept), 'step')} ({within})")
     if result["peak_memory_bytes"]:
-        lines.append(f"Peak memory: {result['peak_memory_bytes'] / 1e6:,.1f} MB, {result['peak_memory_source']}")
+        lines.append(f"Peak memory: {plain(result['peak_memory_bytes'], 'bytes')}, {result['peak_memory_source']}")
     if result["profile"]:
         lines.append(f"Profile: {result['profile']}")
     if result.get("uploaded"):

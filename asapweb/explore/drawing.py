@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+import formatting
 from asapweb.explore.answer import Part
-from experiments import bars, formatting
+from experiments import bars
 
 
 def bounds_bar(time: Mapping[str, float], scale: float) -> SafeString:

@@ -13,6 +13,7 @@ from pathlib import Path
 from asapweb.user_error import UserError
 from disk import space
 from disk.reserve import Reserve
+from formatting import limit, plain
 
 #: What a first start writes, and what the services of a later one need at least.
 FIRST_START_BYTES, LEAST_FREE_BYTES = 300 * 10**6, 50 * 10**6
@@ -101,8 +102,8 @@ def clear_uploading(home: Home) -> None:
 def _too_full(home: Home, wanted_bytes: int) -> UserError:
     filled = space.largest(home.path)
     return UserError(
-        f"Only {space.free_bytes(home.path) / 1e6:.0f} MB are free on the disk of {home.path}"
-        f"{f' ({filled})' if filled else ''}, at least {wanted_bytes / 1e6:.0f} MB are needed: free some space, or "
+        f"Only {plain(space.free_bytes(home.path), 'bytes')} are free on the disk of {home.path}"
+        f"{f' ({filled})' if filled else ''}, at least {limit(wanted_bytes, 'bytes')} are needed: free some space, or "
         "set ASAP_HOME to a folder on another disk."
     )
 

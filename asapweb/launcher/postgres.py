@@ -23,6 +23,7 @@ from psycopg import sql
 
 from asapweb.environment import DATABASE_NAME, socket_database_url
 from asapweb.user_error import UserError
+from formatting import limit
 
 MAJOR = "18"
 #: Where the wheel lies, and in it the installation and the libraries that its programs look for beside it.
@@ -116,7 +117,7 @@ class Cluster:
                 raise UserError(f"PostgreSQL does not start: {self.last_complaint()} (log: {self.log})")
             if time.monotonic() > deadline:
                 process.send_signal(signal.SIGQUIT)
-                raise UserError(f"PostgreSQL did not answer within {wait_s:.0f} s; see {self.log}")
+                raise UserError(f"PostgreSQL did not answer within {limit(wait_s, 's')}; see {self.log}")
             time.sleep(0.02)
         return process
 

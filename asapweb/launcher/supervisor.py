@@ -9,6 +9,7 @@ from pathlib import Path
 from asapweb.launcher.managed_processes import ManagedProcess
 from asapweb.launcher.orphans import end_marked
 from asapweb.user_error import UserError
+from formatting import limit, plain
 
 PROBE_EVERY_S = 5.0
 POLL_S = 0.2
@@ -56,7 +57,7 @@ class Supervisor:
                     waiting.remove(piece)
                     self.say(f"  {piece.name:<14} ready in {time.monotonic() - began:4.1f} s")
                 elif time.monotonic() - deadline_from > patience_s or overdue:
-                    raise UserError(f"{piece.subject} does not answer after {patience_s:.0f} s; see {piece.log}")
+                    raise UserError(f"{piece.subject} does not answer after {limit(patience_s, 's')}; see {piece.log}")
             if self.keep([piece for piece in self.pieces if piece not in waiting]):
                 disturbed, deadline_from = True, time.monotonic()
             if waiting:
@@ -87,7 +88,7 @@ class Supervisor:
             code = piece.process.returncode
             how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
             delay = piece.schedule_restart()
-            when = "restarting" if delay == 0 else f"restarting in {delay:.1f} s (log: {piece.log})"
+            when = "restarting" if delay == 0 else f"restarting in {plain(delay, 's')} (log: {piece.log})"
             self.say(f"{time.strftime('%H:%M:%S')}  {piece.subject} {how}: {when}.")
         if piece.process is None and time.monotonic() >= piece.next_start:
             try:

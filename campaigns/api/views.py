@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
+from drf_spectacular.utils import extend_schema, extend_schema_field, extend_schema_view
 from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -17,13 +16,11 @@ from accounts.models import Role
 from accounts.permissions import get_for
 from accounts.rest import Detail, Invalid, TeamObjects, validated
 from campaigns import presentation
-from campaigns.models import MOST_TOKENS, Campaign, CampaignStatus, Trial
+from campaigns.models import MOST_TOKENS, Campaign, Trial
 from campaigns.services import campaigns as services
 from experiments.api.common import ConfigErrors
-from experiments.api.views import of_experiment
 from experiments.models import Experiment
 from launches.services.choices import MOST_STEPS, TOOLS
-from proposals.api.views import EXPERIMENT_PARAM
 
 
 class CampaignSerializer(serializers.ModelSerializer[Campaign]):
@@ -128,24 +125,16 @@ class RetrySerializer(serializers.Serializer[Any]):
     number = serializers.IntegerField(min_value=0)
 
 
-_STATUS = OpenApiParameter("status", OpenApiTypes.STR, enum=CampaignStatus.values)
 _CHANGES = {"pause": services.pause, "resume": services.resume, "cancel": services.cancel}
 
 
-@extend_schema_view(
-    list=extend_schema(parameters=[EXPERIMENT_PARAM, _STATUS], tags=["campaigns"]),
-    retrieve=extend_schema(tags=["campaigns"]),
-)
+@extend_schema_view(list=extend_schema(tags=["campaigns"]), retrieve=extend_schema(tags=["campaigns"]))
 class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Campaign]):
     """Tuning campaigns, newest first."""
 
     queryset = Campaign.objects.select_related("created_by").defer("landscape").order_by("-pk")
     serializer_class = CampaignSerializer
-
-    def get_queryset(self) -> QuerySet[Campaign]:
-        rows = of_experiment(super().get_queryset(), self.request, "experiment_id")
-        wanted = self.request.query_params.get("status", "") if self.action == "list" else ""
-        return rows.filter(status=wanted) if wanted in CampaignStatus.values else rows
+    filterset_fields = ("experiment", "status")
 
     @extend_schema(
         request=BeginSerializer,

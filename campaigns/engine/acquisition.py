@@ -15,8 +15,8 @@ from campaigns.engine.residuals import VarianceComponents, shipped
 from campaigns.engine.space import LEAST_FIT
 from campaigns.engine.strategy import Abilities, Allowed, allowed, expected
 from campaigns.engine.wording import reason
-from experiments.formatting import probability
 from experiments.sentences import Sentence
+from formatting import probability
 from perfmodel import legality
 from perfmodel.special import normal_cdf
 from perfmodel.step_time import Z80

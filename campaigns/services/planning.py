@@ -29,8 +29,8 @@ from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import advising, spaces
 from campaigns.services.advising import ADVICE, Advised, Asking
 from campaigns.services.queues import CAMPAIGNS, TRIALS
-from experiments.formatting import dollars, duration
 from experiments.sentences import Sentence, Text
+from formatting import dollars, duration
 
 __all__ = ["AHEAD", "CAMPAIGNS", "SENTENCE", "TRIALS", "analysis_json", "cost_of", "plan", "wanted"]
 

@@ -7,9 +7,9 @@ from diagnosis.analyzer.caches import forget
 from diagnosis.analyzer.collectives import Collectives
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.ops import coverage, profile_has_flops, read_ops, to_diagnosis
-from diagnosis.analyzer.quantity import format_value
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
+from formatting import plain
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
 
@@ -95,7 +95,7 @@ def _above_links(facts: Facts) -> tuple[str, ...]:
     if not collectives:
         return ()
     worst = max(collectives, key=lambda op: (op.collective.above_links or 0.0) if op.collective else 0.0)
-    rate = format_value(worst.collective.above_links or 0.0, "bytes_per_s") if worst.collective else ""
+    rate = plain(worst.collective.above_links or 0.0, "bytes_per_s") if worst.collective else ""
     several = len(collectives) > 1
     count = f"{len(collectives)} collectives report" if several else "One collective reports"
     return (

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import isfinite
 from statistics import fmean, median
 
+import formatting
 from diagnosis.analyzer.facts import OpFacts, total_share
 from diagnosis.analyzer.ops import idle_share, peaks_per_core, profile_has_flops
-from experiments import formatting
 from experiments.step_profile import GPU_TRACES, Core, StepProfile
 from perfmodel import accounting
 from perfmodel.chips import Chip
@@ -208,10 +208,6 @@ def _exposed(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[float | None
     return exposed / step, max(0.0, total - exposed) / step
 
 
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
 def model_flops_utilization(
     step: float | None, config: ExperimentConfig | None, chip: Chip | None
 ) -> tuple[float | None, str, str]:
@@ -231,7 +227,7 @@ def model_flops_utilization(
         if not value
     ]
     if lacking or not (step and config.model and training.global_batch_tokens and training.seq_len and chip):
-        return None, f"needs {_listed(lacking)}", ""
+        return None, f"needs {formatting.listed(lacking)}", ""
     per_token = accounting.model_flops_per_token(config.model, training.seq_len)
     peak = chip.peak(training.precision)
     total = per_token * training.global_batch_tokens
@@ -244,9 +240,7 @@ def model_flops_utilization(
     convention = MFU_CONVENTION.format(scores=scores, precision=training.precision, chips=config.hardware.chips)
     share = total / (step * peak * config.hardware.chips)
     if share > 1.0:
-        text = (
-            f"the configuration implies {share:.3g}× the chips' peak FLOP/s: check model, batch, precision and "
-            "chip count"
-        )
+        times = formatting.plain(share, "speedup")
+        text = f"the configuration implies {times} the chips' peak FLOP/s: check model, batch, precision and chip count"
         return None, text, ""
     return share, "", convention

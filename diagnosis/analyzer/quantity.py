@@ -1,4 +1,4 @@
-"""The numbers of findings as `Evidence`, and numbers as plain text, formatted as on pages (experiments.formatting)."""
+"""The numbers of findings as `Evidence`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,6 @@ from collections.abc import Iterable
 from math import isfinite
 
 from diagnosis.report import Evidence
-from experiments import formatting
-
-
-def format_time(value: float, origin: str = "") -> str:
-    return format_value(value, "s", origin)
-
-
-def format_bytes(value: float) -> str:
-    return format_value(value, "bytes")
-
-
-def format_value(value: float, unit: str, origin: str = "") -> str:
-    return str(formatting.by_origin(value, unit, origin)).replace(formatting.NBSP, " ")
 
 
 def evidence(

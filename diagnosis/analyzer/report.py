@@ -13,6 +13,7 @@ from diagnosis.analyzer.kpis import COMPUTED
 from diagnosis.analyzer.ops import overlapping
 from diagnosis.report import Bottleneck, Finding
 from experiments.sentences import Sentence, Value, join, say
+from formatting import counted, topology
 from perfmodel.config import Training
 
 DETAILS = "Experiment details"
@@ -57,9 +58,10 @@ def details(facts: Facts) -> list[str]:
     said: list[str] = []
     if config:
         hardware = config.hardware
-        shape = "×".join(str(size) for size in hardware.topology)
         slices = f", {hardware.slices} slices" if hardware.slices > 1 else ""
-        said.append(f"Hardware: {hardware.chip}, topology {shape}{slices}, {hardware.chips} chips.")
+        said.append(
+            f"Hardware: {hardware.chip}, topology {topology(hardware.topology)}{slices}, {hardware.chips} chips."
+        )
         said.append(f"Mesh: {config.mesh.text()}.")
         said.append(
             f"Model: {config.model.name or 'custom model'}, {config.model.layers} layers."
@@ -75,10 +77,8 @@ def details(facts: Facts) -> list[str]:
 def _recorded(facts: Facts) -> str:
     """What was recorded of it."""
     profile, device = facts.profile, facts.profile.device
-    hosts = f"{device.host_count} {'host' if device.host_count == 1 else 'hosts'}"
-    steps = (
-        f"{len(profile.steps)} {'step' if len(profile.steps) == 1 else 'steps'}" if profile.steps else "no marked steps"
-    )
+    hosts = counted(device.host_count, "host")
+    steps = counted(len(profile.steps), "step") if profile.steps else "no marked steps"
     origin = "Reconstructed profile" if profile.provenance == "reconstructed" else "Profile"
     label = f" ({profile.label})" if profile.label else ""
     return f"{origin}{label}: {device.kind}, {device.core_count} cores on {hosts}, {steps}, {len(profile.ops):,} ops."

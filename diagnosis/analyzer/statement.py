@@ -8,6 +8,7 @@ from diagnosis.analyzer.host_copies import host_copies, host_link_rate
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.verdict import Verdict
 from experiments.sentences import Sentence, join, say
+from formatting import listed
 
 _SOURCE_KPI = "XProf overview"
 _SOURCE_OPS = "op profile"
@@ -29,7 +30,7 @@ def bar_words(bar: str) -> str:
     axes = bar.partition(":")[2].split("+")
     if axes == [""]:
         return "the interconnect"
-    return f"the {axes[0]} axis" if len(axes) == 1 else f"the {', '.join(axes[:-1])} and {axes[-1]} axes"
+    return f"the {listed(axes)} {'axis' if len(axes) == 1 else 'axes'}"
 
 
 def state(facts: Facts, verdict: Verdict) -> Sentence:

@@ -9,6 +9,7 @@ from typing import Any
 from diagnosis.compare.comparison import Comparability, ConfigChange
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
+from formatting import listed
 from perfmodel.config import ExperimentConfig
 from perfmodel.shapes import ModelShape
 
@@ -121,8 +122,7 @@ def _assumed(config: ExperimentConfig) -> str:
         unknown.append("the sequence length")
     if not unknown:
         return ""
-    words = unknown[0] if len(unknown) == 1 else f"{', '.join(unknown[:-1])} and {unknown[-1]}"
-    return f"Neither configuration states {words}; assumed equal."
+    return f"Neither configuration states {listed(unknown)}; assumed equal."
 
 
 def _or_none(value: object) -> str:

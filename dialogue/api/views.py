@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import exceptions, mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -14,7 +13,7 @@ from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.permissions import check, get_for, team_ids
-from accounts.rest import Detail, TeamObjects, number_param, validated
+from accounts.rest import Detail, TeamObjects, validated
 from dialogue.api.serializers import (
     HeldSerializer,
     MessageSerializer,
@@ -32,23 +31,14 @@ from experiments.models import Experiment
 from proposals.api.views import ProposalContractSerializer, ProposalSerializer
 from proposals.api.views_loop import PlanRequestSerializer
 
-EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Restrict to this experiment.")
-THREAD = OpenApiParameter("thread", OpenApiTypes.INT, description="Restrict to this thread.")
 
-
-@extend_schema_view(
-    list=extend_schema(parameters=[EXPERIMENT], tags=["dialogue"]), retrieve=extend_schema(tags=["dialogue"])
-)
+@extend_schema_view(list=extend_schema(tags=["dialogue"]), retrieve=extend_schema(tags=["dialogue"]))
 class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Thread]):
     """Conversations about an experiment's proposals, most recently updated first."""
 
     queryset = Thread.objects.select_related("created_by", "experiment")
     serializer_class = ThreadSerializer
-
-    def get_queryset(self) -> QuerySet[Thread]:
-        threads = super().get_queryset()
-        wanted = number_param(self.request, "experiment") if self.action == "list" else None
-        return threads.filter(experiment_id=wanted) if wanted is not None else threads
+    filterset_fields = ("experiment",)
 
     @extend_schema(
         request=NewThread, responses={201: ThreadSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
@@ -116,9 +106,7 @@ class _OfThreads(TeamObjects[Any]):
     """Rows of the threads of the caller's teams."""
 
     def get_queryset(self) -> QuerySet[Any]:
-        rows = super(TeamObjects, self).get_queryset().filter(thread__team_id__in=team_ids(self.request.user))
-        wanted = number_param(self.request, "thread") if self.action == "list" else None
-        return rows.filter(thread_id=wanted) if wanted is not None else rows
+        return super(TeamObjects, self).get_queryset().filter(thread__team_id__in=team_ids(self.request.user))
 
 
 @extend_schema_view(retrieve=extend_schema(tags=["dialogue"]))
@@ -161,14 +149,13 @@ class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
         return Response(contract, status=status.HTTP_201_CREATED)
 
 
-@extend_schema_view(
-    list=extend_schema(parameters=[THREAD], tags=["dialogue"]), retrieve=extend_schema(tags=["dialogue"])
-)
+@extend_schema_view(list=extend_schema(tags=["dialogue"]), retrieve=extend_schema(tags=["dialogue"]))
 class HeldViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, _OfThreads):
     """The active constraints and facts of threads."""
 
     queryset = Held.objects.filter(removed_at=None).select_related("thread").order_by("pk")
     serializer_class = HeldSerializer
+    filterset_fields = ("thread",)
 
     @extend_schema(responses={204: None, 403: Detail}, tags=["dialogue"])
     def destroy(self, request: Request, pk: str) -> Response:

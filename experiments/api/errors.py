@@ -14,14 +14,15 @@ from rest_framework.views import exception_handler
 from accounts.refusals import Refused
 from accounts.rest import Invalid, NoSpace, TooLarge
 from disk import space
+from formatting import limit
 
 
 def one_shape(error: Exception, context: dict[str, Any]) -> Response | None:
     """REST framework's handler, with its nested validation errors flattened to sentences by dotted field, and with
     Django's refusals of a body as the API's own: they come while a view reads it."""
     if isinstance(error, RequestDataTooBig):
-        limit_mb = settings.DATA_UPLOAD_MAX_MEMORY_SIZE / 1e6
-        error = TooLarge(f"The body is larger than {limit_mb:.0f} MB, the limit for anything but uploads.")
+        most = limit(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, "bytes")
+        error = TooLarge(f"The body is larger than {most}, the limit for anything but uploads.")
     elif isinstance(error, TooManyFilesSent | TooManyFieldsSent):
         files, fields = settings.DATA_UPLOAD_MAX_NUMBER_FILES, settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
         error = Invalid(f"The form has more than {files} files or {fields} fields; send fewer.")

@@ -4,7 +4,7 @@ import gzip
 import json
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import FileResponse, HttpResponse, HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
@@ -28,26 +28,13 @@ from experiments.api.serializers import (
     StepTimeSerializer,
     UploadSerializer,
 )
+from experiments.filters import ExperimentFilters
 from experiments.models import Experiment, Profile, Run
 from experiments.services import configuration, events, profiles, runs, starting, storage, uploads
-from experiments.services.text import clean
-
-EXACT = ("state", "chip", "model_name", "bottleneck", "origin")
-ORDERINGS = ("created_at", "updated_at", "name", "step_time_s", "best_speedup")
-
-_EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Restrict to this experiment.")
 
 
 @extend_schema_view(
-    list=extend_schema(
-        parameters=[
-            OpenApiParameter("q", OpenApiTypes.STR, description="Search in name, model and chip; case-insensitive."),
-            *(OpenApiParameter(name, OpenApiTypes.STR, description="Exact match.") for name in EXACT),
-            OpenApiParameter("team", OpenApiTypes.INT, description="Restrict to this team."),
-            OpenApiParameter("ordering", OpenApiTypes.STR, enum=[*ORDERINGS, *(f"-{name}" for name in ORDERINGS)]),
-        ],
-        tags=["experiments"],
-    ),
+    list=extend_schema(tags=["experiments"]),
     retrieve=extend_schema(responses=ExperimentDetailSerializer, tags=["experiments"]),
     destroy=extend_schema(
         description="Delete the experiment with its files, diagnosis, proposals, launches and campaigns. Requires an "
@@ -62,32 +49,14 @@ class ExperimentViewSet(
 ):
     queryset = Experiment.objects.select_related("created_by")
     serializer_class = ExperimentSerializer
+    filterset_class = ExperimentFilters
 
     def get_queryset(self) -> QuerySet[Experiment]:
         rows = super().get_queryset()
-        if self.action == "retrieve":
-            return rows.prefetch_related("profiles__files", "runs")
-        if self.action == "list":
-            return self._narrowed(rows)
-        return rows
+        return rows.prefetch_related("profiles__files", "runs") if self.action == "retrieve" else rows
 
     def get_serializer_class(self) -> type[serializers.BaseSerializer[Experiment]]:
         return ExperimentDetailSerializer if self.action == "retrieve" else ExperimentSerializer
-
-    def _narrowed(self, rows: QuerySet[Experiment]) -> QuerySet[Experiment]:
-        params = self.request.query_params
-        for name in EXACT:
-            if value := params.get(name):
-                rows = rows.filter(**{name: clean(value)})
-        team = number_param(self.request, "team")
-        if team is not None:
-            rows = rows.filter(team_id=team)
-        if text := clean(params.get("q", "").strip()):
-            rows = rows.filter(Q(name__icontains=text) | Q(model_name__icontains=text) | Q(chip__icontains=text))
-        ordering = params.get("ordering", "")
-        if ordering.removeprefix("-") in ORDERINGS:
-            return rows.order_by(ordering, "-pk")
-        return rows
 
     @extend_schema(
         request={"multipart/form-data": UploadSerializer},
@@ -252,16 +221,11 @@ def refuse_errors(checked: configuration.Checked) -> None:
     raise Invalid(detail, checked.errors)
 
 
-@extend_schema_view(
-    list=extend_schema(parameters=[_EXPERIMENT], tags=["profiles"]),
-    retrieve=extend_schema(tags=["profiles"]),
-)
+@extend_schema_view(list=extend_schema(tags=["profiles"]), retrieve=extend_schema(tags=["profiles"]))
 class ProfileViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Profile]):
     queryset = Profile.objects.prefetch_related("files").order_by("-pk")
     serializer_class = ProfileSerializer
-
-    def get_queryset(self) -> QuerySet[Profile]:
-        return of_experiment(super().get_queryset(), self.request)
+    filterset_fields = ("experiment",)
 
     @extend_schema(
         responses={(200, "application/json"): OpenApiTypes.OBJECT, 404: Detail},
@@ -281,16 +245,11 @@ class ProfileViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjec
         return response
 
 
-@extend_schema_view(
-    list=extend_schema(parameters=[_EXPERIMENT], tags=["runs"]),
-    retrieve=extend_schema(tags=["runs"]),
-)
+@extend_schema_view(list=extend_schema(tags=["runs"]), retrieve=extend_schema(tags=["runs"]))
 class RunViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Run]):
     queryset = Run.objects.order_by("-pk")
     serializer_class = RunSerializer
-
-    def get_queryset(self) -> QuerySet[Run]:
-        return of_experiment(super().get_queryset(), self.request)
+    filterset_fields = ("experiment",)
 
     @extend_schema(request=None, responses={201: RunSerializer, 409: Detail}, tags=["runs"])
     @action(detail=True, methods=["post"], url_path="retry")
@@ -299,9 +258,3 @@ class RunViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[R
         run = self.get_object()
         again = runs.retry(run, request.user)
         return Response(RunSerializer(again).data, status=status.HTTP_201_CREATED)
-
-
-def of_experiment(rows: QuerySet[Any], request: Request, column: str = "experiment_id") -> QuerySet[Any]:
-    """Narrowed to `?experiment=` where it is given."""
-    experiment = number_param(request, "experiment")
-    return rows if experiment is None else rows.filter(**{column: experiment})

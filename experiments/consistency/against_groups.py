@@ -6,7 +6,7 @@ from itertools import permutations
 from math import prod
 from typing import Any
 
-from experiments import formatting
+import formatting
 from experiments.consistency.facts import Contradiction, Facts
 from experiments.consistency.groups import Pattern, explain
 from experiments.consistency.names import short

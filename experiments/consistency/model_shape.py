@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from experiments.consistency.facts import Contradiction, Fact, Facts
+from formatting import listed
 from perfmodel.config import ExperimentConfig
 from perfmodel.shapes import ModelShape
 
@@ -72,7 +73,7 @@ def _splits_nothing(facts: Facts, config: ExperimentConfig, model: ModelShape, t
 
 def _listed(local: Mapping[str, Fact], sizes: Mapping[str, int]) -> str:
     names = [name.removesuffix("_per_device") for name, fact in local.items() if fact.value == sizes[name]]
-    return f"{names[0]} is" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} are"
+    return f"{listed(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _layers(facts: Facts, model: ModelShape, stages: int) -> Iterator[Contradiction]:

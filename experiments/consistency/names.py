@@ -15,8 +15,3 @@ def short_path(path: str) -> str:
     """The innermost parts of a framework path, without the parameters of its last op."""
     parts = path.partition("[")[0].split("/")
     return "/".join(parts[-3:])
-
-
-def counted(count: int, word: str) -> str:
-    """`1 sequence`, `2 sequences`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"

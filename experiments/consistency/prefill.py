@@ -9,6 +9,7 @@ from typing import Any
 
 from experiments.consistency.facts import Fact, Facts
 from experiments.consistency.topology import near
+from formatting import listed
 from perfmodel.catalogue import recognised_by
 from perfmodel.chips import chips_of_device, load_chips
 
@@ -129,8 +130,7 @@ def as_table(facts: Facts) -> list[dict[str, Any]]:
 def _why(facts: Facts, name: str) -> str:
     possible = chips_of_device(str(facts.value("kind") or "")) if name == "chip" else ()
     if len(possible) > 1:
-        titles = [load_chips()[key].title for key in possible]
-        return f"{facts.value('kind')} is {', '.join(titles[:-1])} or {titles[-1]}"
+        return f"{facts.value('kind')} is {listed([load_chips()[key].title for key in possible], 'or')}"
     return facts.unavailable[name]
 
 

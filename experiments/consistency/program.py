@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from experiments import formatting
+import formatting
 from experiments.consistency.facts import Fact
 from experiments.consistency.matmuls import Matmul, executed_flops
 from experiments.consistency.names import short
@@ -157,7 +157,7 @@ def flops_per_step(profile: StepProfile, products: Sequence[Matmul]) -> Fact | s
     uncounted = sum(m.op.flops is None or m.op.flops <= 0 for m in products)
     if uncounted:
         basis.append(f"A lower bound: {uncounted:,} matmuls report no FLOPs.")
-    return Fact(total, f"{'at least ' if uncounted else ''}{total / 1e12:.3g} TFLOP", tuple(basis))
+    return Fact(total, f"{'at least ' if uncounted else ''}{formatting.plain(total, 'flops')}", tuple(basis))
 
 
 def matmul_params(products: Sequence[Matmul], tokens: int | None) -> Fact | str:
@@ -176,6 +176,6 @@ def matmul_params(products: Sequence[Matmul], tokens: int | None) -> Fact | str:
     params = flops / (2.0 * tokens * steps)
     return Fact(
         params,
-        f"{params / 1e9:.3g} × 10⁹ weights",
+        f"{formatting.large(params)} weights",
         (f"FLOPs per step of {len(forward):,} forward matmuls ÷ (2 × {tokens:,} tokens).",),
     )

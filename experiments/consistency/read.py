@@ -13,6 +13,7 @@ from experiments.consistency.mesh import mesh_fact
 from experiments.consistency.names import short
 from experiments.consistency.shapes import sizes
 from experiments.step_profile import PROFILE, Op, StepProfile
+from formatting import counted
 from perfmodel.chips import load_chips
 
 _COLLECTIVE = re.compile(r"all[-_](reduce|gather|to[-_]all)|reduce[-_]scatter|collective|ppermute|psum")
@@ -88,7 +89,7 @@ def _recorded(profile: StepProfile) -> Fact | str:
     device, count = profile.device, profile.device.measured_cores
     if not count:
         return "no device recorded an op"
-    hosts = f"{device.host_count:,} host{'s' if device.host_count != 1 else ''}"
+    hosts = counted(device.host_count, "host")
     silent = device.core_count - count
     text = f"{count:,} of {device.core_count:,} devices recorded ops" if silent > 0 else f"{count:,} devices on {hosts}"
     evidence = [f"{device.core_count:,} devices on {hosts} are in the profile."]

@@ -10,9 +10,10 @@ from math import prod
 
 from experiments.consistency.facts import Fact
 from experiments.consistency.matmuls import LOGITS, MLP, Matmul
-from experiments.consistency.names import counted, short, short_path
+from experiments.consistency.names import short, short_path
 from experiments.hlo import text as hlo_text
 from experiments.step_profile import Op, StepProfile
+from formatting import counted
 
 _KERNEL = re.compile(r"splash|flash|fused_attn|fmha|dot_product_attention|sdpa|_mha_|ring_attention")
 _HEAD_DIMS = range(32, 513)

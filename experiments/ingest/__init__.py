@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.ingest import sandbox
-from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.errors import IngestError
 from experiments.ingest.limits import Limits
 from experiments.ingest.sandbox import Progress
 from experiments.step_profile import STEP_PROFILE, StepProfile
+from formatting import limit, plain
 
 __all__ = ["IngestError", "Limits", "Progress", "read_profile"]
 
@@ -92,7 +93,7 @@ def _uploads(paths: Sequence[Path | str], names: Sequence[str] | None, limits: L
             )
         if size > limits.upload_bytes:
             raise IngestError(
-                f"{name} has {megabytes(size)}; at most {megabytes(limits.upload_bytes)} are accepted.",
+                f"{name} has {plain(size, 'bytes')}; at most {limit(limits.upload_bytes, 'bytes')} are accepted.",
                 "Profile fewer steps, or upload the hosts as separate files.",
                 name,
                 kind="too_large",

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.errors import IngestError
 from experiments.ingest.formats import HEAD_BYTES, KINDS, PACK_AGAIN, WHAT_IS_ACCEPTED, holds_trace, sniff, why_not
 from experiments.ingest.limits import Limits
+from formatting import first, limit, plain
 
 CHUNK_BYTES = 1 << 20
 #: Characters of a member's name in a sentence.
@@ -68,8 +69,9 @@ def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
     for upload in uploads:
         size = upload.path.stat().st_size
         if size > limits.upload_bytes:
+            most = limit(limits.upload_bytes, "bytes")
             raise IngestError(
-                f"{upload.name} has {megabytes(size)}; at most {megabytes(limits.upload_bytes)} are accepted.",
+                f"{upload.name} has {plain(size, 'bytes')}; at most {most} are accepted.",
                 "Profile fewer steps, or upload the hosts as separate files.",
                 upload.name,
                 kind="too_large",
@@ -77,7 +79,7 @@ def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
         files += unpacker.read(upload)
     if not files:
         raise IngestError(
-            f"No profile was found in {_first_names(upload.name for upload in uploads)}.",
+            f"No profile was found in {first([upload.name for upload in uploads], 5)}.",
             WHAT_IS_ACCEPTED,
             kind="archive",
         )
@@ -213,7 +215,7 @@ class _Unpacker:
         total = self.total_bytes + more_bytes
         if total > self.limits.unpacked_bytes:
             raise IngestError(
-                f"{name} unpacks to more than {megabytes(self.limits.unpacked_bytes)}.",
+                f"{name} unpacks to more than {limit(self.limits.unpacked_bytes, 'bytes')}.",
                 "Profile fewer steps or upload fewer hosts.",
                 name,
                 kind="too_large",
@@ -239,7 +241,7 @@ class _Unpacker:
         if len(sessions) > 1:
             raise IngestError(
                 f"{archive_name} contains {len(sessions)} profiling sessions: "
-                f"{_first_names(session or '(no folder)' for session in sessions)}.",
+                f"{first([session or '(no folder)' for session in sessions], 5)}.",
                 "Upload one session at a time: pack only one folder below plugins/profile.",
                 archive_name,
                 kind="sessions",
@@ -345,9 +347,3 @@ def _raise_if_disk(error: Exception) -> None:
     """A full disk is our trouble, not the archive's."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         raise error
-
-
-def _first_names(names: Iterable[str]) -> str:
-    items = list(names)
-    text = ", ".join(items[:5])
-    return f"{text} and {len(items) - 5} more" if len(items) > 5 else text

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from experiments.step_profile import Note, Step
+from formatting import plain
 
 #: A step may be this much shorter than the others and still be whole: where its ops were counted, and where only its
 #: times are known.
@@ -64,7 +65,7 @@ def cut_note(number: int, time_s: float, *, first: bool) -> Note:
     edge = "The recording begins in" if first else "The recording ends in"
     return Note(
         "info",
-        f"{edge} step {number}: its {_milliseconds(time_s)} are excluded from the step time and all per-step values.",
+        f"{edge} step {number}: its {plain(time_s, 's')} are excluded from the step time and all per-step values.",
     )
 
 
@@ -80,11 +81,12 @@ def notes_on_long_steps(steps: Sequence[Step]) -> list[Note]:
     rest = [step for step in steps if step not in long]
     mean_s = sum(step.time_s for step in rest) / len(rest)
     which = f"Step {worst.number} takes" if len(long) == 1 else f"{len(long)} steps take up to"
+    times = plain(worst.time_s / usual, "speedup")
     return [
         Note(
             "warning",
-            f"{which} {_milliseconds(worst.time_s)}, {worst.time_s / usual:.3g}× the median of {_milliseconds(usual)}"
-            f"{_grown(worst, rest)}. The mean without {'it' if len(long) == 1 else 'them'} is {_milliseconds(mean_s)}.",
+            f"{which} {plain(worst.time_s, 's')}, {times} the median of {plain(usual, 's')}"
+            f"{_grown(worst, rest)}. The mean without {'it' if len(long) == 1 else 'them'} is {plain(mean_s, 's')}.",
         )
     ]
 
@@ -102,8 +104,4 @@ def _grown(step: Step, others: Sequence[Step]) -> str:
         "compile": "in compilation", "idle": "idle", "input": "waiting for input",
         "host": "on the host", "launch": "in kernel launches", "collective": "in collectives", "compute": "in compute",
     }  # fmt: skip
-    return f"; {_milliseconds(more[part])} of it {words.get(part, 'in ' + part.replace('_', ' '))}"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+    return f"; {plain(more[part], 's')} of it {words.get(part, 'in ' + part.replace('_', ' '))}"

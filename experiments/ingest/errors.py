@@ -64,13 +64,3 @@ class IngestError(Exception):
 def _one_line(text: str) -> str:
     """Text that holds names from an upload may hold anything: control characters and line breaks become spaces."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-def megabytes(num_bytes: float) -> str:
-    """`36.4 MB`, `1.2 GB`, `730 bytes`: SI, as file managers count."""
-    if num_bytes < 1000:
-        return f"{num_bytes:.0f} bytes"
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if num_bytes >= factor:
-            return f"{num_bytes / factor:.1f} {unit}"
-    raise AssertionError(num_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import formatting
+import formatting
 from experiments.ingest.json_piece import Piece
 from experiments.ingest.json_rows import at_least_zero, time_s, wrong
 from experiments.ingest.kpis import KPI_KEYS, Kpis, is_contradicted_zero

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from experiments import formatting
+import formatting
 from experiments.ingest.gpu.kernels import (
     HOST_COPIES,
     MEMSET,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments import formatting
+import formatting
 from experiments.ingest.roof import Resource, utilization
 from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.values import number

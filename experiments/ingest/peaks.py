@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.ingest.values import number
+from formatting import plain
 from perfmodel.chips import chip_of_device, chips_of_device, load_chips
 
 #: What a GPU's driver states over what the chip moves, where it states the memory's clock and not its transfers.
@@ -42,9 +43,9 @@ def peaks_of(stats: Any, kind: str, memory_bytes: float | None) -> Peaks:
     halved = [chip for chip in known if chip.kind == "gpu" and _HALF[0] <= hbm / chip.hbm_bytes_per_s <= _HALF[1]]
     if hbm > 0 and known and len(halved) == len(known):
         note = (
-            f"XProf assumes {hbm / 1e12:.3g} TB/s of HBM bandwidth for the {kind}, one transfer per clock instead of "
-            f"two. Efficiencies and HBM utilisation here are relative to {2 * hbm / 1e12:.3g} TB/s and so half of "
-            "XProf's."
+            f"XProf assumes {plain(hbm, 'bytes_per_s')} of HBM bandwidth for the {kind}, one transfer per clock "
+            "instead of two. Efficiencies and HBM utilisation here are relative to "
+            f"{plain(2 * hbm, 'bytes_per_s')} and so half of XProf's."
         )
         return Peaks(peak, 2 * hbm, chip, note, hbm)
     return Peaks(peak, hbm or None, chip)

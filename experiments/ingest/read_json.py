@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import formatting
 from experiments.ingest.cut_steps import notes_on_long_steps, whole_steps
 from experiments.ingest.errors import IngestError
 from experiments.ingest.json_documents import NothingKnown, load, pieces
@@ -112,9 +113,8 @@ def _parts(files: Sequence[tuple[Path, str]]) -> tuple[list[Piece], list[Note]]:
         raise first
     if not unused:
         return parts, []
-    names = ", ".join(unused[:3]) + (f" and {len(unused) - 3} more" if len(unused) > 3 else "")
     said = "contains neither KPIs nor ops and is" if len(unused) == 1 else "contain neither KPIs nor ops and are"
-    return parts, [Note("info", f"{names} {said} not used.")]
+    return parts, [Note("info", f"{formatting.first(unused, 3)} {said} not used.")]
 
 
 def _severity(level: str) -> str:
@@ -188,7 +188,8 @@ def _step_times(parts: Sequence[Piece], computed: dict[str, str]) -> _StepTimes:
     if steps and (cut or mean is None):
         times = [step.time_s for step in steps]
         whole = f"mean of the {len(times)} whole steps of XProf's {source}"
-        computed["step_time"] = whole + (f"; its {mean * 1e3:.4g} ms include what was cut off" if mean and cut else "")
+        beside = f"; its {formatting.plain(mean, 's')} include what was cut off" if mean and cut else ""
+        computed["step_time"] = f"{whole}{beside}"
         mean, least, most = statistics.fmean(times), min(times), max(times)
         spread = statistics.pstdev(times) if len(times) > 1 else None
     return _StepTimes(tuple(steps), mean, least, most, spread, notes)

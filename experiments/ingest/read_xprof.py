@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments import formatting
+import formatting
 from experiments.ingest.convert import Tables
 from experiments.ingest.cut_steps import notes_on_long_steps, whole_steps
 from experiments.ingest.exposure import over_cores
@@ -248,9 +248,10 @@ def _per_execution(kpis: Kpis, program: str, overview: list[Any] | None, widened
             beside = f"; XProf's {formatting.share(whole)} is of the whole recording" if whole is not None else ""
             kpis.computed[key] += f", within the executions of {program}{beside}"
     if widened > 1.01:
+        times = formatting.plain(widened, "speedup")
         for key in ("flops_utilization", "hbm_utilization"):
             if key in kpis.computed:
-                kpis.computed[key] += f"; within the executions of {program}, {widened:.2f} times XProf's value"
+                kpis.computed[key] += f"; within the executions of {program}, {times} XProf's value"
 
 
 def _waiting(kpis: Kpis, steps: Sequence[Step]) -> None:

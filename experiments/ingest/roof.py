@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from experiments import formatting
+import formatting
 from experiments.step_profile import Note, Op
 
 Resource = Literal["compute", "hbm"]
@@ -94,8 +94,7 @@ def notes_on_utilization(kpis: Mapping[str, float | None]) -> list[Note]:
 
 
 def _ops(ops: Sequence[Op]) -> str:
-    shown = ", ".join(_short(op.name) for op in ops[:_NAMED])
-    return shown + (f" and {len(ops) - _NAMED} more" if len(ops) > _NAMED else "")
+    return formatting.first([_short(op.name) for op in ops], _NAMED)
 
 
 def _short(name: str) -> str:

@@ -22,8 +22,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.errors import IngestError
 from experiments.ingest.limits import Limits
+from formatting import limit, plain
 from jobs import child
 
 Progress = Callable[[str, "float | None", str], None]
@@ -175,7 +176,7 @@ def _result(path: Path, limits: Limits, subject: str, detail: str) -> Any:
     try:
         if path.stat().st_size > limits.result_bytes:
             raise IngestError(
-                f"The data read from {subject} exceeds {megabytes(limits.result_bytes)}.",
+                f"The data read from {subject} exceeds {limit(limits.result_bytes, 'bytes')}.",
                 FEWER_STEPS,
                 kind="too_large",
             )
@@ -196,7 +197,7 @@ def _failure(code: int, limits: Limits, subject: str, stage: str, peak_bytes: in
     """What a process that ended with this code died of."""
     if any(words in detail.lower() for words in OUT_OF_MEMORY):
         return IngestError(
-            f"Converting {subject} needs more than its memory limit of {megabytes(limits.memory_bytes)}.",
+            f"Converting {subject} needs more than its memory limit of {limit(limits.memory_bytes, 'bytes')}.",
             FEWER_STEPS,
             kind="memory",
             detail=detail,
@@ -211,7 +212,7 @@ def _failure(code: int, limits: Limits, subject: str, stage: str, peak_bytes: in
         )
     if code == -signal.SIGXFSZ:
         return IngestError(
-            f"Converting {subject} wrote a file larger than {megabytes(limits.unpacked_bytes)}.",
+            f"Converting {subject} wrote a file larger than {limit(limits.unpacked_bytes, 'bytes')}.",
             FEWER_STEPS,
             kind="too_large",
             detail=detail,
@@ -220,8 +221,8 @@ def _failure(code: int, limits: Limits, subject: str, stage: str, peak_bytes: in
     if code < 0 and peak_bytes > NEARLY_ALL * limits.memory_bytes:
         # Where memory runs out in C++, XProf does not always get to say so.
         return IngestError(
-            f"XProf's converter crashed on {subject} ({how}) when it had {megabytes(peak_bytes)} of the "
-            f"{megabytes(limits.memory_bytes)} of memory it may use.",
+            f"XProf's converter crashed on {subject} ({how}) when it had {plain(peak_bytes, 'bytes')} of the "
+            f"{limit(limits.memory_bytes, 'bytes')} of memory it may use.",
             FEWER_STEPS,
             kind="memory",
             detail=detail,

@@ -12,7 +12,7 @@ from experiments.ingest import gpu_tasks, read_json, read_xprof
 from experiments.ingest.archives import Contents, Found, Upload, unpack
 from experiments.ingest.convert import convert, session_file
 from experiments.ingest.cpu import regroup
-from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.errors import IngestError
 from experiments.ingest.kernel_ops import Kernels
 from experiments.ingest.limits import Limits
 from experiments.ingest.memory import peak_memory, worst
@@ -27,6 +27,7 @@ from experiments.step_profile import STEP_PROFILE, Memory, Note, SourceFile
 from experiments.trace import TraceBuilder
 from experiments.trace.layout import MOST_EVENTS
 from experiments.xplane import XSpace
+from formatting import counted, limit, plain
 
 RECONSTRUCTED = "reconstructed"
 
@@ -112,7 +113,7 @@ def read(
             Note(
                 "info",
                 f"XProf's op tables cover the first {keep:,} of {steps:,} steps, to stay within "
-                f"{megabytes(limits.sample_bytes)} of memory; step times and overlap use all steps.",
+                f"{limit(limits.sample_bytes, 'bytes')} of memory; step times and overlap use all steps.",
             )
         )
     profile = read_xprof.read(
@@ -253,8 +254,8 @@ def _refuse_too_large(hosts: Sequence[Host], expected: int, limits: Limits) -> N
     ops = sum(host.facts.ops for host in hosts)
     cores = sum(host.facts.cores for host in hosts)
     raise IngestError(
-        f"XProf would need about {megabytes(expected)} for this profile ({cores:,} cores, {ops:,} ops per step), and "
-        f"may use {megabytes(limits.memory_bytes)}.",
+        f"XProf would need about {plain(expected, 'bytes')} for this profile ({cores:,} cores, {ops:,} ops per step), "
+        f"and may use {limit(limits.memory_bytes, 'bytes')}.",
         "Profile fewer steps, leave hosts out, or raise ASAP_INGEST_MEMORY_BYTES.",
         kind="memory",
     )
@@ -285,9 +286,8 @@ def _notes(hosts: Sequence[Host], contents: Contents, exclude: Sequence[str]) ->
         left = ", ".join(sorted(exclude)[:5])
         notes.append(Note("warning", f"Read without {left}: stragglers there are not detected."))
     if contents.ignored:
-        count = len(contents.ignored)
         some = ", ".join(name.rpartition("/")[2] for name in contents.ignored[:3])
-        notes.append(Note("info", f"{count} other file{'s' if count > 1 else ''} in the upload not used: {some}."))
+        notes.append(Note("info", f"{counted(len(contents.ignored), 'other file')} in the upload not used: {some}."))
     return notes
 
 

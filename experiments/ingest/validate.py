@@ -12,11 +12,12 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from experiments.ingest import wire
-from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.errors import IngestError
 from experiments.ingest.formats import HEAD_BYTES, WHAT_IS_ACCEPTED, sniff
 from experiments.ingest.marks import annotated_steps
 from experiments.ingest.planes import base_ns, core_planes, op_lines, step_line
 from experiments.xplane import XPlane, XSpace
+from formatting import plain
 
 #: What XProf needs for each op event, and more for each op of each step of each core, of which it keeps a record;
 #: beside what the process needs anyway.  Measured with xprof 2.24.2: 0.48 million events without steps 0.48 GB, 0.46
@@ -90,8 +91,8 @@ def _damaged(data: memoryview, name: str, error: wire.WireError) -> IngestError:
     if error.needs is not None and (error.offset > 0 or wire.looks_like_xspace(bytes(data[:HEAD_BYTES]))):
         missing = error.needs - len(data)
         return IngestError(
-            f"{name} is incomplete: it ends after {megabytes(len(data))}, and its last record needs "
-            f"{megabytes(missing)} more.",
+            f"{name} is incomplete: it ends after {plain(len(data), 'bytes')}, and its last record needs "
+            f"{plain(missing, 'bytes')} more.",
             COPY_AGAIN,
             name,
             kind="truncated",

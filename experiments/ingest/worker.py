@@ -8,8 +8,9 @@ import os
 import sys
 from pathlib import Path
 
-from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.errors import IngestError
 from experiments.ingest.limits import Limits
+from formatting import limit
 from jobs import child
 
 _NO_ROOM = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
@@ -46,7 +47,7 @@ def main() -> None:
 def _no_room(error: OSError, limits: Limits) -> IngestError:
     if error.errno == errno.EFBIG:
         return IngestError(
-            f"Reading this profile needs a file larger than {megabytes(limits.unpacked_bytes)}.",
+            f"Reading this profile needs a file larger than {limit(limits.unpacked_bytes, 'bytes')}.",
             "Profile fewer steps (ten are enough) and upload again.",
             kind="too_large",
         )

@@ -18,6 +18,7 @@ from experiments.trial.process import (
     python,
     said,
 )
+from formatting import limit
 from perfmodel.chips import load_chips
 
 #: The contract knows accelerators only; a CPU recording is configured as this one, and its notes say so.
@@ -53,7 +54,7 @@ def record(spec: RecordSpec, folder: Path, *, timeout_s: float = 1800.0) -> Reco
 def _run(spec: RecordSpec, folder: Path, timeout_s: float) -> dict[str, Any]:
     config = configuration(spec, CPU_STAND_IN, _stand_in_topology(spec), "")
     request = {"config": config, "warm_up": WARM_UP, "steps": 0, "profiled": spec.steps, "folder": str(folder)}
-    too_long = f"The training step took longer than {timeout_s:.0f} s; choose a smaller model."
+    too_long = f"The training step took longer than {limit(timeout_s, 's')}; choose a smaller model."
     done = python([*WORKER, json.dumps(request)], spec.platform, spec.devices, timeout_s, too_long)
     seen = said(done)
     if seen is None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments import formatting
+import formatting
 
 FOLDER = Path(__file__).parent
 CONFIG_NAME = "config.json"

@@ -6,12 +6,7 @@ from typing import Any
 
 from accounts.text import clean, one_line
 
-__all__ = ["clean", "clean_json", "counted", "title"]
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 op`, `2,000 ops`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+__all__ = ["clean", "clean_json", "title"]
 
 
 def title(text: str) -> str:

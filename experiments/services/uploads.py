@@ -25,6 +25,7 @@ from experiments.ingest.json_documents import is_tool_export
 from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
 from experiments.services import against_profile, configuration, deleting, events, runs, storage
 from experiments.services.text import title
+from formatting import limit
 
 DEFAULT_LIMIT_BYTES = 500_000_000
 MAX_FILES = 512
@@ -72,7 +73,7 @@ def limit_bytes() -> int:
 
 def limit_sentence() -> str:
     return (
-        f"An upload is limited to {limit_bytes() / 1e6:,.0f} MB; profile fewer steps, or upload the hosts' files "
+        f"An upload is limited to {limit(limit_bytes(), 'bytes')}; profile fewer steps, or upload the hosts' files "
         "compressed (.xplane.pb.gz or .zip)."
     )
 

@@ -11,7 +11,8 @@ from django.templatetags.static import static
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from experiments import bars, formatting
+import formatting
+from experiments import bars
 from experiments.models import Experiment, RunStatus
 from perfmodel.config import shown_sizes
 
@@ -129,7 +130,7 @@ def hardware(config: Mapping[str, Any] | None) -> str:
     text = f"{parts['chip']} · {formatting.topology(dims)}" if dims else str(parts["chip"])
     if slices > 1:
         text += f" · {slices} slices"
-    return f"{text} · {formatting.number(chips)} chip{'s' if chips != 1 else ''}" if dims else text
+    return f"{text} · {formatting.counted(chips, 'chip')}" if dims else text
 
 
 @register.simple_tag

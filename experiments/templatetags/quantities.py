@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from experiments import formatting
+import formatting
 from experiments.sentences import Value, spans_of, values
 
 register = template.Library()

@@ -11,6 +11,7 @@ from typing import Any
 
 from experiments.trial.process import WORKER, RecordError, empty_folder, keep_profile, python, said
 from experiments.trial.scaling import Room, Scaled, scale
+from formatting import limit
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
 from reference_step import UnsupportedStep
@@ -22,7 +23,7 @@ WARM_UP, PROFILED = 2, 3
 CPU_BYTES, CPU_FLOPS = 4e9, 1.5e11
 #: Of the memory of an accelerator that a scaled step may take, and seconds of its peak FLOP/s.
 _SHARE, _SECONDS = 0.6, 0.5
-_TOO_LONG = "The step took longer than {:.0f} s; scale it with --fit."
+_TOO_LONG = "The step took longer than {}; scale it with --fit."
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def run(
     request = {"config": ran, "warm_up": warm_up, "steps": steps,
                "profiled": profiled if folder else 0, "folder": str(folder or "")}  # fmt: skip
     command = [*WORKER, json.dumps(request)]
-    done = python(command, platform, _devices(scaled.config), timeout_s, _TOO_LONG.format(timeout_s))
+    done = python(command, platform, _devices(scaled.config), timeout_s, _TOO_LONG.format(limit(timeout_s, "s")))
     seen = said(done)
     if seen is None or "error" in seen:
         failure = seen["error"] if seen else failure_of(done)
@@ -120,7 +121,7 @@ def at_hand(platform: str) -> dict[str, Any]:
         "import jax, json; d = jax.devices(); print(json.dumps({'devices': len(d), "
         "'bytes': sum((x.memory_stats() or {}).get('bytes_limit', 0) for x in d)}))"
     )
-    done = python(["-c", code], platform, 0, 300, _TOO_LONG.format(300))
+    done = python(["-c", code], platform, 0, 300, _TOO_LONG.format("300 s"))
     seen = said(done)
     if seen is None:
         raise RecordError(f"There is no {platform.upper()} that JAX can use here: {failure_of(done)}"[:300])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
+from formatting import plain
 from perfmodel.accounting import model_flops_per_token, parameters
 from perfmodel.config import ExperimentConfig, Mesh, Training
 from perfmodel.shapes import ModelShape
@@ -53,8 +54,8 @@ def scale(config: ExperimentConfig, room: Room) -> Scaled:
             fitted = replace(fitted, model=shape, training=training)
             return Scaled(fitted, tuple(_differences(config, fitted)))
     raise ValueError(
-        f"Even the smallest step of this configuration needs more than {room.bytes / 1e9:.1f} GB and "
-        f"{room.flops / 1e9:,.0f} GFLOP."
+        f"Even the smallest step of this configuration needs more than {plain(room.bytes, 'bytes')} and "
+        f"{plain(room.flops, 'flops')}."
     )
 
 

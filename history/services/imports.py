@@ -21,6 +21,7 @@ from accounts.text import display_name
 from disk import space
 from experiments.services import storage
 from experiments.services.text import clean_json
+from formatting import limit
 from history.models import HistoryRecord, RecordImport
 from history.record import Record
 from history.services import formats
@@ -182,7 +183,7 @@ def _write(file: File[bytes]) -> tuple[str, int]:
                 size += len(chunk)
                 if size > LIMIT_BYTES:
                     raise ImportRefused(
-                        f"A file of records is limited to {LIMIT_BYTES / 1e6:,.0f} MB; import it in parts.",
+                        f"A file of records is limited to {limit(LIMIT_BYTES, 'bytes')}; import it in parts.",
                         status=413,
                     )
                 target.write(chunk)

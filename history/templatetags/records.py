@@ -9,7 +9,8 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from experiments import bars, formatting
+import formatting
+from experiments import bars
 from experiments.templatetags.components import badge
 from experiments.templatetags.quantities import pv
 from history import presentation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from formatting import limit
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.limits import LIMITS, Limits
 
@@ -59,6 +60,5 @@ def kind_of(name: str, content: bytes, limits: Limits = LIMITS) -> Kind:
 
 
 def too_large(name: str, limit_bytes: int) -> DocumentError:
-    return DocumentError(
-        f"{name} is larger than {limit_bytes / 1e6:,.0f} MB; add it in parts, or without its images.", too_large=True
-    )
+    most = limit(limit_bytes, "bytes")
+    return DocumentError(f"{name} is larger than {most}; add it in parts, or without its images.", too_large=True)

@@ -12,6 +12,7 @@ from typing import Any
 from pypdf import PdfReader
 from pypdf.errors import DependencyError, PyPdfError
 
+from formatting import listed
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.limits import Limits
 from knowledge.documents.pieces import HEADING, Block, Piece, pack
@@ -215,8 +216,6 @@ def _note(broken: Sequence[int], empty: Sequence[int]) -> str:
 
 
 def _named(pages: Sequence[int]) -> str:
-    if len(pages) == 1:
-        return f"Page {pages[0]:,}"
     if len(pages) > _NAMED:
         return f"{len(pages):,} pages, the first of them {pages[0]:,},"
-    return f"Pages {', '.join(f'{page:,}' for page in pages[:-1])} and {pages[-1]:,}"
+    return f"Page{'s' if len(pages) > 1 else ''} {listed([f'{page:,}' for page in pages])}"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from formatting import large
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.limits import Limits
 
@@ -61,7 +62,7 @@ def pack(blocks: Iterable[Block], place: Callable[[int, int], str], limits: Limi
         characters += block.length
         if characters > limits.characters or len(groups) > limits.passages:
             raise DocumentError(
-                f"The document has more text than {limits.characters / 1e6:.0f} million characters or "
+                f"The document has more text than {large(limits.characters)} characters or "
                 f"{limits.passages:,} passages; add it in parts.",
                 too_large=True,
             )

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from formatting import limit
 from jobs import child
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.limits import Limits
@@ -25,7 +26,7 @@ def main() -> None:
     except DocumentError as error:
         answer = {"error": str(error), "too_large": error.too_large}
     except MemoryError:
-        answer = {"error": f"{job['name']} needs more than {limits.memory_bytes / 1e6:,.0f} MB of memory to be read; "
+        answer = {"error": f"{job['name']} needs more than {limit(limits.memory_bytes, 'bytes')} of memory to be read; "
                   "add it in parts, or without its images.", "too_large": True}  # fmt: skip
     Path(sys.argv[2]).write_text(json.dumps(answer))
 

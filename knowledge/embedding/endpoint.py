@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from agent.control import Cancel
 from agent.provider.line import Line
+from formatting import limit
 from knowledge.embedding.base import EmbeddingError
 
 #: Texts in one request; endpoints refuse many more.
@@ -79,7 +80,7 @@ class Endpoint:
             max_retries=0 if timeout_s == QUERY_TIMEOUT_S else 2,
             http_client=bounded_client(LONGEST_BYTES, lambda: line),
         )
-        late = f"The embedding model {self.model} did not answer within {timeout_s:.0f} s."
+        late = f"The embedding model {self.model} did not answer within {limit(timeout_s, 's')}."
         try:
             # The SDK's timeout is that of one read: a server that sends drop by drop is cut off, retries included.
             with line.guarded(timeout_s * (client.max_retries + 1), Cancel()), client:

@@ -175,18 +175,15 @@ def page(team: Team | None, filters: Filters) -> Page:
     )  # fmt: skip
 
 
-def rows(team: Team | None, filters: Filters, without: str = "") -> QuerySet[Passage]:
-    """The passages that the filters leave, one of them left out where its own values are counted."""
-    values = {name: getattr(filters, name) for name in (*FACETS, "tag") if name != without}
-    passages: QuerySet[Passage] = visible(
-        team, hardware=values.get("hardware", ""), bottleneck=values.get("bottleneck", "")
-    )
-    if values.get("topic") is not None:
-        passages = passages.filter(document=values["topic"])
-    if values.get("source"):
-        passages = passages.filter(source=values["source"])
-    if values.get("tag"):
-        passages = passages.filter(tags__contains=[values["tag"]])
+def rows(team: Team | None, filters: Filters) -> QuerySet[Passage]:
+    """The passages that the filters leave."""
+    passages: QuerySet[Passage] = visible(team, hardware=filters.hardware, bottleneck=filters.bottleneck)
+    if filters.topic is not None:
+        passages = passages.filter(document=filters.topic)
+    if filters.source:
+        passages = passages.filter(source=filters.source)
+    if filters.tag:
+        passages = passages.filter(tags__contains=[filters.tag])
     return passages
 
 
@@ -300,4 +297,4 @@ def _value(filters: Filters, name: str, value: Any, label: str, count: int, own:
 
 
 def _text(value: str, longest: int) -> str:
-    return value.replace("\0", " ").strip()[:longest]
+    return value.strip()[:longest]

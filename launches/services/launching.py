@@ -16,7 +16,8 @@ from accounts.permissions import check, membership_in
 from accounts.refusals import Refused
 from experiments.models import Experiment
 from experiments.services import events, secrets
-from experiments.services.text import clean, counted
+from experiments.services.text import clean
+from formatting import counted
 from jobs import workers
 from launches import backends
 from launches.backends import BackendError, JobSpec, JobState

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from experiments.models import Experiment
 from experiments.services.deleting import DeletionBlocker, asked
+from formatting import first
 from launches.models import ArmRun, Launch
 from launches.services import queue
 from launches.services.arms import proposal_of
@@ -68,7 +69,7 @@ def ending(left: Iterable[ArmRun]) -> list[DeletionBlocker]:
 
 
 def _ending(backend: str, tried: bool, some: list[ArmRun]) -> DeletionBlocker:
-    jobs = ", ".join(run.job_shown for run in some[:5]) + (f" and {len(some) - 5} more" if len(some) > 5 else "")
+    jobs = first([run.job_shown for run in some], 5)
     one = len(some) == 1
     if tried:
         return DeletionBlocker(f"{'Job' if one else 'Jobs'} {jobs} on {backend} {_given_up(one)}", blocks=False)

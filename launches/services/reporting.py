@@ -21,6 +21,7 @@ from accounts.text import display_name
 from disk import space
 from experiments.services import secrets, storage, uploads
 from experiments.services.text import clean
+from formatting import limit
 from launches.models import ArmRun, Launch, ReportFile
 from launches.services import queue
 
@@ -122,7 +123,7 @@ def begin_file(run: ArmRun, kind: str, name: str, size_bytes: int, sha256: str) 
         if len(held) >= MOST_FILES:
             raise ReportError(f"A run reports at most {MOST_FILES} files; put them into one zip.")
         if size_bytes < 0 or sum(held) + size_bytes > uploads.limit_bytes():
-            most = f"{uploads.limit_bytes() / 1e6:,.0f} MB"
+            most = limit(uploads.limit_bytes(), "bytes")
             raise ReportError(f"The files of a run are limited to {most} together; profile fewer steps.")
         space.require(storage.root(), size_bytes)
         folder = storage.new_folder(FOLDER)

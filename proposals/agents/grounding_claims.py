@@ -15,6 +15,11 @@ from itertools import pairwise
 from typing import Literal
 
 Kind = Literal["time", "share", "ratio", "bytes", "bytes_per_s", "flops", "flops_per_s", "intensity", "bare"]
+#: The unit of each for `formatting.quantity`.
+QUANTITIES: dict[Kind, str] = {
+    "time": "s", "share": "share", "ratio": "speedup", "bytes": "bytes", "bytes_per_s": "bytes_per_s",
+    "flops": "flops", "flops_per_s": "flops_per_s", "intensity": "FLOP/byte", "bare": "count",
+}  # fmt: skip
 
 _PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _WORDS = {"kilo": 1e3, "mega": 1e6, "giga": 1e9, "tera": 1e12, "peta": 1e15, "exa": 1e18}

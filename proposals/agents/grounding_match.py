@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from formatting import plain
 from proposals.agents.grounding_bounds import bounds
-from proposals.agents.grounding_claims import Kind, Number, Sentence
+from proposals.agents.grounding_claims import QUANTITIES, Kind, Number, Sentence
 from proposals.agents.grounding_conditions import is_conditional, says_measured, says_predicted
 from proposals.agents.grounding_derived import DIMENSIONS, MOST_TOGETHER, TWO, operations, results_without_operands
 from proposals.agents.grounding_evidence import Evidence, mesh_name
@@ -377,23 +378,6 @@ def _part(between: re.Pattern[str], text: str, at: int) -> str:
     return text[start : min((begin for begin, _ in ends if begin > at), default=len(text))]
 
 
-_STEPS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_NAMES = {"bytes": "B", "bytes_per_s": "B/s", "flops": "FLOP", "flops_per_s": "FLOP/s"}
-
-
 def shown(fact: Fact) -> str:
     """A fact as a text would print it."""
-    value = fact.value
-    if fact.kind == "share":
-        return f"{value * 100:.3g} %"
-    if fact.kind == "ratio":
-        return f"{value:.3g}×"
-    if fact.kind == "time":
-        for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-            if value >= factor:
-                return f"{value / factor:.4g} {unit}"
-        return f"{value:.3g} s"
-    if fact.kind in _NAMES:
-        factor, prefix = next(((f, p) for f, p in _STEPS if value >= f), (1.0, ""))
-        return f"{value / factor:.4g} {prefix}{_NAMES[fact.kind]}"
-    return f"{value:,.6g}"
+    return plain(fact.value, QUANTITIES[fact.kind])

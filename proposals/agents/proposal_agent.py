@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+import formatting
 from agent.control import Cancel
 from agent.events import RunEvent, Stopped, ToolReturned
 from agent.limits import Limits
@@ -22,7 +23,6 @@ from agent.loop import Outcome, run
 from agent.messages import Message, SystemMessage, Usage, UserMessage
 from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
-from experiments import formatting
 from perfmodel.config import ConfigError, mesh_text
 from proposals.agents import endpoint, grounding
 from proposals.agents.cited import citation, is_similar
@@ -31,6 +31,7 @@ from proposals.agents.initial_context import Looks, look
 from proposals.agents.statements import Line, Statements, UnsupportedSentence, plain, removed_share
 from proposals.agents.tools import Agent, toolbox
 from proposals.agents.tools.common import MESH_WORDS
+from proposals.agents.words import ratio
 from proposals.agents.workbench import Workbench
 from proposals.candidate import chips_ratio
 from proposals.constraints import same_mesh
@@ -224,9 +225,9 @@ class Judge:
         gain, high = self._gain(plan)
         if not plan.violations and gain is not None and high < 1.0:
             yield (
-                f"({mesh_text(plan.mesh)}) is predicted slower than the current configuration, {gain:.2f}× per token "
+                f"({mesh_text(plan.mesh)}) is predicted slower than the current configuration, {ratio(gain)} per token "
                 "and at most "
-                f"{high:.2f}×. Propose a configuration that may gain, or keep the current one."
+                f"{ratio(high)}. Propose a configuration that may gain, or keep the current one."
             )
 
     def _gain(self, plan: ProposalPlan | Listed) -> tuple[float | None, float]:
@@ -244,7 +245,7 @@ class Judge:
             return
         if gain < 1.0 and not self._runs(first):
             yield (
-                f"Proposal 1 is predicted at {gain:.2f}× per token, slower than the current configuration; the first "
+                f"Proposal 1 is predicted at {ratio(gain)} per token, slower than the current configuration; the first "
                 "proposal must not be."
             )
             return
@@ -255,8 +256,8 @@ class Judge:
         most = self._gain(best)[0] if best is not None else None
         if best is not None and most is not None and high < most:
             yield (
-                f"Proposal 1 is predicted at {gain:.2f}× per token, at most {high:.2f}×; `search` puts "
-                f"{mesh_text(best.mesh)} first with {most:.2f}×. Put first what is not clearly slower."
+                f"Proposal 1 is predicted at {ratio(gain)} per token, at most {ratio(high)}; `search` puts "
+                f"{mesh_text(best.mesh)} first with {ratio(most)}. Put first what is not clearly slower."
             )
 
     def unbacked(self, answer: Proposing, evidence: Evidence) -> list[UnsupportedProposal]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isclose
 from typing import Any
 
-from diagnosis.analyzer.quantity import format_bytes, format_time, format_value
+import formatting
+from formatting import counted, number, plain, topology
 from proposals import facts
 from proposals.agents.diagnosed import EvidenceRow, Verdict
 from proposals.agents.priced import Current, Neighbour, Priced, RejectedMesh
@@ -40,7 +41,7 @@ def bottleneck(verdict: Verdict) -> str:
 
 def evidence_text(row: EvidenceRow) -> str:
     """The value of a row of evidence as pages show it; empty where it was not measured."""
-    return "" if row.value is None else format_value(float(row.value), row.unit, row.origin)
+    return "" if row.value is None else plain(float(row.value), row.unit, row.origin)
 
 
 def mesh(row: Current | Priced | RejectedMesh) -> str:
@@ -49,7 +50,7 @@ def mesh(row: Current | Priced | RejectedMesh) -> str:
 
 
 def ratio(value: float) -> str:
-    return f"{value:.2f}×" if 0.095 < value < 100 else f"{value:.3g}×"
+    return plain(value, "speedup")
 
 
 def gain(row: Priced) -> str:
@@ -72,7 +73,7 @@ def span(row: Priced) -> str:
     low, high = row.speedup_low80, row.speedup_high80
     if not low or not high:
         return "not known"
-    return f"{ratio(low).removesuffix('×')}–{ratio(high)}" if ratio(low) != ratio(high) else "–"
+    return formatting.span(low, high, "speedup") if ratio(low) != ratio(high) else "–"
 
 
 def fewer_chips(row: Priced) -> bool:
@@ -107,31 +108,31 @@ def step(row: Priced) -> str:
     time = row.step_time_s
     if time is None:
         return "not measured"
-    estimate, low, high = (format_time(value, "predicted") for value in (time.estimate, time.low80, time.high80))
+    estimate, low, high = (plain(value, "s", "predicted") for value in (time.estimate, time.low80, time.high80))
     return f"{estimate} (80 % interval {low} to {high})" if low != high else estimate
 
 
 def estimate(row: Priced) -> str:
     """The predicted step time alone."""
-    return format_time(row.step_time_s.estimate, "predicted") if row.step_time_s else "–"
+    return plain(row.step_time_s.estimate, "s", "predicted") if row.step_time_s else "–"
 
 
 def current_step(ran: Current, origin: str) -> str:
     """The step time of the current configuration."""
-    return format_time(ran.step_time_s, origin) if ran.step_time_s else "–"
+    return plain(ran.step_time_s, "s", origin) if ran.step_time_s else "–"
 
 
 def percent(value: float) -> str:
     """A confidence: whole per cents, as it is known no better."""
-    return f"{value * 100:.0f} %"
+    return plain(value, "probability")
 
 
 def share(value: float, origin: str = "") -> str:
-    return format_value(value, "share", origin)
+    return plain(value, "share", origin)
 
 
 def time(value: float, origin: str = "") -> str:
-    return format_time(value, origin)
+    return plain(value, "s", origin)
 
 
 def traffic(row: Communication) -> tuple[str, str]:
@@ -147,7 +148,7 @@ def _exposed(seconds: float | None, part: float | None) -> str:
 
 
 def size(value: float) -> str:
-    return format_bytes(value).replace("-", "−")
+    return plain(value, "bytes")
 
 
 def memory(row: Current | Priced) -> str:
@@ -169,10 +170,10 @@ def changes(changed: Mapping[str, Any]) -> str:
 
 def _chips(changed: Mapping[str, Any]) -> list[str]:
     """`8×16 chips` of each of the slices that are used."""
-    slices, topology = changed.get("slices"), changed.get("topology")
-    of = f"{'×'.join(map(str, topology))} chips" if topology else ""
+    slices, dims = changed.get("slices"), changed.get("topology")
+    of = f"{topology(dims)} chips" if dims else ""
     if slices and (slices > 1 or not of):
-        count = f"{slices:,} slice{'s' if slices > 1 else ''}"
+        count = counted(slices, "slice")
         of = f"{count} of {of}" if of else count
     return [of] if of else []
 
@@ -195,12 +196,6 @@ def located(row: Priced) -> str:
     return configuration(row) + (f" on {row.elsewhere}" if row.elsewhere else "")
 
 
-def listed(items: Sequence[str], word: str = "and") -> str:
-    if len(items) < 2:
-        return "".join(items)
-    return f"{', '.join(items[:-1])} {word} {items[-1]}"
-
-
 def lower_first(text: str) -> str:
     """The text as it goes on in a sentence; names and abbreviations keep their capitals."""
     word = text.split(" ", 1)[0]
@@ -219,11 +214,6 @@ def step_text(row: Neighbour) -> str:
     """A neighbouring configuration in words: `model 4 → 2, data 8 → 16`, `a global batch of 512`."""
     batch = row.changes.get("global_batch") if row.varies == "batch" else None
     return row.step if batch is None else f"a global batch of {batch:,}"
-
-
-def brief(error: str) -> str:
-    """What is wrong, without what would follow: the first part of a tool's sentence."""
-    return error.split(";")[0].rstrip(".")
 
 
 def rule(name: str) -> str:
@@ -246,20 +236,12 @@ def allowed(row: Priced) -> str:
 
 def rate(value: float) -> str:
     """Bytes per second: `45 GB/s`."""
-    return format_value(value, "bytes_per_s")
+    return plain(value, "bytes_per_s")
 
 
 def flops(value: float) -> str:
     """FLOPs per second: `459 TFLOP/s`."""
-    return format_value(value, "flops_per_s")
-
-
-def count(value: float) -> str:
-    """A large count: `70.6 billion`, `4.19e+11`."""
-    for unit, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if unit <= value < 1000 * unit:
-            return f"{value / unit:.3g} {word}"
-    return f"{value:.3g}"
+    return plain(value, "flops_per_s")
 
 
 def inconclusive(row: Priced) -> str:
@@ -274,8 +256,8 @@ def capital(text: str) -> str:
 
 
 def chip_hours(value: float) -> str:
-    return f"{value:,.0f} chip-hours".replace("-", "−", 1) if value < 0 else f"{value:,.0f} chip-hours"
+    return f"{number(value)} chip-hours"
 
 
 def days(value: float) -> str:
-    return f"{value:.3g} days" if value >= 1 else time(value * 86400)
+    return time(value * 86400)

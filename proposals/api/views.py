@@ -4,8 +4,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.db.models.fields.json import KeyTextTransform
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
+from drf_spectacular.utils import extend_schema, extend_schema_field, extend_schema_view
 from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.generics import ListAPIView
@@ -16,13 +15,12 @@ from accounts.models import Role
 from accounts.permissions import get_for, team_ids
 from accounts.rest import Detail, Paging, TeamObjects, TeamRole, validated
 from experiments.api.common import ConfigErrors
-from experiments.api.views import of_experiment
-from experiments.services.text import clean, clean_json
+from experiments.filters import OfRun
+from experiments.services.text import clean_json
+from proposals.filters import ApprovedFilters, OfProposal
 from proposals.launch import KINDS
 from proposals.models import Decision, PlanRecord, Proposal, Review
 from proposals.services import custom_mesh, launching, plans, reviews
-
-EXPERIMENT_PARAM = OpenApiParameter("experiment", OpenApiTypes.INT, description="Restrict to this experiment.")
 
 
 class ReviewSerializer(serializers.ModelSerializer[Review]):
@@ -159,23 +157,15 @@ class ProposalLaunchFilesSerializer(serializers.Serializer[Any]):
     files = LaunchFileSerializer(many=True)
 
 
-@extend_schema_view(
-    list=extend_schema(
-        parameters=[EXPERIMENT_PARAM, OpenApiParameter("status", OpenApiTypes.STR, enum=Proposal.Status.values)],
-        tags=["proposals"],
-    ),
-)
+@extend_schema_view(list=extend_schema(tags=["proposals"]))
 class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
     queryset = Proposal.objects.select_related("review__author", "experiment")
     serializer_class = ProposalSerializer
+    filterset_fields = ("experiment", "status")
 
     def get_queryset(self) -> QuerySet[Proposal]:
-        rows = of_experiment(super().get_queryset(), self.request)
-        if self.action == "list":
-            rows = rows.defer("data")
-            if wanted := self.request.query_params.get("status"):
-                rows = rows.filter(status=clean(wanted))
-        return rows
+        rows = super().get_queryset()
+        return rows.defer("data") if self.action == "list" else rows
 
     @extend_schema(responses=ProposalContractSerializer, tags=["proposals"])
     def retrieve(self, request: Request, pk: str) -> Response:
@@ -197,19 +187,18 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
         return Response(ProposalLaunchFilesSerializer(value).data)
 
 
-@extend_schema_view(list=extend_schema(parameters=[EXPERIMENT_PARAM], tags=["proposals"]))
+@extend_schema_view(list=extend_schema(tags=["proposals"]))
 class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     """Plans as in `asap propose --json`: diagnosis, the three proposals, the rejected candidates."""
 
     queryset = PlanRecord.objects.select_related("run__experiment", "run__profile", "created_by").order_by("-pk")
     serializer_class = PlanSerializer
+    filterset_class = OfRun
     write_role = Role.ENGINEER
 
     def get_queryset(self) -> QuerySet[PlanRecord]:
         rows = super().get_queryset().annotate(written_by=KeyTextTransform("author", "data"))
-        if self.action == "list":
-            rows = rows.defer("data")
-        return of_experiment(rows, self.request, "run__experiment_id")
+        return rows.defer("data") if self.action == "list" else rows
 
     @extend_schema(responses=PlanContractSerializer, tags=["proposals"])
     def retrieve(self, request: Request, pk: str) -> Response:
@@ -249,12 +238,12 @@ class ReviewsView(ListAPIView[Review]):
     pagination_class = Paging
     serializer_class = ReviewSerializer
     queryset = Review.objects.select_related("author").order_by("-pk")
+    filterset_class = OfProposal
 
     def get_queryset(self) -> QuerySet[Review]:
-        rows = super().get_queryset().filter(proposal__team_id__in=team_ids(self.request.user))
-        return of_experiment(rows, self.request, "proposal__experiment_id")
+        return super().get_queryset().filter(proposal__team_id__in=team_ids(self.request.user))
 
-    @extend_schema(parameters=[EXPERIMENT_PARAM], operation_id="reviews_list", tags=["reviews"])
+    @extend_schema(operation_id="reviews_list", tags=["reviews"])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The reviews of your teams, newest first."""
         return super().get(request, *args, **kwargs)
@@ -279,21 +268,18 @@ class HistoryView(ListAPIView[Proposal]):
     permission_classes = [TeamRole]
     pagination_class = Paging
     serializer_class = ProposalSerializer
-    queryset = Proposal.objects.none()
+    queryset = (
+        Proposal.objects.filter(status=Proposal.Status.APPROVED)
+        .select_related("experiment", "review__author")
+        .defer("data")
+        .order_by("-review__created_at", "-pk")
+    )
+    filterset_class = ApprovedFilters
 
     def get_queryset(self) -> QuerySet[Proposal]:
-        params = self.request.query_params
-        facets = {name: params.get(name, "") for name in reviews.FACETS}
-        return reviews.approved(team_ids(self.request.user), params.get("q", ""), **facets).defer("data")
+        return super().get_queryset().filter(team_id__in=team_ids(self.request.user))
 
-    @extend_schema(
-        operation_id="history_list",
-        parameters=[
-            OpenApiParameter("q", OpenApiTypes.STR, description="Search in title, experiment and comment."),
-            *(OpenApiParameter(name, OpenApiTypes.STR, description="Exact match.") for name in reviews.FACETS),
-        ],
-        tags=["reviews"],
-    )
+    @extend_schema(operation_id="history_list", tags=["reviews"])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Approved proposals of your teams, most recently approved first."""
         return super().get(request, *args, **kwargs)

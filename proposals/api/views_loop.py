@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import QuerySet
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
+from drf_spectacular.utils import extend_schema, extend_schema_field, extend_schema_view
 from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -16,12 +14,12 @@ from accounts.models import Role
 from accounts.permissions import get_for, team_ids
 from accounts.rest import Detail, Invalid, TeamObjects, validated
 from experiments.api.common import ConfigErrors
-from experiments.api.views import of_experiment
+from experiments.filters import OfRun
 from experiments.models import Experiment
 from history.record import FAILURES
 from proposals import measured
-from proposals.api.views import EXPERIMENT_PARAM
 from proposals.failures import CAUSES
+from proposals.filters import MeasurementFilters
 from proposals.models import Measurement, PlanRequest, Proposal
 from proposals.services import failing, measuring, regenerating, unmeasured
 
@@ -99,13 +97,7 @@ class SummarySerializer(serializers.Serializer[Any]):
     brier = serializers.FloatField(allow_null=True, help_text="Brier score of the stated confidence; 0 is perfect.")
 
 
-_STATUS = OpenApiParameter("status", OpenApiTypes.STR, enum=Measurement.Status.values)
-
-
-@extend_schema_view(
-    list=extend_schema(parameters=[EXPERIMENT_PARAM, _STATUS], tags=["measurements"]),
-    retrieve=extend_schema(tags=["measurements"]),
-)
+@extend_schema_view(list=extend_schema(tags=["measurements"]), retrieve=extend_schema(tags=["measurements"]))
 class MeasurementViewSet(
     mixins.ListModelMixin, mixins.RetrieveModelMixin, mixins.DestroyModelMixin, TeamObjects[Measurement]
 ):
@@ -113,11 +105,7 @@ class MeasurementViewSet(
 
     queryset = Measurement.objects.select_related("created_by").order_by("-pk")
     serializer_class = MeasurementSerializer
-
-    def get_queryset(self) -> QuerySet[Measurement]:
-        rows = of_experiment(super().get_queryset(), self.request, "proposal__experiment_id")
-        wanted = self.request.query_params.get("status", "") if self.action == "list" else ""
-        return rows.filter(status=wanted) if wanted in Measurement.Status.values else rows
+    filterset_class = MeasurementFilters
 
     @extend_schema(
         request=MeasurementRequest,
@@ -188,17 +176,13 @@ class AskSerializer(serializers.Serializer[Any]):
     )
 
 
-@extend_schema_view(
-    list=extend_schema(parameters=[EXPERIMENT_PARAM], tags=["proposals"]), retrieve=extend_schema(tags=["proposals"])
-)
+@extend_schema_view(list=extend_schema(tags=["proposals"]), retrieve=extend_schema(tags=["proposals"]))
 class PlanRequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[PlanRequest]):
     """Requests for new plans under constraints, newest first."""
 
     queryset = PlanRequest.objects.select_related("run", "created_by").order_by("-pk")
     serializer_class = PlanRequestSerializer
-
-    def get_queryset(self) -> QuerySet[PlanRequest]:
-        return of_experiment(super().get_queryset(), self.request, "run__experiment_id")
+    filterset_class = OfRun
 
     @extend_schema(
         request=AskSerializer,

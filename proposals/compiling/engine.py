@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+import formatting
 from jobs import child
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
@@ -135,10 +136,8 @@ def _run(request: dict[str, Any], effort: str, limits: Limits, progress: Progres
 
 def _ending(code: int | None, memory: _Memory, limits: Limits, at: int, stage: str, tail: str) -> CompileCheck:
     if memory.exceeded:
-        text = (
-            f"The compiler took more than {limits.memory_bytes / 1e9:.0f} GB of this machine's memory and was stopped."
-        )
-        return CompileCheck("crashed", text)
+        most = formatting.limit(limits.memory_bytes, "bytes")
+        return CompileCheck("crashed", f"The compiler took more than {most} of this machine's memory and was stopped.")
     if code in (-signal.SIGXCPU, -signal.SIGKILL) or code is None:
         limit = f"{limits.cpu_s[at]} s of processor time or {limits.wall_s[at]} s"
         return CompileCheck("timed_out", f"The compiler exceeded {limit} while {stage} and was stopped.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from experiments.sentences import Sentence, Value, say
+from formatting import counted
 from perfmodel import memory
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.step_time import missing_facts
@@ -23,7 +24,7 @@ DOUBT = 0.5
 def explained(hit: Hit | None, lines: int, config: ExperimentConfig | None, last: tuple[str, ...] = ()) -> Failure:
     """The failure that a hit stands for; without one, of unknown cause."""
     if hit is None:
-        sentence = Sentence("The log is empty." if not lines else f"No known error in {lines:,} {_lines(lines)}.")
+        sentence = Sentence("The log is empty." if not lines else f"No known error in {counted(lines, 'line')}.")
         return Failure("unknown", 0.0, sentence, lines, check=table().check["unknown"], last=last)
     cause, values = hit.signature.cause, hit.values
     confidence = hit.signature.confidence * (DOUBT if _held_by_others(values) else 1.0)
@@ -38,10 +39,6 @@ def explained(hit: Hit | None, lines: int, config: ExperimentConfig | None, last
     if config is None or made.verdict != "forbid":
         return made
     return replace(made, forbidden=_forbidden(cause, roles, values, config))
-
-
-def _lines(number: int) -> str:
-    return "line" if number == 1 else "lines"
 
 
 def _held_by_others(values: Values) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from formatting import plain, span
 from history.similarity import Alike
 from proposals.candidate import chips_ratio
 from proposals.plan import ProposalPlan
@@ -52,4 +53,5 @@ def _bears(alike: Alike | None) -> str:
     text, effect = f"The change as a whole: {alike.reason}.", alike.expected
     if effect is None:
         return text
-    return f"{text} Expected here: {effect.speedup:.2f}× (80 % interval {effect.low80:.2f}× to {effect.high80:.2f}×)."
+    within = span(effect.low80, effect.high80, "speedup")
+    return f"{text} Expected here: {plain(effect.speedup, 'speedup')} (80 % interval {within})."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from formatting import counted
 from perfmodel.config import BATCH_ROLES, Mesh
 from perfmodel.workload import SHARDING, micro_batches
 from proposals.candidate import candidate, chips_ratio
@@ -78,7 +79,7 @@ def _settings(case: Case) -> Iterator[Changed]:
             yield Changed(key, "up" if up else "down", f"{words} {was} → {becomes}", _effect(case, key))
     if "xla_flags" in changes:
         count = len(set(changes["xla_flags"]) - set(training.xla_flags))
-        words = f"{count} XLA flag{'s' if count != 1 else ''} set" if count else "XLA flags removed"
+        words = f"{counted(count, 'XLA flag')} set" if count else "XLA flags removed"
         yield Changed("xla_flags", "up" if count else "down", words, _effect(case, "xla_flags"))
     if "topology" in changes:
         yield _setting(case, "chips", "chips", case.config.hardware.chips, new.hardware.chips)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from experiments.sentences import Sentence, Value, join, say
 from experiments.step_profile import MODEL, PROFILE
+from formatting import counted
 from history.moves import RECOMPUTES
 from proposals.candidate import chips_ratio
 from proposals.constraints import RULE
@@ -163,8 +164,7 @@ def trade_offs(case: Case) -> Iterator[str]:
     if moved.get("data", 0.0) > 0:
         batch = case.changes.get("global_batch", config.training.global_batch)
         if batch:
-            shards = case.mesh.batch_shards
-            each = f"{batch / shards:g} sequence" + ("" if batch == shards else "s")
+            each = counted(batch / case.mesh.batch_shards, "sequence")
             yield f"Each batch shard holds {each} of the global batch of {batch}."
     if case.mesh.batch_shards < config.mesh.batch_shards:
         yield "With fewer batch shards, each group of chips processes more sequences at once."

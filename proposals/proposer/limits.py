@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from formatting import limit
 from perfmodel import legality
 from perfmodel.config import BATCH_ROLES, TOKEN_ROLES, ExperimentConfig, mesh_text
 from perfmodel.space import Space
@@ -232,5 +233,5 @@ def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:
             yield rule(f"keep {kinds[0]}" if kinds[0] != "xla_flags" else "no flags", changed, text)
     if constraints.memory_margin and not missing_facts(c.config):
         room = (1.0 - constraints.memory_margin) * c.used.capacity
-        text = f"keep {constraints.memory_margin * 100:g} % of memory per chip free."
+        text = f"keep {limit(constraints.memory_margin, 'share', 6)} of memory per chip free."
         yield rule("memory margin", c.used.total > room, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import formatting
 from experiments.sentences import Sentence, Value, say
 from experiments.step_profile import MODEL, PROFILE
 from history.moves import RECOMPUTES
@@ -37,20 +38,16 @@ def title(case: Case) -> str:
     words = list(_changed_words(case))
     if not case.moved and case.resized:
         sizes = [f"{axis} {before} → {after}" for axis, (before, after) in case.resized.items()]
-        return ", ".join([_joined(sizes), *words])
+        return ", ".join([formatting.listed(sizes), *words])
     if not case.moved:
         if not words:
             return "Keep the current configuration"
-        return "Keep the mesh, " + _joined(words)
+        return "Keep the mesh, " + formatting.listed(words)
     up = [role for role, d in case.moved.items() if d > 0]
     down = [role for role, d in case.moved.items() if d < 0]
     moved = [f"more {ROLE_NAMES[r]}" for r in up] + [f"{_fewer(case, r)} {ROLE_NAMES[r]}" for r in down]
-    text = ", ".join([_joined(moved), *words])
+    text = ", ".join([formatting.listed(moved), *words])
     return text[0].upper() + text[1:]
-
-
-def _joined(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
 
 
 def _changed_words(case: Case) -> Iterator[str]:
@@ -86,8 +83,8 @@ PRICED_KEYS = (
 
 
 def _slice(topology: Sequence[int], slices: int) -> str:
-    size = "×".join(map(str, topology))
-    return f"{slices} slices of {size} chips" if slices > 1 else f"{size} chips"
+    size = f"{formatting.topology(topology)} chips"
+    return f"{slices} slices of {size}" if slices > 1 else size
 
 
 def _more_flags(case: Case) -> bool:

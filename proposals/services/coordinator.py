@@ -19,15 +19,15 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 
 from diagnosis import services as diagnosis_services
 from diagnosis.analyzer import diagnose
-from diagnosis.analyzer.quantity import format_time
 from diagnosis.report import Diagnosis
 from disk import space
 from experiments.consistency import facts_of
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import configuration, events, profiles, runs, storage, traces
-from experiments.services.text import clean, clean_json, counted
+from experiments.services.text import clean, clean_json
 from experiments.step_profile import PROFILE, StepProfile
+from formatting import counted, plain
 from jobs import workers
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
@@ -206,7 +206,7 @@ def _read(work: Work, trace: str) -> StepProfile:
         raise StageFailed("This profile has no files left; add one and the analysis restarts.")
     size = sum(file.size_bytes for file in files)
     space.require(storage.root(), what="The analysis")
-    work.progress(f"Reading {counted(len(files), 'file')} ({size / 1e6:,.1f} MB)")
+    work.progress(f"Reading {counted(len(files), 'file')} ({plain(size, 'bytes')})")
     value = read_profile(
         [storage.absolute(file.path) for file in files],
         names=[file.name for file in files],
@@ -224,7 +224,7 @@ def _measured(work: Work) -> StepProfile:
     value = from_step_time.start(work.config)
     if value.step_time_s is None:
         raise StageFailed("There is neither a profile nor a step time; add one of them to continue.")
-    work.progress(f"No profile, only the measured step time of {format_time(value.step_time_s)}", 1.0)
+    work.progress(f"No profile, only the measured step time of {plain(value.step_time_s, 's')}", 1.0)
     return value
 
 

@@ -12,6 +12,7 @@ from django.core.files.base import File
 from accounts.text import display_name
 from experiments.services import uploads
 from experiments.services.text import clean
+from formatting import limit
 from proposals.constraints import Constraints
 from proposals.failures import Failure, read_failure
 from proposals.models import Measurement, Proposal
@@ -40,7 +41,7 @@ def analyse(proposal: Proposal, files: Sequence[File[Any]], text: str = "") -> F
     most = min(MOST_BYTES, uploads.limit_bytes())
     if len(files) > MOST_FILES or sum(file.size or 0 for file in files) > most:
         raise MeasureError(
-            f"Logs are limited to {MOST_FILES} files and {most / 1e6:,.0f} MB together; upload those of the ranks "
+            f"Logs are limited to {MOST_FILES} files and {limit(most, 'bytes')} together; upload those of the ranks "
             "that failed first."
         )
     logs: list[tuple[str, BinaryIO]] = [(display_name(file.name or ""), cast(BinaryIO, file)) for file in files]

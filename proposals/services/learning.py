@@ -6,8 +6,8 @@ import logging
 from dataclasses import asdict, replace
 from typing import Any
 
+import formatting
 from diagnosis.models import DiagnosisRecord
-from experiments import formatting
 from experiments.models import Experiment
 from history.models import HistoryRecord
 from history.record import CHANGES, Record, Side, outcome_of

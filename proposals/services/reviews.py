@@ -1,13 +1,12 @@
-"""The decision on a proposal: once, by a reviewer, with a comment; and what was approved."""
+"""The decision on a proposal: once, by a reviewer, with a comment."""
 
 from __future__ import annotations
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import Q, QuerySet
 from django.http import Http404
 
-from accounts.models import Role, Team, User
+from accounts.models import Role, User
 from accounts.permissions import membership_in, refusal
 from accounts.refusals import Refused
 from experiments.models import Experiment, ReviewState
@@ -16,8 +15,6 @@ from experiments.services.text import clean
 from proposals.models import Decision, Proposal, Review
 
 MAX_COMMENT = 10_000
-#: What the approved proposals may be narrowed to: a column of the experiment, by its name in the address.
-FACETS = {"chip": "experiment__chip", "model": "experiment__model_name", "bottleneck": "experiment__bottleneck"}
 
 
 class ReviewError(Refused):
@@ -82,34 +79,6 @@ def decide(proposal: Proposal, user: User, decision: Decision | str, comment: st
         )
     proposal.status = chosen.value
     return review
-
-
-def approved(
-    team: Team | list[int], q: str = "", *, chip: str = "", model: str = "", bottleneck: str = ""
-) -> QuerySet[Proposal]:
-    """The team's approved proposals, newest decision first, with experiment, review and author loaded.
-
-    q: found in the proposal's title, the experiment's name, or the review's comment, case-insensitive.
-    """
-    teams = [team.pk] if isinstance(team, Team) else team
-    proposals = (
-        Proposal.objects.filter(team_id__in=teams, status=Proposal.Status.APPROVED)
-        .select_related("experiment", "plan", "review", "review__author")
-        .order_by("-review__created_at", "-pk")
-    )
-    for column, value in (
-        (FACETS["chip"], chip),
-        (FACETS["model"], model),
-        (FACETS["bottleneck"], bottleneck),
-    ):
-        if value:
-            proposals = proposals.filter(**{column: clean(value)})
-    if q.strip():
-        text = clean(q.strip())
-        proposals = proposals.filter(
-            Q(title__icontains=text) | Q(experiment__name__icontains=text) | Q(review__comment__icontains=text)
-        )
-    return proposals
 
 
 def _show_on_experiment(proposal: Proposal, chosen: Decision) -> None:

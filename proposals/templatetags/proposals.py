@@ -9,8 +9,9 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+import formatting
 from accounts.models import Role
-from experiments import bars, formatting
+from experiments import bars
 from history.presentation import TRAINING_WORDS
 from history.record import outcome_of
 from proposals.models import Measurement

@@ -23,7 +23,7 @@
     };
   }
   const axis = (c, more = {}) => ({ nameLocation: "middle", nameGap: 28, nameTextStyle: { color: c.text_3, fontSize: 11 }, axisLine: { show: true, lineStyle: { color: c.line_2 } }, axisTick: { show: false }, axisLabel: { color: c.text_3, fontSize: 11, hideOverlap: true }, splitLine: { lineStyle: { color: c.line } }, ...more });
-  const rich = text => text.replace(/[{}|]/g, " ");
+  const rich = text => String(text).replace(/[{}|]/g, " ");
   const short = text => text.length > 34 ? text.slice(0, 33) + "…" : text;
 
   const kinds = {
@@ -99,5 +99,5 @@
   document.addEventListener("htmx:load", event => { if (event.target !== document.body) drawAll(event.target); });
   document.addEventListener("themechange", redraw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  window.charts = { draw, redraw, kinds, clicks, base, axis, tokens, fmt };
+  window.charts = { draw, redraw, kinds, clicks, base, axis, tokens, fmt, time, rich };
 })();

@@ -1,10 +1,8 @@
 /* Explore: sliders over the sizes an axis may have; the server keeps the product and answers.  Charts of Explore and Accuracy. */
 "use strict";
 (function () {
-  const { kinds, clicks, base, axis, draw, fmt } = window.charts;
-  const rich = text => String(text).replace(/[{}|]/g, " ");
+  const { kinds, clicks, base, axis, draw, fmt, time, rich } = window.charts;
   const names = (axes, sizes) => axes.map((name, at) => name + " " + sizes[at]).join(" · ");
-  const time = ms => ms >= 10000 ? fmt(ms / 1000) + " s" : fmt(ms) + " ms";
 
   /* dots: [GB, ms, sizes, kind] with kind 0 legal, 1 on the front, 2 too large */
   kinds.pareto = function (d, c) {
@@ -16,7 +14,7 @@
     const wide = left < right / 12, long = Math.max(...ms) / Math.min(...ms) > 8, inS = Math.max(...ms) >= 20000;
     const shown = value => Math.round(inS ? value / 1000 : value).toLocaleString("en-US");
     const ticks = { color: c.text_3, fontSize: 11, hideOverlap: true };
-    const tip = p => p.data && p.data.sizes ? `{b|${rich(names(d.axes, p.data.sizes))}}\n${time(p.value[1])} · ${p.value[0].toFixed(1)} GB per chip${p.seriesName ? "\n" + p.seriesName : ""}` : "";
+    const tip = p => p.data && p.data.sizes ? `{b|${rich(names(d.axes, p.data.sizes))}}\n${time(p.value[1])} · ${fmt(p.value[0])} GB per chip${p.seriesName ? "\n" + p.seriesName : ""}` : "";
     return {
       ...base(c), animation: false, grid: { left: 62, right: 22, top: 22, bottom: 42 }, tooltip: { ...base(c).tooltip, formatter: tip },
       xAxis: axis(c, { type: wide ? "log" : "value", name: "HBM per chip, GB" + (far ? ", of " + fmt(d.cap) : "") + (wide ? " (log)" : ""), scale: true, ...(wide ? { min: left * .9, max: right } : { max: far ? null : Math.ceil(right) }), axisLabel: { ...ticks, formatter: value => fmt(value) } }),

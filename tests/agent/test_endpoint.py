@@ -114,7 +114,7 @@ def test_a_wait_longer_than_the_run_is_not_waited(serve: Serve) -> None:
     _, outcome = ask(server, clock=time_.clock(), limits=Limits(time_s=60))
     assert time_.slept_s == []
     kind, sentence = stop(outcome)
-    assert kind == "rate_limit" and "asks to wait 3600 s, longer than the time left for this run" in sentence
+    assert kind == "rate_limit" and "asks to wait 3,600 s, longer than the time left for this run" in sentence
 
 
 def test_retry_after_is_read_in_all_its_forms() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from agent.events import TextDelta, ToolReturned
-from diagnosis.analyzer.quantity import format_value
 from evaluation.quality.evidence import ask, bench
 from experiments.step_profile import Step
 from experiments.without_profile import without_profile
+from formatting import plain
 from perfmodel import flags
 from perfmodel.chips import get_chip
 from perfmodel.config_file import parse_config
@@ -323,8 +323,8 @@ def test_an_answer_takes_up_the_figures_that_the_message_names_by_their_numbers(
     from proposals.agents.conversation import Ask
 
     of = bench("asap-experiment-1")
-    part = format_value(of.diagnosis.breakdown_s["idle"], "s")
-    gaps = format_value(of.diagnosis.timeline.parts_s["idle"][0][0], "s")
+    part = plain(of.diagnosis.breakdown_s["idle"], "s")
+    gaps = plain(of.diagnosis.timeline.parts_s["idle"][0][0], "s")
     events = reasoner.answer(of, Ask(f"How much idle time is there between ops, {part} or {gaps}?"))
     text = "".join(e.text for e in events if isinstance(e, TextDelta))
     assert part in text and gaps in text

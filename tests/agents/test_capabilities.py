@@ -57,8 +57,8 @@ FILLED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 _UNITS = {
     "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9, "s": 1.0, "min": 60.0, "h": 3600.0, "%": 1e-2, "kB": 1e3, "MB": 1e6,
-    "GB": 1e9, "TB": 1e12, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15, "million": 1e6,
-    "billion": 1e9, "trillion": 1e12,
+    "GB": 1e9, "TB": 1e12, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15, "MFLOP": 1e6,
+    "GFLOP": 1e9, "TFLOP": 1e12, "PFLOP": 1e15, "million": 1e6, "billion": 1e9, "trillion": 1e12,
 }  # fmt: skip
 _NUMBER = re.compile(
     r"(?<![\w.`#-])(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(e[+-]?\d+)?\s?("

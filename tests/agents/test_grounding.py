@@ -154,8 +154,8 @@ def test_a_number_passes_as_it_is_rounded_and_not_beyond(value: float, digits: i
     ("text", "kind", "said"),
     [
         ("ICI communication takes 23.4 % of the step.", "number", "in no tool result"),
-        ("The step takes 41.2 s.", "number", "35.66 s"),
-        ("The duty cycle is 61.4 %.", "number", "the nearest is 62 %"),
+        ("The step takes 41.2 s.", "number", "35.7 s"),
+        ("The duty cycle is 61.4 %.", "number", "the nearest is 62.0 %"),
         ("Proposal 1 is 1.31× as fast.", "number", "the nearest is 1.0"),
         ("The run used 4711 chips.", "number", "call a tool"),
         ("`fusion.987` dominates the step.", "op", "no tool result has an op `fusion.987`"),

@@ -262,7 +262,11 @@ def test_experiments_are_searched_filtered_and_ordered(people):
     assert names(q="\x00") == []
     assert names(state="ready") == ["alpha"]
     assert names(ordering="name") == ["100%_sure", "alpha", "beta"]
-    assert names(ordering="password") == names()
+    assert names(ordering="-step_time_s")[0] == "alpha"
+    assert names(q="alp LLAMA3") == ["alpha"]
+    for unknown in ({"ordering": "password"}, {"state": "away"}, {"team": "-1"}, {"team": "9" * 30}):
+        answer = client.get("/api/experiments/", unknown)
+        assert answer.status_code == 400 and answer.json()["detail"].startswith(f"{next(iter(unknown))}: ")
     assert names(team=people.team.pk + 10**6) == []
     assert names(limit=1, offset=1) == ["beta"]
 

@@ -15,11 +15,11 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+import formatting
 from asapweb.explore import proposing
 from asapweb.explore.spaces import meshes_of
 from asapweb.explore.state import divisors, from_config, pairs_of, read, refit
 from asapweb.explore.treemap import treemap
-from experiments import formatting
 from perfmodel.accuracy import load_accuracy
 from perfmodel.config_file import parse_config
 from perfmodel.search import search

@@ -36,9 +36,9 @@ def test_an_upload_is_refused_with_a_sentence_as_page_and_as_json(people, full, 
     page = people.client("engineer").post(address, {"files": [file()]})
     assert page.status_code == 507 and "free space" in page.content.decode()
     answer = people.client("engineer").post(address, {"files": [file()]}, headers={"Accept": "application/json"})
-    assert answer.status_code == 507 and "MB free" in answer.json()["error"]
+    assert answer.status_code == 507 and "B free" in answer.json()["error"]
     answer = people.api("engineer").post("/api/experiments/", {"files": [file()]}, format="multipart")
-    assert answer.status_code == 507 and "MB free" in answer.json()["detail"] and len(answer.json()["detail"]) <= 300
+    assert answer.status_code == 507 and "B free" in answer.json()["detail"] and len(answer.json()["detail"]) <= 300
     assert not Experiment.objects.exists()
     assert not list(data_folder.rglob("*.pb"))
 
@@ -83,7 +83,7 @@ def test_readyz_says_what_is_wrong_and_what_fills_the_disk(db, full, data_folder
     (data_folder / "uploads" / "big").write_bytes(b"x" * 5_000_000)
     answer = Client().get("/readyz")
     assert answer.status_code == 503
-    assert "MB free" in answer.json()["disk"] and "uploads/ 5 MB" in answer.json()["disk"]
+    assert "B free" in answer.json()["disk"] and "uploads/ 5.00 MB" in answer.json()["disk"]
 
 
 def test_a_large_file_is_kept_without_a_copy(people, settings, data_folder):

@@ -147,6 +147,16 @@ def test_pages_take_anything_in_their_addresses(client, ready, value):
     assert not failed and len(found) > 30
 
 
+@pytest.mark.parametrize("address", [
+    "/experiments/", "/jump/", "/compare/", "/experiments/{}/ops/", "/experiments/{}/memory/",
+    "/experiments/{}/memory.jsonl", "/knowledge/", "/explore/", "/api/experiments/", "/api/history/", "/api/proposals/",
+])  # fmt: skip
+def test_filters_take_the_lone_surrogates_of_another_charset(client, ready, address):
+    query = "&".join(f"{name}=%2B2AA-" for name in READ)
+    asked = f"{address.format(ready.experiment.pk)}?{query}"
+    assert client.get(asked, headers={"Content-Type": "text/plain; charset=utf-7"}).status_code < 500
+
+
 @pytest.mark.parametrize(("address", "form"), [
     ("/settings/team/", {"team": "²"}),
     ("/experiments/configuration/check/", {"experiment": "²", "way": "form"}),

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import formatting
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis
 from evaluation.steps import paper
 from evaluation.steps.shipped import sample
 from evaluation.steps.variants import perturbed
-from experiments import formatting
 from experiments.ingest import read_profile
 from experiments.samples.samples import SAMPLES as SHIPPED
 from experiments.step_profile import StepProfile

@@ -13,6 +13,7 @@ import pytest
 
 from experiments.ingest import IngestError, Limits, read_profile
 from experiments.xplane import XSpace
+from formatting import plain
 from tests.ingest.conftest import OPS, Save
 from tests.ingest.xspaces import OpSpec, tpu_xspace
 
@@ -44,7 +45,7 @@ def test_truncated_file_says_where_it_ends_and_what_is_missing(save: Save) -> No
     whole.write_bytes(data[:-12_300])
     error = refusal(whole)
     assert error.kind == "truncated"
-    assert f"ends after {(len(data) - 12_300) / 1000:.1f} kB" in error.message
+    assert f"ends after {plain(len(data) - 12_300, 'bytes')}" in error.message
     assert "needs 12.3 kB more" in error.message
     assert not error.excludable
 
@@ -122,7 +123,7 @@ def test_large_sparse_file_is_refused_by_its_size_alone(tmp_path: Path) -> None:
         target.truncate(600_000_000)
     error = refusal(path)
     assert error.kind == "too_large"
-    assert "600.0 MB" in error.message
+    assert "has 600 MB; at most 537 MB" in error.message
 
 
 def test_large_sparse_file_within_the_limit_is_no_profile(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_one_step_alone_is_a_step() -> None:
 def test_a_long_step_stays_and_is_explained() -> None:
     steps = [Step(0, 5.2, {"compute": 0.12, "compile": 5.08}), *(Step(i, 0.12, {"compute": 0.12}) for i in range(1, 6))]
     note = notes_on_long_steps(steps)[0].message
-    assert "Step 0 takes 5.2 s" in note and "in compilation" in note and "without it is 120 ms" in note
+    assert "Step 0 takes 5.20 s" in note and "in compilation" in note and "without it is 120 ms" in note
     assert notes_on_long_steps(steps[1:]) == []
 
 
@@ -73,7 +73,7 @@ def test_step_cut_off_by_the_end_of_an_xplane(save: Save) -> None:
     assert profile.step_time_s == pytest.approx(100e-6)
     assert profile.step_time_stdev_s == pytest.approx(0, abs=1e-12)
     assert profile.timeline.steps == (1, 2, 3, 4)
-    assert any("ends in step 5: its 0.03 ms are excluded" in note.message for note in profile.notes)
+    assert any("ends in step 5: its 30.0 µs are excluded" in note.message for note in profile.notes)
     assert all(sum(core.breakdown_s.values()) == pytest.approx(100e-6) for core in profile.cores)
 
 
@@ -113,7 +113,7 @@ def test_step_cut_off_in_a_json_export(tmp_path: Path) -> None:
     assert profile.step_time_stdev_s is not None and profile.step_time_stdev_s < 1e-3
     assert len(profile.steps) == 4
     assert "its 96.9 ms include" in profile.computed["step_time"]
-    assert any("step 4: its 3.1 ms are excluded" in note.message for note in profile.notes)
+    assert any("step 4: its 3.10 ms are excluded" in note.message for note in profile.notes)
 
 
 def test_printed_zeros_that_tables_contradict_are_not_reported_as_zeros(tmp_path: Path) -> None:

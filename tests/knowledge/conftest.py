@@ -108,7 +108,7 @@ def counted(texts: list[str], dimensions: int | None = None) -> list[list[float]
 @contextmanager
 def serving(answer: Callable[[list[str], int | None], Any]) -> Iterator[Endpoint]:
     server = Endpoint(answer)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield server

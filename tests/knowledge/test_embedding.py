@@ -163,7 +163,7 @@ def test_an_endpoint_is_given_neither_our_time_nor_our_memory_nor_another_addres
     monkeypatch.setattr(endpoints, "QUERY_TIMEOUT_S", 2.0)
     handler = type("Odd", (_Odd,), {"way": way, "asked": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     began = time.monotonic()
     try:
         with pytest.raises(EmbeddingError, match=sentence):

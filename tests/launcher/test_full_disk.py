@@ -69,12 +69,12 @@ def test_what_does_not_fit_is_refused_before_it_is_taken(small_disk: Path, visit
     free = shutil.disk_usage(small_disk).free
     status, page = visitor.upload(free - 20_000_000)
     assert status == 507
-    assert re.search(r"needs [\d,]+ MB, and the server's disk has [\d,]+ MB free", page)
+    assert re.search(r"needs [\d.]+ MB, and the server's disk has [\d.]+ MB free", page)
     status, answer = visitor.upload(free - 20_000_000, Accept="application/json")
-    assert status == 507 and "MB free" in json.loads(answer)["error"]
+    assert status == 507 and "B free" in json.loads(answer)["error"]
     chunks = (b"x" * 1_000_000 for _ in range(free // 1_000_000))
     status, answer = visitor.request("POST", "/api/experiments/", chunks)
-    assert status == 507 and "MB free" in json.loads(answer)["detail"]
+    assert status == 507 and "B free" in json.loads(answer)["detail"]
     assert has_no_parts(small_disk)
     assert abs(shutil.disk_usage(small_disk).free - free) < 20_000_000
     assert visitor.readyz() == (200, {"database": "ok", "broker": "ok", "disk": "ok"})

@@ -46,7 +46,7 @@ class Network:
         self.pieces: list[int] = []
         handler = type("Handler", (_Handler,), {"network": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def url(self) -> str:

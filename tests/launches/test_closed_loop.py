@@ -33,8 +33,8 @@ CONFIG: dict[str, Any] = {
     "name": "a small decoder, tensor parallel",
     "hardware": {"chip": "v5e", "topology": [2, 4], "slices": 1},
     "mesh": {"ici": {"data": 1, "seq": 1, "model": 8}, "dcn": {}},
-    "model": {"layers": 2, "d_model": 384, "d_ff": 768, "heads": 8, "kv_heads": 8, "head_dim": 48, "vocab": 1536},
-    "training": {"global_batch": 16, "seq_len": 64, "precision": "bf16", "weight_sharding": "fsdp", "remat": "full"},
+    "model": {"layers": 1, "d_model": 256, "d_ff": 512, "heads": 8, "kv_heads": 8, "head_dim": 32, "vocab": 1024},
+    "training": {"global_batch": 16, "seq_len": 32, "precision": "bf16", "weight_sharding": "fsdp", "remat": "full"},
     "notes": "Recorded on forced CPU devices; chip and topology are placeholders.",
 }
 ROOT = Path(__file__).resolve().parents[2]

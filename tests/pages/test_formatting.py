@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.analyzer.quantity import format_value
-from experiments import formatting
+import formatting
 from experiments.samples.samples import SAMPLES
 from experiments.sentences import Value
 from experiments.templatetags import quantities
@@ -47,6 +46,7 @@ def test_shares_have_three_digits_at_most(value: float, text: str) -> None:
     [
         (25.6e9, "bytes_per_s", "25.6 GB/s"), (197e12, "flops_per_s", "197 TFLOP/s"), (1.92, "speedup", "1.92×"),
         (142.857, "speedup", "143×"), (704, "count", "704"), (12, "bytes", "12 B"), (16.9e9, "bytes", "16.9 GB"),
+        (0.0123, "speedup", "0.0123×"), (999.96e6, "bytes", "1.00 GB"), (999.4, "bytes", "999 B"),
     ],
 )  # fmt: skip
 def test_quantities_carry_si_units(value: float, unit: str, text: str) -> None:
@@ -75,12 +75,100 @@ def test_a_share_is_printed_within_its_last_digit(value: float) -> None:
     ],
 )  # fmt: skip
 def test_a_prediction_has_two_digits_wherever_it_is_shown(value: float, unit: str, origin: str, text: str) -> None:
-    plain = text.replace(" ", formatting.NBSP)
-    assert str(formatting.by_origin(value, unit, origin)) == plain
-    assert Value("", value, unit, origin).text == quantities.by_origin(value, unit, origin) == plain
-    assert format_value(value, unit, origin) == Figure("", value, unit, origin, "").text == text
+    shown = text.replace(" ", formatting.NBSP)
+    assert str(formatting.by_origin(value, unit, origin)) == shown
+    assert Value("", value, unit, origin).text == quantities.by_origin(value, unit, origin) == shown
+    assert formatting.plain(value, unit, origin) == Figure("", value, unit, origin, "").text == text
     if origin == "predicted":
-        assert quantities.predicted(value, unit) == plain
+        assert quantities.predicted(value, unit) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.416, "share", "41.6 %"),
+        (0.99998, "share", "100 %"),
+        (0.9994, "share", "99.9 %"),
+        (0.999, "share", "99.9 %"),
+        (1.0, "share", "100 %"),
+        (0.0, "share", "0 %"),
+        (1.7e-6, "share", "< 0.1 %"),
+        (1e-15, "share", "0 %"),
+        (3.06, "s", "3.06 s"),
+        (0.30604, "s", "306 ms"),
+        (4.2e-6, "s", "4.20 µs"),
+        (25.6e9, "bytes_per_s", "25.6 GB/s"),
+        (15.5e9, "bytes", "15.5 GB"),
+        (197e12, "flops_per_s", "197 TFLOP/s"),
+        (2189.0, "count", "2,189"),
+        (1.245, "", "1.25"),
+    ],
+)
+def test_plain_text_has_ordinary_spaces(value: float, unit: str, text: str) -> None:
+    assert formatting.plain(value, unit) in (text, text.replace("1.25", "1.24"))
+
+
+@given(st.floats(min_value=1e-3, max_value=1.0))
+def test_a_printed_share_is_within_one_percent(value: float) -> None:
+    assert float(formatting.plain(value, "share").rstrip(" %").replace(",", "")) / 100 == pytest.approx(value, rel=0.01)
+
+
+@given(st.floats(min_value=1e-9, max_value=1e5))
+def test_a_printed_time_is_within_one_percent(value: float) -> None:
+    number, unit = formatting.plain(value, "s").split(" ")
+    scale = {"h": 3600.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
+    assert float(number.replace(",", "")) * scale == pytest.approx(value, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (50e6, "bytes", "50 MB"), (1e9, "bytes", "1 GB"), (536_870_912, "bytes", "537 MB"), (0.5, "s", "500 ms"),
+        (300.0, "s", "300 s"), (3600, "s", "3,600 s"), (0.125, "share", "12.5 %"), (0.1, "share", "10 %"),
+    ],
+)  # fmt: skip
+def test_a_limit_has_no_trailing_zeros(value: float, unit: str, text: str) -> None:
+    assert formatting.limit(value, unit) == text
+    assert formatting.limit(79.352e9, "bytes", 6) == "79.352 GB"
+
+
+@given(st.floats(min_value=1e6, max_value=1e12), st.floats(min_value=1.0001, max_value=2.0))
+def test_what_is_compared_can_be_told_apart(value: float, factor: float) -> None:
+    one, other = formatting.compared(value, value * factor, "bytes")
+    assert one != other
+    assert formatting.compared(20e9, 15.9e9, "bytes") == ("20.0 GB", "15.9 GB")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (70.6e9, "70.6 billion"), (2_000_000, "2 million"), (987_654, "987,654"), (1.5e15, "1,500 trillion"),
+        (999_999_999, "1 billion"), (999.9e9, "1 trillion"),
+    ],
+)  # fmt: skip
+def test_a_large_count_is_in_words(value: float, text: str) -> None:
+    assert formatting.large(value) == text
+
+
+def test_a_range_has_its_unit_once() -> None:
+    spans = [formatting.span(*ends) for ends in ((0.85, 1.374, "speedup"), (1.2213, 1.25, "s"), (0.98, 1.02, "s"))]
+    assert spans == ["0.85–1.37×", "1.22–1.25 s", "980 ms–1.02 s"]
+
+
+def test_counts_and_lists() -> None:
+    counted = [formatting.counted(*given) for given in ((1, "op"), (2000, "op"), (0, "mesh"), (2.5, "micro-batch"))]
+    assert counted == ["1 op", "2,000 ops", "0 meshes", "2.5 micro-batches"]
+    lists = [formatting.listed(list(words)) for words in ("", "a", "ab", "abc")]
+    assert lists == ["", "a", "a and b", "a, b and c"] and formatting.listed(["a", "b"], "or") == "a or b"
+    assert [formatting.first("abcd", most) for most in (2, 4)] == ["a, b and 2 more", "a, b, c, d"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.04, "40 ms"), (0.42, "0.4 s"), (12.3, "12 s"), (59.7, "1 min 0 s"), (119.8, "2 min 0 s"), (200, "3 min 20 s")],
+)
+def test_a_duration_never_has_sixty_seconds(value: float, text: str) -> None:
+    assert formatting.duration(value).replace(formatting.NBSP, " ") == text
 
 
 def test_a_predicted_change_has_its_sign() -> None:

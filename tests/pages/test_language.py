@@ -20,7 +20,7 @@ from experiments import glossary
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
     "asapweb", "campaigns", "dialogue", "launches", "jobs", "proposals", "history", "diagnosis", "experiments",
-    "knowledge", "accounts", "agent", "perfmodel", "disk", "reference_step", "evaluation", "bench",
+    "knowledge", "accounts", "agent", "perfmodel", "disk", "reference_step", "formatting", "evaluation", "bench",
 )  # fmt: skip
 #: Texts in the words of others: user phrases that are recognised, the glossary itself, quoted logs and messages.
 OTHERS = (

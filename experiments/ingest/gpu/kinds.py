@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.ingest.errors import megabytes
 from experiments.ingest.gpu import kernels
 from experiments.ingest.gpu.columns import COPY, FILL, Collected
 from experiments.ingest.gpu.contexts import Context, phase_name
@@ -55,7 +54,7 @@ def _kind(collected: Collected, kernel: str, what: int, context: Context, produc
         exchange = stated.exchange if stated else Exchange(talks)
         if exchange.kind == "collective":
             exchange = replace(exchange, kind=talks)
-        size = f" {megabytes(exchange.payload_bytes)}" if exchange.payload_bytes else ""
+        size = f" {_payload(exchange.payload_bytes)}" if exchange.payload_bytes else ""
         group = f" {exchange.group_name}" if exchange.group_name else ""
         return Kind(f"{exchange.kind}{group}{size}: {base}", exchange.kind, path, source, exchange=exchange)
     work = collected.works[product][0] if product >= 0 else None
@@ -69,3 +68,11 @@ def _launched(op: str, kernel: str) -> str:
     if not op or op == kernel or kernels.stated_kind(op) != "collective":
         return kernel
     return f"{text(op, 200)}: {kernel}"
+
+
+def _payload(num_bytes: float) -> str:
+    """`36.4 MB`.  Part of an op's name, by which profiles are compared: not to be changed with how pages show sizes."""
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if num_bytes >= factor:
+            return f"{num_bytes / factor:.1f} {unit}"
+    return f"{num_bytes:.0f} bytes"

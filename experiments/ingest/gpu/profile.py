@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from experiments import formatting
+import formatting
 from experiments.ingest.errors import IngestError
 from experiments.ingest.exposure import over_cores
 from experiments.ingest.gpu import kernels

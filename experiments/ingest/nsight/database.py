@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.errors import IngestError
+from formatting import plain
 
 EXPORT_AGAIN = "Export the report again with nsys export --type sqlite, and copy the whole file."
 _LONGEST_VALUE = 10_000_000
@@ -92,7 +93,7 @@ def _refuse_cut_off(path: Path, name: str) -> None:
         missing = (65536 if page == 1 else page) * pages - path.stat().st_size
     if missing > 0:
         raise IngestError(
-            f"{name} is truncated: {megabytes(missing)} of the database described by its header are missing.",
+            f"{name} is truncated: {plain(missing, 'bytes')} of the database described by its header are missing.",
             EXPORT_AGAIN,
             name,
             kind="truncated",

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from experiments.step_profile import MODEL
+from formatting import listed
 from perfmodel.config import MeshSizes
 from proposals import facts
 from proposals.agents import words
@@ -67,7 +68,7 @@ def needs_no_model(ctx: AnswerContext, asked: Mapping[str, Any]) -> Answer:
     if (row["chip"], row["precision"]) == (row["own_chip"], row["own_precision"]):
         return
     if precision and not row["natively_supported"]:
-        native = words.listed(list(row["native_precisions"]))
+        native = listed(list(row["native_precisions"]))
         yield from ctx.say(
             f"**{row['chip']} has no native {precision} matmul support**: matmuls run in another precision, so no "
             f"compute time is saved (native: {native})."

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from agent.tools import Arguments, NoArguments, ToolError
+from formatting import listed
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
@@ -67,7 +68,7 @@ def communication(ctx: AnswerContext, given: AxisFilter) -> Answer:
     yield from ctx.table(["Axis", "Collective", "Time per step", "Exposed", "Overlapped", "Bytes per step"], lines)
     costly = max(rows, key=lambda row: row.exposed_s or 0.0)
     if costly.exposed_s:
-        moved = f"; it moves {words.listed(costly.tensors)}" if costly.tensors else ""
+        moved = f"; it moves {listed(costly.tensors)}" if costly.tensors else ""
         exposed = words.time(costly.exposed_s)
         yield from ctx.say(f"Most exposed: the {costly.kind} on {costly.place}, {exposed} per step{moved}.")
 
@@ -81,7 +82,7 @@ def _kinds(ctx: AnswerContext, data: Collectives) -> Answer:
         f"{row['kind']} {words.time(row['time_s'])} ({words.share(row['share'])})" for row in rows if row.get("time_s")
     ]
     if parts:
-        yield from ctx.say(f"**{words.capital(words.listed(parts))}** per step and core, measured.")
+        yield from ctx.say(f"**{words.capital(listed(parts))}** per step and core, measured.")
 
 
 @capability(
@@ -175,13 +176,11 @@ def flags(ctx: AnswerContext, given: NamedFlags) -> Answer:
             yield from predicted_instead(ctx, NO_OPS)
     for row in rows:
         exposed = f" ({words.time(row['exposed_s'])} exposed per step{_how(row)})" if row.get("exposed_s") else ""
-        listed = "\n".join(row.get("flags") or ["(all already set)"])
-        yield from ctx.say(
-            f"For the {row['collective']} on {row['axis']}{exposed}: {row['note']}\n\n```\n{listed}\n```"
-        )
+        lines = "\n".join(row.get("flags") or ["(all already set)"])
+        yield from ctx.say(f"For the {row['collective']} on {row['axis']}{exposed}: {row['note']}\n\n```\n{lines}\n```")
         yield from ctx.say(f"Documented in {row['documented_in']}.")
     yield from ctx.say(
-        f"Set in the configuration: {words.listed([f'`{flag}`' for flag in set_now]) or 'none'}. How much the flags "
+        f"Set in the configuration: {listed([f'`{flag}`' for flag in set_now]) or 'none'}. How much the flags "
         "hide is assumed, not predicted: only the next profile shows it."
     )
 
@@ -208,7 +207,7 @@ def explain_flags(ctx: AnswerContext, data: Row) -> Answer:
     for row in [row for row in data["flags"] if row["known"]][:6]:
         yield from ctx.say(f"`{row['name']}` {row['does']}.", *_state(row, data), *_effect(row))
     if unknown:
-        names = words.listed([f"`{name}`" for name in unknown[:6]])
+        names = listed([f"`{name}`" for name in unknown[:6]])
         yield from ctx.say(
             f"The effect of {names} is unknown here, and this run did not measure it; a profile with and one without "
             f"{'it' if len(unknown) == 1 else 'them'} would show it."
@@ -223,14 +222,14 @@ def explain_flags(ctx: AnswerContext, data: Row) -> Answer:
 
 def _state(row: Row, data: Row) -> Iterator[str]:
     if row.get("holds"):
-        yield f"It expands to {words.listed([f'`{flag}`' for flag in row['holds']])}."
+        yield f"It expands to {listed([f'`{flag}`' for flag in row['holds']])}."
     if row.get("taken_here") is False:
         framework = data.get("framework") or data.get("program")
         yield f"**This run ignores it**: it is a {framework} program{_wants(row)}."
         return
     yield f"It is set in {row['set_in']}."
     if row.get("set_in_the_configuration"):
-        held = words.listed([f"`{flag}`" for flag in row["set_in_the_configuration"]])
+        held = listed([f"`{flag}`" for flag in row["set_in_the_configuration"]])
         yield f"The configuration sets it ({held})."
     elif row.get("acts_already"):
         yield (
@@ -242,7 +241,7 @@ def _state(row: Row, data: Row) -> Iterator[str]:
         yield "The configuration does not say whether it is set."
     if row.get("lacks_axis"):
         having = [str(number) for number in row.get("proposals_with_the_axis", ())]
-        then = f"; proposal {words.listed(having)} would have one" if having else ""
+        then = f"; proposal {listed(having)} would have one" if having else ""
         yield f"**It has nothing to act on here**: this mesh has no {row['lacks_axis']} axis larger than 1{then}."
 
 
@@ -264,7 +263,7 @@ def _effect(row: Row) -> Iterator[str]:
         much = words.time(time) if time is not None else words.share(item["share"])
         parts.append(f"{item['what']}, {much}{' exposed' if exposed is not None else ''} per step")
     if parts:
-        yield f"Upper bound of what it can affect here: {words.listed(parts)}."
+        yield f"Upper bound of what it can affect here: {listed(parts)}."
     else:
         yield "This run measured nothing that it affects."
     if row.get("memory"):

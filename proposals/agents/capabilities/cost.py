@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agent.tools import Arguments, NoArguments
+from formatting import large, listed, plain, significant
 from proposals.agents import amounts, words
 from proposals.agents.amounts import Amounts
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
@@ -49,7 +50,7 @@ def throughput(ctx: AnswerContext, given: NoArguments) -> Answer:
     data = yield from get(ctx, EconomicsTools.throughput)
     if not data.get("tokens_per_s"):
         if data.get("steps_per_s"):
-            yield from ctx.say(f"{data['steps_per_s']:.3g} steps/s, {words.time(data['step_time_s'])} each.")
+            yield from ctx.say(f"{significant(data['steps_per_s'])} steps/s, {words.time(data['step_time_s'])} each.")
         yield from ctx.say("Tokens per second cannot be computed: the tokens per step or the step time are unknown.")
         yield from unknown_facts(ctx, [name for name in data.get("not_known", ()) if name != "model"])
         return
@@ -218,7 +219,7 @@ def _cost_answer(ctx: AnswerContext, amounts: Amounts, only: tuple[int, ...]) ->
     yield from ctx.say(*_verdict(ctx, data, rows, money))
     yield from _table(ctx, rows, money, run)
     if kept:
-        named = words.listed([str(number) for number in kept])
+        named = listed([str(number) for number in kept])
         yield from ctx.say(f"Proposal {named} keeps the current configuration or is not priced, so it changes nothing.")
     if other and other != own:
         yield from ctx.say(
@@ -255,11 +256,11 @@ def _verdict(ctx: AnswerContext, data: Row, rows: Rows, money: Money) -> Iterato
         if now.get("cost_per_step"):
             yield f"A step of the current configuration costs **{money(now['cost_per_step'])}**."
         else:
-            yield f"A step of the current configuration takes {now['chip_hours_per_step']:.3g} chip-hours."
+            yield f"A step of the current configuration takes {significant(now['chip_hours_per_step'])} chip-hours."
     else:
         paid = f", **{money(now['cost_of_the_run'])}**" if now.get("cost_of_the_run") else ""
-        weeks = f", {now['weeks_of_the_run']:.2g} weeks," if now["weeks_of_the_run"] >= 3 else ""
-        of = f", {words.count(data['tokens_of_the_run'])} tokens" if data.get("tokens_of_the_run") else ""
+        weeks = f", {significant(now['weeks_of_the_run'], 2)} weeks," if now["weeks_of_the_run"] >= 3 else ""
+        of = f", {large(data['tokens_of_the_run'])} tokens" if data.get("tokens_of_the_run") else ""
         yield (
             f"{steps:,.0f} steps{of}: the current configuration ({words.time(now['step_time_s'], how(ctx))} per step, "
             f"{how(ctx)}) takes **{days(now['days_of_the_run'])}**{weeks} and {now['chip_hours_of_the_run']:,.0f} "
@@ -302,7 +303,8 @@ def _table(ctx: AnswerContext, rows: Rows, money: Money, run: bool) -> Answer:
         else:
             hours = row.get("chip_hours_per_trillion_tokens")
             line += [
-                f"{row['chip_hours_per_step']:.3g}", money(row.get("cost_per_step")), f"{hours:,.0f}" if hours else "–",
+                significant(row["chip_hours_per_step"]), money(row.get("cost_per_step")),
+                f"{hours:,.0f}" if hours else "–",
                 _with_range(row, "cost_per_trillion_tokens", money),
             ]  # fmt: skip
         lines.append(line)
@@ -330,7 +332,7 @@ def _with_range(row: Row, key: str, shown: Callable[[float], str]) -> str:
 def _chips_for_deadline(ctx: AnswerContext, cost: Row, own: int) -> Answer:
     """The number of chips for a run in so many days: at equal efficiency, and by prediction."""
     yield from ctx.say(
-        f"Finishing in {cost['days']:.3g} days needs {cost['throughput_needed_over_now']:.3g} times the current "
+        f"Finishing in {days(cost['days'])} needs {plain(cost['throughput_needed_over_now'], 'speedup')} the current "
         f"throughput: at equal efficiency **{cost['whole_chips']:,} chips** instead of {own:,}, or "
         f"{words.time(cost['step_time_needed_s'])} per step at this batch."
     )
@@ -381,18 +383,16 @@ def model_size(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Parameters and FLOPs per token of the model, or what the measured FLOPs of a step suggest."""
     data = yield from get(ctx, MachineTools.model_size)
     if data.get("parameters"):
-        each = f", {words.count(data['flops_per_token'])} FLOPs per token" if data.get("flops_per_token") else ""
+        each = f", {plain(data['flops_per_token'], 'flops')} per token" if data.get("flops_per_token") else ""
         yield from ctx.say(
-            f"{data.get('model') or 'The model'}: **{words.count(data['parameters'])} parameters**{each}, computed "
+            f"{data.get('model') or 'The model'}: **{large(data['parameters'])} parameters**{each}, computed "
             "from its shape."
         )
     if data.get("flops_per_step_measured"):
-        yield from ctx.say(
-            f"A step executes {words.count(data['flops_per_step_measured'])} FLOPs on all chips, measured."
-        )
+        yield from ctx.say(f"A step executes {plain(data['flops_per_step_measured'], 'flops')} on all chips, measured.")
     if data.get("parameters_estimated_from_flops"):
         yield from ctx.say(
-            f"At 6 FLOPs per parameter and token, this implies {words.count(data['parameters_estimated_from_flops'])} "
+            f"At 6 FLOPs per parameter and token, this implies {large(data['parameters_estimated_from_flops'])} "
             "active parameters; attention scores and recompute are included, so it is an upper bound."
         )
     elif not data.get("parameters"):

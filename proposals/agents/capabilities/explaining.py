@@ -6,6 +6,7 @@ import re
 from collections.abc import Generator, Sequence
 
 from experiments.step_profile import MODEL, PROFILE
+from formatting import listed, plain
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import get, how
@@ -49,7 +50,7 @@ def explain(row: FigureFound) -> str:
     if row.formula:
         said += f". Computed as {_first_line(row.formula)}"
     if row.inputs:
-        said += f", with {words.listed([_input(**item) for item in row.inputs])}"
+        said += f", with {listed([_input(**item) for item in row.inputs])}"
     return f"{said}."
 
 
@@ -71,7 +72,7 @@ def numbers(ctx: AnswerContext, rows: Sequence[NumberFound], relations: Sequence
                 continue
             told.add((first.figure, first.text))
             also = [words.lower_first(item.figure) for item in others[:ALSO]]
-            tail = f" The same value: {words.listed(also)}." if also else ""
+            tail = f" The same value: {listed(also)}." if also else ""
             items.append(explain(first) + tail)
         else:
             items.append(_absent(row))
@@ -103,7 +104,7 @@ def _absent(row: NumberFound) -> str:
         return f"{row.said}: it follows from the other figures, {row.follows}."
     if near is None:
         return f"{row.said}: not found among this run's figures, so it is taken as yours."
-    beside = f", {times:.3g} times the nearest" if times and (times >= 1.02 or times <= 0.98) else ""
+    beside = f", {plain(times, 'speedup')} the nearest" if times and (times >= 1.02 or times <= 0.98) else ""
     return (
         f"{row.said}: not found among this run's figures{beside}. The nearest in this unit: "
         f"{words.lower_first(near.figure)} **{near.text}** ({near.origin}, {near.place})."
@@ -190,7 +191,7 @@ def what_it_contains(ctx: AnswerContext, rows: Sequence[FigureFound]) -> Answer:
             data = yield from get(ctx, RunTools.collectives, axis=row.of[0] if row.of[0] != "not matched" else "")
             ops = [op for each in data.rows if each.kind == row.of[-1] for op in each.ops]
             if ops:
-                yield from ctx.say(f"Its ops: {words.listed([f'`{op}`' for op in ops[:5]])}.")
+                yield from ctx.say(f"Its ops: {listed([f'`{op}`' for op in ops[:5]])}.")
             return
         if not row.field.startswith("term-"):
             continue
@@ -200,10 +201,10 @@ def what_it_contains(ctx: AnswerContext, rows: Sequence[FigureFound]) -> Answer:
             yield from ctx.say(f"{CONTENTS[name.lower()]}.")
         resource = {"compute": "compute", "hbm": "hbm", "other": "other", "dcn": "dcn"}.get(part)
         if resource and not no_profile(ctx):
-            listed = yield from get(ctx, OpTools.ops, resource=resource, top=5)
-            items = [f"`{op.name}` {words.time(op.time_s)}" for op in listed.rows if op.time_s]
+            found = yield from get(ctx, OpTools.ops, resource=resource, top=5)
+            items = [f"`{op.name}` {words.time(op.time_s)}" for op in found.rows if op.time_s]
             if items:
-                yield from ctx.say(f"Its longest ops: {words.listed(items)}.")
+                yield from ctx.say(f"Its longest ops: {listed(items)}.")
         return
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
+from formatting import listed
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
@@ -22,8 +23,8 @@ from proposals.agents.tools.figures import Figures
 
 def findings_about(ctx: AnswerContext, stems: tuple[str, ...]) -> Answer:
     """Findings whose rule or title has one of the stems."""
-    listed = yield from get(ctx, RunTools.findings)
-    rows = [row for row in listed if any(stem in f"{row.rule} {row.title}".lower() for stem in stems)]
+    found = yield from get(ctx, RunTools.findings)
+    rows = [row for row in found if any(stem in f"{row.rule} {row.title}".lower() for stem in stems)]
     if not rows:
         yield from ctx.say("The diagnosis has no findings on this.")
     yield from ctx.bullets([f"Finding {row.finding}, {row.title}: {row.insight} {row.action}" for row in rows[:3]])
@@ -43,11 +44,11 @@ class OneFinding(Arguments):
 )
 def findings(ctx: AnswerContext, given: OneFinding) -> Answer:
     """Findings with insight, action and upper bound on the saving (Amdahl)."""
-    listed = yield from get(ctx, RunTools.findings)
-    rows = [row for row in listed if row.finding == given.finding] if given.finding else listed
+    found = yield from get(ctx, RunTools.findings)
+    rows = [row for row in found if row.finding == given.finding] if given.finding else found
     if not rows:
         raise ToolError(
-            f"There is no finding {given.finding}; there are {len(listed)}."
+            f"There is no finding {given.finding}; there are {len(found)}."
             if given.finding
             else "The diagnosis has no findings."
         )
@@ -154,9 +155,9 @@ def _shares(ctx: AnswerContext, verdict: Verdict) -> Answer:
     data = yield from get(ctx, RunTools.kpis)
     parts = sorted(data.breakdown_share.items(), key=lambda item: -item[1])[:4]
     if parts and _kind(parts[0][0]) != verdict.primary:
-        listed = words.listed([f"{words.part_name(part)} {words.share(value)}" for part, value in parts])
+        named = listed([f"{words.part_name(part)} {words.share(value)}" for part, value in parts])
         yield from ctx.say(
-            f"The parts of the step, by size: {listed}. The verdict names what could be avoided, which need not be "
+            f"The parts of the step, by size: {named}. The verdict names what could be avoided, which need not be "
             "the largest part."
         )
 

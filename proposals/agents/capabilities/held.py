@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agent.tools import Arguments, NoArguments, ToolError
+from formatting import listed
 from perfmodel.config import ConfigError, ExperimentConfig, MeshSizes
 from proposals.agents import notation, words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
@@ -210,7 +211,7 @@ def forget(ctx: AnswerContext, given: Released) -> Answer:
     if not gone:
         raise ToolError("No such constraint or fact is in effect in this conversation.")
     before = yield from get(ctx, ModelTools.proposals)
-    statements = ConstraintStated({}, f"Removed: {words.listed(gone)}.", tuple(gone))
+    statements = ConstraintStated({}, f"Removed: {listed(gone)}.", tuple(gone))
     rest = {key: _without_axis(value, given.axis) for key, value in held.items() if key in gone and given.axis}
     rest = {key: value for key, value in rest.items() if value}
     if rest:
@@ -218,7 +219,7 @@ def forget(ctx: AnswerContext, given: Released) -> Answer:
     ctx.over(under(bench, [statements]))
     after = yield from get(ctx, ModelTools.proposals)
     yield from ctx.say(
-        f"No longer in effect: {words.listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}."
+        f"No longer in effect: {listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}."
     )
     yield statements
     yield from _recommendation_change(ctx, before, after)

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from agent.tools import Arguments, NoArguments, ToolError
+from formatting import listed, significant
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability, command, registry
@@ -84,7 +85,7 @@ def op(ctx: AnswerContext, given: OneOp) -> Answer:
     if row.time_per_call_s:
         each = f", {words.size(row.hbm_bytes_per_call)} of HBM traffic each" if row.hbm_bytes_per_call else ""
         items.append(
-            f"{row.calls_per_step_and_core:.3g} runs per step and core of "
+            f"{significant(row.calls_per_step_and_core or 0.0)} runs per step and core of "
             f"{words.time(row.time_per_call_s)}{each}; its {row.occurrences:,} occurrences are of all recorded "
             "steps and cores"
         )
@@ -101,7 +102,8 @@ def op(ctx: AnswerContext, given: OneOp) -> Answer:
         side = "below the ridge point: HBM bandwidth limits it" if row.operational_intensity < ridge else (
             "above the ridge point: arithmetic limits it"
         )  # fmt: skip
-        items.append(f"arithmetic intensity {row.operational_intensity:.3g} FLOP/byte, ridge point {ridge:.4g}, {side}")
+        intensity = significant(row.operational_intensity)
+        items.append(f"arithmetic intensity {intensity} FLOP/byte, ridge point {significant(ridge)}, {side}")
     if "fusion" in row.name and not row.source:
         items.append(
             "a fusion is one kernel that XLA made of several ops; this profile does not name the ops inside, but the "
@@ -111,7 +113,7 @@ def op(ctx: AnswerContext, given: OneOp) -> Answer:
         items.append(f"from `{row.source}`" + (f", {row.phase}" if row.phase else ""))
     for side, word in (("operands", "reads the results of"), ("users", "feeds")):
         names = [f"`{each['name']}`" for each in row.neighbourhood.get(side, ())[:3]]
-        items += [f"{word} {words.listed(names)}"] if names else []
+        items += [f"{word} {listed(names)}"] if names else []
     yield from ctx.bullets(items)
     for item in (yield from get(ctx, RunTools.findings)):
         if any(row.key in each.ops for each in item.evidence):
@@ -209,7 +211,8 @@ def roofline(ctx: AnswerContext, given: ChipQuery) -> Answer:
     chip = yield from get(ctx, MachineTools.hardware, chip=given.chip)
     yield from ctx.say(
         f"{chip['title']} in {chip['precision']}: peak {words.flops(chip['peak_flops_per_s'])}, HBM bandwidth "
-        f"{words.rate(chip['hbm_bytes_per_s'])}, ridge point **{chip['ridge_flops_per_byte']:.4g} FLOP/byte**.",
+        f"{words.rate(chip['hbm_bytes_per_s'])}, ridge point "
+        f"**{significant(chip['ridge_flops_per_byte'])} FLOP/byte**.",
         "An op below it is limited by HBM bandwidth, one above it by arithmetic.",
     )
     if no_profile(ctx) or (given.chip and given.chip != ctx.bench.config.hardware.chip):
@@ -298,7 +301,7 @@ def recompute(ctx: AnswerContext, given: NoArguments) -> Answer:
         )
         parts = [f"{r.family or 'other'} {words.share(r.time_share)}" for r in kinds.rows if r.time_share > 0]
         if len(parts) > 1:
-            yield from ctx.more(f"Of that, {words.listed(parts)}.")
+            yield from ctx.more(f"Of that, {listed(parts)}.")
     else:
         yield from ctx.say("No op of the profile is marked as recomputed.")
     yield from findings_about(ctx, ("remat", "recompute"))

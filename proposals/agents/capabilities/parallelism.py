@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agent.tools import Arguments
+from formatting import listed
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability, command, registry
@@ -174,9 +175,9 @@ def combine(ctx: AnswerContext, given: Several) -> Answer:
     for row in reversed(chosen):
         changes |= row.changes
     if len({row.mesh_text for row in meshes}) > 1:
-        listed = words.listed([f"{name_of(row)} has {words.mesh(row)}" for row in meshes])
+        named = listed([f"{name_of(row)} has {words.mesh(row)}" for row in meshes])
         yield from ctx.say(
-            f"Their meshes differ ({listed}), and a run has only one: each is priced with the settings of all."
+            f"Their meshes differ ({named}), and a run has only one: each is priced with the settings of all."
         )
     priced_rows = []
     for base in {row.mesh_text: row for row in meshes or chosen[:1]}.values():

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agent.tools import NoArguments, ToolError
+from formatting import listed
 from proposals.agents import words
 from proposals.agents.capabilities import verdict
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
@@ -117,7 +118,7 @@ def explain(ctx: AnswerContext, given: About) -> Answer:
         yield from ctx.say("Trade-offs:", *row.trade_offs[:2])
     cited = [f"`{item.key}`" for item in row.citations if item.key and item.source != "history"]
     if cited:
-        yield from ctx.say(f"Sources in the knowledge base: {words.listed(cited[:3])}.")
+        yield from ctx.say(f"Sources in the knowledge base: {listed(cited[:3])}.")
 
 
 class Sides(Configured):
@@ -145,7 +146,7 @@ def compare(ctx: AnswerContext, given: Sides) -> Answer:
     by = {row.number or 0: row for row in rows}
     absent = [n for n in given.proposals if n not in by]
     if absent:
-        raise ToolError(f"There is no proposal {absent[0]}; the proposals are {words.listed([str(n) for n in by])}.")
+        raise ToolError(f"There is no proposal {absent[0]}; the proposals are {listed([str(n) for n in by])}.")
     wanted = list(given.proposals) or ([] if len(items) > 1 else [1] if items else list(by))
     if len(wanted) + len(items) < 2:
         current = config.mesh.to_json()
@@ -229,9 +230,7 @@ def prefer(ctx: AnswerContext, given: Preference) -> Answer:
         items = configurations[:1]
     absent = [n for n in wanted if all(row.number != n for row in rows)]
     if absent:
-        raise ToolError(
-            f"There is no proposal {absent[0]}; the proposals are {words.listed([str(r.number) for r in rows])}."
-        )
+        raise ToolError(f"There is no proposal {absent[0]}; the proposals are {listed([str(r.number) for r in rows])}.")
     if not items:
         items = [as_arguments(row) for row in rows[1:] if not wanted or row.number in wanted]
     if not items:

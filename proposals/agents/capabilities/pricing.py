@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from agent.tools import ToolError
+from formatting import listed
 from perfmodel.config import mesh_text
 from perfmodel.workload import LOW_PRECISIONS
 from proposals import facts
@@ -105,7 +106,7 @@ def precision_note(ctx: AnswerContext, row: Priced) -> Answer:
     if precision not in native:
         yield from ctx.say(
             f"**{chip['title']} has no native {precision} matmul support**: matmuls run in another precision, so no "
-            f"compute time is saved (native: {words.listed(native)})."
+            f"compute time is saved (native: {listed(native)})."
         )
     elif precision in LOW_PRECISIONS:
         yield from ctx.say(f"Whether training converges in {precision} is not modelled.")

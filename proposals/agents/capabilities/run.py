@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.tools import NoArguments, ToolError
+from formatting import listed
 from proposals import facts
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
@@ -56,7 +57,7 @@ def configuration(ctx: AnswerContext, given: NoArguments) -> Answer:
             items.append(
                 f"{facts.setting(key)}: {value:,}" if isinstance(value, int) else f"{facts.setting(key)}: {value}"
             )
-    items.append(f"XLA flags set: {words.listed([f'`{flag}`' for flag in training.get('xla_flags') or ()]) or 'none'}")
+    items.append(f"XLA flags set: {listed([f'`{flag}`' for flag in training.get('xla_flags') or ()]) or 'none'}")
     yield from ctx.bullets(items)
     yield from unknown_facts(ctx, data.get("not_known", ()))
 
@@ -87,8 +88,8 @@ def step_time(ctx: AnswerContext, given: NoArguments) -> Answer:
             f"{words.time(steps['standard_deviation_s'])} ({words.share(steps['standard_deviation_share'])}), "
             f"standard error of the mean {words.time(steps['standard_error_s'])}."
         )
-        listed = ", ".join(words.time(item["time_s"]) for item in steps["first"])
-        yield from ctx.say(f"{'Steps' if count <= len(steps['first']) else 'The first steps'}, in order: {listed}.")
+        times = ", ".join(words.time(item["time_s"]) for item in steps["first"])
+        yield from ctx.say(f"{'Steps' if count <= len(steps['first']) else 'The first steps'}, in order: {times}.")
         yield from _settling(ctx, steps)
     elif kpis.step_time_min_s and kpis.step_time_max_s:
         longest = words.time(kpis.step_time_max_s)
@@ -250,7 +251,7 @@ def explain_figure(ctx: AnswerContext, given: OneFigure) -> Answer:
     shares = (yield from get(ctx, RunTools.kpis)).shares
     names = [name for key, name in FIGURES.items() if key in shares or key == "step_time_s"]
     raise Missing(
-        f"Name a figure: {words.listed(names, 'or')}.", tuple(f"Where does the {name} come from?" for name in names[:3])
+        f"Name a figure: {listed(names, 'or')}.", tuple(f"Where does the {name} come from?" for name in names[:3])
     )
 
 

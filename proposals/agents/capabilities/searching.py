@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from agent.tools import Arguments, NoArguments, ToolError
+from formatting import limit, listed
 from perfmodel.execution import framework_of
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
@@ -86,8 +87,8 @@ def rejected(ctx: AnswerContext, given: NoArguments) -> Answer:
 
 def _by_rule(data: Rejected) -> str:
     counts = [f"{words.rule(rule)} {count}" for rule, count in data.count_by_rule.items()]
-    listed = words.listed(counts) or "none"
-    return f"Of {data.meshes_considered:,} meshes considered, by the first rule each broke: {listed}."
+    broken = listed(counts) or "none"
+    return f"Of {data.meshes_considered:,} meshes considered, by the first rule each broke: {broken}."
 
 
 @capability(
@@ -118,7 +119,7 @@ def legal(ctx: AnswerContext, given: Configured) -> Answer:
     )
     if data.get("model_sizes"):
         sizes = [f"{words.rule(name)} {value:,}" for name, value in data["model_sizes"].items()]
-        yield from ctx.say(f"Axes must divide the model's sizes: {words.listed(sizes)}.")
+        yield from ctx.say(f"Axes must divide the model's sizes: {listed(sizes)}.")
     yield from ctx.say(_by_rule((yield from get(ctx, ModelTools.rejected, top=1))))
     yield from search(ctx, Sizes())
 
@@ -154,7 +155,7 @@ def launch(ctx: AnswerContext, given: Launch) -> Answer:
             yield from explain_flags(ctx, flags)
     rest = [f"`{item.name}`" for item in every.files if item.name != file.name]
     if rest:
-        yield from ctx.say(f"Also available on the proposal's page: {words.listed(rest)}.")
+        yield from ctx.say(f"Also available on the proposal's page: {listed(rest)}.")
 
 
 #: How a message names a proposal beside a tool: `megatron arguments for 3`.
@@ -192,7 +193,7 @@ def result(ctx: AnswerContext, given: Outcome) -> Answer:
     if got and time:
         where = "above" if got > time.high80 else "below" if got < time.low80 else "within"
         yield from ctx.say(
-            f"{got:g} s per step, as you state, lies **{where}** the 80 % interval of proposal {number}: "
+            f"{limit(got, 's', 6)} per step, as you state, lies **{where}** the 80 % interval of proposal {number}: "
             f"{words.step(row)} was predicted."
         )
     yield from ctx.say(

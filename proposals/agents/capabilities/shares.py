@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from agent.tools import ToolError
+from formatting import listed, plain, significant
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import get
@@ -68,7 +69,7 @@ def _sentence(row: OpRow, by: str, then_by: str, first: bool) -> str:
     known = [part for part in row.parts if part.of(then_by) != "unattributed" and part.time_share >= 0.0005]
     if len(known) > 1 or (known and known[0].time_share < 0.999 * row.time_share):
         parts = [f"{part.of(then_by)} {words.share(part.time_share)}" for part in known[:MOST_PARTS]]
-        said += f", of which {words.listed(parts)}"
+        said += f", of which {listed(parts)}"
     return f"{said}."
 
 
@@ -116,7 +117,7 @@ def beside(ctx: AnswerContext, names: Sequence[str]) -> Answer:
             [
                 f"`{row.name}`", time_of(row), words.share(row.time_share), row.bound_by or "–",
                 words.share(row.roofline_efficiency) if row.roofline_efficiency is not None else "–",
-                f"{row.operational_intensity:.3g}" if row.operational_intensity else "–",
+                significant(row.operational_intensity) if row.operational_intensity else "–",
                 words.flops(row.flops_per_s) if row.flops_per_s else "–",
             ]
             for row in rows
@@ -135,7 +136,7 @@ def _efficiency_differences(slow: OpDetail, fast: OpDetail) -> Sequence[str]:
         same = abs(slow.flops / fast.flops - 1) < 0.05
         said.append(
             "Both do the same FLOPs." if same else
-            f"It does {words.count(slow.flops)} FLOPs against {words.count(fast.flops)}."
+            f"It does {plain(slow.flops, 'flops')} against {plain(fast.flops, 'flops')}."
         )  # fmt: skip
     low, high = (row.operational_intensity or 0.0 for row in (slow, fast))
     if same and 0 < low < 0.95 * high:

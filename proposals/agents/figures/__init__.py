@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 
-from diagnosis.analyzer.quantity import format_value
+from formatting import plain
 from perfmodel.config import ConfigError
 from perfmodel.workload import chip_of
 from proposals.agents.figures.figure import KEY_FIGURES, Figure, figure
@@ -43,7 +43,7 @@ def _utilisation(bench: Workbench) -> Iterator[Figure]:
     yield from figure(
         "model FLOP/s per chip of the current configuration", mfu * peak, "flops_per_s", "computed", KEY_FIGURES,
         formula="MFU × peak FLOP/s", weight=4,
-        inputs=(("MFU", format_value(mfu, "share")), ("peak", format_value(peak, "flops_per_s"))),
+        inputs=(("MFU", plain(mfu, "share")), ("peak", plain(peak, "flops_per_s"))),
     )  # fmt: skip
     for item in bench.plan.proposals:
         speed = item.predicted.speedup
@@ -57,7 +57,7 @@ def _utilisation(bench: Workbench) -> Iterator[Figure]:
                 formula="MFU of the current configuration × speed-up per token",
                 of=(f"proposal {item.rank}",),
                 weight=4,
-                inputs=(("MFU", format_value(mfu, "share")), ("speed-up", format_value(speed, "speedup"))),
+                inputs=(("MFU", plain(mfu, "share")), ("speed-up", plain(speed, "speedup"))),
             )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from diagnosis.analyzer.quantity import format_value
+from formatting import plain
 from proposals.agents.grounding_claims import Kind
 from proposals.agents.grounding_facts import stems
 
@@ -27,7 +27,7 @@ ROOFLINE, CONFIGURATION, CHIP, STEPS = "roofline", "configuration", "chip data",
 class Figure:
     """A number of a run.
 
-    label: what it is, with its subject.  value in SI; unit: as `experiments.formatting.quantity` takes it.  origin:
+    label: what it is, with its subject.  value in SI; unit: as `formatting.quantity` takes it.  origin:
     `measured`, `computed`, `predicted` or `sourced`.  place: where it is shown.  formula: how it was computed; inputs:
     (name, value as printed) of what it was computed from; counts: over what it is taken (per step and core, of the
     device time), which is what two numbers of one thing differ in.  of: the op, axis, part, proposal or core that it is
@@ -52,7 +52,7 @@ class Figure:
 
     @property
     def text(self) -> str:
-        return format_value(self.value, self.unit, self.origin)
+        return plain(self.value, self.unit, self.origin)
 
     @property
     def quantity(self) -> str:

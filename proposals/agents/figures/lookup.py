@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
-from diagnosis.analyzer.quantity import format_value
+from formatting import plain, significant
 from proposals.agents.figures.figure import Figure
-from proposals.agents.grounding_claims import Kind, Number, numbers
+from proposals.agents.grounding_claims import QUANTITIES, Number, numbers
 from proposals.agents.grounding_facts import stems
 from proposals.agents.grounding_match import proposals_named
 
@@ -37,10 +37,6 @@ _SPELT = (
     (re.compile(r"(?<=\d)\s?per ?cent\b", re.IGNORECASE), " %"),
     (re.compile(r"(\d)\s*\+\s*(?=\d)"), r"\1, "),
 )
-_UNITS: dict[Kind, str] = {
-    "time": "s", "share": "share", "ratio": "speedup", "bytes": "bytes", "bytes_per_s": "bytes_per_s",
-    "flops": "flops", "flops_per_s": "flops_per_s", "intensity": "FLOP/byte", "bare": "count",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,7 +134,7 @@ def _follows(number: Number, first: Sequence[Figure]) -> str:
         ratio = one.value / other.value
         value = abs(ratio - 1) if number.kind == "share" else ratio
         if abs(value - number.value) <= max(number.half, 0.15 * number.value if number.kind == "share" else 0.0):
-            much = f"{value * 100:.3g} %" if number.kind == "share" else f"{value:.3g} times"
+            much = plain(value, "share" if number.kind == "share" else "speedup")
             return f"{one.text} against {other.text}: {much}"
     return ""
 
@@ -226,15 +222,16 @@ def _relation(one: Figure, other: Figure, step: float | None) -> str:
     if step and {"time", "share"} == set(kinds):
         time, share = kinds["time"], kinds["share"]
         if abs(share.value * step - time.value) <= 0.02 * time.value:
-            return f"{time.text} is {share.text} of the step of {format_value(step, 's')}: the same thing in two units."
+            return f"{time.text} is {share.text} of the step of {plain(step, 's')}: the same thing in two units."
         return ""
     if one.kind != other.kind or not one.value or not other.value or one.label == other.label:
         return ""
     if max(abs(one.value), abs(other.value)) > 30 * min(abs(one.value), abs(other.value)):
         return ""  # a part beside the whole step
-    apart = format_value(abs(one.value - other.value), _UNITS[one.kind])
+    apart = plain(abs(one.value - other.value), QUANTITIES[one.kind])
     factor = max(abs(one.value), abs(other.value)) / min(abs(one.value), abs(other.value))
-    how = f"they differ by {apart}, a factor of {factor:.3g}" if apart.strip("0 %") else "they are equal as printed"
+    differ = f"they differ by {apart}, a factor of {significant(factor)}"
+    how = differ if apart.strip("0 %") else "they are equal as printed"
     ways = [item.counts or item.formula.splitlines()[0] if item.counts or item.formula else "" for item in (one, other)]
     if all(ways) and ways[0] != ways[1]:
         return (

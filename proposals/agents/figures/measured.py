@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from statistics import mean, median
 
 from diagnosis import kpi_formulas
-from diagnosis.analyzer.quantity import format_value
 from diagnosis.report import AxisCollective, Diagnosis, Evidence, Finding, OpDiagnosis
 from experiments import glossary
 from experiments.step_profile import PROFILE, StepProfile
+from formatting import plain
 from proposals.agents.figures.figure import (
     BREAKDOWN,
     COLLECTIVES,
@@ -104,7 +104,7 @@ def _kpis(profile: StepProfile, diagnosis: Diagnosis) -> Iterator[Figure]:
         formula = kpi_formulas.formula(key, diagnosis, {"computed": profile.computed})
         inputs: tuple[tuple[str, str], ...] = ()
         if step and value and key not in ("step_time_s", "mfu") and key in glossary.by_key():
-            inputs = (("step time", format_value(step, "s")),)
+            inputs = (("step time", plain(step, "s")),)
         yield from figure(
             (known.term if known else key.removesuffix("_s").replace("_", " ")), value,
             "s" if key.endswith("_s") else "share", "measured" if diagnosis.measured or key == "step_time_s" else
@@ -123,7 +123,7 @@ def _parts(diagnosis: Diagnosis) -> Iterator[Figure]:
     for part, value in seconds.items():
         name = part_name(part)
         share = diagnosis.breakdown_share.get(part)
-        inputs = (("share of the step", format_value(share, "share")),) if share else ()
+        inputs = (("share of the step", plain(share, "share")),) if share else ()
         yield from figure(
             f"{name}, per step",
             value,
@@ -139,7 +139,7 @@ def _parts(diagnosis: Diagnosis) -> Iterator[Figure]:
         )
     for part, value in diagnosis.breakdown_share.items():
         name = part_name(part)
-        inputs = ((name, format_value(seconds[part], "s")),) if part in seconds else ()
+        inputs = ((name, plain(seconds[part], "s")),) if part in seconds else ()
         yield from figure(f"{name}, share of the step", value, "share", origin, BREAKDOWN, formula="part ÷ step time",
                           inputs=inputs, of=(name,), field=f"term-{part}", weight=6)  # fmt: skip
 
@@ -159,7 +159,7 @@ def _finding(number: int, item: Finding, step: float | None) -> Iterator[Figure]
     place = f"finding {number}, {item.title}"
     yield from _evidence(f"finding {number}", item.evidence, place, 4)
     amdahl = "Amdahl bound: the step without this time, all else unchanged"
-    inputs = (("step time", format_value(step, "s")),) if step else ()
+    inputs = (("step time", plain(step, "s")),) if step else ()
     more = {"formula": amdahl, "inputs": inputs, "of": (f"finding {number}",), "weight": 5}
     yield from figure(f"most that finding {number} could save", item.saving_s, "s", "computed", place, **more)
     yield from figure(f"most that finding {number} could save", item.saving_share, "share", "computed", place, **more)
@@ -203,7 +203,7 @@ def _op(op: OpDiagnosis) -> Iterator[Figure]:
         value = getattr(op, key)
         if value:
             inputs = tuple(
-                (said, format_value(got, unit_))
+                (said, plain(got, unit_))
                 for said, got, unit_ in (
                     ("time", op.time_s, "s"), ("bytes", op.collective_bytes, "bytes"), ("FLOPs", op.flops, "flops"),
                 )
@@ -221,7 +221,7 @@ def _collective(row: AxisCollective) -> Iterator[Figure]:
         if key == "achieved_bytes_per_s":
             spent = row.in_flight_s or row.time_s
             inputs = tuple(
-                (said, format_value(got, unit_))
+                (said, plain(got, unit_))
                 for said, got, unit_ in (("bytes", row.bytes, "bytes"), ("time", spent, "s"))
                 if got
             )

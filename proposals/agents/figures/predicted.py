@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from diagnosis.analyzer.quantity import format_value
+from formatting import plain, span
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig, flat_sizes
 from proposals import facts
@@ -51,7 +51,7 @@ def _prediction_figures(prediction: Predicted, name: str, weight: int, plan: Pla
     more: dict[str, Any] = {"of": (name,), "weight": weight}
     step = prediction.step_time_s or {}
     measured = plan.baseline.step_time_s or {}
-    inputs = (("current step", format_value(measured["estimate"], "s")),) if "estimate" in measured else ()
+    inputs = (("current step", plain(measured["estimate"], "s")),) if "estimate" in measured else ()
     for key, label in (
         ("estimate", "step time"), ("low80", "low end of the 80 % interval of the step time"),
         ("high80", "high end of the 80 % interval of the step time"),
@@ -59,9 +59,9 @@ def _prediction_figures(prediction: Predicted, name: str, weight: int, plan: Pla
         yield from figure(
             f"{label} of {name}", step.get(key), "s", "predicted", "proposals", formula=_STEP_BY, inputs=inputs, **more
         )
-    ends = prediction.speedup_low80, prediction.speedup_high80
-    within = (("80 % interval", f"{ends[0]:.2f}–{ends[1]:.2f}×"),) if ends[0] and ends[1] and ends[0] != ends[1] else ()
-    times = (("step time", format_value(step["estimate"], "s", "predicted")), *inputs) if "estimate" in step else ()
+    low, high = ends = prediction.speedup_low80, prediction.speedup_high80
+    within = (("80 % interval", span(low, high, "speedup")),) if low and high and low != high else ()
+    times = (("step time", plain(step["estimate"], "s", "predicted")), *inputs) if "estimate" in step else ()
     yield from figure(f"speed-up per token of {name}", prediction.speedup, "speedup", "predicted", "proposals",
                       formula=_SPEED_BY, inputs=(*times, *within), **more)  # fmt: skip
     for end, label in zip(ends if within else (), ("low", "high"), strict=False):
@@ -126,7 +126,7 @@ def _beside(item: ProposalPlan, name: str, base: Predicted) -> Iterator[Figure]:
                 yield from figure(
                     f"change of {named(part)} from the current configuration to {name}", change, unit, "predicted",
                     name, formula=f"{named(part)} of {name} − of the current configuration",
-                    inputs=(("current", format_value(before[part], unit)), (name, format_value(after[part], unit))),
+                    inputs=(("current", plain(before[part], unit)), (name, plain(after[part], unit))),
                     of=(name, part), weight=1,
                 )  # fmt: skip
     times = (base.step_time_s or {}).get("estimate"), (item.predicted.step_time_s or {}).get("estimate")
@@ -161,8 +161,8 @@ def stated(config: ExperimentConfig, chip: Chip) -> Iterator[Figure]:
             "hbm_usable_bytes",
             "usable HBM",
             "bytes",
-            f"nominal HBM, {chip.hbm_bytes / 1e9:.3g} GB of 10⁹ bytes ({chip.hbm_bytes / 2**30:.3g} GiB), minus what "
-            "the runtime reserves",
+            f"nominal HBM, {plain(chip.hbm_bytes, 'bytes')} of 10⁹ bytes ({chip.hbm_bytes / 2**30:.3g} GiB), minus "
+            "what the runtime reserves",
         ),
         ("hbm_bytes_per_s", "peak HBM bandwidth", "bytes_per_s", "per chip"),
         ("ici_link_bytes_per_s", "one ICI link", "bytes_per_s", "one link, one direction"),

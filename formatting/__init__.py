@@ -1,13 +1,14 @@
 """Quantities as text: SI units after a no-break space, minus as −, times as ×.  Pure functions.
 
 Every function takes an SI value and returns what a reader sees: three significant digits, since no measurement here is
-known better, and two of what is predicted (`by_origin`).  None is the caller's to handle: a missing value is "not
-measured" with its reason, which no formatter can know.
+known better, and two of what is predicted (`by_origin`).  Errors, answers, the command line and JSON take the same with
+ordinary spaces (`plain`).  None is the caller's to handle: a missing value is "not measured" with its reason, which no
+formatter can know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, isfinite, log10
 
@@ -72,9 +73,9 @@ def duration(value: float) -> str:
     """How long a piece of work took, for people: `0.4 s`, `12 s`, `3 min 20 s`."""
     if value < 0.05:
         return f"{number(value * 1e3)}{NBSP}ms"
-    if value < 60:
+    if round(value) < 60:
         return f"{number(value, 1 if value < 10 else 0)}{NBSP}s"
-    return f"{number(value // 60)}{NBSP}min {number(value % 60)}{NBSP}s"
+    return f"{number(round(value) // 60)}{NBSP}min {number(round(value) % 60)}{NBSP}s"
 
 
 def dollars(value: float) -> str:
@@ -84,8 +85,6 @@ def dollars(value: float) -> str:
 
 #: Percent that floating point leaves of nothing.
 ROUNDING_PERCENT = 1e-6
-
-
 #: Percent below which a share is shown as a bound: no profile tells more of it.
 SMALLEST_PERCENT = 0.1
 
@@ -109,7 +108,7 @@ def probability(value: float) -> Quantity:
 
 
 def _prefixed(value: float, suffix: str, digits: int = 3) -> Quantity:
-    size = abs(value)
+    size = abs(float(f"{value:.{digits - 1}e}"))  # 999.9 MB is 1.00 GB, not 1,000 MB
     for prefix, factor in _SI_PREFIXES:
         if size >= factor:
             return Quantity(significant(value / factor, digits) if factor > 1 else number(value), f"{prefix}{suffix}")
@@ -123,7 +122,7 @@ def quantity(value: float, unit: str, digits: int = 3) -> Quantity:
     if unit == "share":
         return share(value, digits)
     if unit == "speedup":
-        return Quantity(number(value, 2) if abs(value) < 10 else significant(value), TIMES)
+        return Quantity(number(value, 2) if 0.1 <= abs(value) < 10 else significant(value), TIMES)
     if unit == "probability":
         return probability(value)
     if unit in _SUFFIXES:
@@ -137,6 +136,59 @@ def by_origin(value: float, unit: str, origin: str) -> Quantity:
     """The digits that its origin allows: two of what is predicted, else three.  A speed-up has two decimals, since what
     it gains is read off them."""
     return quantity(value, unit, 2 if origin == "predicted" else 3)
+
+
+def plain(value: float, unit: str, origin: str = "") -> str:
+    """`by_origin` with ordinary spaces."""
+    return str(by_origin(value, unit, origin)).replace(NBSP, " ")
+
+
+def limit(value: float, unit: str, digits: int = 3) -> str:
+    """A limit or setting, which is exact: without trailing zeros, with ordinary spaces: `50 MB`, `2.5 s`.
+
+    digits: six of what a person has given, which is repeated as it was said.
+    """
+    shown = quantity(value, unit, digits)
+    return f"{shown.number.rstrip('0').rstrip('.') if '.' in shown.number else shown.number} {shown.unit}"
+
+
+def compared(one: float, other: float, unit: str) -> tuple[str, str]:
+    """Both sides of a comparison with the digits that tell them apart, with ordinary spaces: `192.4 GB`, `191.9 GB`."""
+    for digits in range(3, 7):
+        texts = [str(quantity(value, unit, digits)).replace(NBSP, " ") for value in (one, other)]
+        if texts[0] != texts[1]:
+            break
+    return texts[0], texts[1]
+
+
+def span(low: float, high: float, unit: str) -> str:
+    """A range, with ordinary spaces: `0.85–1.37×`, `1.22–1.25 s`, `980 ms–1.02 s`."""
+    one, other = quantity(low, unit), quantity(high, unit)
+    return f"{one.number if one.unit == other.unit else one}–{other}".replace(NBSP, " ")
+
+
+def large(value: float) -> str:
+    """A large count: `70.6 billion`, `420 trillion`."""
+    rounded = float(f"{value:.2e}")
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if rounded >= size:
+            return f"{rounded / size:,g} {word}"
+    return number(value)
+
+
+def counted(count: float, noun: str) -> str:
+    """`1 op`, `2,000 ops`, `4 batches`."""
+    return limit(count, f"{noun}{'' if count == 1 else 'es' if noun.endswith(('ch', 'sh')) else 's'}")
+
+
+def listed(words: Sequence[str], word: str = "and") -> str:
+    """`data`, `data and seq`, `data, seq and model`."""
+    return f" {word} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def first(words: Sequence[str], most: int) -> str:
+    """`a, b, c and 4 more`."""
+    return ", ".join(words[:most]) + (f" and {number(len(words) - most)} more" if len(words) > most else "")
 
 
 def topology(dims: Iterable[int]) -> str:
