@@ -12,10 +12,10 @@ run: ## start the application; PORT=8080, ASAP_HOME=/path (docs/operation.md)
 	@bin/bootstrap run
 	@exec .venv/bin/asap run
 
-test: ## run all tests in three processes; ARGS="-n 0 tests/launcher -k port" for some in one
+test: ## run all tests in four processes; ARGS="-n 0 tests/launcher -k port" for some in one
 	@bin/bootstrap dev
 	@bin/test-tools
-	@$(PYTHON) -m pytest -n 3 $(ARGS)
+	@$(PYTHON) -m pytest -n 4 $(ARGS)
 
 quick: ## run the fast tests: excludes browser, application, workers and other slow ones
 	@bin/bootstrap dev

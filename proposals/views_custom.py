@@ -54,6 +54,9 @@ def add(request: MemberRequest, pk: int) -> HttpResponse:
     given = custom_form.from_form(request.POST)
     try:
         made = custom_mesh.add(plan, request.user, given.mesh, given.changes)
+    except custom_mesh.AlreadyProposed as error:  # also what the second of two clicks asks for
+        messages.info(request, str(error))
+        return redirect(error.proposal)
     except custom_mesh.CustomMeshError as error:
         return _page(request, plan, given, refused=str(error), status=422)
     messages.success(request, f"Added as proposal {made.rank}. A reviewer can decide on it.")

@@ -27,6 +27,14 @@ class CustomMeshError(Refused):
     status = 400
 
 
+class AlreadyProposed(CustomMeshError):
+    """It is this proposal."""
+
+    def __init__(self, proposal: Proposal) -> None:
+        super().__init__(f"This is already proposal {proposal.rank}.")
+        self.proposal = proposal
+
+
 def evaluate(plan: PlanRecord, mesh: MeshSizes, changes: Mapping[str, Any] | None = None) -> ProposalPlan:
     """The configuration as a proposal of kind `own`; broken rules are in `violations`.  Nothing is stored.
 
@@ -56,7 +64,7 @@ def add(plan: PlanRecord, user: User, mesh: MeshSizes, changes: Mapping[str, Any
         events.lock(plan.run.experiment_id)
         for other in plan.proposals.order_by("rank"):  # not what was prefetched before the lock
             if is_same(other.value, evaluated.mesh, evaluated.changes):
-                raise CustomMeshError(f"This is already proposal {other.rank}.")
+                raise AlreadyProposed(other)
         evaluated = replace(evaluated, rank=(plan.proposals.aggregate(last=Max("rank"))["last"] or 0) + 1)
         made = plans.row(plan.run, plan, evaluated)
         made.added_by = user
