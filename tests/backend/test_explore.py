@@ -410,7 +410,7 @@ def test_the_framework_is_a_choice_and_prices_the_mesh(people: People):
         "training": {"global_batch": 64, "seq_len": 4096, "micro_batch": 1},
     }
     html = page(people.client("viewer"), address(gpus))
-    assert html.count("riced as") == 1 and "software.framework is not given: priced as Megatron-Core" in html
+    assert html.count("riced as") == 1 and "(software.framework) is not given: priced as Megatron-Core" in html
     chosen = page(people.client("viewer"), address({**gpus, "software": {"framework": "nanotron"}}))
     assert '<option value="nanotron" selected>' in chosen
     assert "Priced as nanotron" in chosen
