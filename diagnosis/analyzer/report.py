@@ -156,7 +156,7 @@ def _hypothesis(facts: Facts) -> str:
 
 
 def _bound(label: str | None) -> str:
-    """`HBM-bound`, `compute-bound`; an unknown limit is said, not named."""
+    """`HBM-bound`, `compute-bound`, `limit unknown`."""
     if not label or label.lower() == "unknown":
         return "limit unknown"
     return f"{label[0].lower() + label[1:] if label[1:].islower() else label}-bound"

@@ -23,12 +23,12 @@ ROLE_NAMES = {
     "pipeline": "pipeline stages",
 }
 VERDICTS = {
-    "compute": "the step is compute-bound",
-    "memory": "the step is HBM-bound",
-    "communication": "the step is communication-bound",
-    "input": "the step is input-bound",
-    "host": "the step is host-bound",
-    "idle": "the chips are idle",
+    "compute": "compute limits the step",
+    "memory": "HBM bandwidth limits the step",
+    "communication": "communication limits the step",
+    "input": "the input pipeline limits the step",
+    "host": "the host limits the step",
+    "idle": "idle time limits the step",
     "unknown": "the profile does not show what limits the step",
 }
 _SHARDINGS = {"none": "replicated", "zero1": "replicated, optimizer state sharded", "fsdp": "fully sharded"}
@@ -110,8 +110,7 @@ def reasoning(case: Case) -> Iterator[str]:
     if case.kind == "own":
         yield from (f"Invalid configuration: {item.reason}" for item in case.broken if not item.rule.startswith(RULE))
     first = case.rank == 1 or case.kind == "own"
-    limit = VERDICTS[verdict.primary]
-    yield verdict.statement if first else f"{limit[0].upper()}{limit[1:]}."
+    yield verdict.statement if first else f"Bottleneck: {VERDICTS[verdict.primary]}."
     if verdict.primary == "idle" and case.moved.get("pipeline", 0) < 0 and case.falls("idle"):
         yield "Fewer pipeline stages have a smaller bubble, which is where the idle time comes from."
     elif verdict.primary in OFF_CHIP and case.resized:

@@ -165,7 +165,7 @@ def test_a_tensor_axis_below_its_bound_is_not_said_to_be_above() -> None:
 def test_a_verdict_is_argued_only_by_what_acts_on_it() -> None:
     """Less tensor parallelism takes what the tensor axis costs away, flags and micro-batches do not."""
     bench = labelled("8-way tensor parallelism in the open")
-    said = "The step is communication-bound"
+    said = "Communication limits the step"
     narrower = dict(bench.config.mesh.ici) | {"model": 1}
     narrower["data"] = bench.config.hardware.chips
     assert any(said in line for line in cited(bench, narrower).values())
