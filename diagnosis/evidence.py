@@ -342,9 +342,10 @@ def _confidence(record: DiagnosisRecord, rest: str) -> Panel | None:
         )  # fmt: skip
     return Panel(
         f"confidence that {verdict.primary} is the bottleneck", verdict.confidence, "share", "computed",
-        "quality of the data × (0.55 + 0.45 × margin), at most 97 %\nquality: complete roofline, sample of ops, "
-        "categories only, no steps; margin: of the best explanation over the next",
-        about="a ranking score, not a calibrated probability",
+        "0.5 + (accuracy at this margin − 0.5) × data quality, at most 97 %\naccuracy: how often a verdict with this "
+        "margin is correct on generated steps; margin: distance from the threshold, or between compute and HBM time; "
+        "data quality: 1 with a complete roofline, less where FLOPs, ops or step markers are missing",
+        about="calibrated on generated steps, not on production runs",
     )  # fmt: skip
 
 

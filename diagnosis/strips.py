@@ -17,7 +17,7 @@ from experiments.step_profile import Timeline
 
 #: Parts of a step: words, colour class, order.
 PARTS = {
-    "compute": ("Compute", "compute"),
+    "compute": ("Device compute", "compute"),
     "collective": ("Collectives", "ici"),
     "device_to_device": ("Device to device", "ici-2"),
     "input": ("Input", "host"),

@@ -25,7 +25,7 @@ from experiments.trace import ASYNC, HOST, KINDS, OPS, Trace, sums, tiles
 PS = 1e12
 #: Words and colour class of each kind; a collective whose axis is known has the class of the axis.
 KIND_WORDS = {
-    "compute": ("Compute", "compute"),
+    "compute": ("Device compute", "compute"),
     "collective": ("Collectives", "ici"),
     "copy": ("Copies", "hbm"),
     "host_transfer": ("Host transfer", "host"),

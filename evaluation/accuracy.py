@@ -211,7 +211,8 @@ def why(one: Evaluation, held: HeldOut, at: int) -> str:
     same = [r.step_time_s for r in one.rows if r.configuration == row.configuration and r.id != row.id]
     if same and abs(np.log(row.step_time_s / np.median(same))) > 0.15:
         ratio = row.step_time_s / float(np.median(same))
-        return f"the same configuration took {abs(ratio - 1):.0%} {'less' if ratio > 1 else 'more'} in its other runs"
+        less = "less" if ratio > 1 else "more"
+        return f"the same configuration took {100 * abs(ratio - 1):.0f} % {less} in its other runs"
     near = [
         i
         for i, index in enumerate(held.index)

@@ -353,7 +353,7 @@ def _framework_assumed(config: ExperimentConfig) -> tuple[str, ...]:
     framework = framework_of(config)
     profile = profile_named(framework, chip_of(config.hardware).kind)
     if framework is None:
-        return (f"software.framework is not given: priced as {profile.title}.",)
+        return (f"The framework (software.framework) is not given: priced as {profile.title}.",)
     if not profile.has_measured(framework):
         return (f"No runs of {framework[:60]} were measured: priced as {profile.title}, with a wider interval.",)
     return ()

@@ -31,7 +31,7 @@ class OwnForm(Sheet):
     remat = Choice(REMATS, label="Remat")
     weight_sharding = Choice(WEIGHT_SHARDINGS, label="Weight sharding")
     precision = Choice(PRECISIONS, label="Precision")
-    xla_flags = Words(label="XLA flags, all of them", attrs={**_CURRENT, "class": "input mono", "spellcheck": "false"})
+    xla_flags = Words(label="XLA flags (full list)", attrs={**_CURRENT, "class": "input mono", "spellcheck": "false"})
 
     def settings(self) -> list[Any]:
         """The training keys except the flags."""

@@ -14,7 +14,7 @@ _FOLDER = Path(proposals.__file__).parent
 CONFIDENCE_FILE = _FOLDER / "proposer" / "confidence.json"
 CASES_FILE = _FOLDER / "accuracy.json"
 SWEEPS_FILE = _FOLDER / "accuracy_sweeps.json"
-_SOURCES = {
+SOURCES = {
     "ultrascale": "nanotron, 8–512 H100",
     "vtrain-single": "Megatron-DeepSpeed, 2–8 A100",
     "vtrain-multi": "Megatron-DeepSpeed, 64 and 256 A100",
@@ -49,7 +49,7 @@ def context() -> dict[str, Any]:
         "sweeps": sweeps
         and [
             (words, sweeps["sources"][name], [(method, sweeps["methods"][name][method]) for method in _METHODS])
-            for name, words in _SOURCES.items()
+            for name, words in SOURCES.items()
             if name in sweeps["methods"]
         ],
         "confidence": stated and stated["known"],

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from asapweb.explore.proposing import SOURCES
 from perfmodel.accuracy import Ablation, Accuracy, ErrorScores, Point
 from perfmodel.distance import DESCRIBED, DISTANCES
 
 #: What an interval that claims 80 % should hold.
 CLAIMED_80 = (0.75, 0.85)
+#: Sources as the tables of proposals name them, and those without sweeps.
+RANKED = SOURCES | {"recipes": "Published recipes", "simumax": "Megatron-LM, 8 B200"}
 KIND_WORDS = {"tpu": "TPU", "gpu": "GPU"}
 #: Rows of a group below which its shares say little.
 FEW = 5
@@ -46,7 +49,7 @@ def context(numbers: Accuracy) -> dict[str, Any]:
         "tables": [_by_source(numbers), _by_chip(numbers)],
         "heads": list(_heads(numbers)),
         "claimed_80": CLAIMED_80,
-        "ranking": [(source, both.ours, both.naive) for source, both in numbers.ranking.items()],
+        "ranking": [(RANKED.get(source, source), both.ours, both.naive) for source, both in numbers.ranking.items()],
         "ablation": _ablation(numbers.ablation),
         "noise": list(numbers.noise.items()),
         "worst": numbers.worst,

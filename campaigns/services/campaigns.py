@@ -130,7 +130,7 @@ def _create_baseline_trial(campaign: Campaign, config: ExperimentConfig, known: 
     if known:
         trial = Trial.objects.create(
             campaign=campaign, number=0, key=key_of(config), mesh=config.mesh.to_json(), training=settings_of(config),
-            why="The current configuration, measured as the trials of the campaign are.",
+            why="The current configuration, run in the same way as the other trials.",
         )  # fmt: skip
         TRIALS.enqueue(trial.pk)
 

@@ -155,6 +155,13 @@ def _hypothesis(facts: Facts) -> str:
     return f"{_ALONE} the device is busy and spends little time in communication, which suggests a compute-bound step."
 
 
+def _bound(label: str | None) -> str:
+    """`HBM-bound`, `compute-bound`, `limit unknown`."""
+    if not label or label.lower() == "unknown":
+        return "limit unknown"
+    return f"{label[0].lower() + label[1:] if label[1:].islower() else label}-bound"
+
+
 def _ops(facts: Facts) -> list[str]:
     if not facts.ops:
         return ["The profile lists no ops."]
@@ -174,7 +181,7 @@ def _ops(facts: Facts) -> list[str]:
             achieved = of("achieved_bytes_per_s", sent.achieved_bytes_per_s, "bytes_per_s", "computed")
             possible = of("possible_bytes_per_s", sent.possible_bytes_per_s, "bytes_per_s", "computed")
             parts.append(say("{} of {} possible", achieved, possible))
-        parts.append(f"bound by {op.bound_by or 'unknown'}")
+        parts.append(_bound(op.bound_by))
         if op.roofline_efficiency is not None:
             parts.append(say("roofline efficiency {}", of("roofline_efficiency", op.roofline_efficiency)))
         said.append(join(", ", parts) + ".")

@@ -148,7 +148,8 @@ def _roofline(facts: Facts, verdict: Verdict) -> Sentence:
         _SOURCE_OPS,
         keys(ops),
     )
-    text = say("{} limits the step: ops bound by it take {} {}", _LIMIT_WORDS[verdict.primary], share, facts.base)
+    bound, other_bound = ("HBM", "compute") if memory else ("compute", "HBM")
+    text = say("The step is {}-bound: {}-bound ops take {} {}", bound, bound, share, facts.base)
     inferred = [op for op in ops if op.limit_source == "category"]
     if inferred and len(inferred) == len(ops):
         text += ", classified by category (no roofline was recorded)"
@@ -164,7 +165,7 @@ def _roofline(facts: Facts, verdict: Verdict) -> Sentence:
             f"Σ self time of {other_label}-bound ops without collectives ÷ step time", _SOURCE_OPS,
             keys(_labelled(facts, other_limit)),
         )  # fmt: skip
-        text += say("; ops bound by {} take {}", other_label, row)
+        text += say("; {}-bound ops take {}", other_bound, row)
     if (unlabelled := facts.shares.get("other", 0.0)) >= 0.1:
         row = evidence(
             "ops without a known limit", unlabelled, "share", "computed", "1 − Σ all other terms of the breakdown",
@@ -181,7 +182,7 @@ def _roofline(facts: Facts, verdict: Verdict) -> Sentence:
             "roofline",
             (best.key,),
         )
-        text += say(". The longest with a known roofline position, {}, reaches {} of that roof", best.op.name, roof)
+        text += say(". The longest op on a known roofline, {}, reaches {} of it", best.op.name, roof)
     return text + "."
 
 

@@ -61,14 +61,13 @@ def bottleneck(name: str) -> SafeString:
     """A bottleneck with its resource's square."""
     return format_html(
         '<span class="res"><span class="sw {}" aria-hidden="true"></span>{}</span>',
-        BOTTLENECK_CLASS.get(name, "idle"), name,
+        BOTTLENECK_CLASS.get(name, "idle"), "HBM bandwidth" if name == "memory" else name,
     )  # fmt: skip
 
 
 _BOTTLENECK_WORDS = {
-    "compute": "Bound by compute", "memory": "Bound by HBM bandwidth", "communication": "Bound by communication",
-    "input": "Bound by input", "host": "Bound by the host", "idle": "Bound by idle time",
-    "unknown": "Bottleneck not determined",
+    "compute": "Compute-bound", "memory": "HBM-bound", "communication": "Communication-bound", "input": "Input-bound",
+    "host": "Host-bound", "idle": "Dominated by idle time", "unknown": "Bottleneck not determined",
 }  # fmt: skip
 
 

@@ -35,7 +35,10 @@ def parameters(value: float) -> str:
 
 
 def percent(value: float, decimals: int) -> str:
-    return f"{formatting.number(value * 100, decimals)}{formatting.NBSP}%"
+    """With the decimals of its column, at most three significant digits."""
+    shown = float(f"{value * 100:.2e}") if abs(value) >= 1 else value * 100
+    rounded = round(shown, decimals) + 0.0  # no −0.0
+    return f"{formatting.number(rounded, 0 if abs(shown) >= 100 else decimals)}{formatting.NBSP}%"
 
 
 def against_prediction(value: float) -> str:
@@ -115,7 +118,8 @@ def signed(value: float, unit: str) -> str:
         text = f"{formatting.number(points, 2 if abs(points) < 10 else 1)}{formatting.NBSP}pp"
     elif unit in ("percent", "difference"):
         decimals = 1 if unit == "percent" or abs(value) < 0.1 else 0
-        text = f"{formatting.number(value * 100, decimals)}{formatting.NBSP}%"
+        text = percent(value, decimals)
+        value = round(value * 100, decimals)
     else:
         text = str(formatting.quantity(abs(value), unit))
         text = "0" if value == 0 else text if value > 0 else f"{formatting.MINUS}{text}"
@@ -268,7 +272,8 @@ def words(key: str) -> str:
     """`kv_heads` as a label, a rule's or a column's name as people say it: `KV heads`, `Your constraint: …`."""
     special = {
         "d_model": "d_model", "d_ff": "d_ff", "d_ff_expert": "d_ff of an expert", "kv heads": "KV heads",
-        "bound_by": "Bound", "mesh_axis": "Axis", "source": "Source line", "scope": "Module path",
+        "bound_by": "Bound", "grad_accum": "Micro-batches", "mesh_axis": "Axis", "source": "Source line",
+        "scope": "Module path",
     }  # fmt: skip
     spoken = key.replace("_", " ").strip()
     return special.get(key) or special.get(spoken) or spoken[:1].upper() + spoken[1:]

@@ -40,8 +40,8 @@ def _file(placed: Placement, header: Header) -> LaunchFile:
         raise NotExpressible("AXLearn's pipeline has no virtual stages; give one stage per device of the axis.")
     inner, outer, notes = _shapes(placed)
     notes.append(
-        "`modifier()` sets the proposal, `run(trainer)` steps, output and profiler by STEPS, OUTPUT and PROFILE; input "
-        "and learner stay those of the trainer."
+        "`modifier()` applies the proposal; `run(trainer)` sets steps, output and profiler from STEPS, OUTPUT and "
+        "PROFILE. Input and learner are the trainer's own."
     )
     flags = xla_flags(placed.config)
     if flags:

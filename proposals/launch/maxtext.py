@@ -167,8 +167,8 @@ def _parallelism(placed: Placement, notes: list[str]) -> dict[str, dict[str, int
     order = [_axis(mesh.role(axis), "ici", placed) for axis, size in mesh.ici if size > 1]
     if order != sorted(order, key=AXES.index):
         notes.append(
-            f"MaxText orders its axes {', '.join(AXES)}, the proposal {', '.join(order)}: MaxText has no flag for the "
-            "order, so axes may map to different links than predicted."
+            f"MaxText orders its axes {', '.join(AXES)}; the proposal orders them {', '.join(order)}. MaxText has no "
+            "flag for the order, so axes may map to different links than predicted."
         )
     context = [axis for axis, size in (*mesh.ici, *mesh.dcn) if size > 1 and mesh.role(axis) in ("seq", "expert")]
     if context and not placed.shards_weights:
@@ -182,7 +182,7 @@ def _parallelism(placed: Placement, notes: list[str]) -> dict[str, dict[str, int
 def _layout(placed: Placement, ici: Mapping[str, int], notes: list[str]) -> Flags:
     if placed.chip.kind == "gpu" or not must_split([ici[axis] for axis in AXES], placed.physical):
         return {}
-    notes.append("An axis takes part of a torus dimension, so allow_split_physical_axes is needed.")
+    notes.append("An axis covers only part of a torus dimension, so allow_split_physical_axes is needed.")
     return {"allow_split_physical_axes": True}
 
 

@@ -36,7 +36,7 @@ def file(config: ExperimentConfig, header: Header) -> LaunchFile:
     arrays, states, uneven = _arrays(placed, far)
     split = _split(placed, far)
     if split:
-        notes.append("An axis takes part of a torus dimension, so the mesh is built with allow_split_physical_axes.")
+        notes.append("An axis covers only part of a torus dimension, so the mesh needs allow_split_physical_axes.")
     if placed.chip.kind == "tpu" and sum(size > 1 for _, size in placed.mesh.ici) > 1:
         notes.append(
             "create_device_mesh chooses the torus dimensions of each axis by itself; the prediction mapped the axes "

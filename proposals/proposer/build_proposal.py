@@ -49,9 +49,9 @@ def worded(case: Case) -> ProposalPlan:
 def _bears(alike: Alike | None) -> str:
     """Why a record is a precedent, and the effect expected of it here."""
     if alike is None:
-        return "The change as a whole."
-    text, effect = f"The change as a whole: {alike.reason}.", alike.expected
+        return "Covers the whole change."
+    text, effect = f"Covers the whole change: {alike.reason}.", alike.expected
     if effect is None:
         return text
     within = span(effect.low80, effect.high80, "speedup")
-    return f"{text} Expected here: {plain(effect.speedup, 'speedup')} (80 % interval {within})."
+    return f"{text} Expected from this record alone: {plain(effect.speedup, 'speedup')} (80 % interval {within})."

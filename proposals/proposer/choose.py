@@ -165,7 +165,7 @@ def left_out(
     rows = np.flatnonzero(asked.given & offered(c))
     start = f"The bottleneck is {asked.part};"
     if not len(rows):
-        return f"{start} no legal configuration at this or a larger batch that can be priced reduces it by a tenth."
+        return f"{start} no priced legal configuration at this or a larger batch reduces it by at least a tenth."
     best = int(rows[np.argmax(ranked.utility[rows])])
     settings = [f"{name} {value}" for name, value in c.change(best).items() if name != "xla_flags"]
     settings += ["XLA flags"] if "xla_flags" in c.change(best) else []

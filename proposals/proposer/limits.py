@@ -170,7 +170,7 @@ def _uncheckable_rules(c: Candidates) -> Iterator[Rule]:
     if config.model is None:
         size = c.role("model")
         unlikely = (size > max(HEADS_LIKELY, int(size[c.baseline]))) | ((size & (size - 1)) != 0)
-        text = f"The model is unknown; its heads may not be divisible by more than {HEADS_LIKELY} tensor shards."
+        text = f"The model is unknown; its number of heads may not be divisible by more than {HEADS_LIKELY}."
         yield Rule("heads_unknown", unlikely & unproven_divisors("model"), text, False)
         for role in ("expert", "pipeline"):
             text = f"The model is unknown, so the {role} axis stays within its current size."

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from experiments.sentences import say
 from experiments.step_profile import PROFILE, StepProfile
+from formatting import listed, number
 from perfmodel.calibration import Calibration
 from perfmodel.config import ExperimentConfig
 from proposals.constraints import Constraints
@@ -37,8 +38,8 @@ def notes(run: Run, asked: Constraints, prices: Prices, baseline: Predicted) -> 
     if run.observed.stand_in:
         said.append(
             f"The profile was recorded on {run.profile.device.kind or 'another chip'}, but the configuration "
-            f"names {run.config.hardware.chip}: gains are predicted for the configured chip from times on the "
-            "other, which transfer poorly."
+            f"names {run.config.hardware.chip}: gains are predicted for {run.config.hardware.chip} from measured times "
+            "that transfer poorly between chips."
         )
     memory = baseline.hbm_per_chip_bytes
     if memory and memory["total"] > memory["capacity"]:
@@ -74,10 +75,17 @@ def notes(run: Run, asked: Constraints, prices: Prices, baseline: Predicted) -> 
 def _assumed(run: Run) -> str:
     """What candidates are priced with where nobody said what was trained."""
     filled = run.calibration.baseline
-    shape, training = filled.model, filled.training
+    shape, training, given = filled.model, filled.training, run.config.training
     assert shape is not None
+    assumed = [f"a dense LLaMA-3-like shape with {shape.layers} layers of width {number(shape.d_model)}"]
+    wanted = ["model"]
+    if given.global_batch is None:
+        assumed.append(f"global batch {number(training.global_batch or 0)}")
+        wanted.append("batch")
+    if given.seq_len is None:
+        assumed.append(f"sequence length {number(training.seq_len or 0)}")
+        wanted.append("sequence length")
     return (
-        f"The model is unknown: what the profile does not show is priced for a dense LLaMA-3 shape "
-        f"with {shape.layers} layers of width {shape.d_model}, global batch {training.global_batch} and sequence "
-        f"length {training.seq_len}. State the model, the batch and the length for better predictions."
+        f"The model is unknown: what the profile does not show is priced for {listed(assumed)}. State the "
+        f"{listed(wanted)} for better predictions."
     )

@@ -17,7 +17,7 @@ from proposals.proposer.pricing import OFF_CHIP
 ROLE_NAMES = {
     "data": "data parallelism",
     "replica": "replication",
-    "seq": "sequence parallelism",
+    "seq": "context parallelism",
     "model": "tensor parallelism",
     "expert": "expert parallelism",
     "pipeline": "pipeline stages",

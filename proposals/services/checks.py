@@ -66,5 +66,5 @@ def store(run: Run, verdict: Verdict) -> None:
     if verdict.broken:
         raise RuntimeError("; ".join(verdict.broken))
     count = verdict.values
-    sources = f"; {count} {'number names its source' if count == 1 else 'numbers name their sources'}" if count else ""
+    sources = f"; {count} {'number has a source' if count == 1 else 'numbers have a source'}" if count else ""
     events.progress(run, f"The proposals are legal and fit in memory{sources}", fraction=1.0)

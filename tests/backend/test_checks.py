@@ -38,7 +38,7 @@ def test_a_legal_plan_passes_with_the_count_of_its_values(ready, checked):
     assert (verdict.broken, verdict.values) == ((), 1)
     checks.store(ready.run, verdict)
     said = Event.objects.filter(run=ready.run).latest("pk").data["text"]
-    assert said == "The proposals are legal and fit in memory; 1 number names its source"
+    assert said == "The proposals are legal and fit in memory; 1 number has a source"
 
 
 @pytest.mark.parametrize(

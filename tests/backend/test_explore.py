@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 import formatting
 from asapweb.explore import proposing
+from asapweb.explore.report import RANKED
 from asapweb.explore.spaces import meshes_of
 from asapweb.explore.state import divisors, from_config, pairs_of, read, refit
 from asapweb.explore.treemap import treemap
+from experiments.templatetags.quantities import percent
 from perfmodel.accuracy import load_accuracy
 from perfmodel.config_file import parse_config
 from perfmodel.search import search
@@ -372,8 +374,8 @@ def test_the_accuracy_page_shows_the_numbers_of_the_fit(people: People):
         for row in distances.values():
             assert f"<b>{row.median * 100:.1f}\u00a0%</b>" in html
     for source, both in numbers.ranking.items():
-        assert f">{source}</th>" in html
-        assert f"{both.ours.regret_mean * 100:.1f}\u00a0%" in html
+        assert f">{RANKED.get(source, source)}</th>" in html
+        assert percent(both.ours.regret_mean, 1) in html
     assert numbers.worst[0].id in html
     scatter = data_in(html, "x-agreement")
     assert sum(len(group["points"]) for group in scatter["groups"]) == numbers.rows
@@ -410,7 +412,7 @@ def test_the_framework_is_a_choice_and_prices_the_mesh(people: People):
         "training": {"global_batch": 64, "seq_len": 4096, "micro_batch": 1},
     }
     html = page(people.client("viewer"), address(gpus))
-    assert html.count("riced as") == 1 and "software.framework is not given: priced as Megatron-Core" in html
+    assert html.count("riced as") == 1 and "(software.framework) is not given: priced as Megatron-Core" in html
     chosen = page(people.client("viewer"), address({**gpus, "software": {"framework": "nanotron"}}))
     assert '<option value="nanotron" selected>' in chosen
     assert "Priced as nanotron" in chosen

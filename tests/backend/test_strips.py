@@ -50,7 +50,7 @@ def test_parts_share_their_step_as_measured():
     (row,) = strips.strips(timeline([[2.0]], idle=0.25)).strips
     widths = {css: sum(box[2] for box in boxes(path)) for css, path in row.paths}
     assert widths["compute"] / widths["idle"] == pytest.approx(3.0, rel=0.01)
-    assert dict(row.parts) == {"Compute": 1.5, "Idle": 0.5}
+    assert dict(row.parts) == {"Device compute": 1.5, "Idle": 0.5}
 
 
 def test_many_steps_become_columns_as_high_as_they_are_long():

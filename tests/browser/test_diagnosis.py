@@ -48,7 +48,7 @@ def test_a_step_on_a_strip_opens_its_parts(server: str, ready: Any, as_reviewer:
     page.locator(".strip").nth(3).locator("a").first.click()
     drawer = page.get_by_role("dialog")
     expect(drawer).to_contain_text("Step 7 on TPU:3 on host1")
-    expect(drawer).to_contain_text("Compute")
+    expect(drawer).to_contain_text("Device compute")
     page.keyboard.press("Escape")
     expect(page.get_by_text("4 of 64 cores")).to_be_visible()
     region = page.get_by_role("region", name="Steps per core as a table")

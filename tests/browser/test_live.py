@@ -26,7 +26,7 @@ def test_steps_follow_the_run_without_a_reload(server: str, as_engineer: Any, pa
     expect(steps.locator(".is-now")).to_contain_text("Reading steps and ops")
     advance(run, RunStatus.PROPOSING)
     # The diagnosis is shown as soon as it is there, while the proposals are still being made.
-    expect(page.get_by_role("heading", name="Bound by communication")).to_be_visible()
+    expect(page.get_by_role("heading", name="Communication-bound")).to_be_visible()
     expect(steps.locator(".is-now")).to_contain_text("Proposing")
     expect(page.locator("#state")).to_have_text("Proposing")
     advance(run, RunStatus.READY)

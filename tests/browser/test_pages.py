@@ -16,7 +16,7 @@ PAGES = {
     "/experiments/?q=Ready+to+read": "Ready to read",
     "/experiments/?q=nothing+is+called+so": "No experiment matches",
     "/experiments/new/": "Drop files here",
-    "/experiments/{pk}/": "Bound by communication",
+    "/experiments/{pk}/": "Communication-bound",
     "/experiments/{pk}/ops/": "all-reduce.41",
     "/experiments/{pk}/ops/?group=module": "attention",
     "/experiments/{pk}/ops/?group=source": "model.py:81",

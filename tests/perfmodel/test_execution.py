@@ -59,7 +59,7 @@ def test_every_profile_has_a_source_and_no_framework_names_two():
 
 def test_the_framework_is_said_where_it_was_taken_for_granted():
     warnings = predict(gpus({"data": 8})).warnings
-    assert "software.framework is not given" in " ".join(warnings) and all(text.endswith(".") for text in warnings)
+    assert "(software.framework) is not given" in " ".join(warnings) and all(text.endswith(".") for text in warnings)
     assert "No runs of homemade" in " ".join(predict(gpus({"data": 8}, "homemade")).warnings)
     assert not [w for w in predict(gpus({"data": 8}, "nanotron")).warnings if "framework" in w or "No run" in w]
 

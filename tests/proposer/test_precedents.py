@@ -225,4 +225,4 @@ def test_a_change_that_changes_nothing_cites_nothing(changes: dict[str, Any]) ->
 def test_a_citation_says_what_is_expected_here() -> None:
     taught = plan(replace(RECORD, speedup=exp(0.5)))
     said = [c.supports for item in taught.proposals for c in item.citations if c.source == "history"]
-    assert said and all("Expected here: 1." in text and "× (80 % interval " in text for text in said)
+    assert said and all("Expected from this record alone: 1." in text and "× (80 % interval " in text for text in said)

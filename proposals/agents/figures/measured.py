@@ -65,7 +65,7 @@ def measured(profile: StepProfile, diagnosis: Diagnosis) -> Iterator[Figure]:
     yield from _evidence("the verdict", diagnosis.bottleneck.evidence, "verdict", 5)
     yield from figure(
         f"confidence that {diagnosis.bottleneck.primary} is the bottleneck", diagnosis.bottleneck.confidence, "share",
-        "computed", "verdict", counts="quality of the data × margin over the next explanation", weight=4,
+        "computed", "verdict", counts="accuracy on generated steps at this margin, by data quality", weight=4,
     )  # fmt: skip
     for number, item in enumerate(diagnosis.findings, start=1):
         yield from _finding(number, item, diagnosis.kpis.get("step_time_s"))
