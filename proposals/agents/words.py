@@ -88,7 +88,7 @@ def keeps(row: Priced) -> bool:
 
 def gains(row: Priced) -> str:
     """What a confidence is of, after `that it`: on fewer chips a step may take longer and still gain for each chip."""
-    return "gains per token and chip" if fewer_chips(row) else "gains at all"
+    return "is faster per token and chip" if fewer_chips(row) else "is faster per token"
 
 
 def sure(row: Priced) -> str:

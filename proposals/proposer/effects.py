@@ -169,7 +169,7 @@ def trade_offs(case: Case) -> Iterator[str]:
     if case.mesh.batch_shards < config.mesh.batch_shards:
         yield "With fewer batch shards, each group of chips processes more sequences at once."
     if case.split and case.resized:
-        yield "An axis takes part of a torus dimension: create the mesh with `allow_split_physical_axes`."
+        yield "An axis covers only part of a torus dimension: create the mesh with `allow_split_physical_axes`."
     yield from _costs_of_changes(case)
     for item in case.broken:
         if item.rule.startswith(RULE) and case.kind != "own":

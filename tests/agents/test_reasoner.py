@@ -142,7 +142,7 @@ def test_two_questions_get_two_answers_in_their_order() -> None:
 def test_of_two_questions_the_one_that_is_not_understood_is_offered_beside_the_answer() -> None:
     said = say("What is my MFU? And is the tokenizer happy with that?")
     assert said.titles == ["mfu"] and len(said.of(Question)) == 1 and said.offered
-    assert "certain to answer “And is the tokenizer happy with that?”, so nothing was computed" in said.text
+    assert "matches “And is the tokenizer happy with that?” with enough certainty, so nothing was computed" in said.text
 
 
 def test_of_two_questions_the_one_that_is_about_something_else_is_said_to_be() -> None:

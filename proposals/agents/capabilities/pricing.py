@@ -125,8 +125,8 @@ def _effects(row: Priced) -> Iterator[str]:
         was = f"; current configuration {words.size(ran.total)}" if ran else ""
         yield f"memory per chip, computed: {words.memory(row)}{was}"
     elif row.not_known:
-        yield f"whether it fits in memory cannot be computed: {facts.not_known(row.not_known)}"
-    yield from (f"against it: {text}" for text in row.lowers_confidence[:2])
+        yield f"memory per chip: not computed, since {facts.not_known(row.not_known)}"
+    yield from (f"lowers confidence: {words.lower_first(text)}" for text in row.lowers_confidence[:2])
 
 
 def _parts(row: Priced) -> Iterator[str]:

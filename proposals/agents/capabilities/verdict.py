@@ -82,12 +82,9 @@ def argued(name: str, theirs: Priced, own: str, mine: Priced, longer: float | No
         more = f", {words.ratio(longer)} the time per token" if longer and longer > 1 + words.SAME else ""
         yield f"{name} is predicted at {fast} per token against {best} for {own}{more}."
         if sure != base and theirs.sure > mine.sure:
-            yield (
-                f"It is more likely to gain anything at all, with a confidence of {sure} against {base}{chips}, "
-                "but the gain is smaller."
-            )
+            yield (f"Its confidence is higher, {sure} against {base}{chips}, but the gain is smaller.")
         elif theirs.sure < mine.sure - SURE:
-            yield f"It is also less likely to gain: confidence {sure} against {base}{chips}."
+            yield f"Its confidence is also lower: {sure} against {base}{chips}."
     yield from _points(theirs, mine)
 
 

@@ -148,9 +148,9 @@ def _offered(ctx: AnswerContext, item: Offer, beside: bool = False) -> Iterator[
     """beside: another part of the message is answered."""
     of = f"“{_quoted(item.text)}”" if beside else "this"
     why = f"No single computation takes {' and '.join(item.lost)} together with the rest, so" if item.lost else (
-        f"No computation here is certain to answer {of}, so"
+        f"No computation matches {of} with enough certainty, so"
     )  # fmt: skip
-    yield from ctx.say(f"{why} nothing was computed for it. The nearest, with the values read from it:")
+    yield from ctx.say(f"{why} nothing was computed for it. Closest matches, with the values read from it:")
     yield from ctx.bullets([_shown(text) for text in item.options])
     yield Question("Which of these do you mean?", item.options)
 
