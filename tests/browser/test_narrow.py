@@ -42,6 +42,15 @@ def test_wide_windows_show_every_place_at_once(server: str, as_engineer: Any, pa
     expect(navigation.get_by_role("link", name="Knowledge")).to_have_count(1)
 
 
+def test_a_button_with_a_long_name_wraps(server: str, ready: Any, as_engineer: Any, page: Page) -> None:
+    ready.name = "Seventh attempt at overlapping the gradients of the mixture of experts on v5p, 16×16×16"
+    ready.save()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{server}/experiments/{ready.pk}/delete/")
+    expect(page.get_by_role("button", name=f"Delete {ready.name}")).to_be_visible()
+    assert overflow(page) <= 0
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_table_shows_on_which_side_more_of_it_is(
     theme: str, server: str, ready: Any, as_engineer: Any, page: Page, browser: Browser
