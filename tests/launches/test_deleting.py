@@ -184,5 +184,5 @@ def test_a_campaign_on_the_cluster_is_cancelled_first(people, ready, cancelled):
 
 def test_a_campaign_that_launches_nothing_goes_with_its_experiment(people, ready):
     campaigns.begin(ready.experiment, people.engineer, CampaignRequest(most_trials=3))
-    assert "A campaign that runs on this server ends." in page(people, ready.experiment)
+    assert "A campaign running on this server is stopped." in page(people, ready.experiment)
     assert "Deleted baseline" in delete(people, ready.experiment)
