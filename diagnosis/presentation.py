@@ -303,7 +303,7 @@ def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
         row[column] = row.get(column, 0.0) + amount
         shares[name] = shares.get(name, 0.0) + share
     largest = max((sum(row.values()) for row in sums.values()), default=0.0)
-    css = {"compute": "compute", "hbm": "hbm", "ici": "ici", "other": "idle"}
+    css = {"compute": "compute", "hbm": "hbm", "ici": "ici", "other": "mute"}
     rows = []
     for module, parts in sums.items():
         terms = [bars.Term(key, word, css[key], parts[key]) for key, word in _RESOURCE_COLUMNS if parts.get(key)]

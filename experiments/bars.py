@@ -23,7 +23,7 @@ _TERMS = {
     "kernel_launches": ("Kernel launches", "idle", 48),
     "bubble": ("Pipeline bubble", "idle", 49),
     "idle": ("Idle", "idle", 50),
-    "other": ("Other", "idle", 60),
+    "other": ("Other", "mute", 60),
 }
 _ICI_ORDER = {"ici": 10, "ici-2": 15, "ici-3": 20}
 

@@ -22,6 +22,8 @@ from xdist.scheduler import LoadFileScheduling
 from tests import chromium
 
 if TYPE_CHECKING:  # reads settings of the product, so only once they are set
+    from playwright.sync_api import Browser
+
     from tests.launcher.application import Application
 
 # Set before Django reads its settings: nothing of the developer's own installation may leak into a test.
@@ -65,8 +67,6 @@ ATTACKS = ("tests/hostile/", "tests/permissions/")
 BROWSER = "tests/browser/"
 
 SLOW_FOLDERS = (*APPLICATIONS, *ATTACKS, BROWSER)
-
-HIDDEN_LOOP = pytest.StashKey[asyncio.AbstractEventLoop]()
 
 # Now, so that test modules and their fixtures may import models.
 django.setup()
@@ -132,7 +132,6 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     loop = asyncio._get_running_loop()
     if loop is None or "playwright" in getattr(item, "fixturenames", ()):
         return (yield)
-    item.stash[HIDDEN_LOOP] = loop
     asyncio._set_running_loop(None)
     try:
         return (yield)
@@ -140,11 +139,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         asyncio._set_running_loop(loop)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """The last test ends Playwright, which needs its loop."""
-    if nextitem is None and HIDDEN_LOOP in item.stash:
-        asyncio._set_running_loop(item.stash[HIDDEN_LOOP])
+@pytest.fixture(scope="session")
+def browser(browser: Browser) -> Iterator[Browser]:
+    """Closing it needs Playwright's loop, whichever test is the last."""
+    loop = asyncio._get_running_loop()
+    yield browser
+    asyncio._set_running_loop(loop)
 
 
 def _commits_rows(item: pytest.Item) -> bool:

@@ -76,7 +76,7 @@ def upload(page: Page, application: Application, item: Sample, config: bool) -> 
 def test_recorded_profile_from_upload_to_history(page: Page, application: Application) -> None:
     """Upload with a configuration file, watch it being read, read the diagnosis, approve the first, find it again."""
     upload(page, application, sample("cpu-data2-seq2-model2"), config=True)
-    expect(page.get_by_role("heading", name=re.compile(r"^\w+-bound\b"))).to_be_visible(timeout=ANALYSIS_MS)
+    expect(page.get_by_role("heading", level=2, name=re.compile(r"^\w+-bound\b"))).to_be_visible(timeout=ANALYSIS_MS)
     expect(page.locator("#steps")).to_have_count(0, timeout=ANALYSIS_MS)  # the page reloads itself no more
     expect(page.get_by_text("communication", exact=False).first).to_be_visible()
     expect(page.get_by_text("not measured").first).to_be_visible()  # a CPU has no FLOP counters
@@ -107,7 +107,7 @@ def test_profile_first_then_the_form_prefilled_from_it(page: Page, application: 
     page.get_by_role("radio", name="File", exact=True).check()
     page.set_input_files("input[name=config_file]", str(item.config))
     page.locator("#config-form button.btn--primary").click()
-    expect(page.get_by_role("heading", name=re.compile(r"^\w+-bound\b"))).to_be_visible(timeout=ANALYSIS_MS)
+    expect(page.get_by_role("heading", level=2, name=re.compile(r"^\w+-bound\b"))).to_be_visible(timeout=ANALYSIS_MS)
     expect(page.locator("#steps")).to_have_count(0, timeout=ANALYSIS_MS)
     expect(page.get_by_text("unknown").first).to_be_visible()
     page.get_by_role("link", name=re.compile(r"^Proposals")).first.click()
@@ -134,5 +134,5 @@ def test_worker_killed_while_it_reads_loses_nothing(page: Page, application: App
     for child in children(worker):
         os.kill(child, signal.SIGKILL)
     os.kill(worker, signal.SIGKILL)
-    expect(page.get_by_role("heading", name=re.compile(r"^\w+-bound\b"))).to_be_visible(timeout=ANALYSIS_MS)
+    expect(page.get_by_role("heading", level=2, name=re.compile(r"^\w+-bound\b"))).to_be_visible(timeout=ANALYSIS_MS)
     assert eventually(application.is_ready)
