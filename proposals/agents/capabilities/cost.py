@@ -222,11 +222,8 @@ def _cost_answer(ctx: AnswerContext, amounts: Amounts, only: tuple[int, ...]) ->
         named = listed([str(number) for number in kept])
         yield from ctx.say(f"Proposal {named} keeps the current configuration or is not priced, so it changes nothing.")
     if other and other != own:
-        yield from ctx.say(
-            f"On {other:,} chips: {reason}"
-            if reason
-            else f"The row for {other:,} chips is the best legal mesh there, predicted."
-        )
+        best_there = f"The row for {other:,} chips is the best legal mesh there, predicted."
+        yield from ctx.say(f"On {other:,} chips: {reason}" if reason else best_there)
     if data.get("within_days"):
         yield from _chips_for_deadline(ctx, data["within_days"], own)
     elif amounts.days and not run:
