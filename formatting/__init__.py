@@ -50,8 +50,10 @@ def number(value: float, decimals: int = 0) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """So many significant digits; whole digits before the point are never dropped."""
-    if value == 0 or not isfinite(value):
+    """So many significant digits; whole digits before the point are never dropped.  `–` for what is no number."""
+    if not isfinite(value):
+        return "–"
+    if value == 0:
         return "0"
     rounded = float(f"{value:.{digits - 1}e}")  # 99.97 has as many decimals as the 100 it is printed as
     return number(value, min(max(0, digits - 1 - floor(log10(abs(rounded)))), 8))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from proposals.agents.tool_result import BRIEF, ToolResult
 from proposals.plan import Broken, Citation, Communication, PerChip
@@ -12,10 +15,10 @@ class Range(ToolResult):
     """A predicted time: bounds, estimate and 80 % interval."""
 
     lower: float | None = None
-    estimate: float = 0.0
+    estimate: float
     upper: float | None = None
-    low80: float = 0.0
-    high80: float = 0.0
+    low80: float
+    high80: float
 
 
 class Memory(ToolResult):
@@ -25,8 +28,18 @@ class Memory(ToolResult):
     optimizer: float | None = None
     gradients: float | None = None
     activations: float | None = None
-    total: float = 0.0
-    capacity: float = 0.0
+    total: float
+    capacity: float
+
+
+def _if_complete(of: type[ToolResult]) -> BeforeValidator:
+    """What lacks a number is not known: no field of it may read as 0."""
+    required = {name for name, field in of.model_fields.items() if field.is_required()}
+    return BeforeValidator(lambda value: None if isinstance(value, Mapping) and not required <= value.keys() else value)
+
+
+KnownRange = Annotated[Range | None, _if_complete(Range)]
+KnownMemory = Annotated[Memory | None, _if_complete(Memory)]
 
 
 class Sent(ToolResult):
@@ -58,7 +71,7 @@ class Neighbour(ToolResult):
     step: str = ""
     mesh_text: str = ""
     changes: dict[str, Any] = {}
-    step_time_s: Range | None = None
+    step_time_s: KnownRange = None
     speedup_per_token: float | None = None
     speedup_over_this: float | None = None
     hbm_total_bytes: float | None = None
@@ -75,7 +88,7 @@ class Current(ToolResult):
     mesh_text: str = ""
     step_time_s: float | None = None
     breakdown_s: dict[str, int | float] = {}
-    hbm_per_chip_bytes: Memory | None = None
+    hbm_per_chip_bytes: KnownMemory = None
     memory_headroom_bytes: float | None = None
     compiled: Compiled | None = None
 
@@ -104,7 +117,7 @@ class Priced(ToolResult):
     mesh_text: str = ""
     remat: str = ""
     changes: dict[str, Any] = {}
-    step_time_s: Range | None = None
+    step_time_s: KnownRange = None
     speedup_per_token: float | None = None
     speedup_low80: float | None = None
     speedup_high80: float | None = None
@@ -112,7 +125,7 @@ class Priced(ToolResult):
     tokens_per_s_per_chip: float | None = None
     mfu: float | None = None
     breakdown_s: dict[str, int | float] = {}
-    hbm_per_chip_bytes: Memory | None = None
+    hbm_per_chip_bytes: KnownMemory = None
     not_known: tuple[str, ...] = ()
     memory_headroom_bytes: float | None = None
     confidence_share: float | None = None
@@ -202,7 +215,7 @@ class Sensitivity(ToolResult):
 
     kept = frozenset(("neighbours",))
     of: Priced = Priced()
-    step_time_s: Range | None = None
+    step_time_s: KnownRange = None
     speedup_per_token: float | None = None
     neighbours: tuple[Neighbour, ...] = ()
 

@@ -67,6 +67,11 @@ def test_what_was_stored_before_this_version_is_read() -> None:
     assert [offer.mesh for offer in offers([row])] == [stored["mesh"]]
 
 
+def test_a_time_or_memory_that_lacks_a_number_is_not_known_rather_than_0() -> None:
+    row = Priced.model_validate({"step_time_s": {"lower": 1.0}, "hbm_per_chip_bytes": {"params": 2e9}})
+    assert row.step_time_s is None and row.hbm_per_chip_bytes is None
+
+
 def _lacking(value: Any) -> Iterator[Any]:
     """The value without each of its keys in turn, at every depth that is not itself data."""
     if isinstance(value, dict):

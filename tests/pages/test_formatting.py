@@ -155,6 +155,12 @@ def test_a_range_has_its_unit_once() -> None:
     assert spans == ["0.85–1.37×", "1.22–1.25 s", "980 ms–1.02 s"]
 
 
+@pytest.mark.parametrize("unit", ["s", "share", "bytes", "speedup", ""])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_no_number_never_reads_as_0(value: float, unit: str) -> None:
+    assert "0" not in str(formatting.quantity(value, unit))
+
+
 def test_counts_and_lists() -> None:
     counted = [formatting.counted(*given) for given in ((1, "op"), (2000, "op"), (0, "mesh"), (2.5, "micro-batch"))]
     assert counted == ["1 op", "2,000 ops", "0 meshes", "2.5 micro-batches"]
