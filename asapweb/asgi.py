@@ -36,8 +36,6 @@ def _load_pages() -> None:
     _ = get_resolver().url_patterns
     gc.collect()
     gc.freeze()
-    # A page makes some 10,000 objects that live as long as its request: by default that alone is fourteen collections.
-    gc.set_threshold(20_000)
 
 
 application = _application()

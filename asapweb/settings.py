@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from datetime import timedelta
 from pathlib import Path
 
 from asapweb.environment import broker_url, database_settings, flag, home_folder, names, secret_key, whole_number
+
+# A page makes some 10,000 objects that live as long as its request, and the modules loaded from here on far more that
+# stay: by default the collector walks them all again after every few hundred.
+gc.set_threshold(20_000)
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 ASAP_HOME = home_folder()
