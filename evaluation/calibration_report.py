@@ -26,7 +26,8 @@ from perfmodel.calibration import Calibration, calibrate
 from perfmodel.efficiency import class_of
 from perfmodel.evidence import INFORMED
 from perfmodel.observation import Observation
-from perfmodel.step_time import Z80, combine
+from perfmodel.priced import Z80
+from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from proposals.proposer.observed import Observed, observe, work_of
 from proposals.proposer.pricing import observation

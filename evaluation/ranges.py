@@ -21,7 +21,7 @@ from evaluation.time_rows import TimeRow
 from perfmodel.distance import DISTANCES, architecture_key
 from perfmodel.efficiency import CLASSES, ErrorRange, class_of
 from perfmodel.execution import load_profiles
-from perfmodel.step_time import TAIL, Z80
+from perfmodel.priced import TAIL, Z80
 
 Floats = npt.NDArray[np.float64]
 

@@ -32,7 +32,7 @@ from history.similarity import carried, rate
 from history.uncertainty import spread
 from perfmodel.config import Measured
 from perfmodel.efficiency import EfficiencyTable
-from perfmodel.step_time import Z80
+from perfmodel.priced import Z80
 from proposals.proposer.confidence import shipped
 from proposals.proposer.precedents import Precedent, precedents_of, published
 from proposals.proposer.ranking import drawn

@@ -151,8 +151,8 @@ class BaselineStep:
         modelled |= {name: value for name, value in parts.items() if name.startswith("ici:")}
         gaps = parts["bubble"] + parts["overhead"] + waiting
         modelled |= {"dcn": parts["dcn"], "gaps": gaps}
-        streamed = np.maximum(priced.resources_s["hbm"] - parts["hbm"], 0.0)
-        alone = np.maximum(work**3 - streamed**3, 0.0) ** (1.0 / 3.0)
+        streamed = np.maximum(priced.hbm_s - parts["hbm"], 0.0)
+        alone = np.cbrt(np.maximum(work * work * work - streamed * streamed * streamed, 0.0))
         whole = np.maximum(gaps, 1e-30)
         return modelled, Shares(1.0 - alone / np.maximum(work, 1e-30), parts["bubble"] / whole, waiting / whole)
 

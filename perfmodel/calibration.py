@@ -29,9 +29,10 @@ from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencie
 from perfmodel.evidence import Asked, Informed, asked_by, informed_by, solve
 from perfmodel.imputation import fill_in
 from perfmodel.observation import Observation, by_group, equations_of
+from perfmodel.priced import Z80
 from perfmodel.prices import CalibratedPrices, mesh_distance, same_training
 from perfmodel.special import normal_cdf
-from perfmodel.step_time import Z80, combine
+from perfmodel.step_time import combine
 from perfmodel.topology import Floats
 from perfmodel.workload import REMAT, Workload, from_config, stack
 

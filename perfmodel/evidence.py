@@ -157,22 +157,29 @@ def asked_by(workload: Workload) -> Asked:
 def scaled(asked: Asked, factors: Mapping[str, Floats]) -> Terms:
     """The terms with every factor applied to what it multiplies."""
     terms = asked.terms
-    fields: dict[str, Any] = {}
-    traffic = dict(terms.traffic)
     factors = dict(factors)
     uneven = 1.0 + factors.pop("contiguous", 0.0) * (1.0 - 1.0 / asked.mesh.seq)
     repeated = 1.0 + factors.pop("replicated", 0.0) * (asked.mesh.model - 1.0)
     factors["scores"] = factors.get("scores", 1.0) * uneven
     factors["activations"] = factors.get("activations", 1.0) * repeated
+    # Factors by each other first: they are few, the candidates many.
+    times: dict[str, Floats] = {}
+    carried: dict[str, tuple[Floats | float, Floats | float]] = {}
     for name, factor in factors.items():
-        own, carried = FACTORS[name]
+        own, groups = FACTORS[name]
         for field in own:
-            fields[field] = fields.get(field, getattr(terms, field)) * factor
-        for group in carried:
-            if group in traffic:
-                one = traffic[group]
-                across = one.dcn_s if name.startswith("link:") else one.dcn_s * factor
-                traffic[group] = replace(one, ici_s=one.ici_s * factor, network_s=one.network_s * factor, dcn_s=across)
+            times[field] = times.get(field, 1.0) * factor
+        for group in groups:
+            links, across = carried.get(group, (1.0, 1.0))
+            carried[group] = links * factor, across if name.startswith("link:") else across * factor
+    fields: dict[str, Any] = {field: getattr(terms, field) * factor for field, factor in times.items()}
+    traffic = dict(terms.traffic)
+    for group, (links, across) in carried.items():
+        if group in traffic:
+            one = traffic[group]
+            traffic[group] = replace(
+                one, ici_s=one.ici_s * links, network_s=one.network_s * links, dcn_s=one.dcn_s * across
+            )
     return replace(terms, **fields, traffic=traffic)
 
 
@@ -206,8 +213,8 @@ def expected(terms: Terms, efficiencies: Efficiencies) -> dict[str, Floats]:
     for name, seconds in parts.items():
         if name.startswith("ici:"):
             times[name] = seconds
-            times[f"links:{name.removeprefix('ici:')}"] = priced.resources_s[name]
-    times["dcn"], times["links:dcn"] = parts["dcn"], priced.resources_s["dcn"]
+            times[f"links:{name.removeprefix('ici:')}"] = priced.links_s[name]
+    times["dcn"], times["links:dcn"] = parts["dcn"], priced.links_s["dcn"]
     return times
 
 

@@ -22,8 +22,9 @@ from perfmodel.config_file import with_mesh
 from perfmodel.efficiency import EfficiencyTable
 from perfmodel.execution import framework_of
 from perfmodel.observation import Observation
+from perfmodel.priced import Z80
 from perfmodel.prices import CalibratedPrices
-from perfmodel.step_time import Z80, Prediction, by_axis, check_products, missing_facts, predict
+from perfmodel.step_time import Prediction, by_axis, check_products, missing_facts, predict
 from perfmodel.topology import Floats
 from perfmodel.workload import Workload, from_config
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.config import Mesh
 from perfmodel.evidence import Equation
-from perfmodel.step_time import Priced
+from perfmodel.priced import Priced
 from perfmodel.workload import GROUPS
 
 #: Collectives that a group of axes issues; a profile that names kinds is split by them.

@@ -15,52 +15,21 @@ import numpy as np
 from formatting import plain
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh, product_errors
-from perfmodel.efficiency import CLASSES, Efficiencies, EfficiencyTable, ErrorRange, load_efficiencies
+from perfmodel.efficiency import Efficiencies, EfficiencyTable, ErrorRange, load_efficiencies
 from perfmodel.execution import ExecutionProfile, framework_of, profile_named
+from perfmodel.priced import Priced
 from perfmodel.special import normal_cdf
 from perfmodel.terms import Terms, step_terms
 from perfmodel.topology import Floats
 from perfmodel.traffic import Traffic
 from perfmodel.workload import GROUPS, REMAT, Workload, chip_of, from_config
 
-#: Two-sided 80 % of a normal distribution.  The bounds are to hold where its tails are heavier.
-Z80 = 1.2816
-ZBOUND = 2.5
 #: The median of what stalls or does not is either; how sharply it goes from one to the other with the chance.
 SHARP = 8.0
-#: Share of measurements on either side of the 80 % interval.
-TAIL = 0.1
-#: How sharply the slower of two that work side by side determines the time: 1 adds both, infinity takes the larger.
-SIDE_BY_SIDE = 3.0
 MFU_CONVENTION = (
     "model FLOPs: 6 per matmul parameter per token (embedding lookup excluded, output head included) plus causal "
     "attention scores (half of the full square); recompute excluded; over the dense peak of the training precision"
 )
-
-
-@dataclass(frozen=True)
-class Priced:
-    """Times of many candidates in seconds; arrays of one broadcast shape.
-
-    parts_s: parts of the estimate, which they add up to: compute, hbm, ici:<group>, dcn, bubble, overhead.
-    resources_s: the breakdown behind the bounds: compute (at best), hbm, ici:<group>, dcn, bubble, overhead.
-    lower is the largest of compute, hbm, each ici group and dcn; upper is the sum of all.  smooth_s: the step where
-    nothing stalls, stall_s: what a slow host adds, stall_chance: how likely there is one.  hardware_flops_s: time of
-    all FLOPs executed, recomputed ones included, at peak.
-    """
-
-    estimate_s: Floats
-    lower_s: Floats
-    upper_s: Floats
-    low80_s: Floats
-    high80_s: Floats
-    parts_s: Mapping[str, Floats]
-    resources_s: Mapping[str, Floats]
-    exposed_comms_s: Floats
-    smooth_s: Floats
-    stall_s: Floats
-    stall_chance: Floats
-    hardware_flops_s: Floats
 
 
 def combine(t: Terms, e: Efficiencies) -> Priced:
@@ -149,52 +118,26 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     overhead = overhead + stall * chance**SHARP / (chance**SHARP + (1.0 - chance) ** SHARP)
     estimate = busy + exposed_comms + bubble + overhead
 
-    low80, high80 = _range(t, e)
-    best = np.exp(-ZBOUND / Z80 * np.maximum(-low80, high80))
-    # Where it may stall or not, the range holds both.
-    low = np.where(chance < 1.0 - TAIL, smooth, smooth + stall) * np.exp(low80)
-    high = np.where(chance > TAIL, smooth + stall, smooth) * np.exp(high80)
-    compute_best = (products + waiting) * best
-    resources = {"compute": compute_best, "hbm": hbm}
-    # The fixed times of collectives may hide beside launches; no resource is asked for longer than the step.
-    resources |= {f"ici:{name}": np.minimum(value, smooth) for name, value in ici.items()}
-    resources |= {"dcn": np.minimum(dcn_total, smooth), "bubble": bubble}
-    summed = sum(resources.values(), np.zeros(1)) + overhead
-    # Gaps no resource explains, as far as the fit has seen them.
-    gaps = overhead + np.maximum(0.0, np.maximum(estimate / best, high) - summed)
-    resources["overhead"] = gaps
-    overlappable = [value for name, value in resources.items() if name not in ("bubble", "overhead")]
-    lower = np.maximum.reduce(np.broadcast_arrays(*overlappable))
-    upper = sum(resources.values(), np.zeros(1))
     executed = t.dense_s + t.experts_s + t.scores_s + t.head_s
     executed = executed + again * (t.dense_forward_s + t.experts_forward_s) + scores_again * t.scores_forward_s
     parts = {"compute": products + waiting, "hbm": hbm_exposed}
     parts |= {f"ici:{name}": value for name, value in exposed.items()}
     parts |= {"dcn": dcn_exposed, "bubble": bubble, "overhead": overhead}
+    # The fixed times of collectives may hide beside launches; no resource is asked for longer than the step.
+    links = {f"ici:{name}": np.minimum(value, smooth) for name, value in ici.items()}
     return Priced(
+        terms=t,
+        efficiencies=e,
         estimate_s=estimate,
-        lower_s=lower,
-        upper_s=upper,
-        low80_s=np.minimum(np.maximum(lower, low), estimate),
-        high80_s=np.minimum(upper, np.maximum(high, estimate)),
         parts_s=parts,
-        resources_s=resources,
+        hbm_s=hbm,
+        links_s=links | {"dcn": np.minimum(dcn_total, smooth)},
         exposed_comms_s=exposed_comms,
         smooth_s=smooth,
         stall_s=stall,
         stall_chance=chance,
         hardware_flops_s=executed,
     )
-
-
-def _range(t: Terms, e: Efficiencies) -> tuple[Floats, Floats]:
-    """Logarithms of the ends of the 80 % interval over the estimate."""
-
-    def chosen(side: str) -> Floats:
-        plain, pipelined, mixture = (np.asarray(getattr(e, f"{side}80_{name}")) for name in CLASSES)
-        return np.where(t.experts_s > 0, mixture, np.where(t.stages > 1, pipelined, plain))
-
-    return chosen("low"), chosen("high")
 
 
 def traffic_s(traffic: Traffic, e: Efficiencies, beside: Floats) -> Floats:
@@ -222,8 +165,9 @@ def overlap(traffic: Traffic, e: Efficiencies) -> Floats:
 
 
 def _slower(one: Floats, other: Floats) -> Floats:
-    """Time of two that work side by side: the larger, and somewhat more where they are alike."""
-    both: Floats = (one**SIDE_BY_SIDE + other**SIDE_BY_SIDE) ** (1.0 / SIDE_BY_SIDE)
+    """Time of two that work side by side: the larger, and somewhat more where they are alike.  Of the exponents, 1 adds
+    both, infinity takes the larger; 3 is between."""
+    both: Floats = np.cbrt(one * one * one + other * other * other)
     return both
 
 

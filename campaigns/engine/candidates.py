@@ -16,8 +16,9 @@ import numpy.typing as npt
 from perfmodel import legality, memory
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
+from perfmodel.priced import Z80
 from perfmodel.prices import CalibratedPrices
-from perfmodel.step_time import Z80, combine
+from perfmodel.step_time import combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.workload import Workload, from_config, stack
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from perfmodel.config import ConfigError
-from perfmodel.step_time import Z80, missing_facts
+from perfmodel.priced import Z80
+from perfmodel.step_time import missing_facts
 from proposals.proposer.changes import Change
 from proposals.proposer.confidence import claimed
 from proposals.proposer.pricing import OFF_CHIP, Prices

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.calibration import INPUT_SETS_PACE
+from perfmodel.priced import Z80
 from perfmodel.special import log_normal_cdf, student_cdf, student_quantile
-from perfmodel.step_time import Z80
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,7 +15,8 @@ from perfmodel.calibration import Calibration, calibrate
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.from_baseline import lacking
 from perfmodel.observation import Observation
-from perfmodel.step_time import Z80, missing_facts, predict
+from perfmodel.priced import Z80
+from perfmodel.step_time import missing_facts, predict
 from proposals.proposer.observed import TRAFFIC, WORK, Observed
 
 #: Kind of traffic (`observed.TRAFFIC`) of each group of axes (`workload.GROUPS`).

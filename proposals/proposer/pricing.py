@@ -17,7 +17,8 @@ from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.calibration import Calibration, calibrate
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.observation import Observation
-from perfmodel.step_time import Z80, missing_facts
+from perfmodel.priced import Z80
+from perfmodel.step_time import missing_facts
 from perfmodel.workload import GROUPS
 from proposals.plan import Predicted
 from proposals.proposer.changes import exposed_share, shares_of_schedule
