@@ -27,8 +27,10 @@ KIND_WORDS = {
 }  # fmt: skip
 
 
-def kind_words(kind: str, changed: Mapping[str, Any], new_mesh: bool) -> str:
-    """What a proposal is proposed as; an alternative by what it changes."""
+def kind_words(kind: str, changed: Mapping[str, Any], new_mesh: bool, slower: bool = False) -> str:
+    """What a proposal is proposed as; an alternative by what it changes.  slower: as predicted."""
+    if slower and kind in ("safer", "bolder", "alternative"):
+        return "Predicted slower"
     if kind == "alternative" and "global_batch" in changed:
         return "Different batch"
     return "Same mesh" if kind == "alternative" and not new_mesh else KIND_WORDS.get(kind, kind)
@@ -259,7 +261,7 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
     return Card(
         proposal=item,
         data=data,
-        kind=kind_words(item.kind, changed, any(name not in changed for name, _, _ in changes)),
+        kind=kind_words(item.kind, changed, any(name not in changed for name, _, _ in changes), predicted.slower),
         side=side,
         changes=changes,
         terms=_term_changes(baseline, side),
