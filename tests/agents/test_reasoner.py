@@ -141,7 +141,7 @@ def test_two_questions_get_two_answers_in_their_order() -> None:
 
 @pytest.mark.parametrize(
     ("name", "memory"),
-    [("asap-experiment-1", "not computed, since the model is unknown"), ("cpu-data8", "MB of 16.6 GB")],
+    [("asap-experiment-1", "not predicted, since the model is unknown"), ("cpu-data8", "MB of 16.6 GB")],
 )
 def test_memory_that_is_asked_for_beside_something_else_is_shown_or_said_to_be_unknown(name: str, memory: str) -> None:
     said = Thread(bench(name)).say("What is the bottleneck, and what would model=1 need in memory?")

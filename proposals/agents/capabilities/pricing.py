@@ -130,10 +130,14 @@ def _effects(row: Priced) -> Iterator[str]:
 def _memory(row: Priced) -> Iterator[str]:
     if row.hbm_per_chip_bytes:
         ran = row.current.hbm_per_chip_bytes
-        was = f"; current configuration {words.size(ran.total)}" if ran and ran.total != row.hbm_per_chip_bytes.total else ""
-        yield f"memory per chip, computed: {words.memory(row)}{was}"
+        was = (
+            f"; current configuration {words.size(ran.total)}"
+            if ran and ran.total != row.hbm_per_chip_bytes.total
+            else ""
+        )
+        yield f"memory per chip, predicted: {words.memory(row)}{was}"
     elif row.not_known:
-        yield f"memory per chip: not computed, since {facts.not_known(row.not_known)}"
+        yield f"memory per chip: not predicted, since {facts.not_known(row.not_known)}"
 
 
 def _parts(row: Priced) -> Iterator[str]:
