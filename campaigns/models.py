@@ -163,6 +163,11 @@ class Trial(Job):
             ),
         ]
 
+    @property
+    def state(self) -> str:
+        """Its status in words; of the performance model's trials nothing ran."""
+        return "Predicted" if self.modelled and self.status == TrialStatus.DONE else self.get_status_display()
+
     def parameter(self, name: str) -> Any:
         """Its value in this trial; of an axis that the mesh does not have, 1."""
         return self.parameters.get(name, None if name in self.training else 1)

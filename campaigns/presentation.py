@@ -144,7 +144,7 @@ class Origin:
 def memory_of(campaign: Campaign) -> Origin:
     """Where the peak memory of its trials comes from."""
     origins = {
-        Campaign.Backend.MODELLED: Origin("predicted", "by the performance model"),
+        Campaign.Backend.MODELLED: Origin("predicted", "by the memory model"),
         Campaign.Backend.COMPILED: Origin("computed", "by the compiler"),
     }
     return origins.get(Campaign.Backend(campaign.backend), Origin("measured"))

@@ -18,7 +18,7 @@ from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
 from campaigns import charts, presentation
 from campaigns.forms import CampaignForm
-from campaigns.models import Campaign, Trial, TrialStatus
+from campaigns.models import Campaign, Trial
 from campaigns.services import campaigns as services
 from experiments.pages import experiment_page
 from experiments.services import configuration
@@ -85,7 +85,7 @@ def campaign(request: MemberRequest, pk: int) -> HttpResponse:
         names=names,
         order=order,
         state=state,
-        states=[(value, label) for value, label in TrialStatus.choices if any(t.status == value for t in trials)],
+        states={trial.status: trial.state for trial in trials}.items(),
         columns=[],
     )
     part = request.htmx and not request.htmx.boosted

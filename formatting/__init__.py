@@ -136,8 +136,8 @@ def quantity(value: float, unit: str, digits: int = 3) -> Quantity:
 
 def by_origin(value: float, unit: str, origin: str) -> Quantity:
     """The digits that its origin allows: two of what is predicted, else three.  A speed-up has two decimals, since what
-    it gains is read off them."""
-    return quantity(value, unit, 2 if origin == "predicted" else 3)
+    it gains is read off them, and memory three digits, since it is held against a capacity."""
+    return quantity(value, unit, 2 if origin == "predicted" and unit != "bytes" else 3)
 
 
 def plain(value: float, unit: str, origin: str = "") -> str:

@@ -373,7 +373,7 @@ def _reason(theirs: Case, ours: Case) -> str:
         return f"the same change{where} of {same}; not priced: {why}"
     if theirs.failure:
         there, here = (plain(of.fill, "share", "predicted") for of in priced)
-        return f"memory {there} full there{where}, as computed, {here} here"
+        return f"memory {there} full there{where}, as predicted, {here} here"
     return f"same terms change{where}: {_terms_in_words(*priced)}"
 
 

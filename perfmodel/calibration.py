@@ -117,40 +117,39 @@ class Calibration(BaselineStep):
             changes = ((parts[name] - before[name]) / total for name in parts)
             spread = sum((a * np.abs(change) for a, change in zip(along, changes, strict=True) if a > 0), np.zeros(1))
             variance = variance + spread**2
-        parts = self._saving_what_is_recomputed(parts, workload, each, distance)
+        other = bool(np.any(workload.training.remat != self._base_work.training.remat))
+        if other and self.observation.recomputed_s is not None:
+            parts = self._saving_what_is_recomputed(*self._by_remat(parts, model, workload, each, distance))
         total = np.maximum(sum(parts.values(), np.zeros(1)), 1e-12)
         shape = np.broadcast_shapes(total.shape, shape_of(workload), np.shape(distance))
         return self._named(parts, shares), np.broadcast_to(total, shape), np.broadcast_to(variance, shape)
 
-    def _saving_what_is_recomputed(
-        self, parts: dict[str, Floats], workload: Workload, each: Floats, distance: Floats
-    ) -> dict[str, Floats]:
-        """The parts of candidates, which save no more of the recomputation than the baseline was seen to do."""
-        if not self._not_recomputed or bool(np.all(workload.training.remat == self._base_work.training.remat)):
-            return parts
+    def _by_remat(
+        self, parts: dict[str, Floats], model: Mapping[str, Floats], workload: Workload, each: Floats, distance: Floats
+    ) -> tuple[dict[str, Floats], dict[str, Floats]]:
+        """Parts of candidates under the baseline's policy, and under their own: what the chip computes is repeated
+        whether the model explains it or not, so it changes as a whole."""
         asked = asked_by(_with_remat(workload, self._base_work.training.remat))
-        model, _ = self._modelled(asked, self._likely)
-        before, _ = self._with_unexplained(model, self._base_parts, asked, each, distance)
-        saves = sum(before.values(), np.zeros(1)) > sum(parts.values(), np.zeros(1))
-        kept = self._not_recomputed * saves
+        same, _ = self._modelled(asked, self._likely)
+        before, _ = self._with_unexplained(same, self._base_parts, asked, each, distance)
+        return before, parts | {k: before[k] * model[k] / np.maximum(same[k], 1e-12) for k in ("work", "hbm")}
+
+    def _saving_what_is_recomputed(self, before: Mapping[str, Floats], parts: dict[str, Floats]) -> dict[str, Floats]:
+        """The parts of candidates, which save no more of the recomputation than the baseline was seen to do."""
+        kept = self._not_recomputed * (sum(before.values(), np.zeros(1)) > sum(parts.values(), np.zeros(1)))
         return {name: value + kept * (before[name] - value) for name, value in parts.items()}
 
     @cached_property
     def _not_recomputed(self) -> float:
         """Share of the recomputation expected of the baseline that the profile shows not to take place."""
-        seen_s, base = self.observation.recomputed_s, self._base_work
-        if seen_s is None:
-            return 0.0
-        asked = asked_by(_with_remat(base, np.array([REMAT.index("none")])))
-        each, distance = np.ones(1), np.zeros(1)
-        without, _ = self._with_unexplained(
-            self._modelled(asked, self._likely)[0], self._base_parts, asked, each, distance
-        )
-        ran, _ = self._with_unexplained(
-            self._modelled(self._base_asked, self._likely)[0], self._base_parts, self._base_asked, each, distance
-        )
+        none = _with_remat(self._base_work, np.array([REMAT.index("none")]))
+        asked, each, distance = asked_by(none), np.ones(1), np.zeros(1)
+        model, _ = self._modelled(asked, self._likely)
+        parts, _ = self._with_unexplained(model, self._base_parts, asked, each, distance)
+        ran, without = self._by_remat(parts, model, none, each, distance)
         saving_s = float(np.asarray(sum(ran.values()) - sum(without.values())).reshape(-1)[0])
-        return max(0.0, 1.0 - seen_s * self.unit_s / saving_s) if saving_s > 0 else 0.0
+        seen_s = (self.observation.recomputed_s or 0.0) * self.unit_s
+        return max(0.0, 1.0 - seen_s / saving_s) if saving_s > 0 else 0.0
 
     def _work_ratio(self, workload: Workload) -> Floats:
         """Tokens on a chip in a step over the baseline's."""

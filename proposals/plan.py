@@ -67,6 +67,11 @@ class Predicted:
     missing: tuple[str, ...] = ()
     sigma: float | None = None
 
+    @property
+    def slower(self) -> bool:
+        """Whether its speed-up reads as less than 1.00×."""
+        return self.speedup is not None and round(self.speedup, 2) < 1.0
+
 
 @dataclass(frozen=True)
 class Broken:

@@ -27,8 +27,10 @@ KIND_WORDS = {
 }  # fmt: skip
 
 
-def kind_words(kind: str, changed: Mapping[str, Any], new_mesh: bool) -> str:
-    """What a proposal is proposed as; an alternative by what it changes."""
+def kind_words(kind: str, changed: Mapping[str, Any], new_mesh: bool, slower: bool = False) -> str:
+    """What a proposal is proposed as; an alternative by what it changes.  slower: as predicted."""
+    if slower and kind in ("safer", "bolder", "alternative"):
+        return "Predicted slower"
     if kind == "alternative" and "global_batch" in changed:
         return "Different batch"
     return "Same mesh" if kind == "alternative" and not new_mesh else KIND_WORDS.get(kind, kind)
@@ -38,7 +40,7 @@ def kind_words(kind: str, changed: Mapping[str, Any], new_mesh: bool) -> str:
 class Side:
     """A step as a bar: its terms, its time and interval.  scaled: divided to the baseline's batch, for a common axis.
 
-    hbm_share: measured peak of a device's memory, where nothing was computed.  parts: where the terms come from.
+    peak_bytes: most memory of a device as profiled.  parts: where the terms come from.
     """
 
     terms: list[bars.Term]
@@ -48,7 +50,7 @@ class Side:
     origin: str
     hbm: Mapping[str, float] | None
     scaled: bool = False
-    hbm_share: float | None = None
+    peak_bytes: float | None = None
     parts: str = "measured"
 
     @property
@@ -235,12 +237,12 @@ def _baseline(plan: PlanRecord, roles: Mapping[str, str], diagnosis: DiagnosisRe
     time = predicted.step_time_s or {}
     terms = bars.step_terms(breakdown or {}, roles)
     hbm = predicted.hbm_per_chip_bytes
-    share = ran.kpis.get("memory_peak_share") if ran is not None else None
+    peak = plan.run.profile.summary.get("memory_peak_bytes")
     if measured:
         parts = "measured" if divided else "predicted"
-        return Side(terms, measured, None, None, "measured", hbm, hbm_share=share, parts=parts)
+        return Side(terms, measured, None, None, "measured", hbm, peak_bytes=peak, parts=parts)
     estimate, low, high = (time.get(key) for key in _RANGE)
-    return Side(terms, estimate, low, high, "predicted", hbm, hbm_share=share, parts="predicted")
+    return Side(terms, estimate, low, high, "predicted", hbm, peak_bytes=peak, parts="predicted")
 
 
 def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mapping[str, str]) -> Card:
@@ -259,7 +261,7 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
     return Card(
         proposal=item,
         data=data,
-        kind=kind_words(item.kind, changed, any(name not in changed for name, _, _ in changes)),
+        kind=kind_words(item.kind, changed, any(name not in changed for name, _, _ in changes), predicted.slower),
         side=side,
         changes=changes,
         terms=_term_changes(baseline, side),

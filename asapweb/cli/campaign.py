@@ -19,8 +19,10 @@ from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.space import key_of, parameters_of, searched
 from formatting import limit, plain
+from perfmodel.calibration import Calibration
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import read_config
+from perfmodel.from_baseline import baseline_of
 from proposals.compiling import targets
 from proposals.compiling.cache import Cache
 from proposals.constraints import Constraints
@@ -73,9 +75,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         baseline = keys.index(key_of(config)) if key_of(config) in keys else None
         rules = None
     else:
-        space = searched(config)
+        calibration = baseline_of(config).calibration if _measured(config) and args.backend != "local" else None
+        space = searched(config, calibration=calibration)
         candidates, baseline = space.candidates, space.baseline
-        backend = _backend(args.backend, config)
+        backend = _backend(args.backend, config, calibration)
         keys, rules = [key_of(each) for each in candidates.configs], Constraints()
     adviser = None
     if args.use_language_model:
@@ -96,15 +99,19 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _backend(named: str, config: ExperimentConfig) -> Backend:
+def _measured(config: ExperimentConfig) -> bool:
+    return config.measured is not None and config.measured.step_time_s is not None
+
+
+def _backend(named: str, config: ExperimentConfig, calibration: Calibration | None) -> Backend:
     if named == "compiled":
         target = targets.target(config.hardware)
         if isinstance(target, str):
             raise UserError(target)
         if not targets.installed(target.platform):
             raise UserError(targets.not_installed(target.platform))
-        return Compiled(cache=Cache.of_user())
-    return Local() if named == "local" else Modelled()
+        return Compiled(calibration, Cache.of_user())
+    return Local() if named == "local" else Modelled(calibration)
 
 
 def _adviser(

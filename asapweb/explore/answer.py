@@ -49,10 +49,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class TermRow:
-    """A term in the estimate (what shows of it) and by itself (as if nothing overlapped)."""
+    """A term in the estimate (what shows of it) and in the bounds (`Prediction.breakdown_s`)."""
 
     term: Term
-    alone_s: float | None
+    bound_s: float | None
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,12 @@ def bar(label: str, config: ExperimentConfig, prediction: Prediction) -> Bar | N
 def _terms(config: ExperimentConfig, prediction: Prediction) -> list[TermRow]:
     if prediction.parts_s is None or prediction.breakdown_s is None:
         return []
-    shown, alone = flat(prediction.parts_s), flat(prediction.breakdown_s)
+    shown, bounds = flat(prediction.parts_s), flat(prediction.breakdown_s)
     roles = config.mesh.axis_roles
     rows = [
-        TermRow(bars.term(key, shown.get(key, 0.0), roles), alone.get(key))
-        for key in {**shown, **alone}
-        if shown.get(key) or alone.get(key)
+        TermRow(bars.term(key, shown.get(key, 0.0), roles), bounds.get(key))
+        for key in {**shown, **bounds}
+        if shown.get(key) or bounds.get(key)
     ]
     return sorted(rows, key=lambda row: (row.term.order, row.term.key))
 

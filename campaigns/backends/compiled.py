@@ -16,7 +16,7 @@ from proposals.compiling.result import CompileCheck
 
 @dataclass(frozen=True)
 class Compiled:
-    """calibration: of a profile of the current configuration; None to price by the shipped efficiencies.  cache,
+    """calibration: of the current configuration; None to price by the shipped efficiencies.  cache,
     worker: of the compile check (`engine.check`)."""
 
     calibration: Calibration | None = None

@@ -13,7 +13,7 @@ from perfmodel.step_time import predict
 
 @dataclass(frozen=True)
 class Modelled:
-    """calibration: of a profile of the current configuration; None to price by the shipped efficiencies."""
+    """calibration: of the current configuration; None to price by the shipped efficiencies."""
 
     calibration: Calibration | None = None
 

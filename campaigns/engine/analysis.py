@@ -73,7 +73,7 @@ def mfu_of(c: Candidates, trial: Trial) -> float | None:
 
 def _health(c: Candidates, best: Trial | None) -> Health:
     if best is None:
-        return Health("unknown", Sentence("No trial has run yet."))
+        return Health("unknown", Sentence("No trial has a result yet."))
     mfu = mfu_of(c, best)
     stages = 2.0 ** c.settings[best.candidate, COLUMNS["pipeline"][0]]
     memory = best.peak_bytes / c.capacity_bytes[best.candidate] if best.peak_bytes else None

@@ -49,7 +49,7 @@ def searched(
     """The space of a workload: mesh axes, micro-batches, accumulation, rematerialisation, weight sharding, virtual
     stages.  The global batch stays, since another one trains another model.
 
-    calibration: from a profile of the current configuration; None to price by the shipped efficiencies.  Raises
+    calibration: from a measurement of the current configuration; None to price by the shipped efficiencies.  Raises
     ConfigError where model, batch or sequence length are not known.
     """
     if missing := missing_facts(config):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
@@ -130,7 +130,7 @@ def _create_baseline_trial(campaign: Campaign, config: ExperimentConfig, known: 
     if known:
         trial = Trial.objects.create(
             campaign=campaign, number=0, key=key_of(config), mesh=config.mesh.to_json(), training=settings_of(config),
-            why="The current configuration, run in the same way as the other trials.",
+            why="The current configuration, tried in the same way as the others.",
         )  # fmt: skip
         TRIALS.enqueue(trial.pk)
 
@@ -162,10 +162,10 @@ def _checked(experiment: Experiment, asked: CampaignRequest) -> tuple[Experiment
         constraints = Constraints.from_json(asked.constraints or {})
         constraints.check(config)
         if asked.landscape is not None:
-            read_landscape(replace(config, measured=None), asked.landscape)
+            read_landscape(config, asked.landscape)
     except ConfigError as error:
         raise CampaignError(str(error).removeprefix("constraints.")) from error
-    return replace(config, measured=None), constraints
+    return config, constraints
 
 
 _WORDS = {

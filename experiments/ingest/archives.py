@@ -25,7 +25,7 @@ CHUNK_BYTES = 1 << 20
 #: Characters of a member's name in a sentence.
 LONGEST_NAME = 120
 #: Below this, a ratio says nothing: a short text may shrink a hundredfold.
-RATIO_FROM_BYTES = 16 << 20
+RATIO_FROM_BYTES = 16_000_000
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,7 @@ def summary(value: StepProfile) -> dict[str, Any]:
         "step_count": len(value.steps),
         "op_count": len(value.ops),
         "ops_dropped": value.ops_dropped,
+        "memory_peak_bytes": value.memory.peak_bytes,
         "kpis": value.kpis,
         "not_measured": value.not_measured,
         "computed": value.computed,

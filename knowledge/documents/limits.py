@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MIB = 1 << 20
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -20,10 +18,10 @@ class Limits:
     pages: int = 1500
     characters: int = 6_000_000
     passages: int = 8000
-    memory_bytes: int = 1024 * MIB
+    memory_bytes: int = 1_000_000_000
     cpu_s: int = 200
     wall_s: int = 240
-    result_bytes: int = 64 * MIB
+    result_bytes: int = 64_000_000
 
 
 LIMITS = Limits()

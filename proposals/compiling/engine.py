@@ -49,7 +49,7 @@ class Limits:
 
     cpu_s: tuple[int, int] = (300, 900)
     wall_s: tuple[int, int] = (900, 1800)
-    memory_bytes: int = 8 << 30
+    memory_bytes: int = 8_000_000_000
 
 
 def check(

@@ -99,7 +99,7 @@ def memory_of(memory: dict[str, float], of: str = "predicted") -> tuple[Value, V
     """(needed, usable) memory per chip."""
     field = f"{of}.hbm_per_chip_bytes"
     return (
-        _predicted_value(memory, "total", "memory needed per chip", "bytes", field),
+        _predicted_value(memory, "total", "memory needed per chip", "bytes", field, "predicted"),
         _predicted_value(memory, "capacity", "usable memory per chip", "bytes", field),
     )
 
@@ -237,7 +237,7 @@ def raises(case: Case) -> Iterator[str]:
             f"({case.precedent.source})."
         )
     if _fits(case):
-        yield "Memory was computed and fits."
+        yield "Memory is predicted to fit."
     if not case.missing:
         yield "Model, batch and sequence length are known, so every term was computed."
 
@@ -281,7 +281,7 @@ def lowers(case: Case) -> Iterator[str]:
             *memory_of(memory),
         )
     elif memory and _fits(case) and memory["activations"] > 1.02 * (before or memory)["activations"]:
-        yield "More activations are saved than in the current configuration; that they fit is computed, not measured."
+        yield "More activations are saved than in the current configuration; that they fit is predicted, not measured."
     if case.predicted.hbm_per_chip_bytes is None and case.moved.get("model", 0.0) < 0:
         yield "Peak memory was not measured, so the headroom is unknown."
     unpriced = [name for name in case.changes if name not in PRICED_KEYS]

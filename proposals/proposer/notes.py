@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from experiments.sentences import say
@@ -70,6 +71,14 @@ def notes(run: Run, asked: Constraints, prices: Prices, baseline: Predicted) -> 
             "the current configuration is priced without it."
         )
     return tuple(said)
+
+
+def slower(ranks: Sequence[int]) -> tuple[str, ...]:
+    """Which proposals only complete the three."""
+    if not ranks:
+        return ()
+    which = f"Proposal {ranks[0]} is" if len(ranks) == 1 else f"Proposals {listed([str(rank) for rank in ranks])} are"
+    return (f"{which} predicted to be slower than the current configuration.",)
 
 
 def _assumed(run: Run) -> str:

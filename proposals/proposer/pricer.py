@@ -30,7 +30,7 @@ from proposals.proposer.changes import MOST_AT_FIRST, Change, further_changes, s
 from proposals.proposer.choose import choose, in_order, keeping_is_right, left_out, shortlist
 from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.limits import broken_by, legal, rules_of
-from proposals.proposer.notes import notes
+from proposals.proposer.notes import notes, slower
 from proposals.proposer.observed import observe, recomputes_nothing, trains
 from proposals.proposer.precedents import Precedent, case_of_change, closest_precedents, published
 from proposals.proposer.pricing import Prices, as_measured, calibrated, exposed_s, price
@@ -137,6 +137,7 @@ class Pricer:
             notes=(
                 *notes(self, asked, prices, baseline),
                 *([_few(len(proposals))] if len(proposals) < least else []),
+                *slower([item.rank for item in proposals if item.predicted.slower]),
                 *([unanswered] if unanswered else []),
             ),
             basis=self.observed.basis,

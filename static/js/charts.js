@@ -39,20 +39,24 @@
       const y1 = up(Math.max(...ys, d.peak || 0)), y0 = Math.max(down(Math.min(...ys)), y1 / 1e7);
       const start = roof ? Math.max(x0, y0 * 1000 / d.bw) : x0;
       const longest = Math.max(...d.points.map(point => point[3]));
-      /* names of the longest ops, as far as they do not cover each other */
+      /* names of the longest ops, above or below their dots, as far as they cover neither each other nor the roof */
       const across = value => Math.log(value / x0) / Math.log(x1 / x0), upward = value => Math.log(Math.max(value, y0) / y0) / Math.log(y1 / y0);
-      const named = [], taken = roof ? [{ from: across(ridge) - .3, to: across(ridge) + .02, y: upward(d.peak) }] : [];
+      const inner = roof && across(ridge) < .3, taken = !roof ? [] : [inner ? { from: across(ridge), to: across(ridge) + .32, y: upward(d.peak) - .06 } : { from: across(ridge) - .3, to: across(ridge) + .02, y: upward(d.peak) }];
+      const roofAt = at => upward(Math.min(d.peak, x0 * (x1 / x0) ** at * d.bw / 1000)), crosses = box => roof && roofAt(box.from) < box.y + .04 && roofAt(box.to) > box.y - .04;
+      const places = new Map();
       [...d.points].sort((a, b) => b[3] - a[3]).slice(0, 60).forEach(point => {
-        if (point[3] < longest * .1 || named.length >= 7) return;
-        /* a name stands above its dot */
+        if (point[3] < longest * .1 || places.size >= 7) return;
         const above = (14 + 10.5 * Math.sqrt(point[3] / longest)) / Math.max(el.clientHeight - 70, 1);
-        const x = across(point[1]), y = upward(point[2]) + above, wide = 130 / Math.max(el.clientWidth - 72, 1);
-        const left = x > .8, box = left ? { from: x - wide, to: x, y } : { from: x - wide / 2, to: x + wide / 2, y };
-        if (!taken.some(other => other.from < box.to && box.from < other.to && Math.abs(other.y - y) < .065)) { taken.push(box); named.push({ rank: point[5], left }); }
+        const x = across(point[1]), wide = short(point[0]).length * 5.8 / Math.max(el.clientWidth - 72, 1);
+        const aligned = x > .8 ? "right" : "center", back = { right: 1, center: .5, left: 0 };
+        for (const [side, align] of [[1, aligned], [-1, aligned], [-1, "left"]]) {
+          const from = x - wide * back[align], box = { from, to: from + wide, y: upward(point[2]) + side * above };
+          if (places.has(point[5]) || box.y < .03 || box.to > 1.02 || crosses(box) || taken.some(other => other.from < box.to && box.from < other.to && Math.abs(other.y - box.y) < .065)) continue;
+          taken.push(box); places.set(point[5], { side, align, at: back[align] });
+        }
       });
-      const isNamed = new Map(named.map(point => [point.rank, point.left]));
       const narrow = el.clientWidth < 480;
-      const lines = roof ? [{ type: "line", silent: true, symbol: "none", data: [[start, start * d.bw / 1000], [ridge, d.peak], [x1, d.peak]], lineStyle: { color: c.text_3, width: 1.5 }, markPoint: { silent: true, symbol: "circle", symbolSize: 5, itemStyle: { color: c.text }, data: [{ coord: [ridge, d.peak] }], label: { show: true, position: "left", distance: 8, color: c.text_2, fontSize: 11, formatter: `ridge ${fmt(ridge)} FLOP/byte` } }, z: 1 }] : [];
+      const lines = roof ? [{ type: "line", silent: true, symbol: "none", data: [[start, start * d.bw / 1000], [ridge, d.peak], [x1, d.peak]], lineStyle: { color: c.text_3, width: 1.5 }, markPoint: { silent: true, symbol: "circle", symbolSize: 5, itemStyle: { color: c.text }, data: [{ coord: [ridge, d.peak] }], label: { show: true, position: inner ? [8, 10] : "left", distance: 8, color: c.text_2, fontSize: 11, formatter: `ridge ${fmt(ridge)} FLOP/byte` } }, z: 1 }] : [];
       return {
         ...base(c), grid: { left: 54, right: 18, top: 30, bottom: 40 },
         legend: { top: 0, right: 0, itemWidth: 9, itemHeight: 9, icon: "roundRect", textStyle: { color: c.text_2, fontSize: 11 }, data: groups, type: "scroll" },
@@ -63,8 +67,11 @@
           name: group, type: "scatter", cursor: "pointer",
           data: d.points.filter(point => (point[4] || "not reported") === group).map(point => ({ value: [point[1], Math.max(point[2], y0), point[0], point[3], point[5]] })),
           symbolSize: value => 5 + 21 * Math.sqrt(value[3] / longest), itemStyle: { color: colour(group), opacity: .78, borderColor: c.surface, borderWidth: 1 }, emphasis: { itemStyle: { opacity: 1, borderColor: c.text } },
-          label: { show: !narrow, distance: 4, fontSize: 10.5, color: c.text_2, textBorderColor: c.surface, textBorderWidth: 3, formatter: p => isNamed.has(p.value[4]) ? short(p.value[2]) : "" },
-          labelLayout: p => { const middle = p.rect.x + p.rect.width / 2, right = middle - 54 > (el.clientWidth - 72) * .8; return { align: right ? "right" : "center", x: right ? p.rect.x + p.rect.width : middle, y: p.rect.y - 9, verticalAlign: "middle" }; }
+          label: { show: !narrow, distance: 4, fontSize: 10.5, color: c.text_2, textBorderColor: c.surface, textBorderWidth: 3, formatter: p => places.has(p.value[4]) ? short(p.value[2]) : "" },
+          labelLayout: p => {
+            const place = places.get(d.points.filter(point => (point[4] || "not reported") === group)[p.dataIndex][5]), r = p.rect;
+            return place ? { align: place.align, x: r.x + r.width * place.at, y: place.side > 0 ? r.y - 9 : r.y + r.height + 9, verticalAlign: "middle" } : {};
+          }
         }))]
       };
     }

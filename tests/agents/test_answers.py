@@ -315,7 +315,7 @@ def test_an_unknown_model_still_has_chips_to_compare() -> None:
     assert found["peak_flops_over_own"] == pytest.approx(there.peak("bf16") / own.peak("bf16"))
     assert found["hbm_bandwidth_over_own"] == pytest.approx(there.hbm_bytes_per_s / own.hbm_bytes_per_s)
     text, _, _ = said(of, "change_precision", "would fp8 help?", precision="fp8")
-    assert "no native fp8 matmul support" in text and "memory per chip: not computed, since" in text
+    assert "no native fp8 matmul support" in text and "memory per chip: not predicted, since" in text
 
 
 def test_an_answer_takes_up_the_figures_that_the_message_names_by_their_numbers() -> None:

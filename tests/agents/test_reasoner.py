@@ -139,6 +139,16 @@ def test_two_questions_get_two_answers_in_their_order() -> None:
     assert say("What if remat none, and how sure are you of proposal 1?").titles == ["price_mesh", "confidence"]
 
 
+@pytest.mark.parametrize(
+    ("name", "memory"),
+    [("asap-experiment-1", "not predicted, since the model is unknown"), ("cpu-data8", "MB of 16.6 GB")],
+)
+def test_memory_that_is_asked_for_beside_something_else_is_shown_or_said_to_be_unknown(name: str, memory: str) -> None:
+    said = Thread(bench(name)).say("What is the bottleneck, and what would model=1 need in memory?")
+    assert said.titles == ["bottleneck", "price_mesh"]
+    assert memory in said.text.partition("Prediction for a configuration")[2]
+
+
 def test_of_two_questions_the_one_that_is_not_understood_is_offered_beside_the_answer() -> None:
     said = say("What is my MFU? And is the tokenizer happy with that?")
     assert said.titles == ["mfu"] and len(said.of(Question)) == 1 and said.offered

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import formatting
 from asapweb.explore import proposing
+from asapweb.explore.answer import answer
 from asapweb.explore.report import RANKED
 from asapweb.explore.spaces import meshes_of
 from asapweb.explore.state import divisors, from_config, pairs_of, read, refit
@@ -178,6 +179,16 @@ def test_the_page_shows_what_the_model_predicts(people: People):
     hbm = formatting.quantity(wanted.hbm_per_chip_bytes["total"], "bytes")
     assert f'id="k-hbm">{hbm.number}<small>{hbm.unit}</small>' in html
     assert data_in(html, "x-state")["sizes"] == {"data": 16, "seq": 1, "model": 16}
+
+
+def test_the_column_of_the_bounds_adds_up_to_them_and_says_that_compute_is_at_its_best(people: People):
+    rows = {row.term.key: row for row in answer(parse_config(V5E)[0]).terms}
+    time = predict(parse_config(V5E)[0]).step_time_s
+    assert sum(row.bound_s for row in rows.values()) == pytest.approx(time["upper"])
+    assert max(row.bound_s for key, row in rows.items() if key not in ("bubble", "overhead")) == time["lower"]
+    assert rows["compute"].bound_s < rows["compute"].term.value, "best case: less than the estimate exposes"
+    html = page(people.client("viewer"), address(V5E))
+    assert "In the bounds" in html and "compute at best-case efficiency" in html
 
 
 def test_a_mesh_that_breaks_rules_is_priced_and_its_rules_are_said(people: People):

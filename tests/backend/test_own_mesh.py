@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from html import unescape
 from urllib.parse import quote
 
 import pytest
@@ -10,10 +12,11 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, QueryDict
 
 from experiments.models import Event, ReviewState
+from experiments.step_profile import Memory
 from proposals import custom_form
 from proposals.models import Proposal
 from proposals.services import custom_mesh, launching, reviews
-from tests.backend.factories import CONFIG
+from tests.backend.factories import CONFIG, make_ready, step_profile
 
 LEGAL = {"ici": {"replica": 1, "data": 8, "seq": 1, "model": 2}, "dcn": {"data": 1}}
 
@@ -165,3 +168,10 @@ def test_axes_that_were_only_offered_are_not_in_the_mesh():
     assert custom_form.from_form(data).mesh["ici"] == {"data": 16, "seq": 1}
     data = QueryDict("ici_name=data&ici_size=8&ici_name=expert&ici_size=2&offered=expert")
     assert custom_form.from_form(data).mesh["ici"] == {"data": 8, "expert": 2}
+
+
+def test_memory_that_only_the_profile_knows_is_shown_in_bytes(people):
+    ran = replace(step_profile(3), memory=Memory(peak_bytes=636_000_000.0, capacity_bytes=288e9))
+    shown = make_ready(people, profile=ran)
+    page = unescape(people.client("viewer").get(f"/experiments/{shown.experiment.pk}/proposals/").content.decode())
+    assert "636\N{NO-BREAK SPACE}MB" in page and "0.221\N{NO-BREAK SPACE}%" not in page

@@ -31,7 +31,7 @@ def test_it_serves_the_profile_and_leaves_nothing() -> None:
         assert len(table["rows"]) > 50
         assert (viewer.socket.parent.stat().st_mode & 0o777) == 0o700
         status = Path(f"/proc/{viewer.process.pid}").joinpath("limits").read_text()
-        assert "Max address space         4294967296" in status
+        assert "Max address space         4300000000" in status
         environment = Path(f"/proc/{viewer.process.pid}/environ").read_bytes()
         assert b"DATABASE_URL" not in environment and b"SECRET_KEY" not in environment
     finally:

@@ -168,3 +168,46 @@ def test_a_stranger_finds_no_comparison(
     page.goto(f"{server}/compare/")
     expect(page.get_by_role("heading", name="Nothing to compare yet")).to_be_visible()
     assert violations(page) == []
+
+
+#: Of each name of an op: whether it is drawn, and whether the longest line, the roof, runs through it.
+NAMES_ON_THE_ROOF = """([kind, d]) => {
+  const el = document.createElement("div");
+  Object.assign(el.style, { width: kind === "layer" ? "330px" : "545px", height: "320px" });
+  Object.assign(el.dataset, { chart: kind, renderer: "svg" });
+  document.querySelector("main").prepend(el);
+  const chart = charts.draw(el, d);
+  chart.setOption({ animation: false });
+  const lines = [...el.querySelectorAll("path[fill=none]")].sort((a, b) => b.getTotalLength() - a.getTotalLength());
+  const at = [...Array(800).keys()].map(n => lines[0].getPointAtLength(lines[0].getTotalLength() * n / 799));
+  const roof = at.map(point => point.matrixTransform(lines[0].getScreenCTM()));
+  return d.points.map(point => {
+    const name = [...el.querySelectorAll("text")].find(text => text.textContent === point[0]);
+    if (!name) return [false, false];
+    const box = name.getBoundingClientRect();
+    return [true, roof.some(p => p.x > box.left && p.x < box.right && p.y > box.top + 2 && p.y < box.bottom - 2)];
+  });
+}"""
+
+
+def test_no_name_of_an_op_crosses_the_roof(server: str, as_reviewer: Any, page: Page) -> None:
+    slanted = [
+        ["bitcast_add_fusion.1", 120, 160, 5, "HBM", 1],
+        ["fusion.22", 1, 1.2, 4, "HBM", 2],
+        ["copy.1", 0.2, 0.1, 3, "HBM", 9],
+    ]
+    flat = [
+        ["matmul_reduce_scatter.1", 340, 640, 5, "Compute", 3],
+        ["flash_attention_forward.1", 9000, 240, 5, "Compute", 4],
+    ]
+    page.goto(f"{server}/explore/?chip=v5e&topology=4x4&model=llama3.1-8b&global_batch=64&seq_len=8192")
+    data = {"peak": 918, "bw": 1640, "points": [*slanted, *flat]}
+    found = page.evaluate(NAMES_ON_THE_ROOF, ["roofline", data])
+    assert not any(crosses for _, crosses in found)
+    assert [drawn for drawn, _ in found[:2]] == [True, True], "HBM-bound ops lie on the slope, and are named beside it"
+    named = ["experts", "attention projections", "attention output", "attention scores"]
+    layer = [
+        ["elementwise", 0.5, 0.8, 1, "HBM", 1],
+        *([n, 900 * 1.6**i, 918, 5, "Compute", 2 + i] for i, n in enumerate(named)),
+    ]
+    assert page.evaluate(NAMES_ON_THE_ROOF, ["layer", data | {"points": layer}]) == [[True, False]] * 5

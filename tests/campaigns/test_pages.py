@@ -11,6 +11,7 @@ from campaigns import presentation
 from campaigns.models import TrialStatus
 from campaigns.services import campaigns, running
 from campaigns.services.campaigns import CampaignRequest
+from tests.backend.test_step_time import measured, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
@@ -68,6 +69,19 @@ def test_the_pool_shows_every_trial_with_its_reason(people, ended):
     assert "Pause" not in page
     slower = people.client("viewer").get(f"/campaigns/{ended.pk}/?order=time&state=failed&page=99")
     assert slower.status_code == 200
+
+
+def test_trials_that_nobody_ran_are_predicted(people, ended):
+    page = people.client("viewer").get(f"/campaigns/{ended.pk}/").content.decode()
+    assert ">Predicted</a>" in page and page.count("Predicted</span>") >= ended.trials.count()
+    assert ">Ran<" not in page and "has run" not in page
+
+
+def test_the_first_trial_of_the_model_takes_what_was_measured_without_a_profile(people):
+    experiment = started(people, measured(3.0))
+    campaign = campaigns.begin(experiment, people.engineer, CampaignRequest(most_trials=1))
+    running.run(campaign.trials.get(number=0).pk)
+    assert campaign.trials.get(number=0).step_time_s == pytest.approx(3.0)
 
 
 def test_the_best_of_the_head_is_the_fastest_of_the_table(ended):

@@ -123,7 +123,7 @@ def test_large_sparse_file_is_refused_by_its_size_alone(tmp_path: Path) -> None:
         target.truncate(600_000_000)
     error = refusal(path)
     assert error.kind == "too_large"
-    assert "has 600 MB; at most 537 MB" in error.message
+    assert "has 600 MB; at most 500 MB" in error.message
 
 
 def test_large_sparse_file_within_the_limit_is_no_profile(tmp_path: Path) -> None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from experiments.ingest.limits import Limits
+from formatting import limit
+from knowledge.documents.limits import LIMITS
+from proposals.compiling import engine
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CHANGELOG.md"]
@@ -41,3 +47,15 @@ def test_pages_that_people_wrote_are_short(page: Path) -> None:
 def test_every_page_is_listed_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     assert [page.name for page in PAGES[:-2] if f"docs/{page.name}" not in readme] == []
+
+
+def test_limits_are_shown_as_they_are_configured() -> None:
+    """In the documented default and, without a second unit, in the sentence of whoever exceeds it."""
+    documented = (ROOT / "docs" / "profiles.md").read_text("utf-8")
+    for field in fields(Limits):
+        assert re.search(rf"`ASAP_INGEST_{field.name.upper()}`[^|]*\| {field.default} \|", documented), field.name
+    sizes = [getattr(each, field.name) for each in (Limits(), LIMITS, engine.Limits()) for field in fields(each)
+             if field.name.endswith("_bytes")]  # fmt: skip
+    for size in sizes:
+        number, unit = limit(size, "bytes").split(" ")
+        assert float(number) * {"MB": 1e6, "GB": 1e9}[unit] == size

@@ -92,6 +92,7 @@ def test_an_alternative_is_named_by_what_it_changes() -> None:
     assert kind_words("alternative", {"remat": "none"}, False) == "Same mesh"
     assert kind_words("alternative", {}, True) == "Alternative"
     assert kind_words("safer", {"remat": "none"}, False) == "Lower risk"
+    assert kind_words("alternative", {"global_batch": 16}, True, slower=True) == "Predicted slower"
 
 
 def test_the_same_mesh_with_half_the_data_axis_does_the_same_on_each_chip() -> None:

@@ -14,9 +14,17 @@ from proposals.proposer.pricer import Pricer
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ["asap-experiment-1", "asap-experiment-3"])
-@pytest.mark.parametrize("model", [None, {"name": "llama3.1-405b"}])
-def test_no_more_is_saved_than_was_recomputed(key, model):
+@pytest.mark.parametrize(
+    ("key", "model", "at_least"),
+    [
+        *[(f"asap-experiment-{n}", model, 0.5) for n in (1, 3) for model in (None, {"name": "llama3.1-405b"})],
+        # Of what was recorded on a CPU the model of the configured chip explains next to nothing.  Two fifths and
+        # more of the time of the recomputed ops are collectives, which may not go.
+        ("cpu-data8", None, 0.4),
+        ("cpu-data2-seq2-model2", None, 0.4),
+    ],
+)
+def test_what_was_recomputed_is_saved_and_no_more(key, model, at_least):
     sample = next(item for item in SAMPLES if item.key == key)
     given = json.loads(sample.config.read_text())
     if model is not None:
@@ -33,5 +41,5 @@ def test_no_more_is_saved_than_was_recomputed(key, model):
         speedup = pricer.evaluate(config.mesh.to_json(), {"remat": remat}).predicted.speedup
         assert speedup is not None
         saved[remat] = 1.0 - 1.0 / speedup
-    assert 0.5 * bound < saved["none"] <= bound + 1e-6
+    assert at_least * bound < saved["none"] <= bound + 1e-6
     assert saved["minimal"] <= saved["none"]

@@ -154,17 +154,17 @@ def proposals_table(ctx: AnswerContext, data: Proposals) -> Answer:
 
 
 def memory_table(ctx: AnswerContext, row: Priced) -> Answer:
-    """Memory per chip by parts, computed."""
+    """Memory per chip by parts, predicted."""
     held = row.hbm_per_chip_bytes
     if not held:
         if row.not_known:
-            yield from ctx.say(f"Memory per chip cannot be computed: {facts.not_known(row.not_known)}.")
+            yield from ctx.say(f"Memory per chip cannot be predicted: {facts.not_known(row.not_known)}.")
         return
     parts = [("weights", held.params), ("optimizer state", held.optimizer), ("gradients", held.gradients),
              ("activations", held.activations)]  # fmt: skip
     known = sorted(((name, value) for name, value in parts if value), key=lambda item: -item[1])
     known += [("total", held.total), ("usable HBM", held.capacity)]
-    yield from ctx.table(["Memory per chip, computed", "Size"], [[name, words.size(value)] for name, value in known])
+    yield from ctx.table(["Memory per chip, predicted", "Size"], [[name, words.size(value)] for name, value in known])
 
 
 def offers(rows: Sequence[Priced], most: int = 3) -> Iterator[MeshOffered]:

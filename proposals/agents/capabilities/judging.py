@@ -154,9 +154,9 @@ def risks(ctx: AnswerContext, given: Configured) -> Answer:
     held, room = row.hbm_per_chip_bytes, row.memory_headroom_bytes
     if held and room is not None:
         tight = "tight" if room < 0.1 * held.capacity else "no risk"
-        items.append(f"memory is {tight}: {words.memory(row)} per chip computed, headroom {words.size(room)}")
+        items.append(f"memory is {tight}: {words.memory(row)} per chip predicted, headroom {words.size(room)}")
     elif row.not_known:
-        items.append("memory per chip cannot be computed while facts are missing")
+        items.append("memory per chip cannot be predicted while facts are missing")
     items += [*row.trade_offs, *row.lowers_confidence]
     yield from ctx.say(f"{words.capital(name)}, {words.configuration(row)}:")
     yield from ctx.bullets(items)
@@ -234,7 +234,7 @@ def change_mind(ctx: AnswerContext, given: NoArguments) -> Answer:
     if unknown:
         items.append(f"**a missing fact**: {facts.in_words(unknown)}")
     if first.hbm_per_chip_bytes:
-        items.append(f"**memory**: it is computed to need {words.memory(first)} per chip; less than that rules it out")
+        items.append(f"**memory**: it is predicted to need {words.memory(first)} per chip; less than that rules it out")
     yield from ctx.bullets(items)
     yield from _neighbours(ctx, first.number)
     yield from unknown_facts(ctx, unknown)

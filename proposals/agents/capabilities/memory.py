@@ -55,7 +55,7 @@ def memory(ctx: AnswerContext, given: NoArguments) -> Answer:
     compiled = memory_column(shown)
     for line, text in zip(lines, compiled, strict=False):
         line.append(text)
-    yield from ctx.table(["Per chip, computed", "Memory", "Headroom", *(["Compiled"] if compiled else [])], lines)
+    yield from ctx.table(["Per chip, predicted", "Memory", "Headroom", *(["Compiled"] if compiled else [])], lines)
 
 
 def _measured(ctx: AnswerContext) -> Answer:
@@ -112,7 +112,7 @@ def fits(ctx: AnswerContext, given: Configured) -> Answer:
         yield from unknown_facts(ctx, row.not_known)
         return
     for row in rows:
-        yield from ctx.say(f"{subject(given, row)} {_verdict(row)}: {words.memory(row)} per chip, computed.")
+        yield from ctx.say(f"{subject(given, row)} {_verdict(row)}: {words.memory(row)} per chip, predicted.")
         others = [item for item in row.violations if item.rule != "memory"]
         if others:
             yield from ctx.say(f"Memory aside, it is not legal: {others[0].reason}")
@@ -215,7 +215,7 @@ def make_room(ctx: AnswerContext, given: Configured) -> Answer:
         yield from ctx.say(f"What it needs cannot be computed: {facts.not_known(row.not_known)}.")
         yield from unknown_facts(ctx, row.not_known)
         return
-    yield from ctx.say(f"{subject(given, row)} needs {words.memory(row)} per chip, computed:")
+    yield from ctx.say(f"{subject(given, row)} needs {words.memory(row)} per chip, predicted:")
     yield from memory_table(ctx, row)
     config = ctx.bench.config.training
     tries: list[dict[str, Any]] = [

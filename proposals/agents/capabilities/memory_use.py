@@ -55,7 +55,7 @@ def _against(ctx: AnswerContext, data: Row) -> Answer:
     more = "above" if beyond >= 0 else "below"
     yield from ctx.say(
         f"Your measured **{words.size(data['stated_bytes'])}** per chip is {words.size(abs(beyond))} {more} the "
-        f"{words.size(data['total_bytes'])} computed from the parts, and leaves "
+        f"{words.size(data['total_bytes'])} predicted from the parts, and leaves "
         f"{words.size(data['measured_headroom_bytes'])} of {words.size(data['capacity_bytes'])}."
     )
     if beyond > 0:
@@ -64,7 +64,7 @@ def _against(ctx: AnswerContext, data: Row) -> Answer:
             "of the caching allocator, the runtime context, NCCL and other collective buffers, workspaces. "
             "`nvidia-smi` counts all of it; the allocator's own peak is lower."
             if chip_of(ctx.bench.config.hardware).kind == "gpu"
-            else "The difference is what the compiled program holds besides the computed tensors: temporary "
+            else "The difference is what the compiled program holds besides the predicted tensors: temporary "
             "buffers of its buffer assignment, padding, the program itself and what the runtime reserves."
         )
     rows = [row for row in data.get("rows", ()) if row.get("projected_bytes")]

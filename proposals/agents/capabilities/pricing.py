@@ -40,6 +40,8 @@ def price(ctx: AnswerContext, given: Configured) -> Answer:
         elif not given.variants and not given.mesh:
             yield from ctx.say("On the current mesh, as far as it fits these chips, and on the best legal one:")
         yield from priced_table(ctx, rows, rows[0].current)
+        if not any(row.hbm_per_chip_bytes for row in rows):
+            yield from ctx.bullets(list(_memory(rows[0])))
         yield from ctx.bullets([f"{words.located(row)}: {row.violations[0].reason}" for row in rows if row.violations])
     if given.mesh and not away(ctx, given) and all(row.violations for row in rows):
         yield from _legal_instead(ctx, given)
@@ -65,6 +67,7 @@ def priced(ctx: AnswerContext, row: Priced) -> Answer:
     if not row.changes and not row.elsewhere and row.mesh_text == ran.mesh_text:
         step = words.current_step(ran, how(ctx))
         yield from ctx.say(f"{name} is the current configuration: {step} per step, {how(ctx)}.")
+        yield from ctx.bullets(list(_memory(row)))
         return
     if broken:
         yield from ctx.say(f"{name} is **not legal**: {broken[0]}", *broken[1:3])
@@ -120,13 +123,21 @@ def _effects(row: Priced) -> Iterator[str]:
             axes = f" on {' and '.join(item.axes)}" if item.axes else ""
             before, after = words.traffic(item)
             yield f"exposed communication of {item.moves}{axes}: {before} now, {after} predicted"
+    yield from _memory(row)
+    yield from (f"lowers confidence: {words.lower_first(text)}" for text in row.lowers_confidence[:2])
+
+
+def _memory(row: Priced) -> Iterator[str]:
     if row.hbm_per_chip_bytes:
         ran = row.current.hbm_per_chip_bytes
-        was = f"; current configuration {words.size(ran.total)}" if ran else ""
-        yield f"memory per chip, computed: {words.memory(row)}{was}"
+        was = (
+            f"; current configuration {words.size(ran.total)}"
+            if ran and ran.total != row.hbm_per_chip_bytes.total
+            else ""
+        )
+        yield f"memory per chip, predicted: {words.memory(row)}{was}"
     elif row.not_known:
-        yield f"memory per chip: not computed, since {facts.not_known(row.not_known)}"
-    yield from (f"lowers confidence: {words.lower_first(text)}" for text in row.lowers_confidence[:2])
+        yield f"memory per chip: not predicted, since {facts.not_known(row.not_known)}"
 
 
 def _parts(row: Priced) -> Iterator[str]:

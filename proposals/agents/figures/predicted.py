@@ -78,7 +78,7 @@ def _prediction_figures(prediction: Predicted, name: str, weight: int, plan: Pla
         if part == "capacity":
             continue
         label = f"{_MEMORY.get(part, part)} per chip of {name}"
-        yield from figure(label, value, "bytes", "computed", "proposals", formula=_MEMORY_BY, **more)
+        yield from figure(label, value, "bytes", "predicted", "proposals", formula=_MEMORY_BY, **more)
 
 
 def _beside(item: ProposalPlan, name: str, base: Predicted) -> Iterator[Figure]:
@@ -97,7 +97,7 @@ def _beside(item: ProposalPlan, name: str, base: Predicted) -> Iterator[Figure]:
         f"memory headroom of {name}",
         item.memory_headroom_bytes,
         "bytes",
-        "computed",
+        "predicted",
         "proposals",
         of=(name,),
         formula="usable HBM − memory per chip",
@@ -112,9 +112,9 @@ def _beside(item: ProposalPlan, name: str, base: Predicted) -> Iterator[Figure]:
                     "predicted", "proposals", counts="the part that no compute hides", of=(of, *moved.axes), weight=3,
                 )  # fmt: skip
     for held in item.per_chip:
-        unit = "count" if held.name in ("sequences", "tokens") else "bytes"
+        unit, origin = ("count", "computed") if held.name in ("sequences", "tokens") else ("bytes", "predicted")
         for value, of in ((held.before, "the current configuration"), (held.after, name)):
-            yield from figure(f"{held.name} per chip of {of}", value, unit, "computed", "proposals", of=(of,), weight=2)
+            yield from figure(f"{held.name} per chip of {of}", value, unit, origin, "proposals", of=(of,), weight=2)
     parts = (
         (base.breakdown_s, item.predicted.breakdown_s, "s", part_name),
         (base.hbm_per_chip_bytes or {}, item.predicted.hbm_per_chip_bytes or {}, "bytes", lambda k: _MEMORY.get(k, k)),

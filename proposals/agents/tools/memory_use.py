@@ -32,7 +32,7 @@ class Held(Arguments):
 class MemoryTools(Tools):
     def memory_use(self, asked: Held) -> dict[str, Any]:
         """Memory per chip of the current configuration by part, over how many chips each part is sharded, and what the
-        proposals change. With a peak that the user measured: memory not accounted for by the computed parts, and the
+        proposals change. With a peak that the user measured: memory not accounted for by the predicted parts, and the
         proposals projected from that peak."""
         bench = self._bench
         config = bench.config
