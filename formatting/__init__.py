@@ -163,9 +163,9 @@ def compared(one: float, other: float, unit: str) -> tuple[str, str]:
     return texts[0], texts[1]
 
 
-def span(low: float, high: float, unit: str) -> str:
+def span(low: float, high: float, unit: str, digits: int = 3) -> str:
     """A range, with ordinary spaces: `0.85–1.37×`, `1.22–1.25 s`, `980 ms–1.02 s`."""
-    one, other = quantity(low, unit), quantity(high, unit)
+    one, other = quantity(low, unit, digits), quantity(high, unit, digits)
     return f"{one.number if one.unit == other.unit else one}–{other}".replace(NBSP, " ")
 
 

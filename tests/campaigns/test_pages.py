@@ -9,8 +9,11 @@ import pytest
 
 from campaigns import presentation
 from campaigns.models import TrialStatus
-from campaigns.services import campaigns, running
+from campaigns.services import campaigns, running, spaces
 from campaigns.services.campaigns import CampaignRequest
+from campaigns.trajectory import trajectory
+from experiments.services import runs, starting
+from proposals.services import coordinator
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
@@ -78,10 +81,56 @@ def test_the_best_of_the_head_is_the_fastest_of_the_table(ended):
 
 
 def test_the_line_of_the_best_so_far_never_rises(ended):
-    found = presentation.trajectory(ended, list(ended.trials.all()))
+    found = trajectory(ended, list(ended.trials.all()))
     tops = [top for _, top in found.best]
     assert tops == sorted(tops)
     assert {mark.kind for mark in found.marks} == {"grid", "baseline", "expert"}
+
+
+def test_a_trial_is_drawn_with_what_was_predicted_before_it(ended):
+    trials = list(ended.trials.all())
+    found = trajectory(ended, trials)
+    points = {point.title.partition(":")[0]: point for point in found.points}
+    assert points["Current configuration"].interval is None
+    for trial in trials[1:]:
+        interval = points[f"Trial {trial.number}"].interval
+        assert interval.top < interval.predicted < interval.bottom
+        assert "80 % interval" in points[f"Trial {trial.number}"].title
+
+
+def test_of_step_times_that_were_measured_it_says_how_many_were_inside(ended):
+    ended.trials.filter(number__gt=0).update(modelled=False, predicted_low_s=1e-9, predicted_high_s=1e9)
+    ended.trials.filter(number=1).update(predicted_high_s=2e-9)
+    trials = list(ended.trials.all())
+    found = trajectory(ended, trials)
+    ran = [trial for trial in trials if trial.number and trial.step_time_s]
+    assert (found.inside, found.checked) == (len(ran) - bool(trials[1].step_time_s), len(ran))
+
+
+def test_a_trial_that_has_not_ended_is_drawn_where_it_is_expected(people, ready):
+    campaign = campaigns.begin(ready.experiment, people.engineer, CampaignRequest(most_trials=6))
+    running.run(campaign.trials.get(number=0).pk)
+    found = trajectory(campaign, list(campaign.trials.all()))
+    assert [point.kind for point in found.points] == ["better", "open"]
+
+
+STEP_TIME_ONLY = {
+    "hardware": {"chip": "v6e", "topology": [4, 4]}, "mesh": {"ici": {"data": 4, "seq": 2, "model": 2}},
+    "model": {"name": "llama3.1-8b"}, "training": {"global_batch": 32, "seq_len": 8192},
+    "measured": {"step_time_s": 4.9},
+}  # fmt: skip
+
+
+def test_without_a_profile_it_is_calibrated_with_the_step_time_of_the_configuration(people):
+    experiment, _ = starting.from_step_time(people.team, people.engineer, STEP_TIME_ONLY)
+    coordinator.advance(runs.newest(experiment).pk)
+    campaign = campaigns.begin(experiment, people.engineer, CampaignRequest(most_trials=2))
+    running.run(campaign.trials.get(number=0).pk)
+    assert campaign.trials.get(number=0).step_time_s == pytest.approx(4.9)
+    experiment.config = STEP_TIME_ONLY | {"mesh": {"ici": {"data": 16}}}
+    experiment.save()
+    edited_since = type(campaign).objects.get(pk=campaign.pk)
+    assert spaces.calibration_of(edited_since, spaces.config_of(campaign)) is None
 
 
 def test_shares_of_variance_are_shares(ended):
