@@ -17,10 +17,10 @@ from campaigns.engine.space import key_of, searched
 from campaigns.models import Campaign, TrialStatus
 from experiments.lru_cache import LruCache
 from experiments.models import RunStatus
-from experiments.services import profiles
+from experiments.services import configuration, profiles
 from perfmodel.calibration import Calibration
 from perfmodel.config import ConfigError, ExperimentConfig
-from perfmodel.config_file import parse_config
+from perfmodel.config_file import config_to_json, parse_config
 from perfmodel.prices import mesh_distance
 from perfmodel.workload import from_config, stack
 from proposals.candidate import candidate
@@ -85,6 +85,15 @@ def config_of(campaign: Campaign) -> ExperimentConfig:
     return parse_config(campaign.config)[0]
 
 
+def _as_measured(campaign: Campaign) -> dict[str, Any]:
+    """The configuration that the campaign began with, with what its experiment says was measured of it: without a
+    profile that is all there is to calibrate with."""
+    now = configuration.load(campaign.experiment)
+    if now is None or config_to_json(replace(now, measured=None)) != campaign.config:
+        return campaign.config  # edited since: what was measured may be of another configuration
+    return config_to_json(now)
+
+
 def calibration_of(campaign: Campaign, config: ExperimentConfig) -> Calibration | None:
     """From the newest profile of the experiment under the configuration that the campaign began with; None where there
     is none to read."""
@@ -92,7 +101,7 @@ def calibration_of(campaign: Campaign, config: ExperimentConfig) -> Calibration 
     if run is None or campaign.on_other_devices:
         return None  # steps of another machine say nothing of the devices here
     try:
-        baseline = of_run(run, campaign.config)
+        baseline = of_run(run, _as_measured(campaign))
         return Pricer(baseline.profile, baseline.config, baseline.diagnosis).calibration
     except (ConfigError, profiles.NotIngested):
         return None
