@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from django import template
 
-from formatting import span
-
 register = template.Library()
 
 #: Badge of a trial's or campaign's status.
@@ -18,9 +16,3 @@ _BADGES = {
 @register.filter
 def badge_kind(status: str) -> str:
     return _BADGES.get(status, "plain")
-
-
-@register.filter
-def interval(low: float, high: float) -> str:
-    """A predicted range of seconds."""
-    return span(low, high, "s", 2)
