@@ -85,14 +85,14 @@ def lines(items: Sequence[Compared]) -> Iterator[str]:
     yield (
         f"{len(items)} configurations of {len(workloads)} workloads, compiled at quick effort between {days[0]} and "
         f"{days[-1]} with {'; '.join(versions)}.{otherwise} The step is the "
-        "[reference step](compile-check.md#the-reference-step). `python -m evaluation.compiled_report` writes this page "
-        "from `evaluation/data/compiled`, which `python -m evaluation.compiled` and "
+        "[reference step](compile-check.md#the-reference-step). `python -m evaluation.compiled_report` writes this "
+        "page from `evaluation/data/compiled`, which `python -m evaluation.compiled` and "
         "`python -m evaluation.campaigns.compiled_programs` extend."
     )
     yield ""
     yield (
-        "No parameter is fitted to these results, but they are not all held out: the XLA terms of the memory model were "
-        f"derived from the compiler's programs with the first {SEEN} results in view "
+        "No parameter is fitted to these results, but they are not all held out: the XLA terms of the memory model "
+        f"were derived from the compiler's programs with the first {SEEN} results in view "
         "([performance-model.md](performance-model.md#memory)). The rows *compiled afterwards* are two models on "
         "topologies not among the first. The last term chosen was that groups of 64 chips and more have no windowed "
         "einsum; before it, the median error of the 155 compiled after all other terms had been chosen was 5.1 %."
@@ -100,8 +100,8 @@ def lines(items: Sequence[Compared]) -> Iterator[str]:
     yield ""
     yield (
         "Configurations are drawn at random; for campaigns, only from those predicted to need at most 120 % of the "
-        "memory. Memory is the planned peak, which quick effort overstates ([compile-check.md](compile-check.md)). For a "
-        "program that does not fit, the compiler gives only a lower bound (the same for three remat policies of one "
+        "memory. Memory is the planned peak, which quick effort overstates ([compile-check.md](compile-check.md)). For "
+        "a program that does not fit, the compiler gives only a lower bound (the same for three remat policies of one "
         "mesh), so these programs count only in the table of what fits."
     )
     yield ""
@@ -177,8 +177,9 @@ def _traffic(items: Sequence[Compared]) -> Iterator[str]:
     yield "## Bytes sent per mesh axis"
     yield ""
     yield (
-        "Groups of axes that carry at least 5 % of a step's compiled bytes, for programs that fit. The compiler reduces "
-        "small gradients with all-reduces and uses windowed einsums; the model counts all-gathers and reduce-scatters."
+        "Groups of axes that carry at least 5 % of a step's compiled bytes, for programs that fit. The compiler "
+        "reduces small gradients with all-reduces and uses windowed einsums; the model counts all-gathers and "
+        "reduce-scatters."
     )
     yield ""
     yield "| roles | n | median of predicted / compiled | interquartile range |"

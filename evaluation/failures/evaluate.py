@@ -70,7 +70,8 @@ def report() -> str:
     missed = sum(answer[1] == "retry" and item.verdict == "forbid" for item, answer in wrong)
     lines += [
         "",
-        f"Held out: {forbade} forbidden although a retry would be right; {missed} retried although the run fails again.",
+        f"Held out: {forbade} forbidden although a retry would be right; {missed} retried although the run fails "
+        "again.",
     ]
     lines += ["", "| cause | held-out logs | found |", "|---|---|---|"]
     for cause, count in Counter(item.cause for item in unseen).most_common():

@@ -227,7 +227,8 @@ def _utilization(kpis: Kpis, roofline: list[Any], stats: Any, ops: Sequence[Op],
     if kpis.values["hbm_utilization"] is None and peak and used is not None and any(op.hbm_bytes for op in ops):
         if peaks.hbm_stated_bytes_per_s and peaks.hbm_bytes_per_s:
             kpis.put_utilization("hbm_utilization", used * GIB / peaks.hbm_bytes_per_s, ops, "hbm", widened)
-            kpis.computed["hbm_utilization"] += f"; XProf's {formatting.share(used / peak)} is relative to half that peak"
+            beside = f"XProf's {formatting.share(used / peak)} is relative to half that peak"
+            kpis.computed["hbm_utilization"] += f"; {beside}"
         else:
             kpis.put_utilization("hbm_utilization", used / peak, ops, "hbm", widened)
     kpis.reason("hbm_utilization", "The profile contains no memory traffic or no peak bandwidth.")

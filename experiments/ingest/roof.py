@@ -70,11 +70,8 @@ def notes_on_roof(ops: Sequence[Op]) -> list[Note]:
     copies = len(above) - len(opaque)
     if copies:
         which = f"{copies} asynchronous ops are" if copies > 1 else "1 asynchronous op is"
-        notes.append(
-            Note(
-                "info", f"{which} above the roofline: XProf attributes the bytes to the op that only starts or awaits the transfer."
-            )
-        )
+        why = "XProf attributes the bytes to the op that only starts or awaits the transfer"
+        notes.append(Note("info", f"{which} above the roofline: {why}."))
     return notes
 
 
