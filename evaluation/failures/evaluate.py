@@ -83,10 +83,8 @@ def report() -> str:
         for item, answer in wrong
         if answer != (item.cause, item.verdict)
     ] or ["- none"]
-    sure = (
-        f"A configuration is forbidden for {', '.join(CAUSES[cause].lower() for cause in OF_CONFIGURATION)}, "
-        f"at a confidence above {SURE:g}."
-    )
+    causes = ", ".join(CAUSES[cause].lower() for cause in OF_CONFIGURATION)
+    sure = f"The configuration is forbidden, above {SURE:g} confidence, for: {causes}."
     return "\n".join([*lines, "", sure])
 
 
