@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import Any, get_type_hints
 
@@ -22,6 +21,7 @@ from pydantic_core import to_jsonable_python
 from agent.bounded import bounded, compact
 from agent.messages import JsonValue, ToolCall, clean
 from agent.strict_json import loads
+from formatting import did_you_mean
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -162,8 +162,7 @@ def refused(sentence: str, result_id: str, arguments: JsonValue = None) -> ToolO
 
 
 def _unknown(name: str, tools: dict[str, Tool]) -> str:
-    near = get_close_matches(name, tools, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(name, tools, most=1)
     offered = f"The tools are {', '.join(tools)}." if tools else "No tools are offered here."
     return f"There is no tool {name[:64]!r}.{hint} {offered}"
 

@@ -74,7 +74,7 @@ def together(home: Path, users: int, time_s: int, think_s: float) -> tuple[list[
             print(Path(f"{folder}/found_failures.csv").read_text())
     if not rows:
         raise SystemExit(done.stderr[-2000:])
-    head = f"{users} people for {time_s} s, {think_s:.0f} s between pages, load average before {load:.1f}:"
+    head = f"{users} users for {time_s} s, {think_s:.0f} s between pages, load average before {load:.1f}:"
     return [head, "", *_times(rows), "", *_memory(before, after)], failures
 
 

@@ -1,4 +1,4 @@
-"""What the page of a campaign shows: rows, the trajectory, parallel coordinates, and what each parameter matters."""
+"""What the page of a campaign shows: rows, parallel coordinates, and what each parameter matters."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from campaigns.services.planning import SENTENCE, cost_of
 from formatting import seconds
 from proposals.failures.stored import FAILURE
 
-#: Trials of a page of the table; points of the trajectory and lines of the parallel coordinates that are drawn.
-PAGE, MOST_POINTS, MOST_LINES = 100, 400, 150
+#: Trials of a page of the table; lines of the parallel coordinates that are drawn.
+PAGE, MOST_LINES = 100, 150
 #: Trials that ran from which parameters are compared.
 LEAST_RAN = 5
 #: What the export holds.
@@ -23,37 +23,6 @@ EXPORTED = (
     "number", "status", "step_time_s", "mfu", "peak_bytes", "predicted_step_time_s", "predicted_low_s",
     "predicted_high_s", "gain", "faster", "runs_probability", "modelled", "runs", "why", "chosen_by", "failure",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Point:
-    """Of the trajectory, in percent from the left and the top.  kind: `better`, `worse` or `failed`."""
-
-    x: float
-    y: float
-    kind: str
-    title: str
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A grid line or a line to compare with, in percent from the top."""
-
-    y: float
-    label: str
-    kind: str = "grid"
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """points: trials; best: corners of the line of the best so far; shown: how many of all trials are drawn."""
-
-    points: Sequence[Point]
-    best: Sequence[tuple[float, float]]
-    marks: Sequence[Mark]
-    last: int
-    shown: int
-    total: int
 
 
 @dataclass(frozen=True)
@@ -163,56 +132,6 @@ def stored_sentence(value: Any) -> str:
 
 def cause_words(failure: Mapping[str, Any] | None) -> str:
     return FAILURE.read(failure).words if failure else ""
-
-
-def trajectory(campaign: Campaign, trials: Sequence[Trial]) -> Trajectory | None:
-    """Step time by trial on a logarithmic axis, as the paper's Figure 4 shows it; None before any trial ran."""
-    ended = [t for t in trials if t.status in (TrialStatus.DONE, TrialStatus.FAILED)]
-    times = [trial.step_time_s for trial in ended if trial.step_time_s]
-    if not times:
-        return None
-    lines = [*times, *([campaign.expert_step_time_s] if campaign.expert_step_time_s else [])]
-    low, high = np.log(min(lines)) - 0.05, np.log(max(lines)) + 0.05
-    last = max(trial.number for trial in ended)
-
-    def x(number: int) -> float:
-        return 2.0 + 96.0 * number / max(1, last)
-
-    def y(value: float) -> float:
-        return 4.0 + 84.0 * float((high - np.log(value)) / (high - low))
-
-    points, best, corners = [], np.inf, []
-    for trial in ended:
-        name = "current configuration" if trial.number == 0 else f"trial {trial.number}"
-        if trial.step_time_s is None:
-            points.append(Point(x(trial.number), 94.0, "failed", f"{name}: {cause_words(trial.failure) or 'failed'}"))
-            continue
-        better = trial.step_time_s < best
-        if better:
-            if np.isfinite(best):
-                corners.append((x(trial.number), y(best)))
-            best = trial.step_time_s
-            corners.append((x(trial.number), y(best)))
-        kind = "better" if better else "worse"
-        points.append(Point(x(trial.number), y(trial.step_time_s), kind, f"{name}: {seconds(trial.step_time_s)}"))
-    corners.append((x(last), y(best)))
-    marks = [Mark(y(value), str(seconds(value))) for value in np.exp(np.linspace(low, high, 6)[1:-1])]
-    first = next((trial for trial in ended if trial.number == 0 and trial.step_time_s), None)
-    if first is not None:
-        marks.append(Mark(y(float(first.step_time_s or 1.0)), "current configuration", "baseline"))
-    if campaign.expert_step_time_s:
-        marks.append(Mark(y(campaign.expert_step_time_s), "hand-tuned", "expert"))
-    return Trajectory(_thinned(points), corners, marks, last, min(len(points), MOST_POINTS), len(points))
-
-
-def _thinned(points: Sequence[Point]) -> Sequence[Point]:
-    """Every improvement, and of the others as many as can be distinguished."""
-    if len(points) <= MOST_POINTS:
-        return points
-    better = [point for point in points if point.kind == "better"][-MOST_POINTS // 2 :]
-    others = [point for point in points if point.kind != "better"]
-    step = max(1, -(-len(others) // (MOST_POINTS - len(better))))
-    return [*others[::step], *better]
 
 
 def parallel(trials: Sequence[Trial]) -> Parallel | None:

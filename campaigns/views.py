@@ -20,6 +20,7 @@ from campaigns import charts, presentation
 from campaigns.forms import CampaignForm
 from campaigns.models import Campaign, Trial
 from campaigns.services import campaigns as services
+from campaigns.trajectory import trajectory as trajectory_of
 from experiments.pages import experiment_page
 from experiments.services import configuration
 from perfmodel.step_time import missing_facts
@@ -68,7 +69,7 @@ def campaign(request: MemberRequest, pk: int) -> HttpResponse:
     rows = _ordered(rows, order)
     listed = Paginator(rows, presentation.PAGE).get_page(request.GET.get("page"))
     names = list(presentation.varying_parameters(trials))[:MOST_COLUMNS]
-    trajectory, parallel = presentation.trajectory(row, trials), presentation.parallel(trials)
+    trajectory, parallel = trajectory_of(row, trials), presentation.parallel(trials)
     context = page.context(
         "campaigns",
         campaign=row,

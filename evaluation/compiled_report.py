@@ -83,24 +83,31 @@ def lines(items: Sequence[Compared]) -> Iterator[str]:
     yield "# The performance model against the TPU compiler"
     yield ""
     yield (
-        f"Written by `python -m evaluation.compiled_report` from {len(items)} configurations of {len(workloads)} "
-        f"workloads, compiled at quick effort between {days[0]} and {days[-1]} with {'; '.join(versions)} "
-        "(`evaluation/data/compiled`; `python -m evaluation.compiled` and `python -m "
-        f"evaluation.campaigns.compiled_programs` resume where they stopped).{otherwise} The step is the "
-        "[reference step](compile-check.md#the-reference-step). Nothing is "
-        "fitted to these results. The XLA terms of the memory model were derived from the compiler's programs with "
-        f"the first {SEEN} in view ([performance-model.md](performance-model.md#memory)); *compiled afterwards* are "
-        "two models on topologies not among the first. (The last choice was that groups of 64 chips and more have "
-        "no windows. Before it, the median error of the 155 compiled after the other terms had been chosen was 5.1 "
-        "%.) Configurations are chosen at random; for campaigns, only those predicted to need at most 20 % more than "
-        "the memory. Memory is the planned peak, which quick effort overstates ([compile-check.md](compile-check.md)). "
-        "For a program that does not fit, the compiler gives only a lower bound (the same for three remat policies "
-        "of one mesh), so these count only for whether they fit."
+        f"{len(items)} configurations of {len(workloads)} workloads, compiled at quick effort between {days[0]} and "
+        f"{days[-1]} with {'; '.join(versions)}.{otherwise} The step is the "
+        "[reference step](compile-check.md#the-reference-step). `python -m evaluation.compiled_report` writes this "
+        "page from `evaluation/data/compiled`, which `python -m evaluation.compiled` and "
+        "`python -m evaluation.campaigns.compiled_programs` extend."
+    )
+    yield ""
+    yield (
+        "No parameter is fitted to these results, but they are not all held out: the XLA terms of the memory model "
+        f"were derived from the compiler's programs with the first {SEEN} results in view "
+        "([performance-model.md](performance-model.md#memory)). The rows *compiled afterwards* are two models on "
+        "topologies not among the first. The last term chosen was that groups of 64 chips and more have no windowed "
+        "einsum; before it, the median error of the 155 compiled after all other terms had been chosen was 5.1 %."
+    )
+    yield ""
+    yield (
+        "Configurations are drawn at random; for campaigns, only from those predicted to need at most 120 % of the "
+        "memory. Memory is the planned peak, which quick effort overstates ([compile-check.md](compile-check.md)). For "
+        "a program that does not fit, the compiler gives only a lower bound (the same for three remat policies of one "
+        "mesh), so these programs count only in the table of what fits."
     )
     yield ""
     yield "## Memory per chip"
     yield ""
-    yield "Error is |log(predicted / compiled)|, bias the median of that logarithm."
+    yield "Error: |log(predicted / compiled)|; bias: the median of the signed logarithm."
     yield ""
     yield "| configurations | n | median | 90 % of errors within | bias |"
     yield "|---|--:|--:|--:|--:|"
@@ -108,7 +115,7 @@ def lines(items: Sequence[Compared]) -> Iterator[str]:
         yield _row(title, chosen)
     yield ""
     agree = sum(item.says_fits == (item.row["outcome"] == "fits") for item in items)
-    yield f"Fit predicted correctly: {agree} of {len(items)}."
+    yield f"Whether a configuration fits is predicted correctly for {agree} of {len(items)}."
     yield ""
     yield from _confusion(items)
     yield ""
@@ -158,7 +165,7 @@ def _row(title: str, items: Sequence[Compared]) -> str:
 
 
 def _confusion(items: Sequence[Compared]) -> Iterator[str]:
-    yield "| compiled | predicted to fit | predicted not to |"
+    yield "| compiled | predicted to fit | predicted not to fit |"
     yield "|---|--:|--:|"
     for outcome, title in (("fits", "fits"), ("out_of_memory", "out of memory")):
         chosen = [item for item in items if item.row["outcome"] == outcome]
@@ -170,11 +177,12 @@ def _traffic(items: Sequence[Compared]) -> Iterator[str]:
     yield "## Bytes sent per mesh axis"
     yield ""
     yield (
-        "Groups of axes with at least 5 % of a step's compiled bytes, for programs that fit. The compiler reduces "
-        "small gradients with all-reduces and shifts windows of einsums; the model counts gathers and scatters."
+        "Groups of axes that carry at least 5 % of a step's compiled bytes, for programs that fit. The compiler "
+        "reduces small gradients with all-reduces and uses windowed einsums; the model counts all-gathers and "
+        "reduce-scatters."
     )
     yield ""
-    yield "| roles | n | median of predicted / compiled | middle half |"
+    yield "| roles | n | median of predicted / compiled | interquartile range |"
     yield "|---|--:|--:|--:|"
     found: dict[str, list[float]] = {}
     for item in items:

@@ -34,7 +34,7 @@ ORACLES: dict[str, Oracle] = {
 #: Name → label and unit.
 QUANTITIES = {
     "step_time": ("Step time", "s"),
-    "step_time_spread": ("Its standard deviation", "s"),
+    "step_time_spread": ("Standard deviation of the step time", "s"),
     "duty_cycle": ("Duty cycle", "share"),
     "idle": ("Idle", "share"),
     "communication": ("Communication", "share"),
@@ -138,7 +138,7 @@ def table(source: Source) -> list[str]:
         f"## {source.name}",
         f"{source.origin} ({source.licence}).",
         "",
-        "| quantity | stated | ours | difference | reason |",
+        "| quantity | reported | ASAP Web | difference | reason |",
         "|---|---|---|---|---|",
     ]
     for row in rows:
@@ -168,10 +168,10 @@ def _difference(row: Row) -> str:
     if row.agrees:
         return "none"
     if row.stated is None:
-        return "not stated"
+        return "ASAP Web only"
     if row.ours is None:
         return "not reported"
-    return f"{(row.ours - row.stated) / row.stated:+.1%}" if row.stated else "from 0"
+    return f"{(row.ours - row.stated) / row.stated:+.1%}" if row.stated else "reported as 0"
 
 
 def write(docs: Path, listed: Sequence[Source]) -> None:

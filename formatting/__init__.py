@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import floor, isfinite, log10
 
 NBSP = "\u00a0"
@@ -163,9 +164,9 @@ def compared(one: float, other: float, unit: str) -> tuple[str, str]:
     return texts[0], texts[1]
 
 
-def span(low: float, high: float, unit: str) -> str:
+def span(low: float, high: float, unit: str, digits: int = 3) -> str:
     """A range, with ordinary spaces: `0.85–1.37×`, `1.22–1.25 s`, `980 ms–1.02 s`."""
-    one, other = quantity(low, unit), quantity(high, unit)
+    one, other = quantity(low, unit, digits), quantity(high, unit, digits)
     return f"{one.number if one.unit == other.unit else one}–{other}".replace(NBSP, " ")
 
 
@@ -191,6 +192,17 @@ def listed(words: Sequence[str], word: str = "and") -> str:
 def first(words: Sequence[str], most: int) -> str:
     """`a, b, c and 4 more`."""
     return ", ".join(words[:most]) + (f" and {number(len(words) - most)} more" if len(words) > most else "")
+
+
+def with_sign(value: float, text: str) -> str:
+    """The text of a change, with a + where it is a rise; a fall has its − and what reads 0 has neither."""
+    return f"+{text}" if value > 0 and text != "0" else text
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6, quote: str = "") -> str:
+    """` Did you mean axis_size or axis_sum?`, to follow the sentence that refuses a word; empty if nothing is near."""
+    near = [f"{quote}{name}{quote}" for name in get_close_matches(word, list(known), n=most, cutoff=cutoff)]
+    return f" Did you mean {listed(near, 'or')}?" if near else ""
 
 
 def topology(dims: Iterable[int]) -> str:

@@ -11,7 +11,7 @@ from diagnosis.analyzer import diagnose
 from diagnosis.compare import compare
 from diagnosis.compare.words import term_words
 from experiments.ingest import read_profile
-from formatting import plain
+from formatting import plain, with_sign
 from perfmodel.config_file import read_config
 
 
@@ -73,5 +73,4 @@ def _cell(value: float | None, unit: str) -> str:
 
 def _pair(row: dict[str, Any], unit: str) -> str:
     was, now = ("none" if row[key] is None else plain(row[key], unit) for key in ("before", "after"))
-    sign = "+" if row["change"] > 0 else "−" if row["change"] < 0 else ""
-    return f"{was} → {now} ({sign}{plain(abs(row['change']), unit)})"
+    return f"{was} → {now} ({with_sign(row['change'], plain(row['change'], unit))})"

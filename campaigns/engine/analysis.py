@@ -88,7 +88,7 @@ def _health(c: Candidates, best: Trial | None) -> Health:
         return Health("high pipeline overhead", say(text, depth, Value("MFU", mfu, "share", "measured")))
     if memory is not None and memory > FULL:
         return Health("memory bound", say("{} of the memory is in use: recompute more, or shard more.", used))
-    return Health("performance tuning", Sentence("No directive: the best expected improvement decides."))
+    return Health("performance tuning", Sentence("No bottleneck stands out: trials go by expected improvement."))
 
 
 def _leverage(c: Candidates, best: Trial | None, gain: Floats) -> tuple[ParameterGain, ...]:

@@ -84,13 +84,12 @@ def _ended(pool: Pool, any_left: bool, best: Trial | None, most: float, least_ga
         return None
     text = (
         "Converged: {} trials in a row were no faster, and no candidate left is expected to improve on the best by {} "
-        "or more; the largest expected improvement is {}."
+        "or more."
     )
     return say(
         text,
         Value("trials since the best", float(since(pool, best)), "count", "computed"),
         Value("least gain", least_gain, "share", "sourced"),
-        Value("largest expected improvement", 1.0 - float(np.exp(-most)), "share", "predicted"),
     )
 
 

@@ -70,7 +70,8 @@ def report() -> str:
     missed = sum(answer[1] == "retry" and item.verdict == "forbid" for item, answer in wrong)
     lines += [
         "",
-        f"Held out: forbidden although a retry is right {forbade}; retried although it fails again {missed}.",
+        f"Held out: {forbade} forbidden although a retry would be right; {missed} retried although the run fails "
+        "again.",
     ]
     lines += ["", "| cause | held-out logs | found |", "|---|---|---|"]
     for cause, count in Counter(item.cause for item in unseen).most_common():
@@ -82,7 +83,8 @@ def report() -> str:
         for item, answer in wrong
         if answer != (item.cause, item.verdict)
     ] or ["- none"]
-    sure = f"Forbidden are {', '.join(CAUSES[cause].lower() for cause in OF_CONFIGURATION)}, above {SURE:g} confidence."
+    causes = ", ".join(CAUSES[cause].lower() for cause in OF_CONFIGURATION)
+    sure = f"The configuration is forbidden, above {SURE:g} confidence, for: {causes}."
     return "\n".join([*lines, "", sure])
 
 

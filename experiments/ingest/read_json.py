@@ -188,7 +188,7 @@ def _step_times(parts: Sequence[Piece], computed: dict[str, str]) -> _StepTimes:
     if steps and (cut or mean is None):
         times = [step.time_s for step in steps]
         whole = f"mean of the {len(times)} whole steps of XProf's {source}"
-        beside = f"; its {formatting.plain(mean, 's')} include what was cut off" if mean and cut else ""
+        beside = f"; its {formatting.plain(mean, 's')} include truncated steps" if mean and cut else ""
         computed["step_time"] = f"{whole}{beside}"
         mean, least, most = statistics.fmean(times), min(times), max(times)
         spread = statistics.pstdev(times) if len(times) > 1 else None

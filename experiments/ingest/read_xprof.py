@@ -109,7 +109,7 @@ def read(
     if program:
         if widened > 1.01:
             computed["time_share"] = (
-                f"self time / time of the executions of {program}; XProf's is of the whole recording"
+                f"self time / time of the executions of {program}; XProf's covers the whole recording"
             )
         computed["step_time"] = f"from one execution of {program} to the next; the profile has no step markers"
     if memory.peak_bytes is None:
@@ -227,7 +227,8 @@ def _utilization(kpis: Kpis, roofline: list[Any], stats: Any, ops: Sequence[Op],
     if kpis.values["hbm_utilization"] is None and peak and used is not None and any(op.hbm_bytes for op in ops):
         if peaks.hbm_stated_bytes_per_s and peaks.hbm_bytes_per_s:
             kpis.put_utilization("hbm_utilization", used * GIB / peaks.hbm_bytes_per_s, ops, "hbm", widened)
-            kpis.computed["hbm_utilization"] += f"; XProf's {formatting.share(used / peak)} is of half that peak"
+            beside = f"XProf's {formatting.share(used / peak)} is relative to half that peak"
+            kpis.computed["hbm_utilization"] += f"; {beside}"
         else:
             kpis.put_utilization("hbm_utilization", used / peak, ops, "hbm", widened)
     kpis.reason("hbm_utilization", "The profile contains no memory traffic or no peak bandwidth.")
@@ -245,7 +246,7 @@ def _per_execution(kpis: Kpis, program: str, overview: list[Any] | None, widened
     for key in ("duty_cycle", "idle", "communication"):
         if key in kpis.computed:
             whole = stated.get(key)
-            beside = f"; XProf's {formatting.share(whole)} is of the whole recording" if whole is not None else ""
+            beside = f"; XProf's {formatting.share(whole)} covers the whole recording" if whole is not None else ""
             kpis.computed[key] += f", within the executions of {program}{beside}"
     if widened > 1.01:
         times = formatting.plain(widened, "speedup")

@@ -55,7 +55,7 @@ def notes_on_roof(ops: Sequence[Op]) -> list[Note]:
     if opaque:
         most = max(op.roofline_efficiency or 0.0 for op in opaque)
         kinds = {resource for op in opaque for resource in op.over_roof}
-        words = (("compute", "FLOPs than they computed"), ("hbm", "bytes than they moved"))
+        words = (("compute", "FLOPs than were executed"), ("hbm", "bytes than were moved"))
         counted = " and ".join(word for key, word in words if key in kinds)
         share = sum(op.time_share for op in opaque)
         are = "are" if len(opaque) > 1 else "is"
@@ -70,11 +70,8 @@ def notes_on_roof(ops: Sequence[Op]) -> list[Note]:
     copies = len(above) - len(opaque)
     if copies:
         which = f"{copies} asynchronous ops are" if copies > 1 else "1 asynchronous op is"
-        notes.append(
-            Note(
-                "info", f"{which} above the roofline: XProf counts the bytes at the op that only starts or awaits them."
-            )
-        )
+        why = "XProf attributes the bytes to the op that only starts or awaits the transfer"
+        notes.append(Note("info", f"{which} above the roofline: {why}."))
     return notes
 
 

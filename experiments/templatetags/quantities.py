@@ -96,11 +96,17 @@ def predicted(value: float | None, unit: str) -> str:
     return by_origin(value, unit, "predicted")
 
 
+@register.simple_tag
+def predicted_range(low: float, high: float, unit: str) -> str:
+    """`{% predicted_range time.low80 time.high80 "s" %}`: `2.0–2.5 s`."""
+    return formatting.span(low, high, unit, 2)
+
+
 @register.filter
 def predicted_change(value: float, unit: str) -> str:
     """A change to what is predicted: `−2.2 s`, `0`."""
     text = predicted(value, unit)
-    return "0" if abs(value) < 1e-9 else f"+{text}" if value > 0 else text
+    return "0" if abs(value) < 1e-9 else formatting.with_sign(value, text)
 
 
 @register.filter
@@ -123,7 +129,7 @@ def signed(value: float, unit: str) -> str:
     else:
         text = str(formatting.quantity(abs(value), unit))
         text = "0" if value == 0 else text if value > 0 else f"{formatting.MINUS}{text}"
-    return f"+{text}" if value > 0 and text != "0" else text
+    return formatting.with_sign(value, text)
 
 
 @register.filter

@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
+from formatting import did_you_mean
 from perfmodel.config import ROLE_SYNONYMS
 from perfmodel.config_file import TRAINING_KEYS
 from proposals.agents.grounding_claims import Sentence
@@ -96,8 +96,7 @@ def _ops(text: str, evidence: Evidence) -> Iterator[Named]:
         if held or name.lower() in evidence.text:
             yield Named("op", name, match.start(), match.end(), "", tuple(sorted(held)))
             continue
-        near = get_close_matches(name.lower(), evidence.ops, n=2, cutoff=0.75)
-        hint = f" Did you mean {' or '.join(f'`{item}`' for item in near)}?" if near else ""
+        hint = did_you_mean(name.lower(), evidence.ops, most=2, cutoff=0.75, quote="`")
         wrong = f"No tool result has an op `{name}`.{hint}"
         yield Named("op", name, match.start(), match.end(), wrong)
     for match in _QUOTED.finditer(text):
@@ -237,8 +236,7 @@ def _documents(text: str, evidence: Evidence) -> Iterator[Named]:
             continue
         seen.add(key.lower())
         ids = [*evidence.records, *evidence.passages]
-        near = get_close_matches(key, ids, n=2, cutoff=0.7)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(key, ids, most=2, cutoff=0.7)
         kind = "record" if kind == "precedent" else kind
         wrong = f"No tool result has a {kind} `{key}`.{hint}"
         yield Named("passage" if kind == "document" else kind, key, match.start(), match.end(), wrong)

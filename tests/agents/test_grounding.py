@@ -629,7 +629,7 @@ def test_numbers_of_a_passage_count_where_it_is_cited() -> None:
         "Record `asap-1` has it that compute time fell by 28 %.",
         "In the ASAP paper (arXiv 2511.03844) compute time fell by 28 %.",
         "As *Sequence sharding traded for data parallelism on v5p-512* has it, compute time fell by 28 %.",
-        "The record `asap-1` says:\n\n- compute time fell by 28 %,\n- the chips had been busy for 99.73 %.",
+        "The record `asap-1` says:\n\n- compute time fell by 28 %,\n- the chips had been busy for 99.7 %.",
         "The record `asap-1` says:\n\n| what | change |\n|---|---|\n| compute time | 28 % less |",
     ],
 )

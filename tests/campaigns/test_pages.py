@@ -11,6 +11,7 @@ from campaigns import presentation
 from campaigns.models import TrialStatus
 from campaigns.services import campaigns, running
 from campaigns.services.campaigns import CampaignRequest
+from campaigns.trajectory import trajectory
 from tests.backend.test_step_time import measured, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
@@ -92,10 +93,37 @@ def test_the_best_of_the_head_is_the_fastest_of_the_table(ended):
 
 
 def test_the_line_of_the_best_so_far_never_rises(ended):
-    found = presentation.trajectory(ended, list(ended.trials.all()))
+    found = trajectory(ended, list(ended.trials.all()))
     tops = [top for _, top in found.best]
     assert tops == sorted(tops)
     assert {mark.kind for mark in found.marks} == {"grid", "baseline", "expert"}
+
+
+def test_a_trial_is_drawn_with_what_was_predicted_before_it(ended):
+    trials = list(ended.trials.all())
+    found = trajectory(ended, trials)
+    points = {point.title.partition(":")[0]: point for point in found.points}
+    assert points["Current configuration"].interval is None
+    for trial in trials[1:]:
+        interval = points[f"Trial {trial.number}"].interval
+        assert interval.top < interval.predicted < interval.bottom
+        assert "80 % interval" in points[f"Trial {trial.number}"].title
+
+
+def test_of_step_times_that_were_measured_it_says_how_many_were_inside(ended):
+    ended.trials.filter(number__gt=0).update(modelled=False, predicted_low_s=1e-9, predicted_high_s=1e9)
+    ended.trials.filter(number=1).update(predicted_high_s=2e-9)
+    trials = list(ended.trials.all())
+    found = trajectory(ended, trials)
+    ran = [trial for trial in trials if trial.number and trial.step_time_s]
+    assert (found.inside, found.checked) == (len(ran) - bool(trials[1].step_time_s), len(ran))
+
+
+def test_a_trial_that_has_not_ended_is_drawn_where_it_is_expected(people, ready):
+    campaign = campaigns.begin(ready.experiment, people.engineer, CampaignRequest(most_trials=6))
+    running.run(campaign.trials.get(number=0).pk)
+    found = trajectory(campaign, list(campaign.trials.all()))
+    assert [point.kind for point in found.points] == ["better", "open"]
 
 
 def test_shares_of_variance_are_shares(ended):

@@ -185,3 +185,15 @@ def test_a_predicted_change_has_its_sign() -> None:
 def test_a_topology_stands_on_one_line() -> None:
     assert formatting.topology((8, 8, 8)) == "8×8×8" in SAMPLES[0].title
     assert not [item.title for item in SAMPLES if " × " in item.title]
+
+
+def test_words_that_are_near_are_offered() -> None:
+    assert formatting.did_you_mean("axis_sise", ["axis_size", "mesh"]) == " Did you mean axis_size?"
+    assert formatting.did_you_mean("fusion.1", ["fusion.2", "fusion.3"], quote="`").endswith("or `fusion.2`?")
+    assert formatting.did_you_mean("unlike", ["axis_size"]) == ""
+
+
+def test_a_rise_has_a_plus_and_nothing_has_no_sign() -> None:
+    said = [formatting.with_sign(value, str(formatting.seconds(value))) for value in (0.2, -0.2)]
+    assert said == [f"+200{formatting.NBSP}ms", f"−200{formatting.NBSP}ms"]
+    assert formatting.with_sign(1e-12, "0") == "0"

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from agent.events import ToolReturned
 from agent.tools import Arguments, Tool, ToolError
+from formatting import did_you_mean
 from proposals.agents.capabilities.answer_context import AnswerContext
 from proposals.agents.capabilities.capability import Capability, answer, arguments, registry
 from proposals.agents.conversation import ConstraintStated, FactStated, Question
-from proposals.agents.tools.common import suggestion
 from proposals.agents.workbench import Workbench
 
 #: Areas that models have tools of their own for, or that are the user's alone.
@@ -56,7 +56,9 @@ def compute_tool(bench: Workbench) -> Tool:
     def compute(asked: Compute) -> dict[str, Any]:
         of = registry().get(asked.capability)
         if of is None or of.area in LEFT_OUT:
-            raise ToolError(f"There is no capability {asked.capability[:60]!r}.{suggestion(asked.capability, _keys())}")
+            raise ToolError(
+                f"There is no capability {asked.capability[:60]!r}.{did_you_mean(asked.capability, _keys())}"
+            )
         return called(bench, of, arguments(of, asked.arguments))
 
     listed = "\n".join(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any, Self
 
 from pydantic import Field, model_validator
@@ -173,11 +172,6 @@ def refuse_undecided(bench: Workbench, changes: Mapping[str, Any]) -> None:
                 f"{facts.setting(key)} {changes[key]} cannot be priced, because {facts.not_known(lacking)} in the "
                 "current configuration. State that first."
             )
-
-
-def suggestion(word: str, known: Sequence[str]) -> str:
-    near = get_close_matches(word, known, n=3, cutoff=0.6)
-    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def without_profile(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from experiments.step_profile import PROFILE
+from formatting import did_you_mean
 from perfmodel.accounting import forward_flops, model_flops_per_token, parameters
 from perfmodel.chips import Chip, load_chips
 from perfmodel.config import BATCH_ROLES
@@ -18,7 +19,7 @@ from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from perfmodel.xla_flags import cause_of, flag_set
 from proposals.agents.tool_result import present
-from proposals.agents.tools.common import Tools, suggestion
+from proposals.agents.tools.common import Tools
 from proposals.agents.tools.flags import PROGRAMS, FlagTools, program
 
 #: FLOPs per parameter and token of a training step, forward and backward (Kaplan et al. 2020; scaling book 4).
@@ -193,5 +194,5 @@ def chip_named(name: str) -> Chip:
     """Raises ToolError for a chip that is not known."""
     known = load_chips()
     if name not in known:
-        raise ToolError(f"{name!r} is not a known chip.{suggestion(name, list(known))} Known: {', '.join(known)}.")
+        raise ToolError(f"{name!r} is not a known chip.{did_you_mean(name, list(known))} Known: {', '.join(known)}.")
     return known[name]

@@ -9,9 +9,10 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from diagnosis.report import OpDiagnosis
+from formatting import did_you_mean
 from proposals.agents.diagnosed import OpDetail, OpPart, OpRow, Ops, OpSum, Roofline
 from proposals.agents.neighbourhood import op_neighbourhood
-from proposals.agents.tools.common import Tools, refuse_without_profile, suggestion
+from proposals.agents.tools.common import Tools, refuse_without_profile
 
 Sort = Literal["time", "occurrences", "roofline_efficiency", "exposed", "hbm_bytes", "flops", "name"]
 _KEYS: dict[str, Callable[[OpDiagnosis], Any]] = {
@@ -137,7 +138,7 @@ class OpTools(Tools):
             return next(op for op in ops if op.name == within[0])
         if within:
             raise ToolError(f"{len(within)} ops have {wanted[:80]!r} in their name: {', '.join(within[:5])}. Name one.")
-        raise ToolError(f"There is no op {wanted[:80]!r}.{suggestion(wanted, [op.name for op in ops])}")
+        raise ToolError(f"There is no op {wanted[:80]!r}.{did_you_mean(wanted, [op.name for op in ops])}")
 
 
 def _time(ops: Sequence[OpDiagnosis]) -> float | None:
