@@ -11,6 +11,7 @@ import pytest
 from asapweb.cli import main
 from experiments.xplane import XSpace
 from perfmodel.config_file import read_config
+from tests.xla import COMPILED_QUICKLY
 
 TINY = ["--layers", "1", "--d-model", "32", "--d-ff", "64", "--heads", "4", "--kv-heads", "2", "--head-dim", "8"]
 TINY += ["--vocab", "64", "--batch", "4", "--seq-len", "16", "--steps", "2"]
@@ -32,7 +33,10 @@ def hlo_ops(space: XSpace) -> list[tuple[int, str]]:
 
 
 @pytest.mark.slow
-def test_records_a_sharded_step_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_a_sharded_step_end_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", COMPILED_QUICKLY)
     out = tmp_path / "log"
     assert main(["record", "--json", "--out", str(out), "--mesh", "data=2,model=2", *TINY]) == 0
     answer = json.loads(capsys.readouterr().out)

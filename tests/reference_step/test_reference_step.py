@@ -16,6 +16,7 @@ import pytest
 from perfmodel import accounting
 from perfmodel.catalogue import get_model, model_names
 from perfmodel.sharded_arrays import weight_arrays
+from tests.xla import COMPILED_QUICKLY
 
 ROOT = Path(__file__).resolve().parents[2]
 DENSE = {"layers": 3, "d_model": 64, "d_ff": 128, "heads": 8, "kv_heads": 4, "head_dim": 8, "vocab": 128}
@@ -30,12 +31,6 @@ LATENT = {key: value for key, value in DENSE.items() if key not in ("kv_heads", 
 WINDOWED = DENSE | {"sliding_window": 8, "sliding_window_every": 3}
 #: No token is dropped: every expert has room for all of them.
 DROPLESS = {"capacity_factor": 2.0}
-
-
-#: Compiling a small step takes far longer than running it three times; fusion emitters alone take half of it.
-COMPILED_QUICKLY = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
-)
 
 
 def case(

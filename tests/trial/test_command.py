@@ -7,6 +7,7 @@ import json
 import pytest
 
 from asapweb.cli import main
+from tests.xla import COMPILED_QUICKLY
 
 CONFIG = {
     "name": "tiny",
@@ -31,7 +32,8 @@ def tiny(tmp_path):
 
 
 @pytest.mark.slow
-def test_one_line_with_times_memory_and_profile(tiny, tmp_path, capsys):
+def test_one_line_with_times_memory_and_profile(tiny, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", COMPILED_QUICKLY)
     folder = tmp_path / "profile"
     code, out, err = asked(capsys, tiny, "--steps", "4", "--profile", str(folder), "--json")
     assert code == 0, err
