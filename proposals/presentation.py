@@ -18,9 +18,8 @@ from perfmodel.config_file import parse_config
 from proposals import drawing, facts, measured, torus
 from proposals.candidate import HARDWARE_KEYS
 from proposals.models import PlanRecord, Proposal
-from proposals.plan import Broken, Communication, Neighbour, ProposalPlan, Rejected
+from proposals.plan import Broken, Communication, Memory, Neighbour, Predicted, ProposalPlan, Range, Rejected
 
-_RANGE = ("estimate", "low80", "high80")
 KIND_WORDS = {
     "recommendation": "Recommended", "safer": "Lower risk", "bolder": "Higher potential", "keep": "Keep current",
     "alternative": "Alternative", "own": "Your own",
@@ -46,7 +45,7 @@ class Side:
     low_s: float | None
     high_s: float | None
     origin: str
-    hbm: Mapping[str, float] | None
+    hbm: Memory | None
     scaled: bool = False
     hbm_share: float | None = None
     parts: str = "measured"
@@ -58,7 +57,7 @@ class Side:
 
     @property
     def total_hbm(self) -> float | None:
-        return (self.hbm or {}).get("total")
+        return self.hbm.total if self.hbm else None
 
 
 @dataclass(frozen=True)
@@ -154,11 +153,11 @@ class Card:
         return any(name not in self.data.changes for name, _, _ in self.changes)
 
     @property
-    def time(self) -> Mapping[str, float] | None:
+    def time(self) -> Range | None:
         return self.data.predicted.step_time_s
 
     @property
-    def hbm(self) -> Mapping[str, float] | None:
+    def hbm(self) -> Memory | None:
         return self.data.predicted.hbm_per_chip_bytes
 
     @property
@@ -167,9 +166,7 @@ class Card:
 
     @property
     def free_bytes(self) -> float | None:
-        if not self.hbm or not self.hbm.get("capacity"):
-            return None
-        return self.hbm["capacity"] - self.hbm["total"]
+        return self.hbm.headroom if self.hbm else None
 
     @property
     def over_bytes(self) -> float:
@@ -178,7 +175,7 @@ class Card:
     @property
     def has_range(self) -> bool:
         """Whether it has an interval: an unchanged configuration has none."""
-        return self.time is not None and self.time["low80"] < self.time["high80"]
+        return self.time is not None and self.time.low80 < self.time.high80
 
 
 @dataclass(frozen=True)
@@ -232,15 +229,19 @@ def _baseline(plan: PlanRecord, roles: Mapping[str, str], diagnosis: DiagnosisRe
     divided = ran is not None and ran.measured
     breakdown_s = ran.breakdown_s if ran is not None and measured and divided else None
     breakdown = breakdown_s or predicted.breakdown_s
-    time = predicted.step_time_s or {}
     terms = bars.step_terms(breakdown or {}, roles)
     hbm = predicted.hbm_per_chip_bytes
     share = ran.kpis.get("memory_peak_share") if ran is not None else None
     if measured:
         parts = "measured" if divided else "predicted"
         return Side(terms, measured, None, None, "measured", hbm, hbm_share=share, parts=parts)
-    estimate, low, high = (time.get(key) for key in _RANGE)
-    return Side(terms, estimate, low, high, "predicted", hbm, hbm_share=share, parts="predicted")
+    return Side(terms, *_ends(predicted), "predicted", hbm, hbm_share=share, parts="predicted")
+
+
+def _ends(predicted: Predicted, factor: float = 1.0) -> tuple[float | None, float | None, float | None]:
+    """Step time with the ends of its 80 % interval, each times a factor."""
+    time = predicted.step_time_s
+    return (time.estimate * factor, time.low80 * factor, time.high80 * factor) if time else (None, None, None)
 
 
 def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mapping[str, str]) -> Card:
@@ -249,10 +250,8 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
     training = config.get("training") or {}
     old_batch, new_batch = training.get("global_batch"), changed.get("global_batch")
     factor = old_batch / new_batch if old_batch and new_batch and old_batch != new_batch else 1.0
-    time = predicted.step_time_s or {}
     terms = bars.step_terms({k: v * factor for k, v in predicted.breakdown_s.items()}, roles)
-    estimate, low, high = (time[key] * factor if time.get(key) is not None else None for key in _RANGE)
-    side = Side(terms, estimate, low, high, "predicted", predicted.hbm_per_chip_bytes, scaled=factor != 1.0)
+    side = Side(terms, *_ends(predicted, factor), "predicted", predicted.hbm_per_chip_bytes, scaled=factor != 1.0)
     changes = changed_settings(config, data.mesh, changed)
     before, after = torus.before_and_after(config, data.mesh, changed)
     fewer, speedup = _chips_ratio(config, changed), predicted.speedup
@@ -267,7 +266,7 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
         after=after,
         per_token=factor != 1.0,
         per_chip=speedup / fewer if speedup and fewer < 1 else None,
-        memory=bars.memory_terms(predicted.hbm_per_chip_bytes or {}),
+        memory=bars.memory_terms(vars(predicted.hbm_per_chip_bytes)) if predicted.hbm_per_chip_bytes else [],
         loop=measured.loop(item) if item.pk else None,
         traffic=_traffic(data.communication, roles),
         held=[

@@ -27,7 +27,7 @@ from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.config_file import parse_config, read_config
 from perfmodel.workload import micro_batches
 from proposals.candidate import candidate
-from proposals.plan import Citation, Plan, ProposalPlan
+from proposals.plan import Citation, Memory, Plan, ProposalPlan
 from proposals.proposer import Pricer
 from proposals.proposer.case import Case
 from proposals.proposer.changed import changed
@@ -116,8 +116,8 @@ def _training(config: ExperimentConfig) -> str:
     )
 
 
-def _memory(used: dict[str, float] | None) -> str:
-    return f"{used['total'] / used['capacity']:.2f} of what a program can fill" if used else "not computed"
+def _memory(used: Memory | None) -> str:
+    return f"{used.total / used.capacity:.2f} of what a program can fill" if used else "not computed"
 
 
 def _proposal(bench: Pricer, plan: Plan, item: ProposalPlan) -> Iterator[str]:

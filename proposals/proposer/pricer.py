@@ -341,7 +341,7 @@ class Pricer:
         plan = worded(case)
         return replace(
             plan,
-            memory_headroom_bytes=used["capacity"] - used["total"] if used else None,
+            memory_headroom_bytes=used.headroom if used else None,
             communication=detail.communication(candidates, prices, index),
             per_chip=detail.per_chip(candidates, index),
         )

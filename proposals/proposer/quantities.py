@@ -194,6 +194,6 @@ def exposed_cause(case: Case) -> Quantity:
 def was_memory_share(case: Case) -> Quantity:
     """Memory of the run over what a program can fill: as measured where it was, else as predicted."""
     measured, used = case.diagnosis.kpis.get("memory_peak_share"), case.baseline.hbm_per_chip_bytes
-    if measured is None and used and used.get("capacity"):
-        return used["total"] / used["capacity"]
+    if measured is None and used:
+        return used.total / used.capacity
     return measured

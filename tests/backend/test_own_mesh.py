@@ -28,14 +28,14 @@ def test_a_legal_mesh_is_priced_and_nothing_is_stored(people, ready, other):
     before = Event.objects.count()
     found = custom_mesh.evaluate(ready.plan, other, {})
     assert found.kind == "own" and found.violations == ()
-    assert found.predicted.step_time_s["low80"] < found.predicted.step_time_s["estimate"]
-    assert found.predicted.hbm_per_chip_bytes["total"] > 0
+    assert found.predicted.step_time_s.low80 < found.predicted.step_time_s.estimate
+    assert found.predicted.hbm_per_chip_bytes.total > 0
     assert (Event.objects.count(), Proposal.objects.count()) == (before, 3)
 
 
 def test_what_runs_takes_the_time_it_took(people, ready):
     found = custom_mesh.evaluate(ready.plan, CONFIG["mesh"], {})
-    assert found.predicted.step_time_s["estimate"] == pytest.approx(1.25)
+    assert found.predicted.step_time_s.estimate == pytest.approx(1.25)
     assert found.predicted.speedup == pytest.approx(1.0)
 
 

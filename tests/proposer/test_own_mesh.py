@@ -31,7 +31,7 @@ def test_what_ran_is_priced_at_what_was_measured(pricer: Pricer) -> None:
     own = pricer.evaluate({"ici": {"data": 32, "seq": 1, "model": 8}})
     assert own.kind == "own" and not own.violations and own.changes == {}
     assert own.predicted.speedup == pytest.approx(1.0)
-    assert (own.predicted.step_time_s or {})["estimate"] == pytest.approx(pricer.profile.step_time_s)
+    assert own.predicted.step_time_s and own.predicted.step_time_s.estimate == pytest.approx(pricer.profile.step_time_s)
     assert all(row.before_s == pytest.approx(row.after_s) for row in own.communication)
 
 
@@ -110,7 +110,7 @@ def test_sensitivity_halves_and_doubles_every_axis_and_the_batch(pricer: Pricer)
     assert {"model 8 → 16, data 32 → 16", "global batch 512 → 256", "remat policy full → minimal"} <= set(steps)
     assert steps["model 8 → 16, data 32 → 16"].rule == "kv_heads"
     bigger = steps["global batch 512 → 1024"]
-    assert (bigger.memory_bytes or 0) > (own.predicted.hbm_per_chip_bytes or {})["total"]
+    assert own.predicted.hbm_per_chip_bytes and (bigger.memory_bytes or 0) > own.predicted.hbm_per_chip_bytes.total
     assert bigger.changes == {"global_batch": 1024}
 
 

@@ -118,13 +118,13 @@ def test_baseline_is_what_was_measured() -> None:
     profile = profile_of(MATMUL, NORM, TENSOR, step_s=1.1)
     found = plan(profile, config({"data": 4, "seq": 1, "model": 4}))
     assert found.baseline.step_time_s is not None
-    assert found.baseline.step_time_s["estimate"] == pytest.approx(1.1)
+    assert found.baseline.step_time_s.estimate == pytest.approx(1.1)
     assert sum(found.baseline.breakdown_s.values()) == pytest.approx(1.1, rel=0.02)
     for proposal in found.proposals:
         step = proposal.predicted.step_time_s
-        assert step is not None
-        assert step["lower"] <= step["low80"] <= step["estimate"] <= step["high80"] <= step["upper"]
-        assert sum(proposal.predicted.breakdown_s.values()) == pytest.approx(step["estimate"], rel=0.02)
+        assert step is not None and step.lower is not None and step.upper is not None
+        assert step.lower <= step.low80 <= step.estimate <= step.high80 <= step.upper
+        assert sum(proposal.predicted.breakdown_s.values()) == pytest.approx(step.estimate, rel=0.02)
 
 
 def needs_bytes(setup: ExperimentConfig) -> float:

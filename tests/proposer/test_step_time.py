@@ -133,7 +133,7 @@ def test_twice_the_step_time_about_doubles_the_times(data: dict[str, Any]) -> No
     for factor in (1.0, 2.0):
         found = pricer(read(data, {"step_time_s": step * factor})).evaluate(own).predicted.step_time_s
         assert found is not None
-        times.append(found["estimate"])
+        times.append(found.estimate)
     # What a longer step most likely waits for is what a candidate may gain; precedents draw the wider range further.
     assert 1.3 < times[1] / times[0] < 2.3
 

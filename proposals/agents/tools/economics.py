@@ -240,7 +240,8 @@ class EconomicsTools(Tools):
             chips = hardware_of(config, item.changes).chips
             own = steps * tokens / of if steps and of and tokens else steps
             amounts, *ends = (
-                _spent(asked, time[key], of, chips, own, number=item.rank) for key in ("estimate", "low80", "high80")
+                _spent(asked, getattr(time, key), of, chips, own, number=item.rank)
+                for key in ("estimate", "low80", "high80")
             )
             rows.append(amounts.model_copy(update=dict(_ranged(amounts, ends, now))))
         if asked.chips and asked.step_time_s:

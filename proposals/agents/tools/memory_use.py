@@ -70,18 +70,18 @@ class MemoryTools(Tools):
         with as_tool_error():
             base = bench.plan.baseline.hbm_per_chip_bytes
             states = bench.proposals
-        if not base or base.get("total") is None:
+        if base is None:
             raise ToolError(f"Its parts cannot be computed: {facts.not_known(missing_facts(config))}.")
-        total, capacity, stated = base["total"], base["capacity"], asked.stated_bytes
+        total, capacity, stated = base.total, base.capacity, asked.stated_bytes
         rows = []
         for item in (each.proposal for each in states):
             held = item.predicted.hbm_per_chip_bytes
-            if held and held.get("total") is not None:
-                more = held["total"] - total
+            if held:
+                more = held.total - total
                 then = stated + more if stated else None
                 rows.append(
                     ProjectedRow(
-                        number=item.rank, total_bytes=held["total"], more_than_now_bytes=more, projected_bytes=then,
+                        number=item.rank, total_bytes=held.total, more_than_now_bytes=more, projected_bytes=then,
                         projected_headroom_bytes=capacity - then if then else None,
                         share_of_the_capacity=then / capacity if then else None,
                     )
@@ -89,7 +89,7 @@ class MemoryTools(Tools):
         mesh, training = config.mesh, config.training
         replicas, kind = mesh.size(*_REPLICAS), training.weight_sharding
         return HeldMemory(
-            parts_bytes={key: value for key, value in base.items() if key not in ("total", "capacity")},
+            parts_bytes={key: value for key, value in vars(base).items() if key not in ("total", "capacity")},
             weights_held_in=_HELD_IN[chip_of(config.hardware).kind], total_bytes=total, capacity_bytes=capacity,
             stated_bytes=stated, unaccounted_bytes=stated - total if stated else None,
             measured_headroom_bytes=capacity - stated if stated else None,

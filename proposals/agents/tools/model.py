@@ -301,10 +301,10 @@ class ModelTools(Tools):
             {
                 "mesh": mesh.to_json(),
                 "mesh_text": mesh.text(),
-                "step_time_s": made.step_time_s["estimate"] if made.step_time_s else None,
+                "step_time_s": made.step_time_s.estimate if made.step_time_s else None,
                 "breakdown_s": made.breakdown_s,
                 "hbm_per_chip_bytes": held,
-                "memory_headroom_bytes": held["capacity"] - held["total"] if held else None,
+                "memory_headroom_bytes": held.headroom if held else None,
                 "compiled": compiled(self._bench.compiled),
             }
         )
