@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, PlainSerializer
 from diagnosis.report import Diagnosis
 from experiments.codec import Codec
 from experiments.sentences import Text
-from perfmodel.config import MeshSizes
+from proposals.candidate import MeshAndChanges
 from proposals.constraints import same_mesh
 
 #: What a citation calls `book`.
@@ -221,9 +221,9 @@ class ProposalPlan:
         return {**PROPOSAL.plain(self), "reasoning": " ".join(self.reasoning)}
 
 
-def is_same(proposal: ProposalPlan, mesh: MeshSizes, changes: Mapping[str, Any]) -> bool:
-    """Whether a proposal is this configuration; axes of size 1 do not count."""
-    return same_mesh(proposal.mesh, mesh) and proposal.changes == dict(changes)
+def is_same(one: MeshAndChanges, other: MeshAndChanges) -> bool:
+    """Whether both are the same configuration; axes of size 1 do not count."""
+    return same_mesh(one.mesh, other.mesh) and dict(one.changes) == dict(other.changes)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from urllib.parse import urlencode
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
 from formatting import topology
-from perfmodel.config import ConfigError, MeshSizes
+from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
 from proposals import drawing, facts, measured, torus
-from proposals.candidate import HARDWARE_KEYS
+from proposals.candidate import HARDWARE_KEYS, MeshAndChanges
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import Broken, Communication, Memory, Neighbour, Predicted, ProposalPlan, Range, Rejected
 
@@ -252,8 +252,8 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
     factor = old_batch / new_batch if old_batch and new_batch and old_batch != new_batch else 1.0
     terms = bars.step_terms({k: v * factor for k, v in predicted.breakdown_s.items()}, roles)
     side = Side(terms, *_ends(predicted, factor), "predicted", predicted.hbm_per_chip_bytes, scaled=factor != 1.0)
-    changes = changed_settings(config, data.mesh, changed)
-    before, after = torus.before_and_after(config, data.mesh, changed)
+    changes = changed_settings(config, data)
+    before, after = torus.before_and_after(config, data)
     fewer, speedup = _chips_ratio(config, changed), predicted.speedup
     return Card(
         proposal=item,
@@ -299,21 +299,19 @@ def _query(row: Neighbour) -> str:
     return urlencode({"mesh": json.dumps(row.mesh), "changes": json.dumps(row.changes)})
 
 
-def changed_settings(
-    config: Mapping[str, Any], proposed: MeshSizes, changes: Mapping[str, Any]
-) -> list[tuple[str, str, str]]:
+def changed_settings(config: Mapping[str, Any], of: MeshAndChanges) -> list[tuple[str, str, str]]:
     """Settings that differ: name, before, after; mesh axes first, then training keys."""
     mesh = config.get("mesh") or {}
     rows = []
     for part in ("ici", "dcn"):
-        old, new = mesh.get(part) or {}, proposed.get(part) or {}
+        old, new = mesh.get(part) or {}, of.mesh.get(part) or {}
         for axis in dict.fromkeys([*old, *new]):
             a, b = old.get(axis, 1), new.get(axis, 1)
             if a != b:
                 rows.append((axis if part == "ici" else f"dcn.{axis}", str(a), str(b)))
     training, hardware = config.get("training") or {}, config.get("hardware") or {}
     defaults = _defaults(config)
-    for key, value in changes.items():
+    for key, value in of.changes.items():
         if key not in HARDWARE_KEYS:
             given, default = training.get(key), defaults.get(key)
             ran = f"{_setting(default)} (default)" if given is None and default is not None else _setting(given)

@@ -126,7 +126,7 @@ def _proposal(bench: Pricer, plan: Plan, item: ProposalPlan) -> Iterator[str]:
         item.rank, item.kind, bench.config, bench.diagnosis, bench.observed, plan.baseline, mesh, item.changes,
         item.predicted, faster=item.confidence, keeping=0.5, split=False, exposed_s=0.0, utility=0.0, missing=(),
     )  # fmt: skip
-    new = candidate(bench.config, item.mesh, item.changes)
+    new = candidate(bench.config, item)
     tokens, after = (each.training.global_batch_tokens for each in (bench.config, new))
     said = item.predicted.speedup
     yield f"### {item.rank}. {item.title}\n"

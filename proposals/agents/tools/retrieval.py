@@ -183,8 +183,7 @@ class RetrievalTools(Tools):
         bench = self._bench
         if number is None:
             return situation(bench.config, bench.diagnosis)
-        of = proposal(bench, number).proposal
-        return case_of_change(bench.config, bench.diagnosis, of.mesh, of.changes)
+        return case_of_change(bench.config, bench.diagnosis, proposal(bench, number).proposal)
 
 
 def _case_labels(case: Case) -> dict[str, Any]:
