@@ -105,7 +105,7 @@ def main() -> dict[str, Any]:
             f"propose_with_{PRECEDENTS}_precedents_s": round(
                 best_of(REPEATS, lambda r=ran, s=setup, d=found: Pricer(r, s, d, many).propose()), 3
             ),
-            "evaluate_own_mesh_s": round(best_of(REPEATS, lambda b=bench, o=own: b.evaluate(o.mesh, o.changes)), 4),
+            "evaluate_own_mesh_s": round(best_of(REPEATS, lambda b=bench, o=own: b.evaluate(o)), 4),
         }
     result["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps(result, indent=2))

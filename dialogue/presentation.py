@@ -136,7 +136,7 @@ def _words(key: str, value: Any) -> str:
 def _offer(index: int, offered: MeshOffered, plan: PlanRecord | None) -> Offer:
     offer = None
     for item in plan.proposals.all() if plan is not None else ():
-        if is_same(item.value, offered.mesh, offered.changes):
+        if is_same(item.value, offered):
             offer = item
     return Offer(index, offered.mesh, offered.changes, offered.title, offer)
 

@@ -88,7 +88,7 @@ def _proposal(
     cited = [cite for cite in item.citations if cite.source == "history"]
     for cite in cited:
         yield f"- cited as precedent: {cite.key}; {cite.supports}"
-    case = case_of_change(config, diagnosis, item.mesh, item.changes)
+    case = case_of_change(config, diagnosis, item)
     if case.move:
         yield from _records(records, case)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +73,8 @@ def describe(event: Event, experiment: Experiment) -> Line:
     data = facts(event)
     of_step = _OF_STEPS.get(event.kind)
     if of_step is not None:
-        code, title, text, tone = of_step(data)
+        kind, worded = of_step
+        code, title, text, tone = worded(kind(**{key: data[key] for key in data.keys() & vars(kind()).keys()}))
     else:
         code, (title, text, tone) = "", _words(event, data, _actor_name(event, experiment))
     return Line(
@@ -229,69 +230,66 @@ def _launch(data: Mapping[str, Any], who: str) -> tuple[str, str]:
 Step = tuple[str, str, str, str]
 
 
-def _request(data: Mapping[str, Any]) -> Step:
-    count, tools = data.get("messages") or 0, data.get("tools") or 0
-    parts = [counted(count, "more message" if data.get("since") else "message")]
-    parts.append("no tools offered" if data.get("must_answer") and tools else f"{tools} tools offered")
-    if data.get("schema"):
-        parts.append(f"structured output {data['schema']}")
-    last = data.get("last") or {}
-    said = f" Last: {last['role']}, {_quoted(last['text'])}." if last.get("text") else ""
-    return "", f"Asked {data.get('model') or 'the model'}", f"{', '.join(parts).capitalize()}.{said}", ""
+def _request(data: event_text.RequestFacts) -> Step:
+    parts = [counted(data.messages, "more message" if data.since else "message")]
+    parts.append("no tools offered" if data.must_answer and data.tools else f"{data.tools} tools offered")
+    if data.schema:
+        parts.append(f"structured output {data.schema}")
+    said = f" Last: {data.last['role']}, {_quoted(data.last['text'])}." if data.last.get("text") else ""
+    return "", f"Asked {data.model or 'the model'}", f"{', '.join(parts).capitalize()}.{said}", ""
 
 
-def _response(data: Mapping[str, Any]) -> Step:
-    model, calls = data.get("model") or "The model", data.get("calls") or []
-    text = _quoted(data.get("text"))
-    if calls:
-        names = ", ".join(f"`{call.get('name')}`" for call in calls)
-        title = f"{model} called {counted(len(calls), 'tool')}"
-        return "", title, f"{names}. {text}".strip(), ""
-    cut_off = " and was cut off" if data.get("finish") == "length" else ""
+def _response(data: event_text.ResponseFacts) -> Step:
+    model, text = data.model or "The model", _quoted(data.text)
+    if data.calls:
+        names = ", ".join(f"`{call.get('name')}`" for call in data.calls)
+        return "", f"{model} called {counted(len(data.calls), 'tool')}", f"{names}. {text}".strip(), ""
+    cut_off = " and was cut off" if data.finish == "length" else ""
     return "", f"{model} answered{cut_off}", text, "err" if cut_off else ""
 
 
-def _call(data: Mapping[str, Any]) -> Step:
-    arguments = str(data.get("arguments") or "")
-    shown = f"`{arguments}`" if arguments not in ("", "{}") else ""
-    return str(data.get("name") or "tool"), "called", shown, ""
+def _call(data: event_text.CallFacts) -> Step:
+    shown = f"`{data.arguments}`" if data.arguments not in ("", "{}") else ""
+    return data.name or "tool", "called", shown, ""
 
 
-def _result(data: Mapping[str, Any]) -> Step:
-    name = str(data.get("name") or "tool")
-    if data.get("ok") is False:
-        return name, "refused", str(data.get("error") or ""), "err"
-    more = f" Truncated in {counted(data['truncated'], 'place')}." if data.get("truncated") else ""
-    return name, "returned", f"{data.get('result') or ''}{more}", ""
+def _result(data: event_text.ResultFacts) -> Step:
+    name = data.name or "tool"
+    if data.ok is False:
+        return name, "refused", data.error or "", "err"
+    more = f" Truncated in {counted(data.truncated, 'place')}." if data.truncated else ""
+    return name, "returned", f"{data.result}{more}", ""
 
 
-def _complaint(data: Mapping[str, Any]) -> Step:
-    what = "format" if data.get("about") == "form" else "content"
-    count, complaints = data.get("count") or 0, data.get("complaints") or []
-    more = f" And {count - len(complaints)} more." if complaints and count > len(complaints) else ""
-    return "", f"Answer rejected for its {what}", " ".join(str(each) for each in complaints) + more, "err"
+def _complaint(data: event_text.ComplaintFacts) -> Step:
+    what = "format" if data.about == "form" else "content"
+    left = data.count - len(data.complaints)
+    more = f" And {left} more." if data.complaints and left > 0 else ""
+    return "", f"Answer rejected for its {what}", " ".join(data.complaints) + more, "err"
 
 
-def _retry(data: Mapping[str, Any]) -> Step:
-    fault = _FAULTS.get(str(data.get("fault")), str(data.get("fault") or "it failed").replace("_", " "))
-    wait = f" Retried after {formatting.duration(data['wait_s'])}." if data.get("wait_s") else " Retried immediately."
-    note = f" {str(data['note']).capitalize()}." if data.get("note") else ""
-    return "", f"Request failed: {fault}", f"{data.get('sentence') or ''}{note}{wait}".strip(), "err"
+def _retry(data: event_text.RetryFacts) -> Step:
+    fault = _FAULTS.get(data.fault or "", (data.fault or "it failed").replace("_", " "))
+    wait = f" Retried after {formatting.duration(data.wait_s)}." if data.wait_s else " Retried immediately."
+    note = f" {data.note.capitalize()}." if data.note else ""
+    return "", f"Request failed: {fault}", f"{data.sentence}{note}{wait}".strip(), "err"
 
 
-def _stopped(data: Mapping[str, Any]) -> Step:
-    reason = _REASONS.get(str(data.get("reason")), str(data.get("reason") or ""))
-    return "", f"Stopped: {reason}", str(data.get("sentence") or ""), "err"
+def _stopped(data: event_text.StoppedFacts) -> Step:
+    reason = data.reason or ""
+    return "", f"Stopped: {_REASONS.get(reason, reason)}", data.sentence, "err"
 
 
-def _final(data: Mapping[str, Any]) -> Step:
-    source = "Final answer by the model" if data.get("source") == "model" else "Final answer by the built-in reasoner"
-    return "", source, _quoted(data.get("answer")), "ok"
+def _final(data: event_text.FinalFacts) -> Step:
+    source = "Final answer by the model" if data.source == "model" else "Final answer by the built-in reasoner"
+    return "", source, _quoted(data.answer), "ok"
 
 
-_OF_STEPS = {
-    "model_request": _request, "model_response": _response, "tool_call": _call, "tool_result": _result,
-    "complaint": _complaint, "retry": _retry, "stopped": _stopped, "final": _final,
+_OF_STEPS: dict[str, tuple[type[event_text.StepFacts], Callable[[Any], Step]]] = {
+    "model_request": (event_text.RequestFacts, _request), "model_response": (event_text.ResponseFacts, _response),
+    "tool_call": (event_text.CallFacts, _call), "tool_result": (event_text.ResultFacts, _result),
+    "complaint": (event_text.ComplaintFacts, _complaint), "retry": (event_text.RetryFacts, _retry),
+    "stopped": (event_text.StoppedFacts, _stopped), "final": (event_text.FinalFacts, _final),
 }  # fmt: skip
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
 
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, MeshSizes, Training
 from perfmodel.config_file import with_mesh
-from perfmodel.space import changed
+from perfmodel.space import Change, changed
 
 #: Keys of a proposal's changes that are the hardware's.
 HARDWARE_KEYS = ("topology", "slices")
@@ -19,15 +19,30 @@ def changes_chips(changes: Collection[str]) -> bool:
     return not set(HARDWARE_KEYS).isdisjoint(changes)
 
 
-def candidate(config: ExperimentConfig, mesh: MeshSizes, changes: Mapping[str, Any]) -> ExperimentConfig:
-    """The configuration as a proposal would run it.  Raises ConfigError where mesh and chips do not match.
+class MeshAndChanges(Protocol):
+    """What has a mesh and changed training keys: a `Candidate`, a proposal, a form or an offer.  Where fewer chips are
+    asked for, `topology` and `slices` of the hardware are among the changes too."""
 
-    changes: training keys; where fewer chips are asked for, `topology` and `slices` of the hardware too.
-    """
-    proposed = Mesh(
-        ici=tuple(mesh["ici"].items()), dcn=tuple(mesh.get("dcn", {}).items()), axis_roles=config.mesh.axis_roles
-    )
-    known = {field.name for field in fields(Training)}
+    @property
+    def mesh(self) -> MeshSizes: ...
+
+    @property
+    def changes(self) -> Change: ...
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A mesh with a change of training keys."""
+
+    mesh: MeshSizes
+    changes: Change = field(default_factory=dict)
+
+
+def candidate(config: ExperimentConfig, of: MeshAndChanges) -> ExperimentConfig:
+    """The configuration as a proposal would run it.  Raises ConfigError where mesh and chips do not match."""
+    changes, ici, dcn = of.changes, of.mesh["ici"], of.mesh.get("dcn") or {}
+    proposed = Mesh(tuple(ici.items()), tuple(dcn.items()), config.mesh.axis_roles)
+    known = {item.name for item in fields(Training)}
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in changes.items() if key in known}
     on = with_mesh(replace(config, hardware=hardware_of(config, changes)), proposed)
     return changed(replace(on, measured=None) if changes else on, values)

@@ -12,6 +12,7 @@ from django.http import QueryDict
 from experiments.config_form import PRECISIONS, REMATS, WEIGHT_SHARDINGS
 from experiments.form_fields import Choice, Rows, Sheet, Whole, Words, whole
 from perfmodel.config import ROLE_SYNONYMS, ROLES
+from proposals.candidate import Candidate
 
 #: Longest mesh or changes in an address.
 MAX_GIVEN = 4000
@@ -56,15 +57,7 @@ class AxisSize:
     value: str
 
 
-@dataclass(frozen=True)
-class Given:
-    """What the form says."""
-
-    mesh: dict[str, dict[str, Any]]
-    changes: dict[str, Any]
-
-
-def from_form(form: QueryDict) -> Given:
+def from_form(form: QueryDict) -> Candidate:
     """What was filled in.  An axis left empty has size 1, and is not in the mesh where only the form offered it."""
     changes = OwnForm(form).filled_values()
     offered = {name for (name,) in changes.pop("offered", ())}
@@ -76,10 +69,10 @@ def from_form(form: QueryDict) -> Given:
         place: {name: size for name, size in axes.items() if size != 1 or name not in offered}
         for place, axes in mesh.items()
     }
-    return Given(kept, changes)
+    return Candidate(kept, changes)
 
 
-def from_query(form: QueryDict) -> Given | None:
+def from_query(form: QueryDict) -> Candidate | None:
     """`?mesh=…&changes=…`, both JSON: where a link opens the form; None where they are none."""
     texts = form.get("mesh", ""), form.get("changes", "") or "{}"
     if not texts[0] or any(len(text) > MAX_GIVEN for text in texts):
@@ -91,7 +84,7 @@ def from_query(form: QueryDict) -> Given | None:
     if not isinstance(mesh, dict) or not isinstance(changes, dict):
         return None
     places = {place: mesh.get(place) or {} for place in ("ici", "dcn")}
-    return Given(places, changes) if all(isinstance(axes, dict) for axes in places.values()) else None
+    return Candidate(places, changes) if all(isinstance(axes, dict) for axes in places.values()) else None
 
 
 def axes(config: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -> list[AxisSize]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.utils.html import format_html, format_html_join
@@ -10,14 +10,14 @@ from django.utils.safestring import SafeString
 
 import formatting
 from experiments import bars
+from proposals.plan import Memory
 from proposals.reliability import Group
 
 
-def memory_bar(parts: Mapping[str, float]) -> SafeString:
+def memory_bar(held: Memory) -> SafeString:
     """Memory per chip by part; the mark is the capacity.  What does not fit runs past the mark."""
-    terms = bars.memory_terms(parts)
-    capacity = parts.get("capacity") or 0.0
-    total = parts.get("total") or sum(t.value for t in terms)
+    terms = bars.memory_terms(vars(held))
+    capacity, total = held.capacity, held.total or sum(t.value for t in terms)
     if not terms and total:
         terms = [bars.Term("total", "Total", "mem-1", total)]
     scale = max(capacity, total)

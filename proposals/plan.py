@@ -7,13 +7,15 @@ and the API.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer
 
 from diagnosis.report import Diagnosis
 from experiments.codec import Codec
 from experiments.sentences import Text
-from perfmodel.config import MeshSizes
+from proposals.candidate import MeshAndChanges
 from proposals.constraints import same_mesh
 
 #: What a citation calls `book`.
@@ -48,21 +50,61 @@ class Citation:
         return f"{self.source.capitalize()} {section}".strip()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """A predicted time: estimate, 80 % interval, and of a whole step its bounds."""
+
+    lower: float | None = None
+    estimate: float
+    upper: float | None = None
+    low80: float
+    high80: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Computed bytes per chip; capacity: what a program can fill."""
+
+    params: float | None = None
+    optimizer: float | None = None
+    gradients: float | None = None
+    activations: float | None = None
+    total: float
+    capacity: float
+
+    @property
+    def headroom(self) -> float:
+        """Negative where it does not fit."""
+        return self.capacity - self.total
+
+
+def _if_complete(kind: type[Range] | type[Memory]) -> BeforeValidator:
+    """What lacks a number is not known: no field of it may read as 0."""
+    required = {item.name for item in fields(kind) if item.default is MISSING}
+    return BeforeValidator(lambda value: None if isinstance(value, Mapping) and not required <= value.keys() else value)
+
+
+_WITHOUT_ABSENT = PlainSerializer(
+    lambda value: value and {key: number for key, number in vars(value).items() if number is not None}
+)
+KnownRange = Annotated[Range | None, _if_complete(Range), _WITHOUT_ABSENT]
+KnownMemory = Annotated[Memory | None, _if_complete(Memory), _WITHOUT_ABSENT]
+
+
 @dataclass(frozen=True)
 class Predicted:
     """What the performance model says of a proposal.  None where a missing fact forbids a number.
 
-    step_time_s: {lower, estimate, upper, low80, high80}; speedup: per token against the baseline (same batch: step time
-    ratio), with low80 / high80; hbm_per_chip_bytes: {params, optimizer, gradients, activations, total, capacity};
-    breakdown_s as in the diagnosis, so that bars can be compared.  sigma: the model's own spread of the log of
-    the speed-up, before what measured pairs add to it (`proposer.confidence`).
+    speedup: per token against the baseline (same batch: step time ratio), with low80 / high80; breakdown_s as in the
+    diagnosis, so that bars can be compared.  sigma: the model's own spread of the log of the speed-up, before what
+    measured pairs add to it (`proposer.confidence`).
     """
 
-    step_time_s: dict[str, float] | None = None
+    step_time_s: KnownRange = None
     speedup: float | None = None
     speedup_low80: float | None = None
     speedup_high80: float | None = None
-    hbm_per_chip_bytes: dict[str, float] | None = None
+    hbm_per_chip_bytes: KnownMemory = None
     breakdown_s: dict[str, float] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     sigma: float | None = None
@@ -87,17 +129,17 @@ class Neighbour:
     policy.
 
     varies: what is varied: `mesh`, `batch` or `remat`; step: in words, such as `data 8 → 16, model 4 → 2`.  mesh and
-    changes: the whole neighbouring configuration, against the baseline as in ProposalPlan.  step_time_s: {estimate,
-    low80, high80} or None where the profile has no step time.  speedup: per token against the current configuration;
-    relative: per token against the proposal.  memory_bytes: total per chip, None where it cannot be computed.  rule,
-    reason: the first rule or constraint it breaks, empty where it breaks none.
+    changes: the whole neighbouring configuration, against the baseline as in ProposalPlan.  step_time_s: without
+    bounds, None where the profile has no step time.  speedup: per token against the current configuration; relative:
+    per token against the proposal.  memory_bytes: total per chip, None where it cannot be computed.  rule, reason: the
+    first rule or constraint it breaks, empty where it breaks none.
     """
 
     varies: str
     step: str
     mesh: dict[str, dict[str, int]]
     changes: dict[str, Any]
-    step_time_s: dict[str, float] | None = None
+    step_time_s: KnownRange = None
     speedup: float | None = None
     relative: float | None = None
     memory_bytes: float | None = None
@@ -184,9 +226,9 @@ class ProposalPlan:
         return {**PROPOSAL.plain(self), "reasoning": " ".join(self.reasoning)}
 
 
-def is_same(proposal: ProposalPlan, mesh: MeshSizes, changes: Mapping[str, Any]) -> bool:
-    """Whether a proposal is this configuration; axes of size 1 do not count."""
-    return same_mesh(proposal.mesh, mesh) and proposal.changes == dict(changes)
+def is_same(one: MeshAndChanges, other: MeshAndChanges) -> bool:
+    """Whether both are the same configuration; axes of size 1 do not count."""
+    return same_mesh(one.mesh, other.mesh) and dict(one.changes) == dict(other.changes)
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,13 @@ from urllib.parse import urlencode
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
 from formatting import topology
-from perfmodel.config import ConfigError, MeshSizes
+from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
 from proposals import drawing, facts, measured, torus
-from proposals.candidate import HARDWARE_KEYS
+from proposals.candidate import HARDWARE_KEYS, MeshAndChanges
 from proposals.models import PlanRecord, Proposal
-from proposals.plan import Broken, Communication, Neighbour, ProposalPlan, Rejected
+from proposals.plan import Broken, Communication, Memory, Neighbour, Predicted, ProposalPlan, Range, Rejected
 
-_RANGE = ("estimate", "low80", "high80")
 KIND_WORDS = {
     "recommendation": "Recommended", "safer": "Lower risk", "bolder": "Higher potential", "keep": "Keep current",
     "alternative": "Alternative", "own": "Your own",
@@ -48,7 +47,7 @@ class Side:
     low_s: float | None
     high_s: float | None
     origin: str
-    hbm: Mapping[str, float] | None
+    hbm: Memory | None
     scaled: bool = False
     peak_bytes: float | None = None
     parts: str = "measured"
@@ -60,7 +59,7 @@ class Side:
 
     @property
     def total_hbm(self) -> float | None:
-        return (self.hbm or {}).get("total")
+        return self.hbm.total if self.hbm else None
 
 
 @dataclass(frozen=True)
@@ -156,11 +155,11 @@ class Card:
         return any(name not in self.data.changes for name, _, _ in self.changes)
 
     @property
-    def time(self) -> Mapping[str, float] | None:
+    def time(self) -> Range | None:
         return self.data.predicted.step_time_s
 
     @property
-    def hbm(self) -> Mapping[str, float] | None:
+    def hbm(self) -> Memory | None:
         return self.data.predicted.hbm_per_chip_bytes
 
     @property
@@ -169,9 +168,7 @@ class Card:
 
     @property
     def free_bytes(self) -> float | None:
-        if not self.hbm or not self.hbm.get("capacity"):
-            return None
-        return self.hbm["capacity"] - self.hbm["total"]
+        return self.hbm.headroom if self.hbm else None
 
     @property
     def over_bytes(self) -> float:
@@ -180,7 +177,7 @@ class Card:
     @property
     def has_range(self) -> bool:
         """Whether it has an interval: an unchanged configuration has none."""
-        return self.time is not None and self.time["low80"] < self.time["high80"]
+        return self.time is not None and self.time.low80 < self.time.high80
 
 
 @dataclass(frozen=True)
@@ -234,15 +231,19 @@ def _baseline(plan: PlanRecord, roles: Mapping[str, str], diagnosis: DiagnosisRe
     divided = ran is not None and ran.measured
     breakdown_s = ran.breakdown_s if ran is not None and measured and divided else None
     breakdown = breakdown_s or predicted.breakdown_s
-    time = predicted.step_time_s or {}
     terms = bars.step_terms(breakdown or {}, roles)
     hbm = predicted.hbm_per_chip_bytes
     peak = plan.run.profile.summary.get("memory_peak_bytes")
     if measured:
         parts = "measured" if divided else "predicted"
         return Side(terms, measured, None, None, "measured", hbm, peak_bytes=peak, parts=parts)
-    estimate, low, high = (time.get(key) for key in _RANGE)
-    return Side(terms, estimate, low, high, "predicted", hbm, peak_bytes=peak, parts="predicted")
+    return Side(terms, *_ends(predicted), "predicted", hbm, peak_bytes=peak, parts="predicted")
+
+
+def _ends(predicted: Predicted, factor: float = 1.0) -> tuple[float | None, float | None, float | None]:
+    """Step time with the ends of its 80 % interval, each times a factor."""
+    time = predicted.step_time_s
+    return (time.estimate * factor, time.low80 * factor, time.high80 * factor) if time else (None, None, None)
 
 
 def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mapping[str, str]) -> Card:
@@ -251,12 +252,10 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
     training = config.get("training") or {}
     old_batch, new_batch = training.get("global_batch"), changed.get("global_batch")
     factor = old_batch / new_batch if old_batch and new_batch and old_batch != new_batch else 1.0
-    time = predicted.step_time_s or {}
     terms = bars.step_terms({k: v * factor for k, v in predicted.breakdown_s.items()}, roles)
-    estimate, low, high = (time[key] * factor if time.get(key) is not None else None for key in _RANGE)
-    side = Side(terms, estimate, low, high, "predicted", predicted.hbm_per_chip_bytes, scaled=factor != 1.0)
-    changes = changed_settings(config, data.mesh, changed)
-    before, after = torus.before_and_after(config, data.mesh, changed)
+    side = Side(terms, *_ends(predicted, factor), "predicted", predicted.hbm_per_chip_bytes, scaled=factor != 1.0)
+    changes = changed_settings(config, data)
+    before, after = torus.before_and_after(config, data)
     fewer, speedup = _chips_ratio(config, changed), predicted.speedup
     return Card(
         proposal=item,
@@ -269,7 +268,7 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
         after=after,
         per_token=factor != 1.0,
         per_chip=speedup / fewer if speedup and fewer < 1 else None,
-        memory=bars.memory_terms(predicted.hbm_per_chip_bytes or {}),
+        memory=bars.memory_terms(vars(predicted.hbm_per_chip_bytes)) if predicted.hbm_per_chip_bytes else [],
         loop=measured.loop(item) if item.pk else None,
         traffic=_traffic(data.communication, roles),
         held=[
@@ -302,21 +301,19 @@ def _query(row: Neighbour) -> str:
     return urlencode({"mesh": json.dumps(row.mesh), "changes": json.dumps(row.changes)})
 
 
-def changed_settings(
-    config: Mapping[str, Any], proposed: MeshSizes, changes: Mapping[str, Any]
-) -> list[tuple[str, str, str]]:
+def changed_settings(config: Mapping[str, Any], of: MeshAndChanges) -> list[tuple[str, str, str]]:
     """Settings that differ: name, before, after; mesh axes first, then training keys."""
     mesh = config.get("mesh") or {}
     rows = []
     for part in ("ici", "dcn"):
-        old, new = mesh.get(part) or {}, proposed.get(part) or {}
+        old, new = mesh.get(part) or {}, of.mesh.get(part) or {}
         for axis in dict.fromkeys([*old, *new]):
             a, b = old.get(axis, 1), new.get(axis, 1)
             if a != b:
                 rows.append((axis if part == "ici" else f"dcn.{axis}", str(a), str(b)))
     training, hardware = config.get("training") or {}, config.get("hardware") or {}
     defaults = _defaults(config)
-    for key, value in changes.items():
+    for key, value in of.changes.items():
         if key not in HARDWARE_KEYS:
             given, default = training.get(key), defaults.get(key)
             ran = f"{_setting(default)} (default)" if given is None and default is not None else _setting(given)

@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.bars import canonical_role
 from perfmodel.chips import load_chips
-from perfmodel.config import MeshSizes
+from proposals.candidate import MeshAndChanges
 
 #: More chips than this are dots too small to read.
 MAX_CHIPS = 1024
@@ -171,9 +171,7 @@ def _square(x: float, y: float, grow: float = 0.0) -> str:
     return f"M{x - grow:g} {y - grow:g}h{size:g}v{size:g}h-{size:g}z"
 
 
-def before_and_after(
-    config: Mapping[str, Any], mesh: MeshSizes, changes: Mapping[str, Any] | None = None
-) -> tuple[Drawing | None, Drawing | None]:
+def before_and_after(config: Mapping[str, Any], of: MeshAndChanges) -> tuple[Drawing | None, Drawing | None]:
     """The configured mesh and a proposed one: on the same topology, or on the smaller one that its changes name."""
     hardware, old = config.get("hardware") or {}, config.get("mesh") or {}
     topology = hardware.get("topology") or []
@@ -181,4 +179,4 @@ def before_and_after(
     chip = load_chips().get(str(hardware.get("chip", "")))
     gpu = chip is None or chip.kind == "gpu"
     first = draw(topology, old.get("ici") or {}, roles, gpu=gpu)
-    return first, draw((changes or {}).get("topology") or topology, mesh.get("ici") or {}, roles, gpu=gpu)
+    return first, draw(of.changes.get("topology") or topology, of.mesh.get("ici") or {}, roles, gpu=gpu)

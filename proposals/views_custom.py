@@ -13,6 +13,7 @@ from accounts.text import whole_number
 from diagnosis.models import DiagnosisRecord
 from experiments.pages import experiment_page
 from proposals import custom_form, presentation
+from proposals.candidate import Candidate
 from proposals.models import PlanRecord, Proposal
 from proposals.services import custom_mesh, plans
 
@@ -27,12 +28,12 @@ def own(request: MemberRequest, pk: int) -> HttpResponse:
     return _page(request, plan, _start(request, plan))
 
 
-def _start(request: MemberRequest, plan: PlanRecord) -> custom_form.Given:
+def _start(request: MemberRequest, plan: PlanRecord) -> Candidate:
     if (chosen := whole_number(request.GET.get("proposal", ""))) is not None:
         value = get_object_or_404(Proposal, plan=plan, pk=chosen).value
-        return custom_form.Given(value.mesh, value.changes)
+        return Candidate(value.mesh, value.changes)
     mesh = plan.priced_with.get("mesh") or {}
-    now = custom_form.Given({place: dict(mesh.get(place) or {}) for place in ("ici", "dcn")}, {})
+    now = Candidate({place: dict(mesh.get(place) or {}) for place in ("ici", "dcn")})
     return custom_form.from_query(request.GET) or now
 
 
@@ -53,7 +54,7 @@ def add(request: MemberRequest, pk: int) -> HttpResponse:
     plan = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     given = custom_form.from_form(request.POST)
     try:
-        made = custom_mesh.add(plan, request.user, given.mesh, given.changes)
+        made = custom_mesh.add(plan, request.user, given)
     except custom_mesh.AlreadyProposed as error:  # also what the second of two clicks asks for
         messages.info(request, str(error))
         return redirect(error.proposal)
@@ -64,7 +65,7 @@ def add(request: MemberRequest, pk: int) -> HttpResponse:
 
 
 def _page(
-    request: MemberRequest, plan: PlanRecord, given: custom_form.Given, refused: str = "", status: int = 200
+    request: MemberRequest, plan: PlanRecord, given: Candidate, refused: str = "", status: int = 200
 ) -> HttpResponse:
     page = experiment_page(request, plan.run.experiment_id)
     config = plan.priced_with
@@ -81,10 +82,10 @@ def _page(
     return render(request, "proposals/own.html", context, status=status)
 
 
-def _answer(plan: PlanRecord, given: custom_form.Given) -> dict[str, object]:
+def _answer(plan: PlanRecord, given: Candidate) -> dict[str, object]:
     """The price as a card, or the sentence why there is none."""
     try:
-        evaluated = custom_mesh.evaluate(plan, given.mesh, given.changes)
+        evaluated = custom_mesh.evaluate(plan, given)
     except custom_mesh.CustomMeshError as error:
         return {"problem": str(error), "back": _plan_address(plan)}
     record = DiagnosisRecord.objects.filter(run_id=plan.run_id).first()

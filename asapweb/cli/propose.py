@@ -14,6 +14,7 @@ from diagnosis.analyzer import diagnose
 from experiments.ingest import read_profile
 from perfmodel.config import ExperimentConfig, flat_sizes
 from perfmodel.config_file import parse_mesh_argument, read_config
+from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 from proposals.plan import Citation
 from proposals.proposer import Pricer
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     diagnosis = diagnose(profile, config)
     pricer = Pricer(profile, config, diagnosis)
     if own:
-        evaluation = pricer.evaluate(mesh.to_json(), changes, constraints)
+        evaluation = pricer.evaluate(Candidate(mesh.to_json(), changes), constraints)
         answer: dict[str, Any] = {"diagnosis": diagnosis.to_json(), "evaluation": evaluation.to_json()}
     else:
         answer = pricer.propose(constraints).to_json(diagnosis)

@@ -213,7 +213,7 @@ class _Judge:
         return tuple(judged)
 
     def _row(self, item: TrialRequest, seen: set[int]) -> int:
-        row = self.question.register.find(item.mesh, item.changes)
+        row = self.question.register.find(item)
         if row in seen:
             raise Refused("It is requested twice.")
         if why := self.question.acquisition.refused(row):

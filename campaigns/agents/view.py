@@ -82,7 +82,7 @@ class Tools:
         """A configuration as the built-in acquisition sees it: step time, memory, expected improvement over the best
         trial so far, chance to run; or the rule that refuses it."""
         try:
-            row = self.question.register.find(asked.mesh, asked.changes)
+            row = self.question.register.find(asked)
         except Refused as refused:
             raise ToolError(str(refused)) from None
         return self.priced(self.question.acquisition.choice(row))

@@ -17,7 +17,7 @@ from campaigns.backends.backend import Outcome, Stop
 from campaigns.engine.space import key_of, settings_of
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import read_training
-from proposals.candidate import candidate
+from proposals.candidate import Candidate, candidate
 
 #: Configurations of one landscape.
 MOST_ROWS = 20_000
@@ -76,9 +76,9 @@ def _read(config: ExperimentConfig, row: Any, field: str, known: set[str]) -> tu
     changes = row.get("changes", {})
     if not isinstance(changes, dict) or set(changes) - known:
         raise ConfigError(f"{field}.changes", f"takes {', '.join(sorted(known))}")
-    on_mesh = candidate(config, _sizes(row["mesh"], field), {})
+    on_mesh = candidate(config, Candidate(_sizes(row["mesh"], field)))
     read = read_training(on_mesh, changes)
-    made = candidate(on_mesh, on_mesh.mesh.to_json(), {key: getattr(read, key) for key in changes})
+    made = candidate(on_mesh, Candidate(on_mesh.mesh.to_json(), {key: getattr(read, key) for key in changes}))
     times = row.get("step_times_s", [row["step_time_s"]] if row.get("step_time_s") is not None else [])
     if not isinstance(times, list) or not all(_positive(value) for value in times):
         raise ConfigError(f"{field}.step_time_s", "must be a positive number of seconds, or absent where it failed")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.space import key_of, settings_of
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh, MeshSizes
-from proposals.candidate import candidate
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from proposals.candidate import Candidate, MeshAndChanges, candidate
 from proposals.constraints import Constraints
 from proposals.proposer.changes import Change
 from proposals.proposer.limits import broken_by, rules_of
@@ -35,18 +34,18 @@ class CandidateLookup:
     by_key: Mapping[str, int]
     constraints: Constraints | None = None
 
-    def find(self, mesh: MeshSizes, changes: Mapping[str, Any]) -> int:
+    def find(self, of: MeshAndChanges) -> int:
         """The candidate of a mesh with training keys.  Axes may be in any order, and gradient accumulation follows
         from the micro-batch where one is given.  Raises Refused."""
         try:
-            own, change = given_mesh(self.config, mesh), given_changes(self.config, changes)
+            own, change = given_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
         except ConfigError as error:
             raise Refused(f"It is not a valid configuration: {error}") from None
         if wrong := products(self.config, own, {}):
             raise Refused(wrong[0].reason)
         if fixed := sorted(set(change) - set(settings_of(self.config))):
             raise Refused(f"A campaign does not change {', '.join(fixed)}.")
-        asked = replace(candidate(self.config, own.to_json(), change), measured=None)
+        asked = replace(candidate(self.config, Candidate(own.to_json(), change)), measured=None)
         row = self.by_key.get(key_of(asked))
         if row is None:
             row = self._row_by_configuration.get(_configuration_key(asked))

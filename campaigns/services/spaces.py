@@ -23,7 +23,7 @@ from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import parse_config
 from perfmodel.prices import mesh_distance
 from perfmodel.workload import from_config, stack
-from proposals.candidate import candidate
+from proposals.candidate import Candidate, candidate
 from proposals.constraints import Constraints
 from proposals.failures import Failure
 from proposals.failures.stored import FAILURE
@@ -101,7 +101,7 @@ def calibration_of(campaign: Campaign, config: ExperimentConfig) -> Calibration 
 def config_of_trial(config: ExperimentConfig, trial: Mapping[str, Any]) -> ExperimentConfig:
     """The configuration that a trial runs.  trial: its mesh and training."""
     changes = {key: value for key, value in trial["training"].items() if value is not None}
-    return replace(candidate(config, trial["mesh"], changes), measured=None)
+    return replace(candidate(config, Candidate(trial["mesh"], changes)), measured=None)
 
 
 def pool_of(campaign: Campaign, field: Field) -> tuple[Candidates, Pool]:

@@ -29,7 +29,7 @@ def add_offered(answer: Message, index: int, user: User) -> Proposal:
     if plan is None:
         raise DialogueError("There are no proposals to add it to yet; wait for the analysis.")
     try:
-        made = custom_mesh.add(plan, user, offered.mesh, offered.changes)
+        made = custom_mesh.add(plan, user, offered)
     except custom_mesh.CustomMeshError as error:
         raise DialogueError(str(error)) from error
     event = {"thread": answer.thread_id, "message": answer.pk, "added": made.pk, "title": made.title}

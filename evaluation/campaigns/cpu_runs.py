@@ -26,7 +26,7 @@ from campaigns.engine.candidates import listed
 from evaluation.campaigns.recorded import Recorded
 from perfmodel import legality
 from perfmodel.config_file import parse_config
-from proposals.candidate import candidate
+from proposals.candidate import Candidate, candidate
 
 FILE = Path(__file__).parents[1] / "data" / "campaigns" / "cpu_runs.json"
 CONFIGS, DEVICES = 64, 8
@@ -57,7 +57,7 @@ def drawn() -> list[dict[str, Any]]:
         mesh = {"ici": {"replica": replica, "data": data, "seq": seq, "model": model}}
         for remat, sharding, accumulate in product(("none", "minimal", "full"), ("none", "zero1", "fsdp"), (1, 2, 4)):
             changes = {"remat": remat, "weight_sharding": sharding, "grad_accum": accumulate}
-            if not legality.check(candidate(config, mesh, changes)):
+            if not legality.check(candidate(config, Candidate(mesh, changes))):
                 found.append({"mesh": mesh, "changes": changes})
     first = {"mesh": CONFIG["mesh"], "changes": {"remat": "full", "weight_sharding": "fsdp", "grad_accum": 1}}
     found.remove(first)
@@ -84,7 +84,7 @@ def run() -> Iterator[dict[str, Any]]:
     config, rows = parse_config(CONFIG)[0], drawn()
     ready: dict[int, Any] = {}
     for number, row in enumerate(rows):
-        each = candidate(config, row["mesh"], row["changes"])
+        each = candidate(config, Candidate(row["mesh"], row["changes"]))
         try:
             reference = build(each, device_mesh(each, jax.devices()))
             state, batch = reference.init(jax.random.key(0)), reference.batch(jax.random.key(1))

@@ -27,7 +27,7 @@ from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.config_file import parse_config, read_config
 from perfmodel.workload import micro_batches
 from proposals.candidate import candidate
-from proposals.plan import Citation, Plan, ProposalPlan
+from proposals.plan import Citation, Memory, Plan, ProposalPlan
 from proposals.proposer import Pricer
 from proposals.proposer.case import Case
 from proposals.proposer.changed import changed
@@ -116,8 +116,8 @@ def _training(config: ExperimentConfig) -> str:
     )
 
 
-def _memory(used: dict[str, float] | None) -> str:
-    return f"{used['total'] / used['capacity']:.2f} of what a program can fill" if used else "not computed"
+def _memory(used: Memory | None) -> str:
+    return f"{used.total / used.capacity:.2f} of what a program can fill" if used else "not computed"
 
 
 def _proposal(bench: Pricer, plan: Plan, item: ProposalPlan) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _proposal(bench: Pricer, plan: Plan, item: ProposalPlan) -> Iterator[str]:
         item.rank, item.kind, bench.config, bench.diagnosis, bench.observed, plan.baseline, mesh, item.changes,
         item.predicted, faster=item.confidence, keeping=0.5, split=False, exposed_s=0.0, utility=0.0, missing=(),
     )  # fmt: skip
-    new = candidate(bench.config, item.mesh, item.changes)
+    new = candidate(bench.config, item)
     tokens, after = (each.training.global_batch_tokens for each in (bench.config, new))
     said = item.predicted.speedup
     yield f"### {item.rank}. {item.title}\n"

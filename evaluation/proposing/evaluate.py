@@ -27,7 +27,7 @@ from evaluation.steps import paper
 from perfmodel import accounting
 from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, Mesh
-from proposals.candidate import candidate
+from proposals.candidate import Candidate, candidate
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.precedents import Precedent, published
@@ -116,9 +116,9 @@ def outcome(case: Case, variant: Variant) -> Outcome:
     plan = pricer.propose(SWEEP if case.source == "sweep" else HELD if variant.held else None)
     answer = replace(case.start, mesh=case.answer)
     least = _per_token(case, answer)
-    times = [_per_token(case, candidate(case.start, item.mesh, item.changes)) for item in plan.proposals]
+    times = [_per_token(case, candidate(case.start, item)) for item in plan.proposals]
     first = plan.proposals[0]
-    said = pricer.evaluate(case.answer.to_json()).predicted.speedup if variant.roofline else None
+    said = pricer.evaluate(Candidate(case.answer.to_json())).predicted.speedup if variant.roofline else None
     measured = case.measured_s.get(sizes(_mesh(first)))
     best = min((time for time in case.measured_s.values() if time), default=None)
     comparable = best is not None and case.source == "sweep"

@@ -9,14 +9,14 @@ from __future__ import annotations
 import io
 import zipfile
 from pathlib import Path
-from typing import Any
 
 from accounts.refusals import Refused
 from launches.models import ArmRun, Launch
 from launches.services import arms, choices
 from perfmodel.chips import get_chip
-from perfmodel.config import ConfigError, ExperimentConfig, MeshSizes
+from perfmodel.config import ConfigError, ExperimentConfig
 from proposals import launch as tool_files
+from proposals.candidate import Candidate, MeshAndChanges
 from proposals.launch.file import comment
 
 REPORT = Path(__file__).resolve().parents[1] / "asap_report.py"
@@ -35,9 +35,9 @@ class BundleError(Refused):
 
 def of_arm(launch: Launch, arm: str) -> dict[str, str]:
     """Text of every file by its name.  Raises BundleError."""
-    config, mesh, changes, title = _started_from(launch, arm)
+    config, of, title = _started_from(launch, arm)
     try:
-        by_kind = {item.kind: item for item in tool_files.files(config, mesh, changes, title)}
+        by_kind = {item.kind: item for item in tool_files.files(config, of, title)}
     except ConfigError as error:
         raise BundleError(f"Mesh and chips of the {arm} arm do not match: {error}") from error
     files = {"config.yaml": by_kind["yaml"].text, "asap_report.py": REPORT.read_text()}
@@ -58,7 +58,7 @@ def of_arm(launch: Launch, arm: str) -> dict[str, str]:
     return files
 
 
-def _started_from(launch: Launch, arm: str) -> tuple[ExperimentConfig, MeshSizes, dict[str, Any], str]:
+def _started_from(launch: Launch, arm: str) -> tuple[ExperimentConfig, MeshAndChanges, str]:
     """What launch files are written from: a configuration, mesh and changes on top of it, and a title."""
     proposed = arm == ArmRun.Arm.PROPOSAL and launch.proposal is not None
     config = arms.config_of(launch, ArmRun.Arm.CONTROL if proposed else arm)
@@ -66,9 +66,9 @@ def _started_from(launch: Launch, arm: str) -> tuple[ExperimentConfig, MeshSizes
         raise BundleError(f"The configuration of the {arm} arm is no longer valid; analyse the experiment again.")
     if proposed:
         proposal = arms.proposal_of(launch)
-        return config, proposal.value.mesh, proposal.value.changes, f"proposal {proposal.rank}"
+        return config, proposal.value, f"proposal {proposal.rank}"
     title = "control arm: unmodified baseline" if arm == ArmRun.Arm.CONTROL else "a trial of a campaign"
-    return config, config.mesh.to_json(), {}, title
+    return config, Candidate(config.mesh.to_json()), title
 
 
 def environment(launch: Launch, run: ArmRun) -> dict[str, str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from history.case import case_of
 from history.record import Record
 from history.similarity import most_similar
 from proposals.agents.retrieval import PassageFound, Retrieval
 from proposals.agents.workbench import Workbench
+from proposals.candidate import Candidate, MeshAndChanges
 from proposals.plan import BOOK, Citation
 from proposals.proposer.citations import EXCERPT
 from proposals.proposer.precedents import case_of_change
@@ -41,10 +40,8 @@ def of_passage(passage: PassageFound) -> Citation:
     return Citation("knowledge", work, passage.title, said, passage.url, passage.key)
 
 
-def is_similar(
-    record: Record, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any], of: Workbench
-) -> bool:
+def is_similar(record: Record, item: MeshAndChanges, of: Workbench) -> bool:
     """Whether a record is alike enough to what a configuration changes to be shown beside it (`history.similarity`)."""
-    dcn = of.config.mesh.to_json().get("dcn", {})
-    ours = case_of_change(of.config, of.diagnosis, {"dcn": dcn, **mesh}, changes)
+    whole = Candidate({**of.config.mesh.to_json(), **item.mesh}, item.changes)
+    ours = case_of_change(of.config, of.diagnosis, whole)
     return bool(most_similar([case_of(record)], ours))

@@ -196,12 +196,23 @@ class CollectiveRow(AxisCollective):
         return self.axis or "an unattributed axis"
 
 
+class CollectiveSum(ToolResult):
+    """The collectives of one axis, or of one kind on all of its axes."""
+
+    kind: str = ""
+    axis: str = ""
+    time_s: float | None = None
+    share: float = 0.0
+    exposed_s: float | None = None
+    bytes: float | None = None
+
+
 class Collectives(ToolResult):
     """Communication by axis and kind, and in sum."""
 
     kept = frozenset(("of_the_step_share", "by_axis", "rows", "by_kind"))
     of_the_step_share: dict[str, int | float] = {}
-    by_axis: tuple[dict[str, Any], ...] = ()
+    by_axis: tuple[CollectiveSum, ...] = ()
     rows: tuple[Annotated[CollectiveRow, BRIEF], ...] = ()
     axes_of_the_mesh: dict[str, dict[str, int]] = {}
-    by_kind: tuple[dict[str, Any], ...] = ()
+    by_kind: tuple[CollectiveSum, ...] = ()

@@ -2,44 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
-
 from proposals.agents.tool_result import BRIEF, ToolResult
-from proposals.plan import Broken, Citation, Communication, PerChip
-
-
-class Range(ToolResult):
-    """A predicted time: bounds, estimate and 80 % interval."""
-
-    lower: float | None = None
-    estimate: float
-    upper: float | None = None
-    low80: float
-    high80: float
-
-
-class Memory(ToolResult):
-    """Computed bytes per chip; capacity: what a program can fill."""
-
-    params: float | None = None
-    optimizer: float | None = None
-    gradients: float | None = None
-    activations: float | None = None
-    total: float
-    capacity: float
-
-
-def _if_complete(of: type[ToolResult]) -> BeforeValidator:
-    """What lacks a number is not known: no field of it may read as 0."""
-    required = {name for name, field in of.model_fields.items() if field.is_required()}
-    return BeforeValidator(lambda value: None if isinstance(value, Mapping) and not required <= value.keys() else value)
-
-
-KnownRange = Annotated[Range | None, _if_complete(Range)]
-KnownMemory = Annotated[Memory | None, _if_complete(Memory)]
+from proposals.plan import Broken, Citation, Communication, KnownMemory, KnownRange, PerChip
 
 
 class Sent(ToolResult):

@@ -177,7 +177,7 @@ class Judge:
         """Raises ConfigError for what is no mesh or no training key."""
         key = json.dumps([item.mesh, item.changes], sort_keys=True, default=str)
         if key not in self._priced:
-            self._priced[key] = self.bench.pricer.evaluate(item.mesh, item.changes, self.bench.constraints)
+            self._priced[key] = self.bench.pricer.evaluate(item, self.bench.constraints)
         return self._priced[key]
 
     def refused(self, answer: Proposing) -> list[str]:
@@ -196,7 +196,7 @@ class Judge:
             told += [
                 f"Proposal {number} is proposal {earlier} again: the same mesh and the same settings. Propose another."
                 for earlier, other in enumerate(plans[:-1], start=1)
-                if other is not None and is_same(plan, other.mesh, other.changes)
+                if other is not None and is_same(plan, other)
             ]
         kinds = [item.kind for item in answer.proposals]
         if kinds[0] not in ("recommendation", "keep"):
@@ -295,9 +295,7 @@ class Judge:
         """`proven` where it cites a record, returned in this run, in which such a change was measured to be faster."""
         faster = [key for key in item.cited if evidence.outcomes.get(key) == "faster"]
         records = (self.bench.retrieval.record(key) for key in faster)
-        alike = any(
-            record is not None and is_similar(record, item.mesh, item.changes, self.bench) for record in records
-        )
+        alike = any(record is not None and is_similar(record, item, self.bench) for record in records)
         return "proven" if alike else "hypothesis"
 
     def argued(self, number: int, item: Proposed, evidence: Evidence) -> DraftProposal:

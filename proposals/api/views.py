@@ -17,6 +17,7 @@ from accounts.rest import Detail, Paging, TeamObjects, TeamRole, validated
 from experiments.api.common import ConfigErrors
 from experiments.filters import OfRun
 from experiments.services.text import clean_json
+from proposals.candidate import Candidate
 from proposals.filters import ApprovedFilters, OfProposal
 from proposals.launch import KINDS
 from proposals.models import Decision, PlanRecord, Proposal, Review
@@ -211,8 +212,8 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     @action(detail=True, methods=["post"], pagination_class=None, write_role=Role.VIEWER)
     def evaluate(self, request: Request, pk: str) -> Response:
         """Validate and predict a custom mesh or an edited proposal for this plan's run.  Stores nothing."""
-        plan, values = self._own(request)
-        evaluated = custom_mesh.evaluate(plan, values["mesh"], values["changes"])
+        plan, asked = self._own(request)
+        evaluated = custom_mesh.evaluate(plan, asked)
         return Response(clean_json(evaluated.to_json()))
 
     @extend_schema(
@@ -223,14 +224,14 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     @action(detail=True, methods=["post"], url_path="proposals", pagination_class=None)
     def add(self, request: Request, pk: str) -> Response:
         """Add a custom mesh to the plan as a proposal, after the same checks; requires an engineer."""
-        plan, values = self._own(request)
-        made = custom_mesh.add(plan, request.user, values["mesh"], values["changes"])
+        plan, asked = self._own(request)
+        made = custom_mesh.add(plan, request.user, asked)
         contract = {**made.value.to_json(), **ProposalSerializer(made).data}
         return Response(contract, status=status.HTTP_201_CREATED)
 
-    def _own(self, request: Request) -> tuple[PlanRecord, dict[str, Any]]:
+    def _own(self, request: Request) -> tuple[PlanRecord, Candidate]:
         plan = self.get_object()
-        return plan, validated(OwnMeshRequest, request)
+        return plan, Candidate(**validated(OwnMeshRequest, request))
 
 
 class ReviewsView(ListAPIView[Review]):

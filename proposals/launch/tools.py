@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from perfmodel.config import ExperimentConfig, MeshSizes
-from proposals.candidate import candidate
+from perfmodel.config import ExperimentConfig
+from proposals.candidate import MeshAndChanges, candidate
 from proposals.launch import axlearn, maxtext, megatron, own_yaml, plain_jax
 from proposals.launch.file import Header, LaunchFile
 
 
-def files(
-    config: ExperimentConfig, mesh: MeshSizes, changes: Mapping[str, Any], title: str = "", checked: str = ""
-) -> tuple[LaunchFile, ...]:
+def files(config: ExperimentConfig, of: MeshAndChanges, title: str = "", checked: str = "") -> tuple[LaunchFile, ...]:
     """Launch files of one proposal, for every tool; what a tool cannot express has no text and says why.
 
-    config: of the experiment.  mesh: `{"ici": {axis: size}, "dcn": {axis: size}}` and changes: training keys, as in
-    `proposals.plan.ProposalPlan`.  title: one line about the proposal, checked: one about its compile check, for the
+    config: of the experiment.  title: one line about the proposal, checked: one about its compile check, for the
     heads of the files.  Raises ConfigError where mesh and chips do not match.
     """
-    proposed = candidate(config, mesh, changes)
+    proposed = candidate(config, of)
     header = Header(proposed, title, checked)
     return (
         *maxtext.files(proposed, header),

@@ -10,7 +10,7 @@ from history.moves import RECOMPUTES
 from history.similarity import Alike
 from perfmodel.config import ExperimentConfig, Mesh, doublings, doublings_moved
 from perfmodel.workload import micro_batches
-from proposals.candidate import candidate, chips_ratio
+from proposals.candidate import Candidate, candidate, chips_ratio
 from proposals.constraints import RULE
 from proposals.plan import Broken, Predicted
 from proposals.proposer.confidence import claimed
@@ -78,8 +78,8 @@ class Case:
         not known."""
         if not self.config.training.global_batch or not self.config.training.seq_len:
             return 1.0
-        one, other = (_rows(each) for each in (self.config, candidate(self.config, self.mesh.to_json(), self.changes)))
-        return other / one
+        proposed = candidate(self.config, Candidate(self.mesh.to_json(), self.changes))
+        return _rows(proposed) / _rows(self.config)
 
     def falls(self, *parts: str) -> bool:
         """Whether these parts of the step (`ici` on all axes) are predicted to fall by a tenth in sum, per token and

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from formatting import counted
 from perfmodel.config import BATCH_ROLES, Mesh
 from perfmodel.workload import SHARDING, micro_batches
-from proposals.candidate import candidate, chips_ratio
+from proposals.candidate import Candidate, candidate, chips_ratio
 from proposals.proposer.case import Case
 from proposals.proposer.detail import LADDER
 from proposals.proposer.precedents import sizes_by_role
@@ -63,7 +63,7 @@ def _names(mesh: Mesh, *roles: str) -> list[str]:
 
 def _settings(case: Case) -> Iterator[Changed]:
     training, changes = case.config.training, case.changes
-    new = candidate(case.config, case.mesh.to_json(), changes)
+    new = candidate(case.config, Candidate(case.mesh.to_json(), changes))
     if changes.get("global_batch", training.global_batch) != training.global_batch:
         yield _setting(case, "global_batch", "global batch", training.global_batch or 0, changes["global_batch"])
     if {"grad_accum", "micro_batch"} & set(changes):

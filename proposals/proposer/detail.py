@@ -166,10 +166,10 @@ def neighbours(
                 step=step.words,
                 mesh=candidates.mesh(index).to_json(),
                 changes=dict(step.change),
-                step_time_s=time and {name: time[name] for name in ("estimate", "low80", "high80")},
+                step_time_s=time and replace(time, lower=None, upper=None),
                 speedup=predicted.speedup,
                 relative=float(np.exp(prices.gain[index] - prices.gain[of])),
-                memory_bytes=used["total"] if used else None,
+                memory_bytes=used.total if used else None,
                 rule=broken.name if broken else "",
                 reason=reason(candidates, index, broken) if broken else "",
             )

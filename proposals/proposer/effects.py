@@ -11,7 +11,7 @@ from history.moves import RECOMPUTES
 from proposals.candidate import chips_ratio
 from proposals.constraints import RULE
 from proposals.facts import not_known
-from proposals.plan import Predicted
+from proposals.plan import Memory, Predicted, Range
 from proposals.proposer.case import Case
 from proposals.proposer.from_step_time import NOTES
 from proposals.proposer.precedents import sizes_by_role
@@ -55,9 +55,9 @@ def expected_impact(case: Case) -> Iterator[str]:
         steps = f", from a step of {case.config.training.global_batch} sequences to one of {batch}" if batch else ""
         yield say("Largest changes{}: {}.", steps, join("; ", changed))
     memory, old = predicted.hbm_per_chip_bytes, before.hbm_per_chip_bytes
-    if memory and memory.get("total") is not None:
+    if memory:
         now, capacity = memory_of(memory)
-        ran = memory_of(old, "plan.baseline")[0] if old and old.get("total") is not None else None
+        ran = memory_of(old, "plan.baseline")[0] if old else None
         if str(now) == str(ran):
             yield say("Memory per chip is unchanged at {} of {}.", now, capacity)
         else:
@@ -72,17 +72,17 @@ def expected_impact(case: Case) -> Iterator[str]:
 
 
 def _predicted_value(
-    group: dict[str, float], key: str, label: str, unit: str, field: str, origin: str = "computed"
+    group: Range | Memory | None, key: str, label: str, unit: str, field: str, origin: str = "computed"
 ) -> Value:
     """One number of a proposal's prediction; field: of the group, in the proposal unless it says `plan`."""
     path = field if field.startswith("plan.") else f"proposal.{field}"
-    return Value(label, group[key], unit, origin, field=f"{path}.{key}")
+    return Value(label, getattr(group, key), unit, origin, field=f"{path}.{key}")
 
 
 def _step_before(case: Case) -> Value:
     origin = "predicted" if case.observed.basis == MODEL else "measured"
     return _predicted_value(
-        case.baseline.step_time_s or {}, "estimate", "step time of the current configuration", "s",
+        case.baseline.step_time_s, "estimate", "step time of the current configuration", "s",
         "plan.baseline.step_time_s", origin,
     )  # fmt: skip
 
@@ -95,7 +95,7 @@ def _speedup(predicted: Predicted, key: str) -> Value:
     )
 
 
-def memory_of(memory: dict[str, float], of: str = "predicted") -> tuple[Value, Value]:
+def memory_of(memory: Memory, of: str = "predicted") -> tuple[Value, Value]:
     """(needed, usable) memory per chip."""
     field = f"{of}.hbm_per_chip_bytes"
     return (
@@ -220,7 +220,7 @@ def _remat_cost(case: Case) -> str:
 def _fits(case: Case) -> bool | None:
     """Whether the computed memory fits; None where it was not computed."""
     memory = case.predicted.hbm_per_chip_bytes
-    return None if not memory or memory.get("total") is None else memory["total"] <= memory["capacity"]
+    return None if memory is None else memory.headroom >= 0
 
 
 def raises(case: Case) -> Iterator[str]:
@@ -280,7 +280,7 @@ def lowers(case: Case) -> Iterator[str]:
             "match the profile.",
             *memory_of(memory),
         )
-    elif memory and _fits(case) and memory["activations"] > 1.02 * (before or memory)["activations"]:
+    elif memory and _fits(case) and (memory.activations or 0.0) > 1.02 * ((before or memory).activations or 0.0):
         yield "More activations are saved than in the current configuration; that they fit is predicted, not measured."
     if case.predicted.hbm_per_chip_bytes is None and case.moved.get("model", 0.0) < 0:
         yield "Peak memory was not measured, so the headroom is unknown."

@@ -43,7 +43,7 @@ def notes(run: Run, asked: Constraints, prices: Prices, baseline: Predicted) -> 
             "that transfer poorly between chips."
         )
     memory = baseline.hbm_per_chip_bytes
-    if memory and memory["total"] > memory["capacity"]:
+    if memory and memory.headroom < 0:
         said.append(
             say(
                 "The current configuration is predicted to need {} of {} usable memory per chip, yet it ran: "

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 from diagnosis.report import Diagnosis
 from history import moves
@@ -23,7 +22,7 @@ from history.term_effects import can_be_priced, price
 from perfmodel import accounting, xla_flags
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
-from proposals.candidate import candidate
+from proposals.candidate import MeshAndChanges, candidate
 from proposals.plan import Citation
 from proposals.proposer.changes import missing_flags
 
@@ -165,9 +164,7 @@ def situation(config: ExperimentConfig, diagnosis: Diagnosis) -> Case:
     )
 
 
-def case_of_change(
-    config: ExperimentConfig, diagnosis: Diagnosis, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]
-) -> Case:
+def case_of_change(config: ExperimentConfig, diagnosis: Diagnosis, of: MeshAndChanges) -> Case:
     """The run at hand with what a proposal would change; what changes nothing of it, or nothing that has a direction,
     is like nothing."""
     training = config.training
@@ -176,15 +173,15 @@ def case_of_change(
     roles = config.mesh.axis_roles
     moved = moves.change_of(
         (), Side(mesh=config.mesh.to_json(), axis_roles=roles, training=held),
-        Side(mesh=mesh, axis_roles=roles, training={**held, **changes}),
+        Side(mesh=of.mesh, axis_roles=roles, training={**held, **of.changes}),
     )  # fmt: skip
-    flags = xla_flags.changed(training.xla_flags, changes.get("xla_flags", training.xla_flags), config.hardware.chip)
+    flags = xla_flags.changed(training.xla_flags, of.changes.get("xla_flags", training.xla_flags), config.hardware.chip)
     move = {**(moved or {}), **({"xla_flags": 1.0} if flags else {})}
     ours = replace(situation(config, diagnosis), move=move, flags=flags, directed=bool(move))
     if ours.before is None or not move:
         return ours
     try:
-        after = candidate(config, {"ici": dict(mesh["ici"]), "dcn": dict(mesh.get("dcn") or {})}, changes)
+        after = candidate(config, of)
     except ConfigError:
         return ours
     if not can_be_priced(after):

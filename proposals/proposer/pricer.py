@@ -2,12 +2,12 @@
 
 pricer = Pricer(profile, config, diagnosis)
 pricer.propose(Constraints(keep_batch=True))
-pricer.evaluate({"ici": {"data": 8, "model": 2}}, {"remat": "minimal"})
+pricer.evaluate(Candidate({"ici": {"data": 8, "model": 2}}, {"remat": "minimal"}))
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -17,10 +17,11 @@ import numpy as np
 from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
 from experiments.step_profile import PROFILE, StepProfile
-from perfmodel.config import ConfigError, ExperimentConfig, MeshSizes, mesh_text
+from perfmodel.config import ConfigError, ExperimentConfig, mesh_text
 from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.space import Space
 from perfmodel.step_time import check_products, missing_facts
+from proposals.candidate import Candidate, MeshAndChanges
 from proposals.constraints import RULE, Constraints
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail, from_step_time
@@ -167,12 +168,7 @@ class Pricer:
             )
         return tuple(listed)
 
-    def evaluate(
-        self,
-        mesh: MeshSizes,
-        changes: Mapping[str, Any] | None = None,
-        constraints: Constraints | None = None,
-    ) -> ProposalPlan:
+    def evaluate(self, of: MeshAndChanges, constraints: Constraints | None = None) -> ProposalPlan:
         """A mesh of the user's own, or an edited proposal, as a proposal of kind `own` and rank 0.
 
         A rule or constraint that it breaks is in `violations`; where it does not even name the chips, nothing is
@@ -180,7 +176,7 @@ class Pricer:
         """
         asked = constraints or Constraints()
         asked.check(self.config)
-        own, change = given_mesh(self.config, mesh), given_changes(self.config, changes or {})
+        own, change = given_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
         wrong = products(self.config, own, change)
         if wrong:
             return impossible(own, change, wrong, self.missing)
@@ -309,7 +305,7 @@ class Pricer:
         if index != candidates.baseline:
             warned = int(ranked.support.warned[index])
             told = () if self.observed.stand_in else self.precedents
-            case = case_of_change(self.config, self.diagnosis, mesh.to_json(), changes)
+            case = case_of_change(self.config, self.diagnosis, Candidate(mesh.to_json(), changes))
             bears, warns = closest_precedents(told, case, self.precedents[warned] if warned >= 0 else None)
         return Case(
             rank=number,
@@ -342,7 +338,7 @@ class Pricer:
         plan = worded(case)
         return replace(
             plan,
-            memory_headroom_bytes=used["capacity"] - used["total"] if used else None,
+            memory_headroom_bytes=used.headroom if used else None,
             communication=detail.communication(candidates, prices, index),
             per_chip=detail.per_chip(candidates, index),
         )

@@ -20,7 +20,7 @@ from perfmodel.observation import Observation
 from perfmodel.priced import Z80
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import GROUPS
-from proposals.plan import Predicted
+from proposals.plan import Memory, Predicted, Range
 from proposals.proposer.changes import exposed_share, shares_of_schedule
 from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.observed import Observed
@@ -84,13 +84,13 @@ class Prices:
         work = sum(parts.get(name, 0.0) for name in ("compute", "hbm", "ici:model", "dcn"))
         absolute = np.hypot(spread, self.sigma_of_baseline)
         low, high = time * np.exp(-Z80 * absolute), time * np.exp(Z80 * absolute)
-        step = {
-            "lower": min(max(parts.values(), default=0.0), float(low)),
-            "estimate": time,
-            "upper": max(float(high), time * 1.5, work),
-            "low80": float(low),
-            "high80": float(high),
-        }
+        step = Range(
+            lower=min(max(parts.values(), default=0.0), float(low)),
+            estimate=time,
+            upper=max(float(high), time * 1.5, work),
+            low80=float(low),
+            high80=float(high),
+        )
         missing = tuple(self.calibration.assumed)
         speedup = float(np.exp(gain) / candidates.chips_ratio[index])
         return Predicted(
@@ -105,10 +105,10 @@ class Prices:
         )
 
 
-def _memory(candidates: Candidates, index: int) -> dict[str, float] | None:
+def _memory(candidates: Candidates, index: int) -> Memory | None:
     if missing_facts(candidates.config):
         return None
-    return {name: float(value[index]) for name, value in candidates.used.parts().items()}
+    return Memory(**{name: float(value[index]) for name, value in candidates.used.parts().items()})
 
 
 def observation(
@@ -231,10 +231,10 @@ def axes_of_group(group: str, config: ExperimentConfig, mesh: Mesh) -> list[str]
 
 def as_measured(profile: StepProfile, diagnosis: Diagnosis, baseline: Predicted) -> Predicted:
     """The baseline's bars are what was measured, not what the model makes of it."""
-    if profile.step_time_s is None or not diagnosis.breakdown_s:
+    if profile.step_time_s is None or baseline.step_time_s is None or not diagnosis.breakdown_s:
         return baseline
-    step = (baseline.step_time_s or {})["estimate"]
-    exact = dict.fromkeys(("lower", "estimate", "upper", "low80", "high80"), step)
+    step = baseline.step_time_s.estimate
+    exact = Range(lower=step, estimate=step, upper=step, low80=step, high80=step)
     # Without a profile the bars are predicted, by the same groups of axes as the proposals'.
     parts = diagnosis.breakdown_s if profile.basis == PROFILE else baseline.breakdown_s
     return replace(baseline, step_time_s=exact, breakdown_s=dict(parts), speedup=1.0)

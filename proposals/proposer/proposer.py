@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from perfmodel.config import ExperimentConfig, MeshSizes
+from perfmodel.config import ExperimentConfig
+from proposals.candidate import MeshAndChanges
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.confidence import Confidence
@@ -34,11 +34,10 @@ def evaluate(
     profile: StepProfile,
     config: ExperimentConfig,
     diagnosis: Diagnosis,
-    mesh: MeshSizes,
-    changes: Mapping[str, Any] | None = None,
+    of: MeshAndChanges,
     precedents: Sequence[Precedent] | None = None,
     constraints: Constraints | None = None,
     confidence: Confidence | None = None,
 ) -> ProposalPlan:
     """A configuration of the user's own, checked and priced.  Who asks more than once keeps a `Pricer`."""
-    return Pricer(profile, config, diagnosis, precedents, confidence).evaluate(mesh, changes, constraints)
+    return Pricer(profile, config, diagnosis, precedents, confidence).evaluate(of, constraints)

@@ -18,7 +18,7 @@ from perfmodel.config import ExperimentConfig
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import from_config
 from perfmodel.xla_flags import flag_set
-from proposals.candidate import candidate
+from proposals.candidate import Candidate, candidate
 from proposals.proposer.case import Case
 from proposals.proposer.changed import changed
 from proposals.proposer.changes import WORTH_HIDING, exposed_by_cause
@@ -36,7 +36,7 @@ class Quantities:
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self._after = candidate(case.config, case.mesh.to_json(), case.changes)
+        self._after = candidate(case.config, Candidate(case.mesh.to_json(), case.changes))
         self._known: dict[str, Quantity] = {}
 
     def __call__(self, name: str) -> Quantity:
@@ -103,7 +103,7 @@ def _memory_without(key: str, *keys: str) -> None:
 
     def share(case: Case) -> Quantity:
         changes = {name: value for name, value in case.changes.items() if name not in keys}
-        config = candidate(case.config, case.mesh.to_json(), changes)
+        config = candidate(case.config, Candidate(case.mesh.to_json(), changes))
         if missing_facts(config):
             return None
         needed, measured = _memory_share(config), case.diagnosis.kpis.get("memory_peak_share")
@@ -194,6 +194,6 @@ def exposed_cause(case: Case) -> Quantity:
 def was_memory_share(case: Case) -> Quantity:
     """Memory of the run over what a program can fill: as measured where it was, else as predicted."""
     measured, used = case.diagnosis.kpis.get("memory_peak_share"), case.baseline.hbm_per_chip_bytes
-    if measured is None and used and used.get("capacity"):
-        return used["total"] / used["capacity"]
+    if measured is None and used:
+        return used.total / used.capacity
     return measured

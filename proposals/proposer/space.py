@@ -19,7 +19,7 @@ from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.space import SearchBounds, Space, build_space, default_axes, space_workload
 from perfmodel.workload import Workload, chip_of, from_config, stack
-from proposals.candidate import candidate
+from proposals.candidate import Candidate, candidate
 from proposals.proposer.changes import Change, doublings_of, key
 
 Bools = npt.NDArray[np.bool_]
@@ -89,7 +89,7 @@ class Candidates:
 
     def configured(self, index: int) -> ExperimentConfig:
         """The configuration that a candidate would run."""
-        return candidate(self.config, self.mesh(index).to_json(), self.change(index))
+        return candidate(self.config, Candidate(self.mesh(index).to_json(), self.change(index)))
 
     def find(self, row: int, change: Mapping[str, Any]) -> int | None:
         """The candidate of a mesh with a change, None where it is not among them."""
@@ -246,7 +246,7 @@ def side_by_side(
         mesh_of=np.array([meshes.index(mesh) for mesh in meshes]),  # the mesh that ran is at home wherever it stands
         change_of=np.arange(count),
         baseline=0,
-        work=stack([from_config(candidate(filled, mesh.to_json(), change)) for mesh, change in pairs]),
+        work=stack([from_config(candidate(filled, Candidate(mesh.to_json(), change))) for mesh, change in pairs]),
         shape=(count,),
         at=np.arange(count),
     )

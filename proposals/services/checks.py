@@ -43,7 +43,7 @@ def _broken(proposal: Proposal, config: ExperimentConfig, running: Prediction) -
     """What forbids the proposal; what holds of the configuration that ran forbids nothing."""
     try:
         value = proposal.value
-        prediction = predict(candidate(config, value.mesh, value.changes))
+        prediction = predict(candidate(config, value))
     except ConfigError as error:
         yield f"Proposal {proposal.rank} cannot run: {error}"
         return

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
@@ -14,7 +12,8 @@ from accounts.permissions import check
 from accounts.refusals import Refused
 from experiments.models import Experiment, ReviewState
 from experiments.services import events, profiles
-from perfmodel.config import ConfigError, MeshSizes
+from perfmodel.config import ConfigError
+from proposals.candidate import MeshAndChanges
 from proposals.constraints import same_mesh
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import ProposalPlan, is_same
@@ -35,26 +34,26 @@ class AlreadyProposed(CustomMeshError):
         self.proposal = proposal
 
 
-def evaluate(plan: PlanRecord, mesh: MeshSizes, changes: Mapping[str, Any] | None = None) -> ProposalPlan:
+def evaluate(plan: PlanRecord, of: MeshAndChanges) -> ProposalPlan:
     """The configuration as a proposal of kind `own`; broken rules are in `violations`.  Nothing is stored.
 
-    mesh: {"ici": {axis: size}, "dcn": {…}}; changes: training keys.  Raises CustomMeshError for what is no mesh or no
-    training key at all, and where the plan's run cannot be read any more.
+    Raises CustomMeshError for what is no mesh or no training key at all, and where the plan's run cannot be read any
+    more.
     """
     try:
-        return context.pricer(plan).evaluate(mesh, changes or {}, plan.asked)
+        return context.pricer(plan).evaluate(of, plan.asked)
     except (ConfigError, profiles.NotIngested) as error:
         raise CustomMeshError(str(error)) from error
 
 
-def add(plan: PlanRecord, user: User, mesh: MeshSizes, changes: Mapping[str, Any] | None = None) -> Proposal:
+def add(plan: PlanRecord, user: User, of: MeshAndChanges) -> Proposal:
     """Add the configuration to the plan, after the same checks as any other, to be approved and launched.
 
     Raises CustomMeshError where it breaks a rule or a constraint, or is in the plan already; Http404 and
     PermissionDenied below engineer.
     """
     check(user, plan, Role.ENGINEER)
-    evaluated = evaluate(plan, mesh, changes)
+    evaluated = evaluate(plan, of)
     if not evaluated.changes and same_mesh(evaluated.mesh, plan.priced_with["mesh"]):
         raise CustomMeshError("This is the current configuration; change an axis or a setting.")
     if evaluated.violations:
@@ -63,7 +62,7 @@ def add(plan: PlanRecord, user: User, mesh: MeshSizes, changes: Mapping[str, Any
     with transaction.atomic():
         events.lock(plan.run.experiment_id)
         for other in plan.proposals.order_by("rank"):  # not what was prefetched before the lock
-            if is_same(other.value, evaluated.mesh, evaluated.changes):
+            if is_same(other.value, evaluated):
                 raise AlreadyProposed(other)
         evaluated = replace(evaluated, rank=(plan.proposals.aggregate(last=Max("rank"))["last"] or 0) + 1)
         made = plans.row(plan.run, plan, evaluated)

@@ -54,9 +54,8 @@ def _priced_with(proposal: Proposal) -> ExperimentConfig:
 def _written(
     proposal: Proposal, config: ExperimentConfig, title: str = "", checked: str = ""
 ) -> tuple[launch.LaunchFile, ...]:
-    value = proposal.value
     try:
-        return launch.files(config, value.mesh, value.changes, title, checked)
+        return launch.files(config, proposal.value, title, checked)
     except ConfigError as error:
         raise LaunchError(
             f"The proposal does not match the configuration it was priced with: {error.message}. "

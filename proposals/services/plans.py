@@ -112,7 +112,7 @@ def row(run: Run, record: PlanRecord, item: ProposalPlan) -> Proposal:
         rank=item.rank,
         kind=item.kind,
         title=item.title[:200],
-        predicted_step_time_s=step_time["estimate"] if step_time else None,
+        predicted_step_time_s=step_time.estimate if step_time else None,
         predicted_speedup=item.predicted.speedup,
         confidence=item.confidence,
         data=data,

@@ -45,7 +45,7 @@ def proposed(proposal: Proposal) -> ExperimentConfig | None:
     """The configuration that the proposal would run; None where that of its experiment is gone or no longer fits."""
     config, value = before_config(proposal), proposal.value
     try:
-        return config and candidate(config, value.mesh, value.changes)
+        return config and candidate(config, value)
     except ConfigError:
         return None
 

@@ -283,9 +283,9 @@ def test_a_measured_peak_is_taken_up_and_carried_to_the_proposals() -> None:
     assert base is not None
     text, results, _ = said(of, "memory", "you show less, nvidia-smi says 71. where is the rest?")
     (data,) = [each for each in results if each and "unaccounted_bytes" in each]
-    assert data["unaccounted_bytes"] == pytest.approx(71e9 - base["total"])
+    assert data["unaccounted_bytes"] == pytest.approx(71e9 - base.total)
     for row in data["rows"]:
-        assert row["projected_bytes"] == pytest.approx(71e9 + row["total_bytes"] - base["total"])
+        assert row["projected_bytes"] == pytest.approx(71e9 + row["total_bytes"] - base.total)
     assert "71.0 GB" in text and "caching allocator" in text
     later, _, _ = said(of, "memory", "so is proposal 2 still safe with that?", "nvidia-smi says 71 GB")
     assert "71.0 GB" in later

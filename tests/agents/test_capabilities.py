@@ -218,4 +218,4 @@ def test_offered_meshes_may_run_and_are_no_proposals() -> None:
     of = bench("tensor axis across NVLink domains")
     _, events = said_of(of, "tensor", {})
     for offer in [e for e in events if isinstance(e, MeshOffered)]:
-        assert not of.pricer.evaluate(offer.mesh, offer.changes).violations
+        assert not of.pricer.evaluate(offer).violations

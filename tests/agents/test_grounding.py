@@ -39,15 +39,15 @@ def figures() -> dict[str, str]:
     first, second = (standing_.proposal for standing_ in bench("asap-experiment-1").proposals[:2])
     ran = next(item.result for item in looked_at("asap-experiment-1") if item.name == "kpis")
     time, then = first.predicted.step_time_s, first.predicted.breakdown_s["ici:seq"]
-    step, step2, speedup = time["estimate"], second.predicted.step_time_s["estimate"], first.predicted.speedup or 0.0
+    step, step2, speedup = time.estimate, second.predicted.step_time_s.estimate, first.predicted.speedup or 0.0
     assert speedup > 1.0
     # Proposals are ranked by more than time: the sentence that compares two says which one is faster.
     (faster, _), (slower, _) = sorted((("1", step), ("2", step2)), key=lambda one: one[1])
     return {
         "mesh": mesh_text(first.mesh),
         "step": f"{step:.1f}",
-        "step_low": f"{time['low80']:.1f}",
-        "step_high": f"{time['high80']:.1f}",
+        "step_low": f"{time.low80:.1f}",
+        "step_high": f"{time.high80:.1f}",
         "step2": f"{step2:.1f}",
         "saved": f"{ran['step_time_s'] - step:.1f}",
         "faster": faster,

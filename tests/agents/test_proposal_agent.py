@@ -18,6 +18,7 @@ from proposals.agents.cited import is_similar
 from proposals.agents.grounding import Evidence
 from proposals.agents.proposal_agent import EvaluatedProposal
 from proposals.agents.workbench import Workbench
+from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 from tests.agent.conftest import drive, settings_for
 from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, error, refusal
@@ -109,7 +110,7 @@ def test_what_a_model_proposes_stands_with_the_numbers_of_the_performance_model(
     assert (found.source, found.struck, found.sentence) == ("model", 0, "")
     assert found.claims > 0 and found.usage.tokens > 0
     for number, item in enumerate(found.proposals, start=1):
-        own = bench().pricer.evaluate(item.plan.mesh, item.plan.changes)
+        own = bench().pricer.evaluate(item.plan)
         assert item.plan.rank == number
         assert item.plan.predicted == own.predicted
         assert (item.plan.confidence, item.plan.sensitivity) == (own.confidence, own.sensitivity)
@@ -121,7 +122,7 @@ def test_what_a_model_proposes_stands_with_the_numbers_of_the_performance_model(
 def test_numbers_are_the_same_with_and_without_a_model(propose: Propose) -> None:
     _, found, _ = propose(prices_then(lambda body: answer(agreeing())))
     for item, standing in zip(found.proposals, bench().proposals, strict=True):
-        assert item.plan.predicted.step_time_s == pytest.approx(standing.proposal.predicted.step_time_s)
+        assert vars(item.plan.predicted.step_time_s) == pytest.approx(vars(standing.proposal.predicted.step_time_s))
         assert item.plan.predicted.hbm_per_chip_bytes == standing.proposal.predicted.hbm_per_chip_bytes
         assert item.plan.predicted.speedup == pytest.approx(standing.proposal.predicted.speedup)
 
@@ -162,7 +163,7 @@ def test_what_does_not_fit_is_never_proposed_however_fast(propose: Propose) -> N
     of = bench("gradients over DCN")
     mesh, changes = of.config.mesh.to_json(), {"global_batch": 65536}
     greedy = {"ici": mesh["ici"], "dcn": mesh["dcn"], "changes": changes}
-    priced = of.pricer.evaluate(mesh, changes)
+    priced = of.pricer.evaluate(Candidate(mesh, changes))
     assert (priced.predicted.speedup or 0.0) > 2.0 and (priced.memory_headroom_bytes or 0.0) < 0.0
 
     def model(body: dict[str, Any]) -> Reply:
@@ -200,7 +201,7 @@ def test_a_hypothesis_may_claim_half_and_no_more_and_is_marked(propose: Propose)
     assert found.source == "model"
     first = found.proposals[0]
     assert (first.plan.support, first.claimed) == ("hypothesis", 0.5)
-    assert first.plan.confidence == bench().pricer.evaluate(first.plan.mesh, first.plan.changes).confidence
+    assert first.plan.confidence == bench().pricer.evaluate(first.plan).confidence
 
 
 def test_a_record_of_a_measured_gain_by_such_a_move_makes_it_proven(propose: Propose) -> None:
@@ -254,7 +255,7 @@ def slower() -> dict[str, Any]:
             for factor in (2, 4, 8):
                 if one != other and ran[one] % factor == 0:
                     ici = {**ran, one: ran[one] // factor, other: ran[other] * factor}
-                    plan = bench().pricer.evaluate({"ici": ici})
+                    plan = bench().pricer.evaluate(Candidate({"ici": ici}))
                     if not plan.violations and plan.predicted.speedup is not None:
                         found.append((plan.predicted.speedup, ici))
     speedup, ici = min(found, key=lambda item: item[0])
@@ -349,4 +350,4 @@ def test_whether_a_record_bears_is_decided_by_likeness_and_not_by_the_name_of_th
     record = of.retrieval.record("marin-8054-batch")
     batch = of.config.training.global_batch or 32
     assert record is not None and record.changes == ("batch",)
-    assert not is_similar(record, of.config.mesh.to_json(), {"global_batch": 2 * batch}, of)
+    assert not is_similar(record, Candidate(of.config.mesh.to_json(), {"global_batch": 2 * batch}), of)

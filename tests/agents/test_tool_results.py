@@ -13,10 +13,25 @@ from evaluation.quality.evidence import ask, bench
 from proposals.agents.capabilities.answer_context import reader
 from proposals.agents.capabilities.common import offers
 from proposals.agents.priced import Priced
-from proposals.agents.tools import FigureTools, LaunchTools, ModelTools, OpTools, RunTools, WhatIfTools
+from proposals.agents.tools import (
+    EconomicsTools,
+    FigureTools,
+    FlagTools,
+    LaunchTools,
+    MachineTools,
+    MemoryTools,
+    ModelFreeTools,
+    ModelTools,
+    OpTools,
+    RetrievalTools,
+    RunTools,
+    StepTools,
+    WhatIfTools,
+)
 
 RUN = "cpu-data2-seq2-model2"
 MESH = {"ici": {"data": 4, "seq": 1, "model": 2}, "changes": {"remat": "none"}}
+SPENT = {"price_per_chip_hour": 2.5, "tokens": 1e12, "days": 3.0}
 CALLS: tuple[tuple[Callable[..., object], dict[str, Any]], ...] = (
     (ModelTools.proposals, {}), (ModelTools.proposals, {"number": 1}), (ModelTools.predict, MESH),
     (ModelTools.legality, MESH), (ModelTools.search, {}), (ModelTools.rejected, {}),
@@ -25,7 +40,14 @@ CALLS: tuple[tuple[Callable[..., object], dict[str, Any]], ...] = (
     (LaunchTools.launch_files, {"number": 1}), (FigureTools.figures, {"text": "a step of 0.6 s, 40 % and 9 GB"}),
     (RunTools.kpis, {}), (RunTools.bottleneck, {}), (RunTools.findings, {}), (OpTools.ops, {}),
     (OpTools.ops, {"group_by": "family", "then_by": "phase"}), (OpTools.op, {"op": "#1"}),
-    (RunTools.collectives, {}), (RunTools.collectives, {"by_kind": True}),
+    (RunTools.collectives, {}), (RunTools.collectives, {"by_kind": True}), (RunTools.run, {}),
+    (EconomicsTools.throughput, {}), (EconomicsTools.cost, {}), (EconomicsTools.cost, SPENT),
+    (MachineTools.hardware, {"chip": "h100"}), (MachineTools.model_size, {}), (MachineTools.divisors, {}),
+    (MachineTools.flags, {}), (FlagTools.flag, {"text": "xla_tpu_enable_latency_hiding_scheduler, NCCL_ALGO, xla_x"}),
+    (StepTools.steps, {}), (MemoryTools.memory_use, {"stated_bytes": 3e9}),
+    (ModelFreeTools.without_model, {"chip": "v5p"}), (RetrievalTools.search_history, {"query": "tensor"}),
+    (RetrievalTools.similar_runs, {"proposal": 1}), (RetrievalTools.search_knowledge, {"query": "fsdp"}),
+    (RetrievalTools.passage, {"id": "ring-attention"}),
 )  # fmt: skip
 each_call = pytest.mark.parametrize(
     ("tool", "asked"), CALLS, ids=[f"{tool.__name__}-{number}" for number, (tool, _) in enumerate(CALLS)]
@@ -96,5 +118,6 @@ def _with_more(value: Any, within: str = "") -> Any:
 _DATA = (
     "mesh", "changes", "breakdown_s", "breakdown_share", "count_by_rule", "constraints", "fixed_by_user",
     "stated_by_user", "traffic", "shares_0_to_1", "not_measured", "memory", "neighbourhood", "inputs", "not_priced",
-    "of_the_step_share", "by_axis", "by_kind", "axes_of_the_mesh",
+    "of_the_step_share", "axes_of_the_mesh", "configuration", "model_shape", "axis_roles", "peaks_flops_per_s",
+    "sources", "model_sizes", "parts_bytes", "sought", "mesh_before", "mesh_after",
 )  # fmt: skip

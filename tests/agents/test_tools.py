@@ -12,6 +12,7 @@ import pytest
 from agent.bounded import compact
 from evaluation.quality.evidence import PROFILES, ask, bench, refusal, results
 from perfmodel.config import ConfigError
+from proposals.agents.priced import Priced
 from proposals.agents.retrieval import PassageFound, Unavailable
 from proposals.agents.shipped import Shipped
 from proposals.agents.tools import AGENTS, all_tools, toolbox
@@ -138,10 +139,10 @@ def test_predictions_are_the_proposers_to_the_last_digit(name: str) -> None:
     for standing in of.proposals:
         item = standing.proposal
         found = ask(of, "predict", ici=item.mesh["ici"], dcn=item.mesh["dcn"] or None, changes=item.changes)
-        alone = evaluate(of.profile, of.config, of.diagnosis, item.mesh, item.changes)
-        assert found.get("step_time_s") == alone.predicted.step_time_s
+        alone = evaluate(of.profile, of.config, of.diagnosis, item)
+        assert Priced.model_validate(found).step_time_s == alone.predicted.step_time_s
         assert found["speedup_per_token"] == alone.predicted.speedup
-        assert found.get("hbm_per_chip_bytes") == alone.predicted.hbm_per_chip_bytes
+        assert Priced.model_validate(found).hbm_per_chip_bytes == alone.predicted.hbm_per_chip_bytes
         assert found["proposal_number"] == item.rank
         assert found["speedup_per_token"] == pytest.approx(item.predicted.speedup, rel=1e-9)
         assert [row["before_s"] for row in found.get("communication", ())] == [c.before_s for c in alone.communication]

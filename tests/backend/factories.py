@@ -19,7 +19,7 @@ from experiments.models import Experiment, Run, RunStatus
 from experiments.services import profiles, runs, uploads
 from experiments.step_profile import Device, Op, Step, StepProfile
 from proposals.models import PlanRecord
-from proposals.plan import Citation, Plan, Predicted, ProposalPlan, Rejected
+from proposals.plan import Citation, Plan, Predicted, ProposalPlan, Range, Rejected
 from proposals.services import plans
 
 CONFIG: dict[str, Any] = {
@@ -170,7 +170,7 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
 
 def plan(config: dict[str, Any] = CONFIG) -> Plan:
     """Three proposals on 16 chips that are legal and fit."""
-    baseline = Predicted(step_time_s={"estimate": 1.25})
+    baseline = Predicted(step_time_s=Range(estimate=1.25, low80=1.25, high80=1.25))
 
     def proposal(rank: int, kind: str, ici: dict[str, int], step_s: float) -> ProposalPlan:
         return ProposalPlan(
@@ -180,10 +180,9 @@ def plan(config: dict[str, Any] = CONFIG) -> Plan:
             mesh={"ici": ici, "dcn": {"data": 1}},
             changes={},
             predicted=Predicted(
-                step_time_s={
-                    "lower": 0.8 * step_s, "estimate": step_s, "upper": 1.3 * step_s, "low80": 0.9 * step_s,
-                    "high80": 1.1 * step_s,
-                },
+                step_time_s=Range(
+                    lower=0.8 * step_s, estimate=step_s, upper=1.3 * step_s, low80=0.9 * step_s, high80=1.1 * step_s
+                ),
                 speedup=1.25 / step_s,
             ),
             confidence=0.7,

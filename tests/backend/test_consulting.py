@@ -16,6 +16,7 @@ from django.utils import timezone
 from experiments.models import Event, Experiment, RunStatus
 from experiments.services import runs
 from proposals.agents import analyzer_agent, proposal_agent
+from proposals.candidate import Candidate
 from proposals.models import Consultation, PlanRecord
 from proposals.services import consultants, consulting, plans, stored
 from tests.agent.server import Plain as PlainReply
@@ -125,7 +126,7 @@ def test_numbers_of_the_models_proposals_are_the_performance_models(serve: Serve
     assert made.plan is not None
     of = stored.workbench(ready.experiment, None, ready.plan)
     for row in made.plan.proposals.order_by("rank"):
-        own = of.pricer.evaluate(row.data["mesh"], row.data["changes"])
+        own = of.pricer.evaluate(Candidate(row.data["mesh"], row.data["changes"]))
         assert row.predicted_speedup == own.predicted.speedup
         assert row.confidence == own.confidence
         assert row.data["sensitivity"] and row.data["support"] == "hypothesis"

@@ -17,6 +17,7 @@ from experiments.services import configuration, profiles, runs, uploads
 from history.models import HistoryRecord
 from history.services import store
 from proposals import measured
+from proposals.candidate import Candidate
 from proposals.constraints import same_mesh
 from proposals.models import Measurement, PlanRecord, Proposal
 from proposals.proposer.confidence import shipped
@@ -343,7 +344,7 @@ def test_two_recordings_of_real_steps_close_the_loop(transactional_db):
     offered = [
         item for item in record.proposals.all() if same_mesh(item.data["mesh"], mesh) and not item.data.get("changes")
     ]
-    own = offered[0] if offered else custom_mesh.add(record, people.engineer, mesh)
+    own = offered[0] if offered else custom_mesh.add(record, people.engineer, Candidate(mesh))
     reviews.decide(own, people.reviewer, "approved")
     after = upload_sample(people, samples["cpu-data8"])
     assert unmeasured.offers(after) == [own]  # its configuration says so before it is analysed

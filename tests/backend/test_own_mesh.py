@@ -14,6 +14,7 @@ from django.http import Http404, QueryDict
 from experiments.models import Event, ReviewState
 from experiments.step_profile import Memory
 from proposals import custom_form
+from proposals.candidate import Candidate
 from proposals.models import Proposal
 from proposals.services import custom_mesh, launching, reviews
 from tests.backend.factories import CONFIG, make_ready, step_profile
@@ -29,16 +30,16 @@ def other():
 
 def test_a_legal_mesh_is_priced_and_nothing_is_stored(people, ready, other):
     before = Event.objects.count()
-    found = custom_mesh.evaluate(ready.plan, other, {})
+    found = custom_mesh.evaluate(ready.plan, Candidate(other))
     assert found.kind == "own" and found.violations == ()
-    assert found.predicted.step_time_s["low80"] < found.predicted.step_time_s["estimate"]
-    assert found.predicted.hbm_per_chip_bytes["total"] > 0
+    assert found.predicted.step_time_s.low80 < found.predicted.step_time_s.estimate
+    assert found.predicted.hbm_per_chip_bytes.total > 0
     assert (Event.objects.count(), Proposal.objects.count()) == (before, 3)
 
 
 def test_what_runs_takes_the_time_it_took(people, ready):
-    found = custom_mesh.evaluate(ready.plan, CONFIG["mesh"], {})
-    assert found.predicted.step_time_s["estimate"] == pytest.approx(1.25)
+    found = custom_mesh.evaluate(ready.plan, Candidate(CONFIG["mesh"]))
+    assert found.predicted.step_time_s.estimate == pytest.approx(1.25)
     assert found.predicted.speedup == pytest.approx(1.0)
 
 
@@ -50,11 +51,11 @@ def test_what_runs_takes_the_time_it_took(people, ready):
     ],
 )
 def test_an_illegal_mesh_names_its_rule_and_is_not_added(people, ready, ici, rule):
-    found = custom_mesh.evaluate(ready.plan, {"ici": ici}, {})
+    found = custom_mesh.evaluate(ready.plan, Candidate({"ici": ici}))
     assert found.violations and found.violations[0].reason
     assert not rule or found.violations[0].rule == rule
     with pytest.raises(custom_mesh.CustomMeshError):
-        custom_mesh.add(ready.plan, people.engineer, {"ici": ici}, {})
+        custom_mesh.add(ready.plan, people.engineer, Candidate({"ici": ici}))
     assert Proposal.objects.count() == 3
 
 
@@ -70,13 +71,13 @@ def test_an_illegal_mesh_names_its_rule_and_is_not_added(people, ready, ici, rul
 )
 def test_what_is_no_mesh_at_all_is_said_in_a_sentence(people, ready, mesh, changes, words):
     with pytest.raises(custom_mesh.CustomMeshError, match=words):
-        custom_mesh.evaluate(ready.plan, mesh, changes)
+        custom_mesh.evaluate(ready.plan, Candidate(mesh, changes))
 
 
 def test_added_it_is_a_proposal_like_any_other(people, ready, other):
     for item in ready.plan.proposals.all():
         reviews.decide(item, people.reviewer, "rejected")
-    made = custom_mesh.add(ready.plan, people.engineer, other, {"global_batch": 16})
+    made = custom_mesh.add(ready.plan, people.engineer, Candidate(other, {"global_batch": 16}))
     assert (made.rank, made.kind, made.added_by) == (4, "own", people.engineer)
     assert made.data["changes"] == {"global_batch": 16}
     ready.experiment.refresh_from_db()
@@ -89,24 +90,24 @@ def test_added_it_is_a_proposal_like_any_other(people, ready, other):
 
 
 def test_the_same_is_not_added_twice(people, ready, other):
-    custom_mesh.add(ready.plan, people.engineer, other, {})
+    custom_mesh.add(ready.plan, people.engineer, Candidate(other))
     with pytest.raises(custom_mesh.CustomMeshError, match="This is already proposal 4"):
-        custom_mesh.add(ready.plan, people.engineer, {"ici": {"data": 4, "seq": 2, "model": 2}}, {})
+        custom_mesh.add(ready.plan, people.engineer, Candidate({"ici": {"data": 4, "seq": 2, "model": 2}}))
 
 
 def test_a_constraint_of_the_plan_holds_for_it_too(people, ready, other):
     ready.plan.constraints = {"keep_axes": ["seq"]}
     ready.plan.save()
-    found = custom_mesh.evaluate(ready.plan, other, {})
+    found = custom_mesh.evaluate(ready.plan, Candidate(other))
     assert "constraint" in found.violations[0].rule
     with pytest.raises(custom_mesh.CustomMeshError):
-        custom_mesh.add(ready.plan, people.engineer, other, {})
+        custom_mesh.add(ready.plan, people.engineer, Candidate(other))
 
 
 @pytest.mark.parametrize(("name", "error"), [("viewer", PermissionDenied), ("outsider", Http404)])
 def test_who_may_not_change_the_team_cannot_add(people, ready, other, name, error):
     with pytest.raises(error):
-        custom_mesh.add(ready.plan, getattr(people, name), other, {})
+        custom_mesh.add(ready.plan, getattr(people, name), Candidate(other))
 
 
 def form(mesh, **more):

@@ -20,7 +20,7 @@ from experiments.models import Experiment, Run, RunStatus
 from experiments.sentences import Value, say
 from experiments.services import events, profiles, runs, uploads
 from experiments.step_profile import Device, Note, Op, SourceFile, Step, StepProfile
-from proposals.plan import Citation, Plan, Predicted, ProposalPlan, Rejected
+from proposals.plan import Citation, Memory, Plan, Predicted, ProposalPlan, Range, Rejected
 from proposals.services import plans
 
 CONFIG: dict[str, Any] = {
@@ -224,18 +224,18 @@ def _collective(
     }  # fmt: skip
 
 
-def _hbm(params: float, gradients: float, optimizer: float, activations: float) -> dict[str, float]:
+def _hbm(params: float, gradients: float, optimizer: float, activations: float) -> Memory:
     parts = {"params": params, "gradients": gradients, "optimizer": optimizer, "activations": activations}
-    return {**{k: v * 1e9 for k, v in parts.items()}, "total": sum(parts.values()) * 1e9, "capacity": 95e9}
+    return Memory(**{k: v * 1e9 for k, v in parts.items()}, total=sum(parts.values()) * 1e9, capacity=95e9)
 
 
 def plan() -> Plan:
     """A mesh change, a change of flags only, and one with twice the batch."""
 
-    def predicted(breakdown: dict[str, float], hbm: dict[str, float], per: float = 1.0) -> Predicted:
+    def predicted(breakdown: dict[str, float], hbm: Memory, per: float = 1.0) -> Predicted:
         total = sum(breakdown.values())
         factors = {"lower": 0.8, "estimate": 1.0, "upper": 1.4, "low80": 0.9, "high80": 1.13}
-        time = {key: factor * total for key, factor in factors.items()}
+        time = Range(**{key: factor * total for key, factor in factors.items()})
         gain = STEP_S / total * per
         return Predicted(time, gain, gain / 1.13, gain / 0.9, hbm, breakdown)
 
@@ -259,7 +259,7 @@ def plan() -> Plan:
     halved = {"compute": 0.79, "hbm": 0.22, "ici:model": 0.23, "ici:seq": 0.09, "ici:data": 0.18, "idle": 0.07}
     hidden = {"compute": 0.81, "hbm": 0.22, "ici:model": 0.44, "ici:seq": 0.06, "ici:data": 0.06, "idle": 0.07}
     bolder = {"compute": 1.58, "hbm": 0.42, "ici:seq": 0.18, "ici:data": 0.52, "idle": 0.07}
-    now = {"estimate": 1.8, "low80": 1.7, "high80": 1.95}
+    now = Range(estimate=1.8, low80=1.7, high80=1.95)
     flags = {"xla_flags": ["--xla_tpu_enable_async_collective_fusion=true"]}
     return Plan(
         baseline=Predicted(now, 1.0, None, None, _hbm(1.9, 1.9, 5.7, 14.0), {}),

@@ -15,6 +15,7 @@ from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.requested_trials import CandidateLookup, Refused
 from campaigns.engine.space import Space, key_of, searched
+from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 from proposals.failures import read_failure
 from tests.campaigns.worlds import config, space
@@ -43,8 +44,8 @@ def test_every_candidate_is_found_by_its_mesh_and_changes_in_any_order_of_axes()
             if getattr(each.training, key) != getattr(base, key)
         }
         backwards = dict(reversed(each.mesh.ici))
-        assert asked.find({"ici": backwards}, changes) == row
-        assert asked.find({"ici": {axis: n for axis, n in each.mesh.ici if n > 1}}, changes) == row
+        assert asked.find(Candidate({"ici": backwards}, changes)) == row
+        assert asked.find(Candidate({"ici": {axis: n for axis, n in each.mesh.ici if n > 1}}, changes)) == row
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_every_candidate_is_found_by_its_mesh_and_changes_in_any_order_of_axes()
 )
 def test_what_is_none_names_the_rule(ici: dict[str, Any], changes: dict[str, Any], rule: str) -> None:
     with pytest.raises(Refused, match=f"(?i){rule}"):
-        register().find({"ici": ici}, changes)
+        register().find(Candidate({"ici": ici}, changes))
 
 
 def test_what_the_campaign_keeps_is_kept() -> None:
@@ -70,14 +71,14 @@ def test_what_the_campaign_keeps_is_kept() -> None:
     c = searched(config(), rules).candidates
     asked = CandidateLookup(config(), c, {key_of(each): row for row, each in enumerate(c.configs)}, rules)
     with pytest.raises(Refused, match="Your constraint: keep"):
-        asked.find({"ici": {"data": 8, "model": 2}}, {})
+        asked.find(Candidate({"ici": {"data": 8, "model": 2}}))
 
 
 def test_a_recorded_landscape_holds_what_was_recorded() -> None:
     c = known().candidates.take(np.arange(3))
     asked = CandidateLookup(config(), c, {key_of(each): row for row, each in enumerate(c.configs)}, None)
     with pytest.raises(Refused, match="contains no run"):
-        asked.find({"ici": {"data": 8, "seq": 2}}, {"grad_accum": 4})
+        asked.find(Candidate({"ici": {"data": 8, "seq": 2}}, {"grad_accum": 4}))
 
 
 def test_gradient_accumulation_follows_from_the_micro_batch() -> None:
@@ -85,8 +86,8 @@ def test_gradient_accumulation_follows_from_the_micro_batch() -> None:
     base = config(micro_batch=4, grad_accum=2)
     c = listed([base, config(micro_batch=2, grad_accum=4)])
     asked = CandidateLookup(base, c, {key_of(each): row for row, each in enumerate(c.configs)}, None)
-    assert asked.find(base.mesh.to_json(), {"micro_batch": 2}) == 1
-    assert asked.find(base.mesh.to_json(), {"micro_batch": 2, "grad_accum": 4}) == 1
+    assert asked.find(Candidate(base.mesh.to_json(), {"micro_batch": 2})) == 1
+    assert asked.find(Candidate(base.mesh.to_json(), {"micro_batch": 2, "grad_accum": 4})) == 1
 
 
 def test_the_rules_of_the_built_in_choice_hold_for_wishes() -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from proposals import launch
+from proposals.candidate import Candidate
 from tests.launch.configs import config, llama_on_8
 from tests.launch.fake_axlearn import installed
 from tests.launch.scripts import run_script
@@ -20,7 +21,7 @@ GPUS = config("h100", [8, 2], {"data": 4, "model": 4})
 
 def text_of(kind: str, given=None) -> str:
     given = given or llama_on_8()
-    return next(file.text for file in launch.files(given, given.mesh.to_json(), {}) if file.kind == kind)
+    return next(file.text for file in launch.files(given, Candidate(given.mesh.to_json())) if file.kind == kind)
 
 
 def test_maxtext_trains_on_synthetic_data_and_records_every_host(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from jax._src import mesh_utils
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import read_config
 from proposals import launch
+from proposals.candidate import Candidate
 from proposals.launch import LaunchFile
 from proposals.launch.maxtext import per_device_batch
 from proposals.launch.placement import must_split
@@ -27,7 +28,7 @@ from tests.launch.scripts import run_script, script_words
 
 
 def files(given_config: ExperimentConfig, **changes: Any) -> dict[str, LaunchFile]:
-    found = launch.files(given_config, given_config.mesh.to_json(), changes, "Some title")
+    found = launch.files(given_config, Candidate(given_config.mesh.to_json(), changes), "Some title")
     assert tuple(file.kind for file in found) == launch.KINDS
     return {file.kind: file for file in found}
 

@@ -13,6 +13,7 @@ from diagnosis.analyzer import diagnose
 from diagnosis.report import BOTTLENECKS, Bottleneck
 from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
+from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
@@ -40,7 +41,7 @@ def per_token(bench: Pricer, item: ProposalPlan, part: str) -> float:
 
 def answers(bench: Pricer, found: Plan, verdict: str) -> bool:
     """Whether one of the three takes less of what the verdict names than the mesh that ran, by its own numbers."""
-    ran = bench.evaluate(bench.config.mesh.to_json())
+    ran = bench.evaluate(Candidate(bench.config.mesh.to_json()))
     if verdict in ("compute", "memory", "idle"):
         part = {"memory": "hbm"}.get(verdict, verdict)
         return any(per_token(bench, item, part) < LESS * per_token(bench, ran, part) for item in found.proposals)

@@ -22,6 +22,7 @@ from perfmodel.chips import get_chip, load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.config_file import parse_config, read_config
 from perfmodel.xla_flags import CAUSES
+from proposals.candidate import Candidate
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
 from proposals.proposer.case import Case
@@ -121,7 +122,7 @@ def labelled(name: str) -> Pricer:
 
 
 def cited(bench: Pricer, ici: dict[str, int], **changes: Any) -> dict[str, str]:
-    found = bench.evaluate({"ici": ici, "dcn": {}}, changes)
+    found = bench.evaluate(Candidate({"ici": ici, "dcn": {}}, changes))
     return {source.key: source.supports for source in found.citations}
 
 

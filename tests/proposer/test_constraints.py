@@ -104,12 +104,12 @@ def test_an_excluded_mesh_does_not_come_back() -> None:
 
 def test_memory_that_must_stay_free_stays_free() -> None:
     bench = pricer(remat="full")
-    free = bench.propose().proposals[0].predicted.hbm_per_chip_bytes or {}
+    free = bench.propose().proposals[0].predicted.hbm_per_chip_bytes
     tight = bench.propose(Constraints(memory_margin=0.5))
     for item in tight.proposals:
-        used = item.predicted.hbm_per_chip_bytes or {}
-        assert used["total"] <= 0.5 * used["capacity"]
-    assert free["total"] > 0
+        used = item.predicted.hbm_per_chip_bytes
+        assert used and used.total <= 0.5 * used.capacity
+    assert free and free.total > 0
 
 
 def test_a_margin_that_nobody_can_check_says_so() -> None:

@@ -15,7 +15,7 @@ from evaluation.steps.scenario import config as configured
 from perfmodel import legality
 from perfmodel.config import ConfigError, Hardware
 from perfmodel.step_time import predict
-from proposals.candidate import candidate
+from proposals.candidate import Candidate, candidate
 from proposals.constraints import Constraints
 from proposals.models import Proposal
 from proposals.presentation import changed_settings, kind_words
@@ -49,11 +49,11 @@ def test_half_the_chips_take_about_twice_as_long_and_every_rule_holds() -> None:
     found = Pricer(ran, setup, diagnose(ran, setup)).propose(Constraints(at_most_chips=40))
     assert len({(str(p.mesh), str(p.changes)) for p in found.proposals}) == 3
     for item in found.proposals:
-        proposed = candidate(setup, item.mesh, item.changes)
+        proposed = candidate(setup, item)
         assert proposed.hardware.chips == prod(item.changes["topology"]) == 32
         assert not legality.check(proposed) and predict(proposed).fits
         assert 0.35 < (item.predicted.speedup or 0.0) < 0.9
-        assert (item.predicted.step_time_s or {})["estimate"] == pytest.approx(
+        assert item.predicted.step_time_s and item.predicted.step_time_s.estimate == pytest.approx(
             (ran.step_time_s or 0.0) / (item.predicted.speedup or 1.0), rel=1e-6
         )
 
@@ -63,16 +63,16 @@ def test_sentences_and_settings_tell_both_speed_ups_and_the_chips_before() -> No
     item = Pricer(ran, setup, diagnose(ran, setup)).propose(Constraints(at_most_chips=32)).proposals[0]
     assert item.predicted.speedup is not None
     assert f"; {item.predicted.speedup * 2:.2f}× per token and chip." in item.expected_impact[0]
-    shown = changed_settings({"hardware": {"topology": [4, 4, 4], "slices": 1}}, item.mesh, item.changes)
+    shown = changed_settings({"hardware": {"topology": [4, 4, 4], "slices": 1}}, item)
     assert [row for row in shown if row[0] in ("topology", "slices")] == [("topology", "4×4×4", "2×4×4")]
 
 
 def test_a_setting_that_nobody_gave_is_shown_with_its_default() -> None:
     config = {"hardware": {"chip": "h100", "topology": [8, 1]}, "mesh": {"ici": {"data": 8}}}
     mesh, change = {"ici": {"data": 8}}, {"weight_sharding": "fsdp"}
-    assert changed_settings(config, mesh, change) == [("weight_sharding", "zero1 (default)", "fsdp")]
+    assert changed_settings(config, Candidate(mesh, change)) == [("weight_sharding", "zero1 (default)", "fsdp")]
     given = config | {"training": {"weight_sharding": "none"}}
-    assert changed_settings(given, mesh, change) == [("weight_sharding", "none", "fsdp")]
+    assert changed_settings(given, Candidate(mesh, change)) == [("weight_sharding", "none", "fsdp")]
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,9 @@ def test_the_same_mesh_with_half_the_data_axis_does_the_same_on_each_chip() -> N
     """Half the chips at half the batch: what a chip computes on does not change, so neither does its compute."""
     ran, setup = profiled(RUN), configured(RUN)
     bench = Pricer(ran, setup, diagnose(ran, setup))
-    own = bench.evaluate({"ici": {"data": 8, "seq": 1, "model": 4}}, {"topology": [2, 4, 4], "global_batch": 128})
-    now = bench.evaluate({"ici": {"data": 16, "seq": 1, "model": 4}})
+    fewer = Candidate({"ici": {"data": 8, "seq": 1, "model": 4}}, {"topology": [2, 4, 4], "global_batch": 128})
+    own = bench.evaluate(fewer)
+    now = bench.evaluate(Candidate({"ici": {"data": 16, "seq": 1, "model": 4}}))
     before, after = now.predicted.breakdown_s, own.predicted.breakdown_s
     assert after["compute"] == pytest.approx(before["compute"], rel=0.01)
     assert own.predicted.speedup == pytest.approx(0.5, rel=0.05)
@@ -113,7 +114,7 @@ def test_what_runs_on_more_chips_breaks_the_constraint_and_says_so() -> None:
         if item.kind == "keep":
             assert [rule.rule for rule in item.violations] == ["your constraint: at most 2 chips"]
         else:
-            assert candidate(setup, item.mesh, item.changes).hardware.chips <= 2
+            assert candidate(setup, item).hardware.chips <= 2
 
 
 def test_chips_that_cannot_be_halved_so_far_are_one_sentence() -> None:

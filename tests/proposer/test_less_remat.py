@@ -10,6 +10,7 @@ from diagnosis.analyzer import diagnose
 from experiments.ingest import read_profile
 from experiments.samples.samples import SAMPLES
 from perfmodel.config_file import parse_config
+from proposals.candidate import Candidate
 from proposals.proposer.pricer import Pricer
 
 
@@ -38,7 +39,7 @@ def test_what_was_recomputed_is_saved_and_no_more(key, model, at_least):
     pricer = Pricer(profile, config, diagnosis)
     saved = {}
     for remat in ("none", "minimal"):
-        speedup = pricer.evaluate(config.mesh.to_json(), {"remat": remat}).predicted.speedup
+        speedup = pricer.evaluate(Candidate(config.mesh.to_json(), {"remat": remat})).predicted.speedup
         assert speedup is not None
         saved[remat] = 1.0 - 1.0 / speedup
     assert at_least * bound < saved["none"] <= bound + 1e-6

@@ -13,6 +13,7 @@ from evaluation.steps.generated import profile as profiled
 from evaluation.steps.scenario import LARGE, Scenario
 from evaluation.steps.scenario import config as configured
 from perfmodel.config import ConfigError
+from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 from proposals.proposer import Pricer, evaluate
 
@@ -28,10 +29,10 @@ def pricer() -> Pricer:
 
 
 def test_what_ran_is_priced_at_what_was_measured(pricer: Pricer) -> None:
-    own = pricer.evaluate({"ici": {"data": 32, "seq": 1, "model": 8}})
+    own = pricer.evaluate(Candidate({"ici": {"data": 32, "seq": 1, "model": 8}}))
     assert own.kind == "own" and not own.violations and own.changes == {}
     assert own.predicted.speedup == pytest.approx(1.0)
-    assert (own.predicted.step_time_s or {})["estimate"] == pytest.approx(pricer.profile.step_time_s)
+    assert own.predicted.step_time_s and own.predicted.step_time_s.estimate == pytest.approx(pricer.profile.step_time_s)
     assert all(row.before_s == pytest.approx(row.after_s) for row in own.communication)
 
 
@@ -41,7 +42,7 @@ def test_without_a_step_time_nothing_is_said_in_seconds(pricer: Pricer) -> None:
     )
     untimed = Pricer(ran, pricer.config, diagnose(ran, pricer.config))
     plan = untimed.propose(Constraints())
-    own = untimed.evaluate({"ici": {"data": 64, "model": 4}})
+    own = untimed.evaluate(Candidate({"ici": {"data": 64, "model": 4}}))
     seconds = re.compile(r"\d\s?(?:s|ms|µs)\b")
     for item in (*plan.proposals, own):
         assert item.predicted.step_time_s is None
@@ -54,12 +55,12 @@ def test_without_a_step_time_nothing_is_said_in_seconds(pricer: Pricer) -> None:
 
 def test_evaluate_is_the_pricer_asked_once(pricer: Pricer) -> None:
     mesh = {"ici": {"data": 64, "model": 4}}
-    once = evaluate(pricer.profile, pricer.config, pricer.diagnosis, mesh, {"remat": "minimal"})
-    assert once == pricer.evaluate(mesh, {"remat": "minimal"})
+    once = evaluate(pricer.profile, pricer.config, pricer.diagnosis, Candidate(mesh, {"remat": "minimal"}))
+    assert once == pricer.evaluate(Candidate(mesh, {"remat": "minimal"}))
 
 
 def test_a_rule_that_breaks_is_named_and_the_time_comes_all_the_same(pricer: Pricer) -> None:
-    own = pricer.evaluate({"ici": {"data": 16, "model": 16}})
+    own = pricer.evaluate(Candidate({"ici": {"data": 16, "model": 16}}))
     assert [item.rule for item in own.violations] == ["kv_heads"]
     assert "8 KV heads" in own.violations[0].reason
     assert own.confidence == 0.0
@@ -68,19 +69,20 @@ def test_a_rule_that_breaks_is_named_and_the_time_comes_all_the_same(pricer: Pri
 
 
 def test_a_mesh_of_other_chips_is_a_rule_and_has_no_time(pricer: Pricer) -> None:
-    own = pricer.evaluate({"ici": {"data": 32, "model": 4}})
+    own = pricer.evaluate(Candidate({"ici": {"data": 32, "model": 4}}))
     assert [item.rule for item in own.violations] == ["chips"]
     assert own.predicted.step_time_s is None and own.confidence == 0.0
 
 
 def test_too_much_memory_is_a_rule_with_the_bytes(pricer: Pricer) -> None:
-    own = pricer.evaluate({"ici": {"data": 256}}, {"remat": "none", "weight_sharding": "none"})
+    own = pricer.evaluate(Candidate({"ici": {"data": 256}}, {"remat": "none", "weight_sharding": "none"}))
     assert "memory" in [item.rule for item in own.violations]
     assert own.memory_headroom_bytes is not None and own.memory_headroom_bytes < 0
 
 
 def test_the_users_constraints_are_checked_too(pricer: Pricer) -> None:
-    own = pricer.evaluate({"ici": {"data": 64, "model": 4}}, {}, Constraints(keep_axes=("model",), keep_batch=True))
+    asked = Constraints(keep_axes=("model",), keep_batch=True)
+    own = pricer.evaluate(Candidate({"ici": {"data": 64, "model": 4}}), asked)
     assert [item.rule for item in own.violations] == ["your constraint: keep model"]
     assert own.confidence > 0.0
 
@@ -100,23 +102,23 @@ def test_the_users_constraints_are_checked_too(pricer: Pricer) -> None:
 )
 def test_nonsense_is_one_sentence(pricer: Pricer, mesh: Any, changes: Any, what: str) -> None:
     with pytest.raises(ConfigError, match=what):
-        pricer.evaluate(mesh, changes)
+        pricer.evaluate(Candidate(mesh, changes))
 
 
 def test_sensitivity_halves_and_doubles_every_axis_and_the_batch(pricer: Pricer) -> None:
-    own = pricer.evaluate({"ici": {"data": 32, "seq": 1, "model": 8}})
+    own = pricer.evaluate(Candidate({"ici": {"data": 32, "seq": 1, "model": 8}}))
     steps = {step.step: step for step in own.sensitivity}
     assert {"data 32 → 64, model 8 → 4", "seq 1 → 2, data 32 → 16", "global batch 512 → 1024"} <= set(steps)
     assert {"model 8 → 16, data 32 → 16", "global batch 512 → 256", "remat policy full → minimal"} <= set(steps)
     assert steps["model 8 → 16, data 32 → 16"].rule == "kv_heads"
     bigger = steps["global batch 512 → 1024"]
-    assert (bigger.memory_bytes or 0) > (own.predicted.hbm_per_chip_bytes or {})["total"]
+    assert own.predicted.hbm_per_chip_bytes and (bigger.memory_bytes or 0) > own.predicted.hbm_per_chip_bytes.total
     assert bigger.changes == {"global_batch": 1024}
 
 
 def test_what_a_chip_holds_follows_from_the_sharding(pricer: Pricer) -> None:
     """FSDP over 32 and tensor parallelism over 8 shard everything; without FSDP a chip holds 32 times the weights."""
-    own = pricer.evaluate({"ici": {"data": 32, "seq": 1, "model": 8}}, {"weight_sharding": "none"})
+    own = pricer.evaluate(Candidate({"ici": {"data": 32, "seq": 1, "model": 8}}, {"weight_sharding": "none"}))
     held = {row.name: row for row in own.per_chip}
     assert held["weights"].after == pytest.approx(32 * (held["weights"].before or 0.0))
     assert held["sequences"].before == held["sequences"].after == 512 / 32
@@ -124,7 +126,7 @@ def test_what_a_chip_holds_follows_from_the_sharding(pricer: Pricer) -> None:
 
 
 def test_communication_says_what_moves_and_where(pricer: Pricer) -> None:
-    own = pricer.evaluate({"ici": {"data": 256}})
+    own = pricer.evaluate(Candidate({"ici": {"data": 256}}))
     rows = {row.moves: row for row in own.communication}
     assert rows["activations"].axes == ("model",) and rows["activations"].after_s == 0.0
     assert rows["activations"].before_s > 0.0

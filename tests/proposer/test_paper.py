@@ -15,6 +15,7 @@ from evaluation.proposing.experiments import EXPERT, case, perturbed
 from evaluation.steps import paper
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
+from proposals.candidate import Candidate
 from proposals.plan import Plan
 from proposals.proposer import propose
 from proposals.proposer.pricer import Pricer
@@ -54,7 +55,7 @@ def test_experiment_3_gains_what_its_verdict_promises() -> None:
     profile, config = case(3)
     diagnosis = diagnose(profile, config)
     exposed = sum(value for bar, value in diagnosis.breakdown_share.items() if bar.startswith("ici"))
-    expert = Pricer(profile, config, diagnosis, ()).evaluate({"ici": EXPERT[3]}).predicted
+    expert = Pricer(profile, config, diagnosis, ()).evaluate(Candidate({"ici": EXPERT[3]})).predicted
     assert expert.speedup is not None and 1.1 < expert.speedup < 1.0 / (1.0 - diagnosis.breakdown_share["ici:model"])
     for proposal in plan(profile, config).proposals:
         assert proposal.predicted.speedup is not None and proposal.predicted.speedup < 1.0 / (1.0 - exposed)

@@ -15,6 +15,7 @@ from history.labels import chip_likeness
 from history.moves import KEYS, ROLES
 from history.record import Record, Side
 from history.uncertainty import NOISE_UNPRICED
+from proposals.candidate import Candidate
 from proposals.plan import Plan
 from proposals.proposer import Pricer
 from proposals.proposer.precedents import case_of_change, closest_precedents, precedents_of, published
@@ -218,8 +219,9 @@ def test_a_change_that_changes_nothing_cites_nothing(changes: dict[str, Any]) ->
     diagnosis = diagnose(ran, setup)
     known = precedents_of([replace(RECORD, model_name="llama3.1-8b", topology=(2, 2, 4))])
     less = {"ici": {"data": 16, "seq": 1, "model": 1}, "dcn": {}}
-    assert closest_precedents(known, case_of_change(setup, diagnosis, less, {}))[0] is not None
-    assert closest_precedents(known, case_of_change(setup, diagnosis, setup.mesh.to_json(), changes)) == (None, None)
+    assert closest_precedents(known, case_of_change(setup, diagnosis, Candidate(less)))[0] is not None
+    flags = Candidate(setup.mesh.to_json(), changes)
+    assert closest_precedents(known, case_of_change(setup, diagnosis, flags)) == (None, None)
 
 
 def test_a_citation_says_what_is_expected_here() -> None:

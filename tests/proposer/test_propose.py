@@ -15,7 +15,7 @@ from experiments.step_profile import Device, Op, Step, StepProfile
 from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.step_time import predict
-from proposals.candidate import candidate
+from proposals.candidate import Candidate, candidate
 from proposals.plan import Plan
 from proposals.proposer import Pricer, propose
 
@@ -118,13 +118,13 @@ def test_baseline_is_what_was_measured() -> None:
     profile = profile_of(MATMUL, NORM, TENSOR, step_s=1.1)
     found = plan(profile, config({"data": 4, "seq": 1, "model": 4}))
     assert found.baseline.step_time_s is not None
-    assert found.baseline.step_time_s["estimate"] == pytest.approx(1.1)
+    assert found.baseline.step_time_s.estimate == pytest.approx(1.1)
     assert sum(found.baseline.breakdown_s.values()) == pytest.approx(1.1, rel=0.02)
     for proposal in found.proposals:
         step = proposal.predicted.step_time_s
-        assert step is not None
-        assert step["lower"] <= step["low80"] <= step["estimate"] <= step["high80"] <= step["upper"]
-        assert sum(proposal.predicted.breakdown_s.values()) == pytest.approx(step["estimate"], rel=0.02)
+        assert step is not None and step.lower is not None and step.upper is not None
+        assert step.lower <= step.low80 <= step.estimate <= step.high80 <= step.upper
+        assert sum(proposal.predicted.breakdown_s.values()) == pytest.approx(step.estimate, rel=0.02)
 
 
 def needs_bytes(setup: ExperimentConfig) -> float:
@@ -138,7 +138,7 @@ def test_what_ran_though_the_model_says_it_cannot_is_followed_by_nothing_larger(
     found = plan(profile_of(MATMUL, NORM, step_s=0.7), setup)
     assert len({str(sorted(p.changes.items())) for p in found.proposals}) == 3
     for proposal in found.proposals:
-        assert needs_bytes(candidate(setup, proposal.mesh, proposal.changes)) <= needs_bytes(setup)
+        assert needs_bytes(candidate(setup, proposal)) <= needs_bytes(setup)
         assert not any("fits" in line for line in proposal.raises)
         assert any("It is predicted to need" in line for line in proposal.lowers)
     assert any("needs" in note and "Correct the configuration first" in note for note in found.notes)
@@ -185,7 +185,7 @@ def test_where_memory_rejects_every_mesh_another_policy_opens_them() -> None:
     assert moved and found.proposals[0] in moved
     for item in moved:
         assert item.changes
-        assert predict(candidate(setup, item.mesh, item.changes)).fits
+        assert predict(candidate(setup, item)).fits
 
 
 def test_a_batch_is_never_changed_first_and_its_price_is_named() -> None:
@@ -219,7 +219,7 @@ def test_recomputation_that_the_profile_does_not_show_is_nothing_to_gain_from() 
     lighter = {"remat": "none"}
     for ran, gains in ((profiled(run), True), (profiled(replace(run, remat="none")), False)):
         bench = Pricer(ran, setup, diagnose(ran, setup))
-        own = bench.evaluate(setup.mesh.to_json(), lighter)
+        own = bench.evaluate(Candidate(setup.mesh.to_json(), lighter))
         assert ((own.predicted.speedup or 0.0) > 1.1) is gains
         assert (own.predicted.speedup == pytest.approx(1.0)) is not gains
         assert any("no recompute;" in text for text in bench.propose().notes) is not gains

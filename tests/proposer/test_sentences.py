@@ -27,7 +27,7 @@ def test_every_value_of_a_shipped_sample_equals_the_field_it_names(key: str) -> 
     diagnosis = diagnose(profile, config)
     bench = Pricer(profile, config, diagnosis)
     plan = bench.propose()
-    own = [bench.evaluate(row.mesh, row.changes) for item in plan.proposals for row in item.sensitivity[:3]]
+    own = [bench.evaluate(row) for item in plan.proposals for row in item.sensitivity[:3]]
     assert check_sentences(plan, diagnosis, *own) > 10
     again = PLAN.read(json.loads(json.dumps(PLAN.write(plan))))
     for before, after in zip(plan.proposals, again.proposals, strict=True):

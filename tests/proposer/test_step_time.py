@@ -16,7 +16,7 @@ from experiments.without_profile import without_profile
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import parse_config
 from perfmodel.step_time import predict
-from proposals.candidate import candidate
+from proposals.candidate import Candidate, candidate
 from proposals.constraints import Constraints
 from proposals.proposer import Pricer
 
@@ -131,18 +131,18 @@ def test_twice_the_step_time_about_doubles_the_times(data: dict[str, Any]) -> No
     own = {"ici": {"data": 16}} if data is TPU else {"ici": {"pipeline": 4, "data": 4, "model": 4}}
     times = []
     for factor in (1.0, 2.0):
-        found = pricer(read(data, {"step_time_s": step * factor})).evaluate(own).predicted.step_time_s
+        found = pricer(read(data, {"step_time_s": step * factor})).evaluate(Candidate(own)).predicted.step_time_s
         assert found is not None
-        times.append(found["estimate"])
+        times.append(found.estimate)
     # What a longer step most likely waits for is what a candidate may gain; precedents draw the wider range further.
     assert 1.3 < times[1] / times[0] < 2.3
 
 
 def test_a_candidate_was_not_measured() -> None:
     config = read(TPU, MEASURED)
-    assert candidate(config, {"ici": {"data": 16}}, {}).measured is None
-    assert candidate(config, config.mesh.to_json(), {"remat": "minimal"}).measured is None
-    assert candidate(config, config.mesh.to_json(), {}).measured == config.measured
+    assert candidate(config, Candidate({"ici": {"data": 16}})).measured is None
+    assert candidate(config, Candidate(config.mesh.to_json(), {"remat": "minimal"})).measured is None
+    assert candidate(config, Candidate(config.mesh.to_json())).measured == config.measured
 
 
 def test_a_profile_without_files_survives_its_file() -> None:

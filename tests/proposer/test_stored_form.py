@@ -14,7 +14,7 @@ from evaluation.steps.generated import profile as profiled
 from evaluation.steps.scenario import MIDDLE, Scenario
 from evaluation.steps.scenario import config as configured
 from proposals.constraints import Constraints
-from proposals.plan import PLAN, PROPOSAL, Neighbour, Predicted, ProposalPlan
+from proposals.plan import PLAN, PROPOSAL, Memory, Neighbour, Predicted, ProposalPlan, Range
 from proposals.proposer import Pricer
 
 RUN = Scenario(
@@ -26,14 +26,18 @@ MESHES = st.fixed_dictionaries({"ici": SIZES, "dcn": SIZES})
 CHANGES = st.dictionaries(
     st.text(max_size=8), st.integers() | st.text(max_size=8) | st.booleans() | st.lists(st.text(max_size=8)), max_size=3
 )
+RANGES = st.builds(Range, lower=st.none() | NUMBERS, estimate=NUMBERS, low80=NUMBERS, high80=NUMBERS)
 PREDICTED = st.builds(
     Predicted,
-    step_time_s=st.none() | st.dictionaries(st.text(max_size=8), NUMBERS),
+    step_time_s=st.none() | RANGES,
+    hbm_per_chip_bytes=st.none() | st.builds(Memory, activations=st.none() | NUMBERS, total=NUMBERS, capacity=NUMBERS),
     speedup=st.none() | NUMBERS,
     breakdown_s=st.dictionaries(st.text(max_size=8), NUMBERS),
     missing=st.lists(st.text(max_size=8)).map(tuple),
 )
-NEIGHBOURS = st.builds(Neighbour, mesh=MESHES, changes=CHANGES, relative=st.none() | NUMBERS)
+NEIGHBOURS = st.builds(
+    Neighbour, mesh=MESHES, changes=CHANGES, step_time_s=st.none() | RANGES, relative=st.none() | NUMBERS
+)
 PROPOSALS = st.builds(
     ProposalPlan, mesh=MESHES, changes=CHANGES, predicted=PREDICTED, confidence=NUMBERS, doublings=NUMBERS,
     sensitivity=st.lists(NEIGHBOURS, max_size=2).map(tuple),
@@ -81,10 +85,17 @@ def test_what_the_first_version_stored_is_read() -> None:
     found = PROPOSAL.read(FIRST)
     assert (found.rank, found.changes["remat"], found.predicted.speedup) == (2, "minimal", 1.2)
     assert list(found.mesh["ici"].items()) == [("seq", 2), ("data", 8)]
-    assert found.predicted.missing == ("model",) and found.predicted.step_time_s == FIRST["predicted"]["step_time_s"]
+    assert found.predicted.missing == ("model",)
+    assert PROPOSAL.write(found)["predicted"]["step_time_s"] == FIRST["predicted"]["step_time_s"]
     assert (found.sensitivity, found.violations, found.support, found.predicted.sigma) == ((), (), "", None)
     plan = PLAN.read({"baseline": FIRST["predicted"], "proposals": [FIRST], "rejected": [], "considered": 7})
     assert (plan.proposals, plan.considered, plan.basis, plan.notes) == ((found,), 7, "profile", ())
+
+
+def test_a_stored_time_or_memory_that_lacks_a_number_is_not_known_rather_than_0() -> None:
+    predicted = {"step_time_s": {"estimate": 2.5}, "hbm_per_chip_bytes": {"params": 2e9, "total": 3e9}}
+    found = PROPOSAL.read({**FIRST, "predicted": predicted}).predicted
+    assert found.step_time_s is None and found.hbm_per_chip_bytes is None
 
 
 def test_a_key_that_is_not_known_any_more_is_left_out() -> None:

@@ -18,8 +18,6 @@ from proposals.agents.conversation import MeshOffered, Question, Said
 from proposals.agents.priced import Current, Priced, Proposals
 from proposals.agents.tools import ModelFreeTools, ModelTools, RetrievalTools
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
 MeshText = Annotated[
     str, Field(max_length=200, description="Sizes such as fsdp=32, tp=8 or 32x8; an axis left out keeps its size.")
 ]
@@ -65,36 +63,36 @@ def needs_no_model(ctx: AnswerContext, asked: Mapping[str, Any]) -> Answer:
     row = (yield from ctx.look(ModelFreeTools.without_model, **named)).data
     if not row or not named:
         return
-    if (row["chip"], row["precision"]) == (row["own_chip"], row["own_precision"]):
+    if (row.chip, row.precision) == (row.own_chip, row.own_precision):
         return
-    if precision and not row["natively_supported"]:
-        native = listed(list(row["native_precisions"]))
+    if precision and not row.natively_supported:
+        native = listed(row.native_precisions)
         yield from ctx.say(
-            f"**{row['chip']} has no native {precision} matmul support**: matmuls run in another precision, so no "
+            f"**{row.chip} has no native {precision} matmul support**: matmuls run in another precision, so no "
             f"compute time is saved (native: {native})."
         )
     else:
         yield from ctx.say(
-            f"{row['chip']} in {row['precision']} beside {row['own_chip']} in {row['own_precision']}: peak FLOP/s "
-            f"**{words.ratio(row['peak_flops_over_own'])}** ({words.flops(row['peak_flops_per_s'])}), HBM bandwidth "
-            f"**{words.ratio(row['hbm_bandwidth_over_own'])}** ({words.rate(row['hbm_bytes_per_s'])}), memory "
-            f"{words.ratio(row['hbm_over_own'])} ({words.size(row['hbm_usable_bytes'])} usable)."
+            f"{row.chip} in {row.precision} beside {row.own_chip} in {row.own_precision}: peak FLOP/s "
+            f"**{words.ratio(row.peak_flops_over_own)}** ({words.flops(row.peak_flops_per_s)}), HBM bandwidth "
+            f"**{words.ratio(row.hbm_bandwidth_over_own)}** ({words.rate(row.hbm_bytes_per_s)}), memory "
+            f"{words.ratio(row.hbm_over_own)} ({words.size(row.hbm_usable_bytes)} usable)."
         )
-    if row.get("step_share_if_each_part_scaled"):
-        left = row.get("step_time_if_each_part_scaled_s")
-        much = f"{words.time(left)} instead of {words.time(row['step_time_s'])}" if left else (
-            f"{words.share(row['step_share_if_each_part_scaled'])} of the current step time"
+    if row.step_share_if_each_part_scaled:
+        left, now = row.step_time_if_each_part_scaled_s, row.step_time_s
+        much = f"{words.time(left)} instead of {words.time(now)}" if left and now else (
+            f"{words.share(row.step_share_if_each_part_scaled)} of the current step time"
         )  # fmt: skip
         yield from ctx.say(
-            f"Rough bound: {words.share(row['compute_share'])} of the step is bound by compute and "
-            f"{words.share(row['hbm_share'])} by HBM bandwidth; if these scaled with the peaks and nothing else "
+            f"Rough bound: {words.share(row.compute_share or 0.0)} of the step is bound by compute and "
+            f"{words.share(row.hbm_share or 0.0)} by HBM bandwidth; if these scaled with the peaks and nothing else "
             f"changed, a step would take {much}. Changes in communication, kernels and efficiency are ignored."
         )
-    if row.get("measured_peak_bytes"):
-        fits = "would fit" if row["measured_peak_of_its_hbm_share"] < 1 else "would not fit"
+    if row.measured_peak_bytes and row.measured_peak_of_its_hbm_share:
+        fits = "would fit" if row.measured_peak_of_its_hbm_share < 1 else "would not fit"
         yield from ctx.say(
-            f"The measured peak of {words.size(row['measured_peak_bytes'])} {fits}: "
-            f"{words.share(row['measured_peak_of_its_hbm_share'])} of usable HBM."
+            f"The measured peak of {words.size(row.measured_peak_bytes)} {fits}: "
+            f"{words.share(row.measured_peak_of_its_hbm_share)} of usable HBM."
         )
 
 
@@ -203,9 +201,9 @@ def proof(ctx: AnswerContext, row: Priced) -> Answer:
     """Whether a measured run supports a proposal."""
     for key in (item.key for item in row.citations if item.source == "history" and item.key):
         record = (yield from ctx.look(RetrievalTools.record, id=key)).data
-        if record and record.get("outcome") == "faster":
-            where = f" on {record['chip']}" if record.get("chip") else ""
-            effect = words.lower_first(str(record["effect"]).rstrip("."))
+        if record and record["outcome"] == "faster":
+            where = f" on {record['chip']}" if "chip" in record else ""
+            effect = words.lower_first(record["effect"].rstrip("."))
             yield from ctx.say(f"**Proven elsewhere**: record `{key}`{where}, {effect}.")
             return
     if row.kind != "keep" and (row.changes or not row.keeps_the_mesh):

@@ -13,11 +13,13 @@ from formatting import listed
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
-from proposals.agents.capabilities.common import Axis, Row, get
+from proposals.agents.capabilities.common import Axis, get
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead
 from proposals.agents.capabilities.shares import NO_OPS
 from proposals.agents.diagnosed import Collectives
 from proposals.agents.tools import FlagTools, MachineTools, RunTools
+from proposals.agents.tools.flags import FlagRow, FlagRows
+from proposals.agents.tools.machine import DocumentedFlags
 
 
 class AxisFilter(Arguments):
@@ -76,11 +78,9 @@ def communication(ctx: AnswerContext, given: AxisFilter) -> Answer:
 def _kinds(ctx: AnswerContext, data: Collectives) -> Answer:
     """The kinds of collectives that the message names, each in all, the longest first."""
     plain = re.sub(r"[\s_-]", "", ctx.message.lower())
-    rows = [row for row in data.by_kind if re.sub(r"[\s_-]", "", str(row["kind"])) in plain]
-    rows.sort(key=lambda row: -row["share"])
-    parts = [
-        f"{row['kind']} {words.time(row['time_s'])} ({words.share(row['share'])})" for row in rows if row.get("time_s")
-    ]
+    rows = [row for row in data.by_kind if re.sub(r"[\s_-]", "", row.kind) in plain]
+    rows.sort(key=lambda row: -row.share)
+    parts = [f"{row.kind} {words.time(row.time_s)} ({words.share(row.share)})" for row in rows if row.time_s]
     if parts:
         yield from ctx.say(f"**{words.capital(listed(parts))}** per step and core, measured.")
 
@@ -132,13 +132,12 @@ def bandwidth(ctx: AnswerContext, given: AxisFilter) -> Answer:
 )
 def dcn(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Collectives across slices: time, exposed time, bytes and bandwidth over DCN."""
-    run = yield from get(ctx, RunTools.run)
-    slices = run["configuration"]["hardware"].get("slices", 1)
-    if slices < 2:
+    yield from get(ctx, RunTools.run)
+    if ctx.bench.config.hardware.slices < 2:
         chip = yield from get(ctx, MachineTools.hardware)
         yield from ctx.say(
-            f"This run has one slice, so nothing crosses DCN. The network bandwidth of {chip['title']} has "
-            f"{words.rate(chip['dcn_bytes_per_s_per_host'])} per host."
+            f"This run has one slice, so nothing crosses DCN. The network bandwidth of {chip.title} has "
+            f"{words.rate(chip.dcn_bytes_per_s_per_host)} per host."
         )
         return
     yield from communication(ctx, AxisFilter(axis="dcn"))
@@ -158,113 +157,106 @@ def flags(ctx: AnswerContext, given: NamedFlags) -> Answer:
     """Documented XLA flags for the collectives that are exposed in this run, each with its source."""
     text = " ".join((ctx.message, given.text, *given.xla_flags)).strip()
     named = yield from get(ctx, FlagTools.flag, text=text[:600])
-    if named.get("flags"):
+    if named.flags:
         yield from explain_flags(ctx, named)
         return
     data = yield from get(ctx, MachineTools.flags)
-    if data.get("program"):
+    if data.program:
         yield from _no_xla(ctx, data)
         return
-    set_now = data.get("set_in_the_configuration") or []
-    rows = data.get("rows") or []
-    if not rows:
+    if not data.rows:
         yield from ctx.say(
             "No collective of this run is exposed for long enough, or none has a documented set of flags on "
-            f"{data['chip']}, so no flag is suggested."
+            f"{data.chip}, so no flag is suggested."
         )
         if no_profile(ctx):
             yield from predicted_instead(ctx, NO_OPS)
-    for row in rows:
-        exposed = f" ({words.time(row['exposed_s'])} exposed per step{_how(row)})" if row.get("exposed_s") else ""
-        lines = "\n".join(row.get("flags") or ["(all already set)"])
-        yield from ctx.say(f"For the {row['collective']} on {row['axis']}{exposed}: {row['note']}\n\n```\n{lines}\n```")
-        yield from ctx.say(f"Documented in {row['documented_in']}.")
+    for row in data.rows:
+        how = ", predicted on the axis" if row.predicted else ""
+        exposed = f" ({words.time(row.exposed_s)} exposed per step{how})" if row.exposed_s else ""
+        lines = "\n".join(row.flags or ("(all already set)",))
+        yield from ctx.say(f"For the {row.collective} on {row.axis}{exposed}: {row.note}\n\n```\n{lines}\n```")
+        yield from ctx.say(f"Documented in {row.documented_in}.")
     yield from ctx.say(
-        f"Set in the configuration: {listed([f'`{flag}`' for flag in set_now]) or 'none'}. How much the flags "
-        "hide is assumed, not predicted: only the next profile shows it."
+        f"Set in the configuration: {listed([f'`{flag}`' for flag in data.set_in_the_configuration]) or 'none'}. "
+        "How much the flags hide is assumed, not predicted: only the next profile shows it."
     )
 
 
-def _how(row: Row) -> str:
-    return ", predicted on the axis" if row.get("predicted") else ""
-
-
-def _no_xla(ctx: AnswerContext, data: Row) -> Answer:
+def _no_xla(ctx: AnswerContext, data: DocumentedFlags) -> Answer:
     """What a program takes that XLA did not compile."""
     yield from ctx.say(
-        f"**None**: this run is a {data['program']} program, which does not read XLA flags; `--xla_…` would have no "
+        f"**None**: this run is a {data.program} program, which does not read XLA flags; `--xla_…` would have no "
         "effect."
     )
-    own = data.get("own") or []
-    if own:
-        yield from ctx.say(f"Settings of {data['program']} for the collectives of this run:")
-        yield from ctx.bullets([f"`{row['flag']}` {row['does']}" for row in own[:6]])
+    if data.own:
+        yield from ctx.say(f"Settings of {data.program} for the collectives of this run:")
+        yield from ctx.bullets([f"`{row.flag}` {row.does}" for row in data.own[:6]])
 
 
-def explain_flags(ctx: AnswerContext, data: Row) -> Answer:
+def explain_flags(ctx: AnswerContext, data: FlagRows) -> Answer:
     """What a flag does, whether this program reads it, whether it is in effect, and which time it affects."""
-    unknown = [row["name"] for row in data["flags"] if not row["known"]]
-    for row in [row for row in data["flags"] if row["known"]][:6]:
-        yield from ctx.say(f"`{row['name']}` {row['does']}.", *_state(row, data), *_effect(row))
+    unknown = [row.name for row in data.flags if not row.known]
+    for row in [row for row in data.flags if row.known][:6]:
+        yield from ctx.say(f"`{row.name}` {row.does}.", *_state(row, data), *_effect(row))
     if unknown:
         names = listed([f"`{name}`" for name in unknown[:6]])
         yield from ctx.say(
             f"The effect of {names} is unknown here, and this run did not measure it; a profile with and one without "
             f"{'it' if len(unknown) == 1 else 'them'} would show it."
         )
-    rows = [row for row in data["flags"] if row["known"]]
+    rows = [row for row in data.flags if row.known]
     if rows:
         custom = " XLA flags act on XLA's own ops, not inside custom calls."
-        xla = any(str(row["takes"]).startswith("xla") for row in rows)
+        xla = any(row.takes.startswith("xla") for row in rows)
         yield from ctx.say(f"Its gain is not predicted: only a profile with it set shows it.{custom if xla else ''}")
-        yield from ctx.say(f"Documented in {'; '.join(dict.fromkeys(str(row['documented_in']) for row in rows))}.")
+        yield from ctx.say(f"Documented in {'; '.join(dict.fromkeys(row.documented_in for row in rows))}.")
 
 
-def _state(row: Row, data: Row) -> Iterator[str]:
-    if row.get("holds"):
-        yield f"It expands to {listed([f'`{flag}`' for flag in row['holds']])}."
-    if row.get("taken_here") is False:
-        framework = data.get("framework") or data.get("program")
+def _state(row: FlagRow, data: FlagRows) -> Iterator[str]:
+    if row.holds:
+        yield f"It expands to {listed([f'`{flag}`' for flag in row.holds])}."
+    if row.taken_here is False:
+        framework = data.framework or data.program
         yield f"**This run ignores it**: it is a {framework} program{_wants(row)}."
         return
-    yield f"It is set in {row['set_in']}."
-    if row.get("set_in_the_configuration"):
-        held = listed([f"`{flag}`" for flag in row["set_in_the_configuration"]])
+    yield f"It is set in {row.set_in}."
+    if row.set_in_the_configuration:
+        held = listed([f"`{flag}`" for flag in row.set_in_the_configuration])
         yield f"The configuration sets it ({held})."
-    elif row.get("acts_already"):
+    elif row.acts_already:
         yield (
             "It is already in effect, set or by default: the ops of the profile show it, so setting it changes nothing."
         )
-    elif data.get("program") == "XLA" and not row.get("holds"):
+    elif data.program == "XLA" and not row.holds:
         yield "The configuration does not set it, and no op shows it in effect."
     else:
         yield "The configuration does not say whether it is set."
-    if row.get("lacks_axis"):
-        having = [str(number) for number in row.get("proposals_with_the_axis", ())]
+    if row.lacks_axis:
+        having = [str(number) for number in row.proposals_with_the_axis]
         then = f"; proposal {listed(having)} would have one" if having else ""
-        yield f"**It has nothing to act on here**: this mesh has no {row['lacks_axis']} axis larger than 1{then}."
+        yield f"**It has nothing to act on here**: this mesh has no {row.lacks_axis} axis larger than 1{then}."
 
 
-def _wants(row: Row) -> str:
+def _wants(row: FlagRow) -> str:
     return {
         "xla-tpu": "; XLA reads it on TPUs", "xla-gpu": "; XLA reads it on GPUs", "xla": "; XLA reads it",
         "pytorch": "; PyTorch takes it", "megatron": "; Megatron takes it", "maxtext": "; MaxText sets it on TPUs",
-    }.get(str(row["takes"]), "")  # fmt: skip
+    }.get(row.takes, "")  # fmt: skip
 
 
-def _effect(row: Row) -> Iterator[str]:
-    if row.get("lacks_axis") or row.get("taken_here") is False:
+def _effect(row: FlagRow) -> Iterator[str]:
+    if row.lacks_axis or row.taken_here is False:
         return
-    acts_on = row.get("acts_on") or ()
     parts = []
-    for item in acts_on:
-        exposed = item.get("exposed_s")
-        time = exposed if exposed is not None else item.get("time_s")
-        much = words.time(time) if time is not None else words.share(item["share"])
-        parts.append(f"{item['what']}, {much}{' exposed' if exposed is not None else ''} per step")
+    for item in row.acts_on:
+        exposed = item.exposed_s
+        time = exposed if exposed is not None else item.time_s
+        much = words.time(time) if time is not None else words.share(item.share or 0.0)
+        parts.append(f"{item.what}, {much}{' exposed' if exposed is not None else ''} per step")
     if parts:
         yield f"Upper bound of what it can affect here: {listed(parts)}."
     else:
         yield "This run measured nothing that it affects."
-    if row.get("memory"):
-        yield f"Memory: {row['memory']}."
+    if row.memory:
+        yield f"Memory: {row.memory}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,9 +15,10 @@ from proposals.agents import amounts, words
 from proposals.agents.amounts import Amounts
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Capability, Missing, capability, command, registry
-from proposals.agents.capabilities.common import Chips, Numbers, Row, Rows, get, how, unknown_facts
+from proposals.agents.capabilities.common import Chips, Numbers, get, how, unknown_facts
 from proposals.agents.conversation import Said
 from proposals.agents.tools import EconomicsTools, MachineTools, WhatIfTools
+from proposals.agents.tools.economics import Costs, Deadline, PredictedMfu, Spent
 from proposals.agents.words import chip_hours, days
 
 Price = Annotated[float | None, Field(gt=0, le=1e4, description="USD per chip-hour.")]
@@ -48,16 +49,16 @@ class Spending(Duration):
 def throughput(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Tokens per second of the current configuration, total and per chip."""
     data = yield from get(ctx, EconomicsTools.throughput)
-    if not data.get("tokens_per_s"):
-        if data.get("steps_per_s"):
-            yield from ctx.say(f"{significant(data['steps_per_s'])} steps/s, {words.time(data['step_time_s'])} each.")
+    step, each = words.time(data.step_time_s or 0.0), data.tokens_per_s_per_chip
+    if not data.tokens_per_s or not each:
+        if data.steps_per_s:
+            yield from ctx.say(f"{significant(data.steps_per_s)} steps/s, {step} each.")
         yield from ctx.say("Tokens per second cannot be computed: the tokens per step or the step time are unknown.")
-        yield from unknown_facts(ctx, [name for name in data.get("not_known", ()) if name != "model"])
+        yield from unknown_facts(ctx, [name for name in data.not_known if name != "model"])
         return
     yield from ctx.say(
-        f"**{data['tokens_per_s_per_chip']:,.0f} tokens/s per chip**, {data['tokens_per_s']:,.0f} tokens/s on "
-        f"{data['chips']:,} chips: {data['tokens_per_step']:,} tokens per step of {words.time(data['step_time_s'])}, "
-        "measured."
+        f"**{each:,.0f} tokens/s per chip**, {data.tokens_per_s:,.0f} tokens/s on {data.chips:,} chips: "
+        f"{data.tokens_per_step:,} tokens per step of {step}, measured."
     )
 
 
@@ -72,46 +73,39 @@ def throughput(ctx: AnswerContext, given: NoArguments) -> Answer:
 def mfu(ctx: AnswerContext, given: NoArguments) -> Answer:
     """MFU and HFU of this run, with the convention, compared with published runs on the same chip."""
     data = yield from get(ctx, EconomicsTools.throughput)
-    if data.get("mfu") is not None:
-        yield from ctx.say(f"MFU is **{words.share(data['mfu'])}** for the current configuration.")
-        if data.get("model_flops_per_s_per_chip"):
-            yield from ctx.more(f"That is {words.flops(data['model_flops_per_s_per_chip'])} per chip.")
+    if data.mfu is not None:
+        yield from ctx.say(f"MFU is **{words.share(data.mfu)}** for the current configuration.")
+        if data.model_flops_per_s_per_chip:
+            yield from ctx.more(f"That is {words.flops(data.model_flops_per_s_per_chip)} per chip.")
     else:
-        why = (data.get("not_measured") or {}).get("mfu", "it is not reported")
-        yield from ctx.say(f"MFU was not measured: {why}.")
-    if data.get("flops_utilization") is not None:
+        yield from ctx.say(f"MFU was not measured: {data.not_measured.get('mfu', 'it is not reported')}.")
+    if data.flops_utilization is not None:
         yield from ctx.more(
-            f"All FLOPs that ran, recompute included (HFU), reach {words.share(data['flops_utilization'])} of peak."
+            f"All FLOPs that ran, recompute included (HFU), reach {words.share(data.flops_utilization)} of peak."
         )
-    if data.get("mfu_convention"):
-        yield from ctx.say(f"MFU is {data['mfu_convention']}.")
-    if data.get("proposals"):
-        lines = [
-            f"proposal {row['number']}, predicted: {words.share(row['mfu'], 'predicted')}"
-            + (f" (80 % interval {words.share(row['mfu_low80'], 'predicted')} to "
-               f"{words.share(row['mfu_high80'], 'predicted')})"
-               if "mfu_low80" in row and "mfu_high80" in row else "")
-            for row in data["proposals"]
-        ]  # fmt: skip
-        yield from ctx.bullets(lines)
-    others = data.get("published") or {}
-    if not others.get("rows"):
-        yield from ctx.say(f"No published run on {others.get('chip', 'this chip')} reports enough to compute an MFU.")
+    if data.mfu_convention:
+        yield from ctx.say(f"MFU is {data.mfu_convention}.")
+    yield from ctx.bullets([_predicted_mfu(row) for row in data.proposals])
+    others = data.published
+    if not others.rows:
+        yield from ctx.say(f"No published run on {others.chip or 'this chip'} reports enough to compute an MFU.")
     else:
         yield from ctx.say(
-            f"Published runs on {others['chip']}, under the same convention: median "
-            f"{words.share(others['mfu_median'])}, from {words.share(others['mfu_lowest'])} to "
-            f"{words.share(others['mfu_highest'])}."
+            f"Published runs on {others.chip}, under the same convention: median {words.share(others.mfu_median)}, "
+            f"from {words.share(others.mfu_lowest)} to {words.share(others.mfu_highest)}."
         )
         yield from ctx.table(
             ["Model", "Chips", "Precision", "Sequence length", "MFU"],
-            [
-                [str(r["model"]), f"{r['chips']:,}", r["precision"], f"{r['seq_len']:,}", words.share(r["mfu"])]
-                for r in others["rows"]
-            ],
+            [[r.model, f"{r.chips:,}", r.precision, f"{r.seq_len:,}", words.share(r.mfu)] for r in others.rows],
         )
-    lacking = [] if data.get("mfu") is not None else data.get("not_known", ())
-    yield from unknown_facts(ctx, lacking)
+    yield from unknown_facts(ctx, [] if data.mfu is not None else data.not_known)
+
+
+def _predicted_mfu(row: PredictedMfu) -> str:
+    text, low, high = words.share(row.mfu, "predicted"), row.mfu_low80, row.mfu_high80
+    if low and high:
+        text += f" (80 % interval {words.share(low, 'predicted')} to {words.share(high, 'predicted')})"
+    return f"proposal {row.number}, predicted: {text}"
 
 
 @capability(
@@ -162,9 +156,9 @@ def in_days(ctx: AnswerContext, given: Duration) -> Generator[Said, None, bool]:
     data = yield from get(
         ctx, EconomicsTools.cost, **{key: value for key, value in values.items() if value is not None}
     )
-    if not data.get("within_days"):
+    if not data.within_days:
         return False
-    yield from _chips_for_deadline(ctx, data["within_days"], ctx.bench.config.hardware.chips)
+    yield from _chips_for_deadline(ctx, data.within_days, ctx.bench.config.hardware.chips)
     return True
 
 
@@ -212,10 +206,10 @@ def _cost_answer(ctx: AnswerContext, amounts: Amounts, only: tuple[int, ...]) ->
             asked |= {"chips": other, "step_time_s": step.estimate}
         reason = "" if step else (there.error or "its step time cannot be predicted")
     data = yield from get(ctx, EconomicsTools.cost, **{key: value for key, value in asked.items() if value is not None})
-    rows = [row for row in data["rows"] if not only or not row.get("number") or row["number"] in only]
-    kept = [number for number in only if all(row.get("number") != number for row in rows)]
+    rows = [row for row in data.rows if not only or not row.number or row.number in only]
+    kept = [number for number in only if all(row.number != number for row in rows)]
     money = Money(amounts.currency)
-    run = any(row.get("days_of_the_run") for row in rows)
+    run = any(row.days_of_the_run for row in rows)
     yield from ctx.say(*_verdict(ctx, data, rows, money))
     yield from _table(ctx, rows, money, run)
     if kept:
@@ -224,116 +218,111 @@ def _cost_answer(ctx: AnswerContext, amounts: Amounts, only: tuple[int, ...]) ->
     if other and other != own:
         best_there = f"The row for {other:,} chips is the best legal mesh there, predicted."
         yield from ctx.say(f"On {other:,} chips: {reason}" if reason else best_there)
-    if data.get("within_days"):
-        yield from _chips_for_deadline(ctx, data["within_days"], own)
+    if data.within_days:
+        yield from _chips_for_deadline(ctx, data.within_days, own)
     elif amounts.days and not run:
         yield from ctx.say("The number of chips for that time depends on the tokens or steps of the run; state them.")
     if run:
-        each = data["one_percent_of_the_run"]
+        each = data.one_percent_of_the_run
         worth = (
-            money(each["cost_of_the_run"]) if "cost_of_the_run" in each else chip_hours(each["chip_hours_of_the_run"])
+            chip_hours(each.chip_hours_of_the_run or 0.0)
+            if each.cost_of_the_run is None
+            else money(each.cost_of_the_run)
         )
         yield from ctx.say(
             f"Each 1 % of the step time is worth {worth}. Evaluation, checkpoints, failures and queueing are not "
             "included."
         )
-    if data.get("not_known") and not run:
+    if data.not_known and not run:
         yield from ctx.say("Nothing can be computed per token: the tokens per step are unknown.")
-        yield from unknown_facts(ctx, [name for name in data["not_known"] if name != "model"])
+        yield from unknown_facts(ctx, [name for name in data.not_known if name != "model"])
 
 
-def _verdict(ctx: AnswerContext, data: Row, rows: Rows, money: Money) -> Iterator[str]:
+def _verdict(ctx: AnswerContext, data: Costs, rows: Sequence[Spent], money: Money) -> Iterator[str]:
     """What the current configuration takes, and whether the best of the others saves anything for certain."""
-    now, others = rows[0], [row for row in rows if row.get("number")]
-    steps = data.get("steps_of_the_run")
-    price = data.get("price_per_chip_hour")
-    if price:
-        yield f"At {money.price(price)} per chip-hour."
-    if not steps:
-        if now.get("cost_per_step"):
-            yield f"A step of the current configuration costs **{money(now['cost_per_step'])}**."
+    now = rows[0]
+    if data.price_per_chip_hour:
+        yield f"At {money.price(data.price_per_chip_hour)} per chip-hour."
+    if not data.steps_of_the_run:
+        if now.cost_per_step:
+            yield f"A step of the current configuration costs **{money(now.cost_per_step)}**."
         else:
-            yield f"A step of the current configuration takes {significant(now['chip_hours_per_step'])} chip-hours."
+            yield f"A step of the current configuration takes {significant(now.chip_hours_per_step)} chip-hours."
     else:
-        paid = f", **{money(now['cost_of_the_run'])}**" if now.get("cost_of_the_run") else ""
-        weeks = f", {significant(now['weeks_of_the_run'], 2)} weeks," if now["weeks_of_the_run"] >= 3 else ""
-        of = f", {large(data['tokens_of_the_run'])} tokens" if data.get("tokens_of_the_run") else ""
+        paid = f", **{money(now.cost_of_the_run)}**" if now.cost_of_the_run else ""
+        weeks = now.weeks_of_the_run or 0.0
+        shown = f", {significant(weeks, 2)} weeks," if weeks >= 3 else ""
+        of = f", {large(data.tokens_of_the_run)} tokens" if data.tokens_of_the_run else ""
         yield (
-            f"{steps:,.0f} steps{of}: the current configuration ({words.time(now['step_time_s'], how(ctx))} per step, "
-            f"{how(ctx)}) takes **{days(now['days_of_the_run'])}**{weeks} and {now['chip_hours_of_the_run']:,.0f} "
-            f"chip-hours{paid}."
+            f"{data.steps_of_the_run:,.0f} steps{of}: the current configuration "
+            f"({words.time(now.step_time_s, how(ctx))} per step, {how(ctx)}) takes "
+            f"**{days(now.days_of_the_run or 0.0)}**{shown} and {now.chip_hours_of_the_run:,.0f} chip-hours{paid}."
         )
-    key = "cost_of_the_run" if price else "chip_hours_of_the_run"
-    saving = [row for row in others if row.get(f"saved_{key}")]
+    saving = [(saved, row) for row in rows if row.number and (saved := _saved(row)[0])]
     if not saving:
         return
-    best = max(saving, key=lambda row: row[f"saved_{key}"])
-    if best[f"saved_{key}"] <= 0:
+    most, best = max(saving, key=lambda item: item[0])
+    if most <= 0:
         yield "No proposal is predicted to save anything."
         return
-    low, high = best[f"saved_{key}_range"]
-    shown = money if price else chip_hours
+    amount, (low, *_, high) = money if data.price_per_chip_hour else chip_hours, _saved(best)[1]
     sure = (
         "the 80 % interval includes a loss, so it is not certain" if low < 0 else "the whole 80 % interval is a saving"
     )
     yield (
-        f"**Proposal {best['number']}** is predicted to save the most, {shown(best[f'saved_{key}'])} (80 % interval "
-        f"{shown(low)} to {shown(high)}): {sure}."
+        f"**Proposal {best.number}** is predicted to save the most, {amount(most)} (80 % interval "
+        f"{amount(low)} to {amount(high)}): {sure}."
     )
 
 
-def _table(ctx: AnswerContext, rows: Rows, money: Money, run: bool) -> Answer:
+def _saved(row: Spent) -> tuple[float | None, tuple[float, ...]]:
+    """What it saves over the run, with the ends of the 80 % interval: money with a price, else chip-hours."""
+    if row.saved_cost_of_the_run is not None:
+        return row.saved_cost_of_the_run, row.saved_cost_of_the_run_range
+    return row.saved_chip_hours_of_the_run, row.saved_chip_hours_of_the_run_range
+
+
+def _table(ctx: AnswerContext, rows: Sequence[Spent], money: Money, run: bool) -> Answer:
     head = ["Configuration", "Step"]
     head += ["Time (80 % interval)", "Chip-hours", "Cost (80 % interval)", "Saved"] if run else [
         "Chip-hours per step", "Cost per step", "Chip-hours per trillion tokens", "Cost per trillion tokens"
     ]  # fmt: skip
     lines = []
     for row in rows:
-        line = [_row_label(ctx, row), words.time(row["step_time_s"], _origin(ctx, row))]
+        origin = "predicted" if row.is_priced else how(ctx)
+        of = f"on {row.chips:,} chips" if row.configuration == "elsewhere" else "current"
+        line = [f"{f'proposal {row.number}' if row.number else of}, {origin}", words.time(row.step_time_s, origin)]
         if run:
-            saved = row.get("saved_cost_of_the_run", row.get("saved_chip_hours_of_the_run"))
-            shown = money if "saved_cost_of_the_run" in row else chip_hours
+            saved, shown = _saved(row)[0], chip_hours if row.saved_cost_of_the_run is None else money
             line += [
-                _with_range(row, "days_of_the_run", days), f"{row['chip_hours_of_the_run']:,.0f}",
-                _with_range(row, "cost_of_the_run", money), shown(saved) if saved is not None else "–",
+                _with_range(row.days_of_the_run, row.days_of_the_run_range, days), f"{row.chip_hours_of_the_run:,.0f}",
+                _with_range(row.cost_of_the_run, row.cost_of_the_run_range, money),
+                shown(saved) if saved is not None else "–",
             ]  # fmt: skip
         else:
-            hours = row.get("chip_hours_per_trillion_tokens")
+            hours = row.chip_hours_per_trillion_tokens
             line += [
-                significant(row["chip_hours_per_step"]), money(row.get("cost_per_step")),
-                f"{hours:,.0f}" if hours else "–",
-                _with_range(row, "cost_per_trillion_tokens", money),
+                significant(row.chip_hours_per_step), money(row.cost_per_step), f"{hours:,.0f}" if hours else "–",
+                _with_range(row.cost_per_trillion_tokens, row.cost_per_trillion_tokens_range, money),
             ]  # fmt: skip
         lines.append(line)
     yield from ctx.table(head, lines)
 
 
-def _row_label(ctx: AnswerContext, row: Row) -> str:
-    of = f"on {row['chips']:,} chips" if row.get("configuration") == "elsewhere" else "current"
-    of = f"proposal {row['number']}" if row.get("number") else of
-    return f"{of}, {_origin(ctx, row)}"
-
-
-def _origin(ctx: AnswerContext, row: Row) -> str:
-    is_priced = row.get("number") or row.get("configuration") == "elsewhere"
-    return "predicted" if is_priced else how(ctx)
-
-
-def _with_range(row: Row, key: str, shown: Callable[[float], str]) -> str:
-    if row.get(key) is None:
+def _with_range(value: float | None, ends: tuple[float, ...], shown: Callable[[float], str]) -> str:
+    if value is None:
         return "–"
-    ends = row.get(f"{key}_range")
-    return shown(row[key]) + (f" ({shown(ends[0])} to {shown(ends[1])})" if ends else "")
+    return shown(value) + (f" ({shown(ends[0])} to {shown(ends[-1])})" if ends else "")
 
 
-def _chips_for_deadline(ctx: AnswerContext, cost: Row, own: int) -> Answer:
+def _chips_for_deadline(ctx: AnswerContext, by: Deadline, own: int) -> Answer:
     """The number of chips for a run in so many days: at equal efficiency, and by prediction."""
     yield from ctx.say(
-        f"Finishing in {days(cost['days'])} needs {plain(cost['throughput_needed_over_now'], 'speedup')} the current "
-        f"throughput: at equal efficiency **{cost['whole_chips']:,} chips** instead of {own:,}, or "
-        f"{words.time(cost['step_time_needed_s'])} per step at this batch."
+        f"Finishing in {days(by.days)} needs {plain(by.throughput_needed_over_now, 'speedup')} the current "
+        f"throughput: at equal efficiency **{by.whole_chips:,} chips** instead of {own:,}, or "
+        f"{words.time(by.step_time_needed_s)} per step at this batch."
     )
-    counts = yield from ctx.look(WhatIfTools.chip_counts, step_time_s=cost["step_time_needed_s"])
+    counts = yield from ctx.look(WhatIfTools.chip_counts, step_time_s=by.step_time_needed_s)
     if counts.data is None:
         yield from ctx.say(
             f"How this scales to more chips is not predicted here: {words.lower_first(counts.error)} Communication "
@@ -379,21 +368,20 @@ class Money:
 def model_size(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Parameters and FLOPs per token of the model, or what the measured FLOPs of a step suggest."""
     data = yield from get(ctx, MachineTools.model_size)
-    if data.get("parameters"):
-        each = f", {plain(data['flops_per_token'], 'flops')} per token" if data.get("flops_per_token") else ""
+    if data.parameters:
+        each = f", {plain(data.flops_per_token, 'flops')} per token" if data.flops_per_token else ""
         yield from ctx.say(
-            f"{data.get('model') or 'The model'}: **{large(data['parameters'])} parameters**{each}, computed "
-            "from its shape."
+            f"{data.model or 'The model'}: **{large(data.parameters)} parameters**{each}, computed from its shape."
         )
-    if data.get("flops_per_step_measured"):
-        yield from ctx.say(f"A step executes {plain(data['flops_per_step_measured'], 'flops')} on all chips, measured.")
-    if data.get("parameters_estimated_from_flops"):
+    if data.flops_per_step_measured:
+        yield from ctx.say(f"A step executes {plain(data.flops_per_step_measured, 'flops')} on all chips, measured.")
+    if data.parameters_estimated_from_flops:
         yield from ctx.say(
-            f"At 6 FLOPs per parameter and token, this implies {large(data['parameters_estimated_from_flops'])} "
+            f"At 6 FLOPs per parameter and token, this implies {large(data.parameters_estimated_from_flops)} "
             "active parameters; attention scores and recompute are included, so it is an upper bound."
         )
-    elif not data.get("parameters"):
+    elif not data.parameters:
         yield from ctx.say(
             "The size of the model cannot be estimated: neither its shape nor both FLOPs and tokens per step are known."
         )
-    yield from unknown_facts(ctx, data.get("not_known", ()))
+    yield from unknown_facts(ctx, data.not_known)

@@ -129,7 +129,7 @@ def basis(ctx: AnswerContext) -> str:
 def recorded(ctx: AnswerContext) -> Generator[Said, None, str]:
     """That only a part of the chips was recorded, in a sentence; empty where all were."""
     steps = yield from get(ctx, StepTools.steps)
-    cores, chips = steps.get("recorded_cores"), steps.get("chips")
+    cores, chips = steps.recorded_cores, steps.chips
     if ctx.bench.profile.basis != PROFILE or not cores or not chips or cores >= chips:
         return ""
     return (

@@ -261,7 +261,7 @@ def held(ctx: AnswerContext, given: NoArguments) -> Answer:
         yield from ctx.bullets(items)
     else:
         yield from ctx.say("No constraints, and no facts beyond the configuration.")
-    yield from unknown_facts(ctx, data.get("not_known", ()))
+    yield from unknown_facts(ctx, data.not_known)
 
 
 @capability(

@@ -163,13 +163,13 @@ def risks(ctx: AnswerContext, given: Configured) -> Answer:
     if row.number:
         similar_runs = yield from ctx.look(RetrievalTools.similar_runs, proposal=row.number, top=5)
         bad = [
-            r for r in (similar_runs.data or {}).get("records") or []
-            if r["outcome"] in ("failed", "slower") and any("move" in str(w) for w in r.get("why", ()))
+            r for r in (similar_runs.data.records if similar_runs.data else ())
+            if r.outcome in ("failed", "slower") and any("move" in w for w in r.why)
         ]  # fmt: skip
         if bad:
             yield from ctx.say(
-                f"A similar change did not pay off: record `{bad[0]['id']}`, "
-                f"{words.lower_first(str(bad[0]['effect']).rstrip('.'))}."
+                f"A similar change did not pay off: record `{bad[0].id}`, "
+                f"{words.lower_first(bad[0].effect.rstrip('.'))}."
             )
     yield from ctx.say(
         "To limit the risk, compile it ahead of time, which shows its memory without using a chip; then run a few "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -11,8 +12,9 @@ from agent.tools import Arguments, ToolError
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability
-from proposals.agents.capabilities.common import About, Row, get
+from proposals.agents.capabilities.common import About, get
 from proposals.agents.tools import RetrievalTools, RunTools
+from proposals.agents.tools.retrieval import RecordRow
 
 Query = Annotated[str, Field(max_length=400, description="Words to look for.")]
 
@@ -31,14 +33,13 @@ class SearchWords(Arguments):
 def similar(ctx: AnswerContext, given: About) -> Answer:
     """Measured changes of runs like this one (bottleneck, chip, model, scale), or similar to a proposal's change."""
     data = yield from get(ctx, RetrievalTools.similar_runs, proposal=given.proposal, top=5)
-    rows = data.get("records") or []
-    if not rows:
+    if not data.records:
         yield from ctx.say(
             "No past run is similar enough for its effect to carry over: the database has none on this kind of chip "
             "with a similar model, tokens per chip and change. Search the history by keyword to see what it holds."
         )
         return
-    yield from _records(ctx, rows, "")
+    yield from _records(ctx, data.records, "")
 
 
 @capability(
@@ -50,20 +51,20 @@ def similar(ctx: AnswerContext, given: About) -> Answer:
 def history(ctx: AnswerContext, given: SearchWords) -> Answer:
     """Keyword search in measured optimisations (published and the team's own): change, effect, caveats."""
     data = yield from get(ctx, RetrievalTools.search_history, query=given.text, top=5)
-    yield from _records(ctx, data.get("records") or [], "No record matches these words.")
+    yield from _records(ctx, data.records, "No record matches these words.")
 
 
-def _records(ctx: AnswerContext, rows: list[Row], empty: str) -> Answer:
+def _records(ctx: AnswerContext, rows: Sequence[RecordRow], empty: str) -> Answer:
     if not rows:
         raise ToolError(empty)
     items = []
     for row in rows:
-        speed = f"; speed-up {words.ratio(row['speedup_per_token'])}" if row.get("speedup_per_token") else ""
-        why = [part for text in row.get("why", ()) for part in str(text).split("; ") if not re.search(r"\d", part)][:3]
+        speed = f"; speed-up {words.ratio(row.speedup_per_token)}" if row.speedup_per_token else ""
+        why = [part for text in row.why for part in text.split("; ") if not re.search(r"\d", part)][:3]
         alike = f" Similarity: {'; '.join(why)}." if why else ""
         items.append(
-            f"Record `{row['id']}` ({str(row['outcome']).replace('_', ' ')}{speed}): {str(row['title']).rstrip('.')}. "
-            f"{str(row.get('effect', '')).rstrip('.')}.{alike}"
+            f"Record `{row.id}` ({row.outcome.replace('_', ' ')}{speed}): {row.title.rstrip('.')}. "
+            f"{row.effect.rstrip('.')}.{alike}"
         )
     yield from ctx.bullets(items)
 
@@ -82,16 +83,16 @@ def knowledge(ctx: AnswerContext, given: SearchWords) -> Answer:
     if not given.text.strip():
         raise Missing("Name what to look up.", ("What is FSDP?", "What does remat offload mean?"))
     data = yield from get(ctx, RetrievalTools.search_knowledge, query=given.text[:400], top=3)
-    rows = data.get("passages") or []
+    rows = data.passages
     if not rows:
         raise ToolError("No passage in the knowledge base matches.")
     for row in rows[:2]:
-        source = re.sub(r"\s*\([^)]*\d{4}[^)]*\)", "", str(row["source"]))
-        section = f", section {row['section']}" if row.get("section") else ""
-        text = re.sub(r"\s+", " ", str(row["text"]))
-        yield from ctx.say(f"**{row['title']}** (passage `{row['id']}`; {source}{section}): {text}")
+        source = re.sub(r"\s*\([^)]*\d{4}[^)]*\)", "", row.source)
+        section = f", section {row.section}" if row.section else ""
+        text = re.sub(r"\s+", " ", row.text)
+        yield from ctx.say(f"**{row.title}** (passage `{row.id}`; {source}{section}): {text}")
     if len(rows) > 2:
-        yield from ctx.say(f"See also passage `{rows[2]['id']}`, {words.lower_first(str(rows[2]['title']))}.")
+        yield from ctx.say(f"See also passage `{rows[2].id}`, {words.lower_first(rows[2].title)}.")
 
 
 class ExperimentRef(Arguments):
@@ -137,7 +138,5 @@ def not_sharding(ctx: AnswerContext, given: SearchWords) -> Answer:
     lookup = yield from ctx.look(
         RetrievalTools.search_knowledge, query=given.text[:400] or "random numbers kernels timing", top=1
     )
-    for row in ((lookup.data or {}).get("passages") or [])[:1]:
-        yield from ctx.say(
-            f"Nearest in the knowledge base: **{row['title']}** (passage `{row['id']}`; {row['source']})."
-        )
+    for row in lookup.data.passages[:1] if lookup.data else ():
+        yield from ctx.say(f"Nearest in the knowledge base: **{row.title}** (passage `{row.id}`; {row.source}).")

@@ -160,10 +160,10 @@ def largest_batch(ctx: AnswerContext, given: Configured) -> Answer:
     if not rows:
         yield from ctx.say("Memory cannot be computed while facts are missing.")
         run = yield from get(ctx, RunTools.run)
-        yield from unknown_facts(ctx, run.get("not_known", ()))
+        yield from unknown_facts(ctx, run.not_known)
         return
     each = yield from get(ctx, MachineTools.divisors)
-    if between := _batches_between(rows, each["batch_must_divide_by"]):
+    if between := _batches_between(rows, each.batch_must_divide_by):
         finer = yield from get(ctx, WhatIfTools.vary, key="global_batch", of=of, values=between)
         near = [row for row in rows if int(row.value) < 2 * max(between)]
         known = [row for row in finer.rows if row.hbm_per_chip_bytes]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from perfmodel.workload import chip_of
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
-from proposals.agents.capabilities.common import Row
 from proposals.agents.tools import MemoryTools
+from proposals.agents.tools.memory_use import HeldMemory
 
 _GB = r"(\d+(?:\.\d+)?)\s?(g(?:i?b)?|gigs?|mb|mib)?(?!\w|%|×|\.\d)(?!\s?(?:%|percent|ms|s\b|x\b|times))"
 #: How somebody says that a number is the memory that was really in use: after words of measuring, or before them.
@@ -50,13 +50,13 @@ def filling(ctx: AnswerContext) -> Answer:
     yield from ctx.bullets(list(_parts(data)))
 
 
-def _against(ctx: AnswerContext, data: Row) -> Answer:
-    beyond = data.get("unaccounted_bytes", 0.0)
+def _against(ctx: AnswerContext, data: HeldMemory) -> Answer:
+    beyond = data.unaccounted_bytes or 0.0
     more = "above" if beyond >= 0 else "below"
     yield from ctx.say(
-        f"Your measured **{words.size(data['stated_bytes'])}** per chip is {words.size(abs(beyond))} {more} the "
-        f"{words.size(data['total_bytes'])} predicted from the parts, and leaves "
-        f"{words.size(data['measured_headroom_bytes'])} of {words.size(data['capacity_bytes'])}."
+        f"Your measured **{words.size(data.stated_bytes or 0.0)}** per chip is {words.size(abs(beyond))} {more} the "
+        f"{words.size(data.total_bytes)} predicted from the parts, and leaves "
+        f"{words.size(data.measured_headroom_bytes or 0.0)} of {words.size(data.capacity_bytes)}."
     )
     if beyond > 0:
         yield from ctx.more(
@@ -67,53 +67,50 @@ def _against(ctx: AnswerContext, data: Row) -> Answer:
             else "The difference is what the compiled program holds besides the predicted tensors: temporary "
             "buffers of its buffer assignment, padding, the program itself and what the runtime reserves."
         )
-    rows = [row for row in data.get("rows", ()) if row.get("projected_bytes")]
-    if not rows:
-        return
     lines = [
         [
-            f"proposal {row['number']}", words.size(row["total_bytes"]), words.size(row["projected_bytes"]),
-            words.size(row["projected_headroom_bytes"]), _verdict(row["share_of_the_capacity"]),
+            f"proposal {row.number}", words.size(row.total_bytes), words.size(row.projected_bytes),
+            words.size(row.projected_headroom_bytes or 0.0), _verdict(row.share_of_the_capacity or 0.0),
         ]
-        for row in rows
+        for row in data.rows if row.projected_bytes
     ]  # fmt: skip
-    yield from ctx.table(["Configuration", "Computed", "With the difference added", "Headroom", "Safe"], lines)
+    if lines:
+        yield from ctx.table(["Configuration", "Computed", "With the difference added", "Headroom", "Safe"], lines)
 
 
 def _verdict(share: float) -> str:
     return "no: it does not fit" if share > 1 else "risky: little headroom" if share > TIGHT else "yes"
 
 
-def _parts(data: Row) -> Iterator[str]:
+def _parts(data: HeldMemory) -> Iterator[str]:
     """Each part with what it is sharded over and what reduces it, the largest first."""
-    replicas = data["replicas"]
-    only = data["weight_sharding"]
-    for key, value in sorted(data["parts_bytes"].items(), key=lambda item: -item[1]):
+    replicas, only = data.replicas, data.weight_sharding
+    for key, value in sorted(data.parts_bytes.items(), key=lambda item: -item[1]):
         if not value:
             continue
         said = f"{_NAMES.get(key, key)} **{words.size(value)}**"
         if key == "activations":
             yield (
-                f"{said}: what is kept for the backward pass under remat {data['remat']}, the working set of a layer "
+                f"{said}: what is kept for the backward pass under remat {data.remat}, the working set of a layer "
                 "and the logits. Reduced by more rematerialisation, offload, more micro-batches, a sequence axis or a "
                 "smaller batch"
             )
         elif key == "optimizer":
-            over = data["optimizer_sharded_over_replicas"]
+            over = data.optimizer_sharded_over_replicas
             where = (
                 f"{only} shards it over {over:,} replicas" if over > 1 else
                 "there is one replica, so nothing is sharded" if replicas == 1 else
                 f"weight sharding {only} keeps it whole on each of {replicas:,} replicas"
             )  # fmt: skip
             yield (
-                f"{said}: moments and master weights of {data['optimizer']}; {where}. Reduced by more replicas under "
+                f"{said}: moments and master weights of {data.optimizer}; {where}. Reduced by more replicas under "
                 "ZeRO-1 or FSDP, a factored optimizer such as Adafactor, or moments in bf16, which is not priced here"
             )
         elif key == "params":
-            over = data["weights_sharded_over_replicas"]
+            over = data.weights_sharded_over_replicas
             how = f" and over {over:,} replicas" if over > 1 else ""
-            cut = f"sharded by the mesh over {data['weight_shards']:,} chips{how}"
-            yield f"{said}: {data['weights_held_in']}, {cut}. Reduced by a tensor, pipeline or FSDP axis"
+            cut = f"sharded by the mesh over {data.weight_shards:,} chips{how}"
+            yield f"{said}: {data.weights_held_in}, {cut}. Reduced by a tensor, pipeline or FSDP axis"
         else:
             whole = (
                 f": {only} shards the optimizer alone, so these are whole on every replica" if only == "zero1" else ""

@@ -210,9 +210,9 @@ def roofline(ctx: AnswerContext, given: ChipQuery) -> Answer:
     """The chip's peak FLOP/s, HBM bandwidth and ridge point, and what bounds the ops of this step."""
     chip = yield from get(ctx, MachineTools.hardware, chip=given.chip)
     yield from ctx.say(
-        f"{chip['title']} in {chip['precision']}: peak {words.flops(chip['peak_flops_per_s'])}, HBM bandwidth "
-        f"{words.rate(chip['hbm_bytes_per_s'])}, ridge point "
-        f"**{significant(chip['ridge_flops_per_byte'])} FLOP/byte**.",
+        f"{chip.title} in {chip.precision}: peak {words.flops(chip.peak_flops_per_s)}, HBM bandwidth "
+        f"{words.rate(chip.hbm_bytes_per_s)}, ridge point "
+        f"**{significant(chip.ridge_flops_per_byte)} FLOP/byte**.",
         "An op below it is limited by HBM bandwidth, one above it by arithmetic.",
     )
     if no_profile(ctx) or (given.chip and given.chip != ctx.bench.config.hardware.chip):
@@ -231,17 +231,17 @@ def chip_data(ctx: AnswerContext, given: ChipQuery) -> Answer:
     """A chip's memory, peak FLOP/s by precision, HBM, link and network bandwidth."""
     chip = yield from get(ctx, MachineTools.hardware, chip=given.chip)
     rows = [
-        ["HBM, nominal", words.size(chip["hbm_capacity_bytes"])],
-        ["HBM, usable", words.size(chip["hbm_usable_bytes"])],
-        ["HBM bandwidth", words.rate(chip["hbm_bytes_per_s"])],
-        *([f"peak {name}", words.flops(value)] for name, value in chip["peaks_flops_per_s"].items()),
+        ["HBM, nominal", words.size(chip.hbm_capacity_bytes)],
+        ["HBM, usable", words.size(chip.hbm_usable_bytes)],
+        ["HBM bandwidth", words.rate(chip.hbm_bytes_per_s)],
+        *([f"peak {name}", words.flops(value)] for name, value in chip.peaks_flops_per_s.items()),
     ]
-    for key, name in (
-        ("ici_link_bytes_per_s", "ICI link, one way"), ("nvlink_bytes_per_s", "NVLink per GPU, one way"),
-        ("dcn_bytes_per_s_per_host", "network per host"), ("dcn_bytes_per_s_per_chip", "network per chip"),
+    for rate, name in (
+        (chip.ici_link_bytes_per_s, "ICI link, one way"), (chip.nvlink_bytes_per_s, "NVLink per GPU, one way"),
+        (chip.dcn_bytes_per_s_per_host, "network per host"), (chip.dcn_bytes_per_s_per_chip, "network per chip"),
     ):  # fmt: skip
-        rows += [[name, words.rate(chip[key])]] if chip.get(key) else []
-    yield from ctx.say(f"{chip['title']}:")
+        rows += [[name, words.rate(rate)]] if rate else []
+    yield from ctx.say(f"{chip.title}:")
     yield from ctx.table(["Property", "Value"], rows)
 
 
@@ -270,9 +270,9 @@ def matmuls(ctx: AnswerContext, given: NoArguments) -> Answer:
             )  # fmt: skip
         else:
             yield from ctx.say("The profile identifies no matmuls.")
-    if chip.get("matrix_tile"):
+    if chip.matrix_tile:
         yield from ctx.say(
-            f"The MXU of {chip['title']} pads every matmul dimension to a multiple of {chip['matrix_tile']}; sizes "
+            f"The MXU of {chip.title} pads every matmul dimension to a multiple of {chip.matrix_tile}; sizes "
             "per chip that are multiples of it need no padding."
         )
     yield from findings_about(ctx, ("matmul", "mxu", "padd", "tensor core"))
@@ -287,7 +287,7 @@ def matmuls(ctx: AnswerContext, given: NoArguments) -> Answer:
 def recompute(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Time of recomputed ops, the policy that is set, and what the diagnosis finds on it."""
     run = yield from get(ctx, RunTools.run)
-    policy = run["configuration"].get("training", {}).get("remat")
+    policy = run.configuration.get("training", {}).get("remat")
     yield from ctx.say(f"The configured policy is `{policy or 'not given'}`.")
     if no_profile(ctx):
         yield from predicted_instead(ctx, NO_OPS)
@@ -354,17 +354,18 @@ def stragglers(ctx: AnswerContext, given: NoArguments) -> Answer:
         why = data.not_measured.get("stragglers", "the profile does not contain several cores with step markers")
         yield from ctx.say(f"Whether any core is slower is unknown: {why}.")
     yield from ctx.more((yield from recorded(ctx)))
-    cores = steps.get("cores") or []
-    named = [row for row in cores if re.search(rf"(?<!\w){re.escape(row['core'])}(?!\w)", ctx.message, re.IGNORECASE)]
-    for row in named[:2] or cores[:1]:
+    named = [
+        row for row in steps.cores if re.search(rf"(?<!\w){re.escape(row.core)}(?!\w)", ctx.message, re.IGNORECASE)
+    ]
+    for row in named[:2] or steps.cores[:1]:
         yield from ctx.say(
-            f"{row['core']}: {words.time(row['mean_step_s'])} per step on average, "
-            f"{words.share(abs(row['above_the_median_share']))} "
-            f"{'above' if row['above_the_median_share'] >= 0 else 'below'} the median core's "
-            f"{words.time(steps['median_core_s'])}; whole steps, waiting and idle time included."
+            f"{row.core}: {words.time(row.mean_step_s)} per step on average, "
+            f"{words.share(abs(row.above_the_median_share))} "
+            f"{'above' if row.above_the_median_share >= 0 else 'below'} the median core's "
+            f"{words.time(steps.median_core_s)}; whole steps, waiting and idle time included."
         )
-        if row.get("steps_s"):
-            yield from ctx.more(f"Its steps: {', '.join(words.time(value) for value in row['steps_s'])}.")
+        if row.steps_s:
+            yield from ctx.more(f"Its steps: {', '.join(words.time(value) for value in row.steps_s)}.")
     worst = [op for op in ctx.bench.diagnosis.ops if op.core_max_s and op.core_min_s and op.core_max_s > op.core_min_s]
     worst.sort(key=lambda op: (op.core_min_s or 0.0) - (op.core_max_s or 0.0))
     for each in worst[:1]:

@@ -29,13 +29,13 @@ from proposals.agents.tools.what_if import MOST_CHIPS
 def change_precision(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted effect of another precision of the matmuls, and whether the chip supports it natively."""
     chip = yield from get(ctx, MachineTools.hardware)
-    native = list(chip["peaks_flops_per_s"])
+    native = list(chip.peaks_flops_per_s)
     now = ctx.bench.config.training.precision
     if not given.precision and not given.variants:
         tried = tuple(f"precision={p}" for p in native if p != now)
         if not tried:
             yield from ctx.say(
-                f"{chip['title']} supports matmuls in {now} alone, so a lower precision saves no compute time."
+                f"{chip.title} supports matmuls in {now} alone, so a lower precision saves no compute time."
             )
             return
         given = Configured(**{**given.model_dump(exclude_defaults=True), "variants": tried[:4]})

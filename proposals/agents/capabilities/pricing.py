@@ -105,10 +105,10 @@ def precision_note(ctx: AnswerContext, row: Priced) -> Answer:
     if not precision or row.elsewhere:
         return
     chip = yield from get(ctx, MachineTools.hardware)
-    native = list(chip["peaks_flops_per_s"])
+    native = list(chip.peaks_flops_per_s)
     if precision not in native:
         yield from ctx.say(
-            f"**{chip['title']} has no native {precision} matmul support**: matmuls run in another precision, so no "
+            f"**{chip.title} has no native {precision} matmul support**: matmuls run in another precision, so no "
             f"compute time is saved (native: {listed(native)})."
         )
     elif precision in LOW_PRECISIONS:

@@ -8,7 +8,7 @@ from proposals import facts
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability
-from proposals.agents.capabilities.common import Row, Words, get, how, unknown_facts
+from proposals.agents.capabilities.common import Words, get, how, unknown_facts
 from proposals.agents.capabilities.explaining import (
     FIGURES,
     basis,
@@ -24,6 +24,7 @@ from proposals.agents.capabilities.explaining import (
     whole_message,
 )
 from proposals.agents.tools import ModelTools, RunTools, StepTools
+from proposals.agents.tools.steps import Steps
 
 
 class OneFigure(NoArguments):
@@ -40,15 +41,14 @@ class OneFigure(NoArguments):
 def configuration(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Configuration of the run: chips, mesh, model, batch, sequence length, precision, optimizer, remat, flags."""
     data = yield from get(ctx, RunTools.run)
-    config = data["configuration"]
-    hardware, training, model = config["hardware"], config.get("training", {}), config.get("model") or {}
-    slices = f" in {hardware['slices']} slices" if hardware.get("slices", 1) > 1 else ""
-    yield from ctx.say(f"`{data['mesh_text']}` on {data['chips']:,} {hardware['chip']} chips{slices}.")
+    hardware, training = ctx.bench.config.hardware, data.configuration.get("training", {})
+    model = data.configuration.get("model")
+    slices = f" in {hardware.slices} slices" if hardware.slices > 1 else ""
+    yield from ctx.say(f"`{data.mesh_text}` on {data.chips:,} {hardware.chip} chips{slices}.")
     items = []
     if model:
-        name = str(model.get("name") or "custom model")
         shape = f", {model['layers']} layers, d_model {model['d_model']:,}" if model.get("layers") else ""
-        items.append(f"model: {name}{shape}")
+        items.append(f"model: {model.get('name') or 'custom model'}{shape}")
     for key in (
         "global_batch", "seq_len", "precision", "optimizer", "weight_sharding", "remat", "grad_accum", "micro_batch",
     ):  # fmt: skip
@@ -59,7 +59,7 @@ def configuration(ctx: AnswerContext, given: NoArguments) -> Answer:
             )
     items.append(f"XLA flags set: {listed([f'`{flag}`' for flag in training.get('xla_flags') or ()]) or 'none'}")
     yield from ctx.bullets(items)
-    yield from unknown_facts(ctx, data.get("not_known", ()))
+    yield from unknown_facts(ctx, data.not_known)
 
 
 @capability(
@@ -80,16 +80,16 @@ def step_time(ctx: AnswerContext, given: NoArguments) -> Answer:
         return
     yield from ctx.say(f"**{words.time(step, how(ctx))}** per step, {how(ctx)}.")
     steps = yield from get(ctx, StepTools.steps)
-    count = int(steps.get("recorded_steps") or (data.get("profile") or {}).get("steps") or 0)
-    if steps.get("median_s"):
+    count = steps.recorded_steps or data.profile.steps
+    if steps.median_s:
         yield from ctx.more(
-            f"Over {count:,} recorded steps: median {words.time(steps['median_s'])}, from "
-            f"{words.time(steps['shortest_s'])} to {words.time(steps['longest_s'])}, standard deviation "
-            f"{words.time(steps['standard_deviation_s'])} ({words.share(steps['standard_deviation_share'])}), "
-            f"standard error of the mean {words.time(steps['standard_error_s'])}."
+            f"Over {count:,} recorded steps: median {words.time(steps.median_s)}, from "
+            f"{words.time(steps.shortest_s)} to {words.time(steps.longest_s)}, standard deviation "
+            f"{words.time(steps.standard_deviation_s)} ({words.share(steps.standard_deviation_share)}), "
+            f"standard error of the mean {words.time(steps.standard_error_s)}."
         )
-        times = ", ".join(words.time(item["time_s"]) for item in steps["first"])
-        yield from ctx.say(f"{'Steps' if count <= len(steps['first']) else 'The first steps'}, in order: {times}.")
+        times = ", ".join(words.time(item.time_s) for item in steps.first)
+        yield from ctx.say(f"{'Steps' if count <= len(steps.first) else 'The first steps'}, in order: {times}.")
         yield from _settling(ctx, steps)
     elif kpis.step_time_min_s and kpis.step_time_max_s:
         longest = words.time(kpis.step_time_max_s)
@@ -102,22 +102,22 @@ def step_time(ctx: AnswerContext, given: NoArguments) -> Answer:
 SPREADS = 0.05
 
 
-def _settling(ctx: AnswerContext, steps: Row) -> Answer:
+def _settling(ctx: AnswerContext, steps: Steps) -> Answer:
     """Whether the steps settle, which number to report, and whether the verdict depends on the slow ones."""
-    if steps.get("trend") == "falling":
+    if steps.trend == "falling":
         yield from ctx.say(
             "Each step was shorter than the one before, as in a warm-up; the cause was not recorded. Without the "
-            f"first, the mean is {words.time(steps['mean_excluding_first_s'])}: report steady steps after a warm-up, "
+            f"first, the mean is {words.time(steps.mean_excluding_first_s)}: report steady steps after a warm-up, "
             "with their number and spread, from a longer recording."
         )
-    elif steps["standard_deviation_share"] > SPREADS:
+    elif steps.standard_deviation_share > SPREADS:
         yield from ctx.say(
             "The steps vary so much that the median is more informative than the mean; record more of them."
         )
-    if steps.get("idle_share_of_the_shortest") is not None and steps["standard_deviation_share"] > SPREADS:
+    if steps.idle_share_of_the_shortest is not None and steps.standard_deviation_share > SPREADS:
         yield from ctx.say(
-            f"Busy time is {words.time(steps['busy_s'])}: idle is {words.share(steps['idle_share'])} of the mean "
-            f"step, and would be {words.share(steps['idle_share_of_the_shortest'])} of the shortest."
+            f"Busy time is {words.time(steps.busy_s)}: idle is {words.share(steps.idle_share)} of the mean "
+            f"step, and would be {words.share(steps.idle_share_of_the_shortest)} of the shortest."
         )
 
 
@@ -213,12 +213,12 @@ def missing(ctx: AnswerContext, given: NoArguments) -> Answer:
     data = yield from get(ctx, RunTools.run)
     figures = yield from get(ctx, RunTools.kpis)
     items = [f"{FIGURES.get(key, key.replace('_', ' '))}: {why}" for key, why in figures.not_measured.items()]
-    items += [str(text) for text in data.get("warnings") or ()]
+    items += data.warnings
     if items:
         yield from ctx.bullets(items[:10])
     else:
         yield from ctx.say("Every figure was measured, and the analysis gave no warning.")
-    yield from unknown_facts(ctx, data.get("not_known", ()))
+    yield from unknown_facts(ctx, data.not_known)
 
 
 @capability(

@@ -114,11 +114,11 @@ def legal(ctx: AnswerContext, given: Configured) -> Answer:
         return
     data = yield from get(ctx, MachineTools.divisors)
     yield from ctx.say(
-        f"On `{data['mesh_text']}` the global batch must be a multiple of **{data['batch_must_divide_by']:,}** "
-        f"({data['batch_shards']:,} batch shards, {data['grad_accum']:,} micro-batches)."
+        f"On `{data.mesh_text}` the global batch must be a multiple of **{data.batch_must_divide_by:,}** "
+        f"({data.batch_shards:,} batch shards, {data.grad_accum:,} micro-batches)."
     )
-    if data.get("model_sizes"):
-        sizes = [f"{words.rule(name)} {value:,}" for name, value in data["model_sizes"].items()]
+    if data.model_sizes:
+        sizes = [f"{words.rule(name)} {value:,}" for name, value in data.model_sizes.items()]
         yield from ctx.say(f"Axes must divide the model's sizes: {listed(sizes)}.")
     yield from ctx.say(_by_rule((yield from get(ctx, ModelTools.rejected, top=1))))
     yield from search(ctx, Sizes())
@@ -151,7 +151,7 @@ def launch(ctx: AnswerContext, given: Launch) -> Answer:
     yield from ctx.bullets(list(file.notes))
     if ctx.message:
         flags = yield from get(ctx, FlagTools.flag, text=ctx.message[:600])
-        if flags.get("flags"):
+        if flags.flags:
             yield from explain_flags(ctx, flags)
     rest = [f"`{item.name}`" for item in every.files if item.name != file.name]
     if rest:

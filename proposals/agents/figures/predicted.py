@@ -29,7 +29,7 @@ def predicted(plan: Plan, current: str = "the current configuration") -> Iterato
         yield from _beside(item, name, base)
     yield from figure(
         "HBM that a program can fill",
-        (base.hbm_per_chip_bytes or {}).get("capacity"),
+        base.hbm_per_chip_bytes.capacity if base.hbm_per_chip_bytes else None,
         "bytes",
         "computed",
         "proposals",
@@ -49,32 +49,38 @@ def predicted(plan: Plan, current: str = "the current configuration") -> Iterato
 
 def _prediction_figures(prediction: Predicted, name: str, weight: int, plan: Plan) -> Iterator[Figure]:
     more: dict[str, Any] = {"of": (name,), "weight": weight}
-    step = prediction.step_time_s or {}
-    measured = plan.baseline.step_time_s or {}
-    inputs = (("current step", plain(measured["estimate"], "s")),) if "estimate" in measured else ()
+    step, measured = prediction.step_time_s, plan.baseline.step_time_s
+    inputs = (("current step", plain(measured.estimate, "s")),) if measured else ()
     for key, label in (
         ("estimate", "step time"), ("low80", "low end of the 80 % interval of the step time"),
         ("high80", "high end of the 80 % interval of the step time"),
     ):  # fmt: skip
         yield from figure(
-            f"{label} of {name}", step.get(key), "s", "predicted", "proposals", formula=_STEP_BY, inputs=inputs, **more
+            f"{label} of {name}",
+            getattr(step, key, None),
+            "s",
+            "predicted",
+            "proposals",
+            formula=_STEP_BY,
+            inputs=inputs,
+            **more,
         )
     low, high = ends = prediction.speedup_low80, prediction.speedup_high80
     within = (("80 % interval", span(low, high, "speedup")),) if low and high and low != high else ()
-    times = (("step time", plain(step["estimate"], "s", "predicted")), *inputs) if "estimate" in step else ()
+    times = (("step time", plain(step.estimate, "s", "predicted")), *inputs) if step else ()
     yield from figure(f"speed-up per token of {name}", prediction.speedup, "speedup", "predicted", "proposals",
                       formula=_SPEED_BY, inputs=(*times, *within), **more)  # fmt: skip
     for end, label in zip(ends if within else (), ("low", "high"), strict=False):
         yield from figure(f"{label} end of the 80 % interval of the speed-up of {name}", end, "speedup", "predicted",
                           "proposals", counts="eight in ten such results lie within it", **more)  # fmt: skip
-    whole = step.get("estimate") or sum(prediction.breakdown_s.values())
+    whole = step.estimate if step else sum(prediction.breakdown_s.values())
     for part, value in prediction.breakdown_s.items():
         label = f"{part_name(part)} of {name}"
         said = {"formula": PREDICTED_PART, "counts": "exclusive part of the step", **more, "of": (name, part)}
         yield from figure(label, value, "s", "predicted", "proposals", **said)
         if whole:
             yield from figure(f"{label}, share", value / whole, "share", "predicted", "proposals", **said)
-    for part, value in (prediction.hbm_per_chip_bytes or {}).items():
+    for part, value in _parts(prediction).items():
         if part == "capacity":
             continue
         label = f"{_MEMORY.get(part, part)} per chip of {name}"
@@ -117,7 +123,7 @@ def _beside(item: ProposalPlan, name: str, base: Predicted) -> Iterator[Figure]:
             yield from figure(f"{held.name} per chip of {of}", value, unit, origin, "proposals", of=(of,), weight=2)
     parts = (
         (base.breakdown_s, item.predicted.breakdown_s, "s", part_name),
-        (base.hbm_per_chip_bytes or {}, item.predicted.hbm_per_chip_bytes or {}, "bytes", lambda k: _MEMORY.get(k, k)),
+        (_parts(base), _parts(item.predicted), "bytes", lambda k: _MEMORY.get(k, k)),
     )
     for before, after, unit, named in parts:
         for part in after:
@@ -129,12 +135,17 @@ def _beside(item: ProposalPlan, name: str, base: Predicted) -> Iterator[Figure]:
                     inputs=(("current", plain(before[part], unit)), (name, plain(after[part], unit))),
                     of=(name, part), weight=1,
                 )  # fmt: skip
-    times = (base.step_time_s or {}).get("estimate"), (item.predicted.step_time_s or {}).get("estimate")
-    if times[0] and times[1] and times[0] != times[1]:
+    was, now = base.step_time_s, item.predicted.step_time_s
+    if was and now and was.estimate != now.estimate:
         yield from figure(
-            f"change of the step time from the current configuration to {name}", abs(times[1] - times[0]), "s",
+            f"change of the step time from the current configuration to {name}", abs(now.estimate - was.estimate), "s",
             "predicted", "proposals", formula="step time − current step time", of=(name,), weight=1,
         )  # fmt: skip
+
+
+def _parts(prediction: Predicted) -> dict[str, float]:
+    """Memory per chip by part, in all, and what a program can fill."""
+    return vars(prediction.hbm_per_chip_bytes) if prediction.hbm_per_chip_bytes else {}
 
 
 def stated(config: ExperimentConfig, chip: Chip) -> Iterator[Figure]:

@@ -113,7 +113,7 @@ def number_of(bench: Workbench, item: ProposalPlan | Listed) -> int | None:
     """The number of the proposal that is this configuration."""
     with as_tool_error():
         ranked = [state.proposal for state in bench.proposals]
-    return next((each.rank for each in ranked if is_same(each, item.mesh, item.changes)), None)
+    return next((each.rank for each in ranked if is_same(each, item)), None)
 
 
 def plan(bench: Workbench) -> Plan:

@@ -56,8 +56,8 @@ class LaunchTools(Tools):
                 checked = sentence(standing.compiled) if standing.compiled else ""
             else:
                 assert asked.configuration is not None
-                of = bench.pricer.evaluate(asked.configuration.mesh, asked.configuration.changes, bench.constraints)
-            files = launch.files(bench.config, of.mesh, of.changes, title, checked)
+                of = bench.pricer.evaluate(asked.configuration, bench.constraints)
+            files = launch.files(bench.config, of, title, checked)
         files_shown = (
             LaunchFile(
                 name=item.name,

@@ -32,7 +32,7 @@ from proposals.agents.tools.common import (
 from proposals.agents.tools.compiled import compiled
 from proposals.agents.tools.traffic import behind
 from proposals.agents.workbench import ProposalState
-from proposals.candidate import candidate
+from proposals.candidate import Candidate, candidate
 from proposals.constraints import RULE, same_mesh
 from proposals.plan import Citation, Neighbour, ProposalPlan
 from proposals.proposer.confidence import claimed
@@ -118,8 +118,9 @@ class ModelTools(Tools):
         for key, value in _SETTINGS:
             if value == getattr(bench.config.training, key) or getattr(bench.constraints, f"keep_{key}"):
                 continue
+            one = Candidate(bench.config.mesh.to_json(), {key: value})
             with as_tool_error():
-                proposal_plan = bench.pricer.evaluate(bench.config.mesh.to_json(), {key: value}, bench.constraints)
+                proposal_plan = bench.pricer.evaluate(one, bench.constraints)
             why, speedup = self._why_not(proposal_plan), proposal_plan.predicted.speedup
             if why and speedup and speedup > best:
                 rows.append((speedup, Priced.model_validate({**evaluated(proposal_plan), "why_not_proposed": why})))
@@ -144,7 +145,7 @@ class ModelTools(Tools):
         )
 
     def _traffic(self, proposal_plan: ProposalPlan) -> list[dict[str, Any]]:
-        return behind(candidate(self._bench.config, proposal_plan.mesh, proposal_plan.changes))
+        return behind(candidate(self._bench.config, proposal_plan))
 
     def search(self, asked: CandidateQuery) -> priced.Candidates:
         """The best legal candidates (every mesh with every further change) under the constraints, ranked as the
@@ -291,7 +292,7 @@ class ModelTools(Tools):
     def _evaluated(self, asked: Configuration) -> ProposalPlan:
         refuse_undecided(self._bench, asked.changes)
         with as_tool_error():
-            return self._bench.pricer.evaluate(asked.mesh, asked.changes, self._bench.constraints)
+            return self._bench.pricer.evaluate(asked, self._bench.constraints)
 
     def _baseline(self) -> Current:
         """The current configuration as measured."""
@@ -301,10 +302,10 @@ class ModelTools(Tools):
             {
                 "mesh": mesh.to_json(),
                 "mesh_text": mesh.text(),
-                "step_time_s": made.step_time_s["estimate"] if made.step_time_s else None,
+                "step_time_s": made.step_time_s.estimate if made.step_time_s else None,
                 "breakdown_s": made.breakdown_s,
                 "hbm_per_chip_bytes": held,
-                "memory_headroom_bytes": held["capacity"] - held["total"] if held else None,
+                "memory_headroom_bytes": held.headroom if held else None,
                 "compiled": compiled(self._bench.compiled),
             }
         )
@@ -330,7 +331,7 @@ class ModelTools(Tools):
             {
                 **self._short(state),
                 **in_detail(item),
-                "compiled": compiled(state.compiled, candidate(self._bench.config, item.mesh, item.changes)),
+                "compiled": compiled(state.compiled, candidate(self._bench.config, item)),
                 "traffic": self._traffic(item),
                 "expected_impact": item.expected_impact,
                 "raises_confidence": item.raises,

@@ -12,7 +12,7 @@ from diagnosis.report import Evidence
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
 from proposals.agents.diagnosed import CollectiveRow, Collectives, EvidenceRow, FindingRow, Kpis, Verdict
-from proposals.agents.tool_result import present
+from proposals.agents.tool_result import ToolResult, present
 from proposals.agents.tools.common import Tools, as_tool_error, refuse_without_profile, without_profile
 from proposals.proposer.observed import is_inference
 
@@ -34,48 +34,62 @@ class AxisFilter(Arguments):
     by_kind: bool = Field(False, description="With the sums over each kind of collective.")
 
 
+class ProfileFacts(ToolResult):
+    """How the profile was made, and what it holds."""
+
+    provenance: str = ""
+    label: str = ""
+    device: str = ""
+    cores: int | None = None
+    hosts: int | None = None
+    steps: int = 0
+    ops: int = 0
+    omitted_ops: int | None = None
+
+
+class Run(ToolResult):
+    """The run as configured and recorded."""
+
+    experiment: str = ""
+    configuration: dict[str, Any] = {}
+    model_shape: dict[str, int] = {}
+    chips: int = 0
+    mesh_text: str = ""
+    axis_roles: dict[str, str] = {}
+    global_batch_tokens: int | None = None
+    global_batch_tokens_over_chips: float | None = None
+    not_known: tuple[str, ...] = ()
+    stated_by_user: dict[str, Any] = {}
+    fixed_by_user: dict[str, Any] = {}
+    profile: ProfileFacts = ProfileFacts()
+    program: str = ""
+    warnings: tuple[str, ...] = ()
+
+
 class RunTools(Tools):
     """The run as it was measured."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Run:
         """The run: chips, mesh, model, training, how the profile was made, unknown facts, and the facts and constraints
         that the user stated in this conversation."""
         bench, profile = self._bench, self._bench.profile
-        config = bench.config
-        tokens = config.training.global_batch_tokens
-        return present(
-            {
-                "experiment": bench.name,
-                "configuration": config_to_json(config),
-                "model_shape": {
-                    key: value
-                    for key, value in (asdict(config.model) if config.model else {}).items()
-                    if key in _SHAPE and value
-                },
-                "chips": config.hardware.chips,
-                "mesh_text": config.mesh.text(),
-                "axis_roles": {axis: config.mesh.role(axis) for axis, _ in (*config.mesh.ici, *config.mesh.dcn)},
-                "global_batch_tokens": tokens,
-                "global_batch_tokens_over_chips": tokens / config.hardware.chips if tokens else None,
-                "not_known": list(missing_facts(config)),
-                "stated_by_user": dict(bench.facts),
-                "fixed_by_user": bench.constraints.to_json(),
-                "profile": present(
-                    {
-                        "provenance": profile.provenance,
-                        "label": profile.label,
-                        "device": profile.device.kind,
-                        "cores": profile.device.core_count,
-                        "hosts": profile.device.host_count,
-                        "steps": len(profile.steps),
-                        "ops": len(profile.ops),
-                        "omitted_ops": profile.ops_dropped,
-                    }
-                ),
-                "program": _INFERENCE if is_inference(profile, bench.diagnosis) else None,
-                "warnings": [*bench.diagnosis.warnings],
-            }
-        )
+        config, chips = bench.config, bench.config.hardware.chips
+        tokens, shape = config.training.global_batch_tokens, asdict(config.model) if config.model else {}
+        return Run(
+            experiment=bench.name, configuration=config_to_json(config),
+            model_shape={key: value for key, value in shape.items() if key in _SHAPE and value},
+            chips=chips, mesh_text=config.mesh.text(),
+            axis_roles={axis: config.mesh.role(axis) for axis, _ in (*config.mesh.ici, *config.mesh.dcn)},
+            global_batch_tokens=tokens, global_batch_tokens_over_chips=tokens / chips if tokens else None,
+            not_known=missing_facts(config), stated_by_user=dict(bench.facts),
+            fixed_by_user=bench.constraints.to_json(),
+            profile=ProfileFacts(
+                provenance=profile.provenance, label=profile.label, device=profile.device.kind,
+                cores=profile.device.core_count, hosts=profile.device.host_count, steps=len(profile.steps),
+                ops=len(profile.ops), omitted_ops=profile.ops_dropped,
+            ),
+            program=_INFERENCE if is_inference(profile, bench.diagnosis) else "", warnings=bench.diagnosis.warnings,
+        )  # fmt: skip
 
     def kpis(self) -> Kpis:
         """Figures of the profiled step: step time, shares (0 to 1) such as duty cycle, communication and MFU, breakdown
@@ -139,7 +153,7 @@ class RunTools(Tools):
         axes_of = {
             kind: dict.fromkeys(r.axis or "not matched" for r in collectives if r.kind == kind) for kind in by_kind
         }
-        kinds = [{"kind": kind, "axis": "+".join(axes_of[kind]), **present(total)} for kind, total in by_kind.items()]
+        kinds = [{"kind": kind, "axis": "+".join(axes_of[kind]), **total} for kind, total in by_kind.items()]
         rows = []
         for row in collectives:
             achieved, possible = row.achieved_bytes_per_s, row.possible_bytes_per_s
@@ -151,7 +165,7 @@ class RunTools(Tools):
         return Collectives.model_validate(
             {
                 "of_the_step_share": present(shares),
-                "by_axis": [{"axis": axis, **present(total)} for axis, total in by_axis.items()],
+                "by_axis": [{"axis": axis, **total} for axis, total in by_axis.items()],
                 "rows": rows,
                 "axes_of_the_mesh": self._bench.config.mesh.to_json(),
                 **({"by_kind": kinds} if asked.by_kind else {}),

@@ -8,15 +8,56 @@ from typing import Any
 
 from agent.tools import NoArguments
 from experiments.step_profile import PROFILE
-from proposals.agents.tool_result import present
+from proposals.agents.tool_result import ToolResult
 from proposals.agents.tools.common import Tools
 
 #: Steps and cores that are listed.
 LISTED = 8
 
 
+class StepRow(ToolResult):
+    """A recorded step."""
+
+    step: int = 0
+    time_s: float = 0.0
+
+
+class CoreRow(ToolResult):
+    """The steps of one core."""
+
+    core: str = ""
+    mean_step_s: float = 0.0
+    above_the_median_share: float = 0.0
+    idle_s: float | None = None
+    steps_s: tuple[float, ...] = ()
+
+
+class Steps(ToolResult):
+    """How recorded steps spread, over time and over cores; trend: `falling` or `rising`, where each step was."""
+
+    recorded_steps: int = 0
+    recorded_cores: int = 0
+    chips: int = 0
+    mean_s: float | None = None
+    median_s: float | None = None
+    shortest_s: float = 0.0
+    longest_s: float = 0.0
+    standard_deviation_s: float = 0.0
+    standard_error_s: float = 0.0
+    standard_deviation_share: float = 0.0
+    trend: str = ""
+    mean_excluding_first_s: float = 0.0
+    first: tuple[StepRow, ...] = ()
+    busy_s: float = 0.0
+    idle_share: float = 0.0
+    idle_share_of_the_shortest: float | None = None
+    median_core_s: float = 0.0
+    cores: tuple[CoreRow, ...] = ()
+    cores_recorded: int = 0
+
+
 class StepTools(Tools):
-    def steps(self, asked: NoArguments) -> dict[str, Any]:
+    def steps(self, asked: NoArguments) -> Steps:
         """The recorded steps: times, mean, median, standard deviation and standard error, whether each was shorter than
         the one before, what the verdict's idle time would be on the shortest step; and each core's mean step and idle
         time beside the median core."""
@@ -34,7 +75,7 @@ class StepTools(Tools):
                 "standard_deviation_share": spread / mean(times),
                 "trend": _trend(times),
                 "mean_excluding_first_s": mean(times[1:]),
-                "first": [{"step": step.number, "time_s": step.time_s} for step in profile.steps[:LISTED]],
+                "first": [StepRow(step=step.number, time_s=step.time_s) for step in profile.steps[:LISTED]],
             }  # fmt: skip
             idle, step = diagnosis.breakdown_s.get("idle"), diagnosis.kpis.get("step_time_s")
             if idle is not None and step and diagnosis.basis == PROFILE:
@@ -43,7 +84,7 @@ class StepTools(Tools):
                     "busy_s": busy, "idle_share": idle / step,
                     "idle_share_of_the_shortest": max(0.0, 1 - busy / min(times)),
                 }  # fmt: skip
-        return present({**data, **self._cores()})
+        return Steps.model_validate({**data, **self._cores()})
 
     def _cores(self) -> dict[str, Any]:
         line = self._bench.diagnosis.timeline
@@ -53,16 +94,14 @@ class StepTools(Tools):
         middle = median(means.values())
         idle = dict(zip(line.cores, line.parts_s.get("idle", ()), strict=False))
         rows = [
-            present(
-                {
-                    "core": core, "mean_step_s": value, "above_the_median_share": value / middle - 1,
-                    "idle_s": mean(idle[core]) if idle.get(core) else None,
-                    "steps_s": list(line.durations_s[line.cores.index(core)][:LISTED]),
-                }
+            CoreRow(
+                core=core, mean_step_s=value, above_the_median_share=value / middle - 1,
+                idle_s=mean(idle[core]) if idle.get(core) else None,
+                steps_s=line.durations_s[line.cores.index(core)][:LISTED],
             )
             for core, value in means.items()
         ]  # fmt: skip
-        rows.sort(key=lambda row: -row["mean_step_s"])
+        rows.sort(key=lambda row: -row.mean_step_s)
         return {"median_core_s": middle, "cores": rows[:LISTED], "cores_recorded": len(means)}
 
 

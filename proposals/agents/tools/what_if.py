@@ -31,6 +31,7 @@ from proposals.agents.tools.common import Configuration, as_tool_error, evaluate
 from proposals.agents.tools.economics import unknown
 from proposals.agents.tools.machine import chip_named
 from proposals.agents.workbench import Workbench
+from proposals.candidate import Candidate
 from proposals.plan import Broken, ProposalPlan
 
 #: The most chips tried for a step time.
@@ -118,10 +119,10 @@ class WhatIfTools(common.Tools):
         bench = self._bench
         listed = self._axis(asked) if asked.key == "axis" else self._settings(asked)
         rows = []
-        for name, mesh, changes in listed:
-            refuse_undecided(bench, changes)
+        for name, one in listed:
+            refuse_undecided(bench, one.changes)
             try:
-                plan = bench.pricer.evaluate(mesh, changes, bench.constraints)
+                plan = bench.pricer.evaluate(one, bench.constraints)
             except ConfigError as error:
                 rows.append(Priced(value=name, reason=error.message))
                 continue
@@ -129,34 +130,34 @@ class WhatIfTools(common.Tools):
             rows.append(Priced.model_validate({"value": name, **evaluated(plan), **more}))
         return Varied(varied=asked.axis or asked.key, rows=tuple(rows), current=self._current())
 
-    def _settings(self, asked: Variation) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-        config, (mesh, changes) = self._bench.config, self._mesh_and_changes(asked)
-        now = changes.get(asked.key, getattr(config.training, asked.key))
+    def _settings(self, asked: Variation) -> Iterator[tuple[str, Candidate]]:
+        config, start = self._bench.config, self._start(asked)
+        now = start.changes.get(asked.key, getattr(config.training, asked.key))
         values: Sequence[Any] = asked.values or _VALUES.get(asked.key, ())
         if not values:
             if now is None:
                 raise ToolError(f"training.{asked.key} is unknown; state its current value to vary it.")
             values = [n for n in (now // 4, now // 2, now, now * 2, now * 4, now * 8) if n >= 1]
         for value in values:
-            yield str(value), mesh, {**changes, asked.key: value}
+            yield str(value), Candidate(start.mesh, {**start.changes, asked.key: value})
 
-    def _mesh_and_changes(self, asked: Variation) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Mesh and changed training keys of what is varied."""
+    def _start(self, asked: Variation) -> Candidate:
+        """What is varied."""
         own = self._bench.config.mesh.to_json()
-        return (own, {}) if asked.of is None else ({**own, **asked.of.mesh}, dict(asked.of.changes))
+        return Candidate(own) if asked.of is None else Candidate({**own, **asked.of.mesh}, asked.of.changes)
 
-    def _axis(self, asked: Variation) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-        config, (mesh, changes) = self._bench.config, self._mesh_and_changes(asked)
+    def _axis(self, asked: Variation) -> Iterator[tuple[str, Candidate]]:
+        config, start = self._bench.config, self._start(asked)
         axis = axis_of(config.mesh, asked.axis)
         if axis is None:
             raise ToolError(f"{asked.axis!r} is neither an axis of this mesh nor a role.")
         chips = config.hardware.chips_per_slice
         sizes = [int(v) for v in asked.values] or [n for n in (1, 2, 4, 8, 16, 32) if chips % n == 0]
         for size in sizes:
-            made = fill(Sizes(ici={axis: size}), mesh, chips, config.mesh)
+            made = fill(Sizes(ici={axis: size}), start.mesh, chips, config.mesh)
             if made.meshes:
                 ici = {**made.meshes[0]["ici"], axis: size} if size > 1 else made.meshes[0]["ici"]
-                yield f"{axis} {size}", {"ici": ici, "dcn": made.meshes[0]["dcn"]}, changes
+                yield f"{axis} {size}", Candidate({"ici": ici, "dcn": made.meshes[0]["dcn"]}, start.changes)
 
     def _current(self) -> Current:
         bench = self._bench
