@@ -12,11 +12,13 @@ from urllib.parse import urlencode
 
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
+from experiments.models import Profile
+from experiments.services import profiles
 from formatting import topology
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
 from proposals import drawing, facts, measured, torus
-from proposals.candidate import HARDWARE_KEYS, MeshAndChanges
+from proposals.candidate import HARDWARE_KEYS, MeshAndChanges, changes_chips
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import Broken, Communication, Memory, Neighbour, Predicted, ProposalPlan, Range, Rejected
 
@@ -233,11 +235,22 @@ def _baseline(plan: PlanRecord, roles: Mapping[str, str], diagnosis: DiagnosisRe
     breakdown = breakdown_s or predicted.breakdown_s
     terms = bars.step_terms(breakdown or {}, roles)
     hbm = predicted.hbm_per_chip_bytes
-    peak = plan.run.profile.summary.get("memory_peak_bytes")
+    peak = _peak_bytes(plan.run.profile)
     if measured:
         parts = "measured" if divided else "predicted"
         return Side(terms, measured, None, None, "measured", hbm, peak_bytes=peak, parts=parts)
     return Side(terms, *_ends(predicted), "predicted", hbm, peak_bytes=peak, parts="predicted")
+
+
+def _peak_bytes(profile: Profile) -> float | None:
+    """As measured.  Summaries of earlier versions leave it out."""
+    key = "memory_peak_bytes"
+    if key in profile.summary:
+        return profile.summary[key]
+    try:
+        return profiles.load(profile).memory.peak_bytes
+    except profiles.NotIngested:
+        return None
 
 
 def _ends(predicted: Predicted, factor: float = 1.0) -> tuple[float | None, float | None, float | None]:
@@ -257,10 +270,11 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
     changes = changed_settings(config, data)
     before, after = torus.before_and_after(config, data)
     fewer, speedup = _chips_ratio(config, changed), predicted.speedup
+    slower = predicted.slower and not changes_chips(changed)  # of fewer chips it is the time per chip that counts
     return Card(
         proposal=item,
         data=data,
-        kind=kind_words(item.kind, changed, any(name not in changed for name, _, _ in changes), predicted.slower),
+        kind=kind_words(item.kind, changed, any(name not in changed for name, _, _ in changes), slower),
         side=side,
         changes=changes,
         terms=_term_changes(baseline, side),

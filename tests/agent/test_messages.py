@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -44,6 +44,9 @@ def _field(wanted: Any) -> st.SearchStrategy[Any]:
         return _JSON
     if wanted is float or float in get_args(wanted):
         return _SECONDS | st.none() if type(None) in get_args(wanted) else _SECONDS
+    held = [each for each in get_args(wanted) or (wanted,) if is_dataclass(each) and isinstance(each, type)]
+    if held and Ellipsis not in get_args(wanted):
+        return st.one_of(*map(_built, held), *([st.none()] if type(None) in get_args(wanted) else []))
     return st.from_type(wanted)
 
 

@@ -75,7 +75,7 @@ def _against(ctx: AnswerContext, data: HeldMemory) -> Answer:
         for row in data.rows if row.projected_bytes
     ]  # fmt: skip
     if lines:
-        yield from ctx.table(["Configuration", "Computed", "With the difference added", "Headroom", "Safe"], lines)
+        yield from ctx.table(["Configuration", "Predicted", "With the difference added", "Headroom", "Safe"], lines)
 
 
 def _verdict(share: float) -> str:
