@@ -157,16 +157,19 @@ def limit(value: float, unit: str, digits: int = 3) -> str:
 
 def compared(one: float, other: float, unit: str) -> tuple[str, str]:
     """Both sides of a comparison with the digits that tell them apart, with ordinary spaces: `192.4 GB`, `191.9 GB`."""
-    for digits in range(3, 7):
-        texts = [str(quantity(value, unit, digits)).replace(NBSP, " ") for value in (one, other)]
-        if texts[0] != texts[1]:
-            break
-    return texts[0], texts[1]
+    first, second = (str(shown).replace(NBSP, " ") for shown in _told_apart(one, other, unit, 3))
+    return first, second
+
+
+def _told_apart(one: float, other: float, unit: str, digits: int) -> tuple[Quantity, Quantity]:
+    """Both with so many digits, or as many more as tell them apart."""
+    pairs = [(quantity(one, unit, n), quantity(other, unit, n)) for n in range(digits, 7)]
+    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
 
 
 def span(low: float, high: float, unit: str, digits: int = 3) -> str:
     """A range, with ordinary spaces: `0.85–1.37×`, `1.22–1.25 s`, `980 ms–1.02 s`."""
-    one, other = quantity(low, unit, digits), quantity(high, unit, digits)
+    one, other = _told_apart(low, high, unit, digits)
     return f"{one.number if one.unit == other.unit else one}–{other}".replace(NBSP, " ")
 
 

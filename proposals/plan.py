@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, PlainSerializer
 from diagnosis.report import Diagnosis
 from experiments.codec import Codec
 from experiments.sentences import Text
-from proposals.candidate import MeshAndChanges
+from proposals.candidate import MeshAndChanges, changes_chips
 from proposals.constraints import same_mesh
 
 #: What a citation calls `book`.
@@ -63,7 +63,7 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Computed bytes per chip; capacity: what a program can fill."""
+    """Predicted bytes per chip; capacity: what a program can fill."""
 
     params: float | None = None
     optimizer: float | None = None
@@ -108,11 +108,6 @@ class Predicted:
     breakdown_s: dict[str, float] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     sigma: float | None = None
-
-    @property
-    def slower(self) -> bool:
-        """Whether its speed-up reads as less than 1.00×."""
-        return self.speedup is not None and round(self.speedup, 2) < 1.0
 
 
 @dataclass(frozen=True)
@@ -220,6 +215,12 @@ class ProposalPlan:
     support: str = ""
     speedup_per_chip: float | None = None
     utility: float | None = None
+
+    @property
+    def slower(self) -> bool:
+        """Whether its speed-up reads as less than 1.00×; of fewer chips the gain per chip counts, not this."""
+        speedup = None if changes_chips(self.changes) else self.predicted.speedup
+        return speedup is not None and round(speedup, 2) < 1.0
 
     def to_json(self) -> dict[str, Any]:
         """The contract's object, with its reasons as one text."""

@@ -18,7 +18,7 @@ from formatting import topology
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
 from proposals import drawing, facts, measured, torus
-from proposals.candidate import HARDWARE_KEYS, MeshAndChanges, changes_chips
+from proposals.candidate import HARDWARE_KEYS, MeshAndChanges
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import Broken, Communication, Memory, Neighbour, Predicted, ProposalPlan, Range, Rejected
 
@@ -270,11 +270,10 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
     changes = changed_settings(config, data)
     before, after = torus.before_and_after(config, data)
     fewer, speedup = _chips_ratio(config, changed), predicted.speedup
-    slower = predicted.slower and not changes_chips(changed)  # of fewer chips it is the time per chip that counts
     return Card(
         proposal=item,
         data=data,
-        kind=kind_words(item.kind, changed, any(name not in changed for name, _, _ in changes), slower),
+        kind=kind_words(item.kind, changed, any(name not in changed for name, _, _ in changes), data.slower),
         side=side,
         changes=changes,
         terms=_term_changes(baseline, side),

@@ -162,7 +162,10 @@ def _tried(c: Candidates, row: int, backend: Backend) -> Trial:
     outcome = backend.measure(config, lambda: False)
     if not outcome.step_times_s:
         return Trial(row, "failed", failure=outcome.failure(config))
-    return Trial(row, "done", median(outcome.step_times_s), outcome.peak_bytes, duty_cycle=outcome.duty_cycle)
+    return Trial(
+        row, "done", median(outcome.step_times_s), outcome.peak_bytes, duty_cycle=outcome.duty_cycle,
+        modelled=outcome.predicted,
+    )  # fmt: skip
 
 
 def _row(c: Candidates, trial: Trial) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def _health(c: Candidates, best: Trial | None) -> Health:
     mfu = mfu_of(c, best)
     stages = 2.0 ** c.settings[best.candidate, COLUMNS["pipeline"][0]]
     memory = best.peak_bytes / c.capacity_bytes[best.candidate] if best.peak_bytes else None
-    used = Value("memory in use", memory, "share", "measured") if memory is not None else None
+    used = Value("memory in use", memory, "share", best.origin) if memory is not None else None
     if best.duty_cycle is not None and memory is not None and best.duty_cycle < IDLE and memory < ROOMY:
         busy = Value("duty cycle", best.duty_cycle, "share", "measured")
         text = "The chips are busy {} of the step and use {} of their memory: use less parallelism per model replica."
@@ -85,7 +85,7 @@ def _health(c: Candidates, best: Trial | None) -> Health:
     if stages > 1 and mfu is not None and mfu < POOR_MFU:
         text = "{} pipeline stages at an MFU of {}: use fewer stages, or more micro-batches to fill them."
         depth = Value("pipeline stages", float(stages), "count", "sourced")
-        return Health("high pipeline overhead", say(text, depth, Value("MFU", mfu, "share", "measured")))
+        return Health("high pipeline overhead", say(text, depth, Value("MFU", mfu, "share", best.origin)))
     if memory is not None and memory > FULL:
         return Health("memory bound", say("{} of the memory is in use: recompute more, or shard more.", used))
     return Health("performance tuning", Sentence("No bottleneck stands out: trials go by expected improvement."))

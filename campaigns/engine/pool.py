@@ -30,6 +30,7 @@ class Trial:
     candidate: its index.  step_time_s: median of the measured steps, None unless it is done; peak_bytes: most memory on
     a chip, None where not measured.  failure: what the log of a failed trial says, None where there is no log.
     duty_cycle: share of the step that the chip is busy, None where no profile was taken.  runs: how often it was run.
+    modelled: whether nothing ran and the numbers are the performance model's.
     """
 
     candidate: int
@@ -39,6 +40,12 @@ class Trial:
     failure: Failure | None = None
     duty_cycle: float | None = None
     runs: int = 1
+    modelled: bool = False
+
+    @property
+    def origin(self) -> Literal["measured", "predicted"]:
+        """Of its step time and memory."""
+        return "predicted" if self.modelled else "measured"
 
 
 @dataclass(frozen=True)

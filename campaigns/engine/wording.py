@@ -62,7 +62,7 @@ def reason(
                 f"improvement {{}}{', the largest of all candidates' if largest else ''}.",
                 changed,
                 predicted,
-                Value("best so far", best.step_time_s, "s", "measured"),
+                Value("best so far", best.step_time_s, "s", best.origin),
                 Value("probability of being faster", choice.faster, "probability", "predicted"),
                 Value("expected improvement", choice.gain, "share", "predicted"),
             )

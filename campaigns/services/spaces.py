@@ -34,7 +34,9 @@ from proposals.services.context import of_run
 KEPT = 4
 _fields = LruCache(KEPT)
 #: Of a trial, what the engine asks for.
-COLUMNS = ("key", "status", "step_time_s", "peak_bytes", "duty_cycle", "failure", "mesh", "training", "runs")
+COLUMNS = (
+    "key", "status", "step_time_s", "peak_bytes", "duty_cycle", "failure", "mesh", "training", "runs", "modelled",
+)  # fmt: skip
 _STATES = {TrialStatus.PAUSED: "waiting", TrialStatus.LAUNCHED: "running"}
 
 
@@ -133,6 +135,7 @@ def _tried(field: Field, row: int, stored: Mapping[str, Any]) -> Tried:
         failure_of(field.config, stored) if stored["failure"] else None,
         stored["duty_cycle"],
         max(1, stored["runs"]),
+        stored["modelled"],
     )
 
 

@@ -21,7 +21,7 @@ from perfmodel.config import ConfigError, ExperimentConfig, mesh_text
 from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.space import Space
 from perfmodel.step_time import check_products, missing_facts
-from proposals.candidate import Candidate, MeshAndChanges, changes_chips
+from proposals.candidate import Candidate, MeshAndChanges
 from proposals.constraints import RULE, Constraints
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail, from_step_time
@@ -138,7 +138,7 @@ class Pricer:
             notes=(
                 *notes(self, asked, prices, baseline),
                 *([_few(len(proposals))] if len(proposals) < least else []),
-                *slower([p.rank for p in proposals if p.predicted.slower and not changes_chips(p.changes)]),
+                *slower([item.rank for item in proposals if item.slower]),
                 *([unanswered] if unanswered else []),
             ),
             basis=self.observed.basis,

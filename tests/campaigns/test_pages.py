@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 from io import StringIO
 
 import pytest
@@ -176,3 +178,9 @@ def test_the_command_prints_the_best_and_every_reason(tmp_path, capsys):
     assert told["best"]["step_time_s"] <= told["trials"][0]["step_time_s"]
     assert main(["campaign", str(file), "--trials", "none"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_of_a_modelled_campaign_the_best_so_far_is_predicted_not_measured(ended):
+    words = json.dumps(list(ended.trials.filter(number__gt=0).values_list("why", flat=True)))
+    assert re.findall(r'"best so far"[^{}]*"(predicted|measured)"', words).count("predicted")
+    assert not re.search(r'"best so far"[^{}]*"measured"', words)

@@ -153,6 +153,7 @@ def test_a_large_count_is_in_words(value: float, text: str) -> None:
 def test_a_range_has_its_unit_once() -> None:
     spans = [formatting.span(*ends) for ends in ((0.85, 1.374, "speedup"), (1.2213, 1.25, "s"), (0.98, 1.02, "s"))]
     assert spans == ["0.85–1.37×", "1.22–1.25 s", "980 ms–1.02 s"]
+    assert formatting.span(1.21, 1.24, "s", 2) == "1.21–1.24 s" and formatting.span(1.2, 1.2, "s", 2) == "1.2–1.2 s"
 
 
 @pytest.mark.parametrize("unit", ["s", "share", "bytes", "speedup", ""])
