@@ -35,7 +35,7 @@ def device_mesh(config: ExperimentConfig, devices: Sequence[Any]) -> Mesh:
     needed = prod(sizes.values())
     if len(devices) < needed:
         raise ValueError(f"The mesh {config.mesh.text()} needs {needed} devices, and there are {len(devices)}.")
-    ordered = sorted(devices, key=_place) if hasattr(devices[0], "coords") else list(devices)
+    ordered = sorted(devices, key=_place) if hasattr(devices[0], "core_on_chip") else list(devices)
     return Mesh(np.array(ordered[:needed], dtype=object).reshape(tuple(sizes.values())), tuple(sizes))
 
 
