@@ -29,7 +29,7 @@ bench: ## measure this installation
 	@bin/bootstrap run
 	@for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(PYTHON) -m bench.$$name || exit 1; done
 
-accuracy: ## regenerate the accuracy pages: diagnoses, proposals, retrieval, failures, campaigns, calibration, profiles
+accuracy: ## regenerate the accuracy pages: diagnoses, proposals, retrieval, failures, campaigns, calibration, single GPU, profiles
 	@bin/bootstrap dev
 	@$(PYTHON) -m evaluation.steps.evaluate
 	@$(PYTHON) -m evaluation.proposing.evaluate
@@ -37,6 +37,7 @@ accuracy: ## regenerate the accuracy pages: diagnoses, proposals, retrieval, fai
 	@$(PYTHON) -m evaluation.failures.evaluate
 	@$(PYTHON) -m evaluation.campaigns.evaluate
 	@$(PYTHON) -m evaluation.calibration_report
+	@$(PYTHON) -m evaluation.single_gpu
 	@$(PYTHON) -m evaluation.compiled_report
 	@$(PYTHON) -m evaluation.transfer
 	@$(PYTHON) -m evaluation.real_profiles

@@ -53,7 +53,8 @@ def text(numbers: Accuracy) -> str:
             "The naive model is a constant MFU per chip, precision and dense or MoE: the median of the runs it "
             "may see. Memory: [accuracy-memory.md](accuracy-memory.md), against the TPU compiler "
             "[accuracy-compiled.md](accuracy-compiled.md). Calibration with a profile: "
-            "[accuracy-calibration.md](accuracy-calibration.md). Proposals: "
+            "[accuracy-calibration.md](accuracy-calibration.md), on one GPU "
+            "[accuracy-single-gpu.md](accuracy-single-gpu.md). Proposals: "
             "[accuracy-proposals.md](accuracy-proposals.md), [accuracy-confidence.md](accuracy-confidence.md). "
             "Diagnosis: [accuracy-diagnosis.md](accuracy-diagnosis.md).",
             "",

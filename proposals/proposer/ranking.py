@@ -160,9 +160,10 @@ def _fits(c: Candidates, prices: Prices, profile: StepProfile) -> Floats:
     peak, capacity = profile.memory.peak_bytes, profile.memory.capacity_bytes
     if not missing_facts(c.config):
         used = c.used
-        # What was measured beyond what the model knows of is there on every mesh.
+        # What was measured beyond the model grows as activations do: the states are what the shape says.
         beyond = max(0.0, peak - float(used.total[c.baseline])) if peak else 0.0
-        fits = memory.probability_fits(replace(used, activations=used.activations + beyond))
+        grown = used.activations * (1.0 + beyond / used.activations[c.baseline])
+        fits = memory.probability_fits(replace(used, activations=grown))
         return np.where(used.needed <= used.needed[c.baseline], 1.0, fits)
     high = prices.memory_high_bytes
     if peak and capacity and high is not None:
