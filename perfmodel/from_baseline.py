@@ -230,6 +230,12 @@ def baseline_of(config: ExperimentConfig, efficiencies: EfficiencyTable | None =
     return Baseline(config, calibrate(config, seen, efficiencies), predict(config, efficiencies))
 
 
+def measured_calibration(config: ExperimentConfig) -> Calibration | None:
+    """By the measured step time; None without one.  Raises ConfigError as `baseline_of`."""
+    measured = config.measured is not None and config.measured.step_time_s is not None
+    return baseline_of(config).calibration if measured else None
+
+
 def answer(
     given: ExperimentConfig, mesh: Mesh | None = None, baseline: Baseline | None = None, warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
