@@ -37,18 +37,19 @@ def campaigns(request: MemberRequest, pk: int) -> HttpResponse:
     posted = request.method == "POST"
     page = experiment_page(request, pk, Role.ENGINEER if posted else Role.VIEWER)
     form = CampaignForm(request.POST, request.FILES) if posted else CampaignForm()
-    problem = ""
+    at_fault = ""
     if posted and form.is_valid():
         try:
             return redirect(services.begin(page.experiment, request.user, form.asked(request.build_absolute_uri("/"))))
         except services.CampaignError as error:
-            problem = str(error)
+            form.add_error(error.field if error.field in form.fields else None, str(error))
+            at_fault = error.field.replace(".", "-") if error.field.startswith("measured.") else ""
     config = configuration.load(page.experiment)
     context = page.context(
         "campaigns",
         campaigns=page.experiment.campaigns.select_related("created_by").defer("landscape"),
         form=form,
-        problem=problem,
+        at_fault=at_fault,
         lacks=facts.in_words(missing_facts(config)) if config else "",
         unreadable=config is None,
     )

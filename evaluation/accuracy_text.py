@@ -7,18 +7,25 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from evaluation.accuracy import SOURCES
 from evaluation.accuracy_plots import bars, scatter
 from evaluation.report import percent, rounded, wrapped
-from perfmodel.accuracy import ACCURACY_FILE, Accuracy, ErrorScores, accuracy_json
+from perfmodel.accuracy import ACCURACY_FILE, Accuracy, ErrorScores
 from perfmodel.distance import DESCRIBED, DISTANCES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 KIND_WORDS = {"tpu": "TPU", "gpu": "GPU"}
 
 
+def _as_json(numbers: Accuracy) -> dict[str, object]:
+    data: dict[str, object] = TypeAdapter(Accuracy).dump_python(numbers, mode="json", by_alias=True)
+    return data
+
+
 def write(numbers: Accuracy) -> None:
-    ACCURACY_FILE.write_text(json.dumps(rounded(accuracy_json(numbers)), indent=1) + "\n", encoding="utf-8")
+    ACCURACY_FILE.write_text(json.dumps(rounded(_as_json(numbers)), indent=1) + "\n", encoding="utf-8")
     plots = DOCS / "accuracy"
     plots.mkdir(parents=True, exist_ok=True)
     for kind, word in KIND_WORDS.items():

@@ -20,8 +20,8 @@ ACTORS = {
 _ICONS = {
     "upload": "upload", "config": "gear", "review": "user", "status": "check", "progress": "clock", "error": "alert",
     "tool_call": "tool", "tool_result": "tool", "model_request": "send", "model_response": "spark", "message": "user",
-    "diagnosis": "spark", "proposal": "branch", "check": "check", "measurement": "target", "constraints": "sliders",
-    "launch": "send",
+    "diagnosis": "spark", "proposal": "branch", "measurement": "target", "constraints": "sliders",
+    "launch": "send", "campaign": "target",
     "complaint": "alert", "retry": "retry", "stopped": "x", "final": "check", "retention": "db",
 }  # fmt: skip
 _FAULTS = {
@@ -44,8 +44,12 @@ _SAID = {
     "progress": {"stage", "text", "fraction", "attempt"},
     "review": {"decision", "comment", "title", "rank", "proposal"},
     "constraints": {"text"},
-    "message": {"thread", "message", "text", "again", "renamed", "released", "sentence", "deleted", "title"},
-}
+    "message": {
+        "thread", "message", "text", "again", "renamed", "released", "sentence", "deleted", "added", "title",
+    },
+    "campaign": {"campaign", "change", "trial"},
+}  # fmt: skip
+_OF_CAMPAIGNS = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried a failed trial of"}
 #: A measured slowdown is no success.
 _OUTCOME_TONES = {"faster": "ok", "slower": "err"}
 
@@ -152,6 +156,9 @@ def _words(event: Event, data: Mapping[str, Any], who: str) -> Words:
     if kind == "measurement":
         tone = "err" if data.get("status") == "refused" else _OUTCOME_TONES.get(str(data.get("outcome", "")), "")
         return (*_measurement(data, who), tone)
+    if kind == "campaign":
+        done = _OF_CAMPAIGNS.get(str(data.get("change", "")), "started")
+        return f"{who} {done} a tuning campaign", f"Trial {data['trial']}." if "trial" in data else "", "user"
     if kind == "launch":
         return (*_launch(data, who), "err" if data.get("outcome") == "reject" else "")
     if kind == "retention":
@@ -189,6 +196,8 @@ def _message(data: Mapping[str, Any], who: str) -> tuple[str, str]:
         return f"{who} renamed the conversation", _quoted(data["renamed"])
     if data.get("deleted"):
         return f"{who} deleted the conversation", _quoted(data.get("title"))
+    if data.get("added"):
+        return f"{who} added a proposal from the conversation", str(data.get("title", ""))
     if data.get("released"):
         return f"{who} removed a constraint or fact of the conversation", str(data.get("sentence", ""))
     return f"{who} asked", _quoted(event_text.cut(data.get("text", ""), _LONGEST))

@@ -197,9 +197,9 @@ class Event(models.Model):
     """One thing that happened, appended and never changed: the trace, the audit log and the live stream.
 
     kind: `status`, `progress`, `upload`, `config`, `constraints`, `message`, `tool_call`, `tool_result`,
-    `model_request`, `model_response`, `complaint`, `retry`, `stopped`, `final`, `diagnosis`, `proposal`, `check`,
-    `measurement`, `review`, `error`, `retention`.  actor: `user`, `coordinator`, `analyzer`, `proposer`, `tuner`,
-    `worker`.
+    `model_request`, `model_response`, `complaint`, `retry`, `stopped`, `final`, `diagnosis`, `proposal`,
+    `measurement`, `launch`, `campaign`, `review`, `error`, `retention`.  actor: `user`, `coordinator`, `analyzer`,
+    `proposer`, `tuner`, `worker`.
 
     The columns from `thread` on repeat what the data says, so that a list of events need not read it: of which
     conversation and answer a step is, with which model, the facts that a list shows (`experiments.event_text.brief`),

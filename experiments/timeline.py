@@ -26,11 +26,11 @@ _LARGEST = 2**63 - 1
 
 #: Filter chips of the page: key, word, kinds.
 GROUPS = (
-    ("user", "User", ("upload", "config", "review", "constraints", "message")),
+    ("user", "User", ("upload", "config", "review", "constraints", "message", "campaign")),
     ("status", "Status", ("status", "progress", "error", "retention")),
     ("tool", "Tools", ("tool_call", "tool_result")),
     ("model", "Model", ("model_request", "model_response", "complaint", "retry", "stopped", "final")),
-    ("result", "Results", ("diagnosis", "proposal", "check", "launch", "measurement")),
+    ("result", "Results", ("diagnosis", "proposal", "launch", "measurement")),
 )
 _KINDS = {key: kinds for key, _, kinds in GROUPS}
 

@@ -137,8 +137,3 @@ def flags(before: Side, after: Side, chip: str) -> frozenset[str]:
 def signs(moved: Mapping[str, float]) -> list[str]:
     """The direction of each role that moved, sorted: `data+`, `seq-`."""
     return sorted(f"{role}{'+' if value > 0 else '-'}" for role, value in moved.items())
-
-
-def chips_of(side: Side) -> int | None:
-    """Product of all axes; None where the mesh is not known."""
-    return None if side.mesh is None else prod(size for axes in side.mesh.values() for size in axes.values())

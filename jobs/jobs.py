@@ -69,9 +69,9 @@ class Jobs(Generic[M]):
         """Hand it to the workers.  Where the broker cannot be reached the sweep does so later."""
         return self.task.send(pk, after_s)
 
-    def enqueue(self, pk: int, after_s: float = 0.0) -> None:
+    def enqueue(self, pk: int) -> None:
         """Hand it to the workers once the transaction has committed."""
-        transaction.on_commit(lambda: self.send(pk, after_s))
+        transaction.on_commit(lambda: self.send(pk))
 
     def claim(self, pk: int, worker: str, **values: Any) -> bool:
         """Take it for this worker and count the attempt; False where it has ended, or a live worker has it.

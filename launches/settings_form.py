@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.forms import BoundField
@@ -50,9 +50,15 @@ class SettingsForm(Sheet):
     service_account = _text("Service account")
     queue = _text("Kueue queue")
 
-    def groups(self) -> list[tuple[str, list[BoundField]]]:
-        """Fields of one line by what they belong to; those above any group first."""
-        return [(legend, [self[name] for name in names.split()]) for legend, names in _GROUPS]
+    def groups(self, enabled: Collection[str]) -> list[tuple[str, list[BoundField]]]:
+        """Fields of one line by what they belong to, those of any backend first; of a backend that is not enabled only
+        where one has a value."""
+        groups = [(legend, [self[name] for name in names.split()]) for legend, names in _GROUPS]
+        return [
+            (legend, fields)
+            for legend, fields in groups
+            if not legend or legend.lower() in enabled or any(field.value() for field in fields)
+        ]
 
 
 _GROUPS = (

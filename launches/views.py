@@ -126,7 +126,7 @@ def settings(request: MemberRequest) -> HttpResponse:
         context["keys"] = choices.enabled().keys
     except choices.ChoiceError as error:
         context |= {"keys": (backends.MANUAL,), "problem": str(error)}
-    context |= {"key": key, "form": form}
+    context |= {"key": key, "form": form, "groups": form.groups(context["keys"])}
     return render(request, "launches/settings.html", context, status=422 if "problem" in context else 200)
 
 

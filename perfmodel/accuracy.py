@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -156,17 +155,6 @@ class Accuracy:
     ablation: tuple[Ablation, ...] | None = None
 
 
-@cache
-def _file() -> TypeAdapter[Accuracy]:
-    return TypeAdapter(Accuracy)
-
-
 def load_accuracy() -> Accuracy:
     """The numbers of the last `make fit`."""
-    return _file().validate_json(ACCURACY_FILE.read_bytes())
-
-
-def accuracy_json(numbers: Accuracy) -> dict[str, object]:
-    """What `load_accuracy` reads, as JSON values."""
-    data: dict[str, object] = _file().dump_python(numbers, mode="json", by_alias=True)
-    return data
+    return TypeAdapter(Accuracy).validate_json(ACCURACY_FILE.read_bytes())

@@ -19,7 +19,6 @@ from perfmodel import legality, memory
 from perfmodel.calibration import Calibration, calibrate
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.config_file import with_mesh
-from perfmodel.efficiency import EfficiencyTable
 from perfmodel.execution import framework_of
 from perfmodel.observation import Observation
 from perfmodel.priced import Z80
@@ -215,19 +214,25 @@ class Baseline:
         return float(config.training.global_batch_tokens or 1)
 
 
-def baseline_of(config: ExperimentConfig, efficiencies: EfficiencyTable | None = None) -> Baseline:
+def baseline_of(config: ExperimentConfig) -> Baseline:
     """The baseline of a configuration with a measured step time.
 
     Raises ConfigError naming the first of `lacking`, or a mesh whose product is not the number of chips.
     """
     check_products(config)
-    wrong = lacking(config, efficiencies)
+    wrong = lacking(config)
     if wrong:
         field, message = next(iter(wrong.items()))
         raise ConfigError(field, message)
     assert config.measured is not None
     seen = Observation(config.measured.step_time_s, {}, memory_bytes=config.measured.peak_memory_bytes)
-    return Baseline(config, calibrate(config, seen, efficiencies), predict(config, efficiencies))
+    return Baseline(config, calibrate(config, seen), predict(config))
+
+
+def measured_calibration(config: ExperimentConfig) -> Calibration | None:
+    """By the measured step time; None without one.  Raises ConfigError as `baseline_of`."""
+    measured = config.measured is not None and config.measured.step_time_s is not None
+    return baseline_of(config).calibration if measured else None
 
 
 def answer(
@@ -253,7 +258,7 @@ def answer(
     return {"name": config.name, "mesh": config.mesh.to_json(), **answered.to_json()}
 
 
-def lacking(config: ExperimentConfig, efficiencies: EfficiencyTable | None = None) -> dict[str, str]:
+def lacking(config: ExperimentConfig) -> dict[str, str]:
     """Why nothing can be calibrated from a configuration: sentences by dotted field; empty where it can."""
     missing = {}
     step_s = config.measured.step_time_s if config.measured is not None else None
@@ -267,7 +272,7 @@ def lacking(config: ExperimentConfig, efficiencies: EfficiencyTable | None = Non
         )
     if missing or step_s is None:
         return missing
-    own = predict(config, efficiencies)
+    own = predict(config)
     assert own.step_time_s is not None and own.mfu is not None
     least = own.mfu * own.step_time_s["estimate"]
     if step_s < least:

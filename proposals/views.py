@@ -16,6 +16,7 @@ from experiments.pages import ExperimentPage, experiment_page
 from experiments.views import progress_context
 from proposals import constraint_form, facts, presentation, views_compile
 from proposals.models import FAILURE_WORDS, Decision, PlanRecord, Proposal
+from proposals.proposer.notes import MODEL_UNKNOWN
 from proposals.services import consulting, plans, regenerating, reviews
 from proposals.views_again import asked_context
 
@@ -44,7 +45,8 @@ def proposals(request: MemberRequest, pk: int) -> HttpResponse:
             "axis_rules": constraint_form.axes(page.experiment.mesh or {}, plan.asked),
             "rules": constraint_form.AXIS_RULES,
             "constraint_form": constraint_form.filled(plan.asked, page.experiment.chips),
-            "notes": value.notes,
+            "notes": [note for note in value.notes if not note.startswith(MODEL_UNKNOWN)],
+            "model_unknown": next((note for note in value.notes if note.startswith(MODEL_UNKNOWN)), ""),
             "is_older": page.run is not None and plan.run_id != page.run.pk,
             **asked_context(regenerating.newest(page.experiment)),
             **views_compile.context(plan),

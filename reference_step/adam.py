@@ -8,8 +8,6 @@ import jax.numpy as jnp
 LEARNING_RATE, DECAY = 3e-4, 0.1
 MEAN_DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.95, 1e-8
 
-Arrays = dict[str, jax.Array]
-
 
 def update(weight: jax.Array, gradient: jax.Array, mean: jax.Array, square: jax.Array, count: jax.Array,
            decay: float) -> tuple[jax.Array, jax.Array, jax.Array]:  # fmt: skip

@@ -22,7 +22,7 @@ from formatting import limit, plain
 from perfmodel.calibration import Calibration
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import read_config
-from perfmodel.from_baseline import baseline_of
+from perfmodel.from_baseline import measured_calibration
 from proposals.compiling import targets
 from proposals.compiling.cache import Cache
 from proposals.constraints import Constraints
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         baseline = keys.index(key_of(config)) if key_of(config) in keys else None
         rules = None
     else:
-        calibration = baseline_of(config).calibration if _measured(config) and args.backend != "local" else None
+        calibration = measured_calibration(config) if args.backend != "local" else None
         space = searched(config, calibration=calibration)
         candidates, baseline = space.candidates, space.baseline
         backend = _backend(args.backend, config, calibration)
@@ -97,10 +97,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "tokens": adviser.tokens if adviser else 0,
         "warnings": warnings,
     }  # fmt: skip
-
-
-def _measured(config: ExperimentConfig) -> bool:
-    return config.measured is not None and config.measured.step_time_s is not None
 
 
 def _backend(named: str, config: ExperimentConfig, calibration: Calibration | None) -> Backend:

@@ -146,10 +146,11 @@ class Cluster:
             host=str(self.sockets), user="postgres", dbname=database, connect_timeout=timeout_s, autocommit=True
         )
 
-    def create_database(self, name: str = DATABASE_NAME) -> None:
+    def create_database(self) -> None:
         with self.connect() as connection:
-            if connection.execute("select 1 from pg_database where datname = %s", [name]).fetchone() is None:
-                connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+            known = connection.execute("select 1 from pg_database where datname = %s", [DATABASE_NAME])
+            if known.fetchone() is None:
+                connection.execute(sql.SQL("create database {}").format(sql.Identifier(DATABASE_NAME)))
 
     def clear_stale_lock(self, wait_s: float = 20.0) -> None:
         """Stop a server that outlived its launcher; drop a lock whose pid now belongs to some other program."""

@@ -342,11 +342,11 @@ def _connected(home: Home) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
         yield connection
 
 
-def _wait_for_broker(url: str, patience_s: float = PATIENCE_S) -> None:
+def _wait_for_broker(url: str) -> None:
     from kombu import Connection  # slow to import, and only needed for a foreign broker
     from kombu.exceptions import OperationalError
 
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             with Connection(url, connect_timeout=3) as broker:

@@ -150,7 +150,7 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
                 experiment, request.user, services.CampaignRequest(**values, server=request.build_absolute_uri("/"))
             )
         except services.CampaignError as error:
-            raise Invalid(str(error)) from error
+            raise Invalid(str(error), {error.field: str(error)} if error.field else None) from error
         return Response(CampaignSerializer(made).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(

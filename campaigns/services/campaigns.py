@@ -44,7 +44,11 @@ LEAST_STEPS = 10
 
 
 class CampaignError(Refused):
-    """It cannot be done as asked."""
+    """It cannot be done as asked.  field: of the request or the configuration (dotted) that is at fault, if one is."""
+
+    def __init__(self, text: str, field: str = "") -> None:
+        super().__init__(text)
+        self.field = field
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def begin(experiment: Experiment, user: User, asked: CampaignRequest) -> Campaig
         try:
             field = spaces.field_of(made)
         except ConfigError as error:
-            raise CampaignError(str(error)) from error
+            raise CampaignError(str(error), error.field) from error
         made.considered, made.held_back = field.considered, dict(field.held_back)
         made.save(update_fields=["considered", "held_back"])
         _create_baseline_trial(made, field.config, field.landscape is None or key_of(config) in field.landscape.by_key)
@@ -155,9 +159,11 @@ def _checked(experiment: Experiment, asked: CampaignRequest) -> tuple[Experiment
         if value is not None and not 0 < value < float("inf"):
             raise CampaignError(f"{_WORDS[name]} must be a positive number, or left out.")
     if asked.most_dollars is not None and asked.dollars_per_chip_hour is None:
-        raise CampaignError("A budget in dollars needs the price of a chip per hour.")
+        raise CampaignError("A budget in dollars needs the price of a chip per hour.", "dollars_per_chip_hour")
     if (asked.backend == Campaign.Backend.RECORDED) != (asked.landscape is not None):
-        raise CampaignError("A recorded landscape needs its file, and only a recorded landscape takes one.")
+        raise CampaignError(
+            "A recorded landscape needs its file, and only a recorded landscape takes one.", "landscape"
+        )
     try:
         constraints = Constraints.from_json(asked.constraints or {})
         constraints.check(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from experiments.services import profiles
 from perfmodel.calibration import Calibration
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import parse_config
+from perfmodel.from_baseline import measured_calibration
 from perfmodel.prices import mesh_distance
 from perfmodel.workload import from_config, stack
 from proposals.candidate import Candidate, candidate
@@ -53,7 +55,7 @@ class Field:
 
 
 def field_of(campaign: Campaign) -> Field:
-    """Raises ConfigError where the configuration is none any more."""
+    """Raises ConfigError where the configuration is none any more, or its measured step time is impossible."""
     # A database that was restored gives numbers away again.
     key = (campaign.pk, campaign.created_at)
     field: Field = _fields.get(key, lambda: _make(campaign))
@@ -88,16 +90,16 @@ def config_of(campaign: Campaign) -> ExperimentConfig:
 
 
 def calibration_of(campaign: Campaign, config: ExperimentConfig) -> Calibration | None:
-    """From the newest profile of the experiment under the configuration that the campaign began with; None where there
-    is none to read."""
-    run = campaign.experiment.runs.filter(status=RunStatus.READY).select_related("profile").order_by("-pk").first()
-    if run is None or campaign.on_other_devices:
+    """From the newest profile of the experiment under the configuration that the campaign began with, else from the
+    step time that this gives as measured; None where there is neither.  Raises ConfigError for an impossible one."""
+    if campaign.on_other_devices:
         return None  # steps of another machine say nothing of the devices here
-    try:
-        baseline = of_run(run, campaign.config)
-        return Pricer(baseline.profile, baseline.config, baseline.diagnosis).calibration
-    except (ConfigError, profiles.NotIngested):
-        return None
+    run = campaign.experiment.runs.filter(status=RunStatus.READY).select_related("profile").order_by("-pk").first()
+    if run is not None:
+        with suppress(ConfigError, profiles.NotIngested):
+            baseline = of_run(run, campaign.config)
+            return Pricer(baseline.profile, baseline.config, baseline.diagnosis).calibration
+    return measured_calibration(config)
 
 
 def config_of_trial(config: ExperimentConfig, trial: Mapping[str, Any]) -> ExperimentConfig:

@@ -20,7 +20,6 @@ _GROUP_WORDS = {
     "host": "host",
     "idle": "idle",
 }
-_LIMIT_WORDS = {"compute": "Compute", "memory": "HBM bandwidth", "communication": "Communication"}
 
 
 def bar_words(bar: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+VARINT, FIXED64, LENGTH = 0, 1, 2
 
 #: field number → wire type, of XSpace and XPlane.
 XSPACE_FIELDS = {1: LENGTH, 2: LENGTH, 3: LENGTH, 4: LENGTH}
@@ -34,14 +34,12 @@ class TooManyPlanes(WireError):
 class Outline:
     """What the outer levels of an XSpace say.
 
-    planes: number of planes.  named: names of those that have one.  lines, event_kinds: totals over the planes.
+    planes: number of planes.  named: names of those that have one.
     hostnames: as written in the file.
     """
 
     planes: int
     named: tuple[str, ...]
-    lines: int
-    event_kinds: int
     hostnames: tuple[str, ...]
 
 
@@ -123,7 +121,7 @@ def outline(data: memoryview, max_planes: int = 20_000) -> Outline:
 
     max_planes: more than this is no profile (one host has a few planes per device).
     """
-    planes = lines = kinds = 0
+    planes = 0
     named: list[str] = []
     hosts: list[str] = []
     for number, kind, start, stop in fields(data, 0, len(data)):
@@ -142,12 +140,10 @@ def outline(data: memoryview, max_planes: int = 20_000) -> Outline:
                     raise WireError(f"it contains field {inner}, which no plane has", first)
                 if inner == 2:
                     named.append(_text(data, first, last))
-                lines += inner == 3
-                kinds += inner == 4
         except WireError as error:
             # Inside a complete plane nothing is merely cut off.
             raise WireError(f"plane {planes} is damaged: {error.reason}", error.offset) from None
-    return Outline(planes, tuple(named), lines, kinds, tuple(hosts))
+    return Outline(planes, tuple(named), tuple(hosts))
 
 
 def _text(data: memoryview, start: int, stop: int) -> str:

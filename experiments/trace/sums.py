@@ -13,6 +13,9 @@ from experiments.trace.trace import Trace
 
 Ps = NDArray[np.int64]
 
+#: Names that are listed, by time.
+MOST_NAMES = 50
+
 
 @dataclass(frozen=True)
 class Span:
@@ -74,15 +77,13 @@ def sums(
     classes: NDArray[np.uint8],
     count: int,
     *,
-    cores: Sequence[int] | None = None,
     most: int = 20,
-    most_names: int = 50,
 ) -> Sums:
     """Sums of the ops that ran in [t0, t1).
 
-    classes: of each name, numbers below count.  cores: all with ops where None.  most: gaps and spans listed.
+    classes: of each name, numbers below count.  most: gaps and spans listed.
     """
-    tracks = [i for i in trace.tracks_of([OPS]) if cores is None or trace.tracks[i].core in cores]
+    tracks = trace.tracks_of([OPS])
     n = len(trace.names)
     time, events = np.zeros(n), np.zeros(n, np.int64)
     by_core: list[CoreSum] = []
@@ -102,7 +103,7 @@ def sums(
         time += of_core
         by_class = np.bincount(classes, weights=of_core, minlength=count)
         by_core.append(CoreSum(core, busy, tuple(by_class.astype(np.int64).tolist())))
-    order = np.argsort(-time, kind="stable")[:most_names]
+    order = np.argsort(-time, kind="stable")[:MOST_NAMES]
     return Sums(
         t0,
         t1,

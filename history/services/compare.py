@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from history.moves import chips_of
 from history.record import Record
 from history.services.rows import SHARES
 from perfmodel.config import ROLE_SYNONYMS
@@ -81,13 +80,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Difference:
-    """chips_before, chips_after: product of the axes, None without a mesh; they differ where the scale changed."""
+    """What differs between the sides of a record, and what stayed."""
 
     axes: tuple[AxisChange, ...]
     training: tuple[Changed, ...]
     kpis: tuple[Measured, ...]
-    chips_before: int | None
-    chips_after: int | None
 
 
 def difference(record: Record) -> Difference:
@@ -114,8 +111,6 @@ def difference(record: Record) -> Difference:
             Measured(key, before.kpis.get(key), after.kpis.get(key), key in SHARES)
             for key in _ordered([*before.kpis, *after.kpis])
         ),
-        chips_of(before),
-        chips_of(after),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from formatting import limit
 from knowledge.documents.errors import DocumentError
-from knowledge.documents.limits import LIMITS, Limits
+from knowledge.documents.limits import LIMITS
 
 Kind = Literal["markdown", "text", "pdf"]
 
@@ -32,13 +32,13 @@ _WEB = re.compile(rb"\s*(<!--.*?-->\s*)?<(!doctype\s+html|html)\b", re.I | re.S)
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
-def kind_of(name: str, content: bytes, limits: Limits = LIMITS) -> Kind:
+def kind_of(name: str, content: bytes) -> Kind:
     """The kind of a file with this content.  Raises DocumentError for what is none of them, or too large."""
     if not content.strip():
         raise DocumentError(f"{name} is empty; add a file with text.")
     if b"%PDF-" in content[:_PDF_HEADER_WITHIN]:
-        if len(content) > limits.file_bytes:
-            raise too_large(name, limits.file_bytes)
+        if len(content) > LIMITS.file_bytes:
+            raise too_large(name, LIMITS.file_bytes)
         return "pdf"
     for head, what in _OTHERS:
         if content.startswith(head):
@@ -47,8 +47,8 @@ def kind_of(name: str, content: bytes, limits: Limits = LIMITS) -> Kind:
         raise DocumentError(f"{name} has the extension .pdf but is not a PDF; export it again.")
     if _WEB.match(content[:4096]):
         raise DocumentError(f"{name} is a web page; print it to PDF, or save its text as Markdown.")
-    if len(content) > limits.text_bytes:
-        raise too_large(name, limits.text_bytes)
+    if len(content) > LIMITS.text_bytes:
+        raise too_large(name, LIMITS.text_bytes)
     if control := _CONTROL.search(content):
         raise DocumentError(f"{name} is not {ACCEPTED}: byte {control.start() + 1:,} is not a text character.")
     try:

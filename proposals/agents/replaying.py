@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.control import Cancel
-from agent.events import Final, ModelRequest, RunEvent, Stopped, TextDelta, ToolReturned, event_to_json, requested
+from agent.events import Final, ModelRequest, RunEvent, Stopped, ToolReturned, event_to_json, requested
 from agent.limits import Price
 from agent.messages import Message
 from agent.provider.base import Completion, Provider, ProviderError, Request
 from agent.provider.replay import Exchange, ReplayMismatch, exchanges_from_events
 from proposals.agents import analyzer_agent, chat, proposal_agent, reasoner
 from proposals.agents.conversation import Ask, Said, Turn
-from proposals.agents.recorded import STEP_KINDS, event_data, last_attempt, run_event
+from proposals.agents.recorded import STEP_KINDS, last_attempt, run_event
 from proposals.agents.replay_diff import Difference, compare, event_difference
 from proposals.agents.workbench import Workbench
 
@@ -206,16 +206,6 @@ def _row(line: str, number: int) -> tuple[str, dict[str, Any]]:
     if not isinstance(kind, str) or not isinstance(data, dict):
         raise NoRecording(f"Line {number} is not an event of an exported Sharding Memory.")
     return kind, data
-
-
-def lines_of(events: Iterable[RunEvent], ask: Ask, thread: int = 1, message: int = 2) -> Iterator[str]:
-    """A recording as an exported file has it, from the events of one answer."""
-    question = {"thread": thread, "message": message - 1, "text": ask.text}
-    yield json.dumps({"kind": "message", "actor": "user", "data": question}, ensure_ascii=False)
-    for event in events:
-        if not isinstance(event, TextDelta) and event.kind in STEP_KINDS:
-            row = {"kind": event.kind, "actor": "coordinator", "data": event_data(event, thread, message)}
-            yield json.dumps(row, ensure_ascii=False)
 
 
 @dataclass(frozen=True)

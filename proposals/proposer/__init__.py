@@ -1,6 +1,6 @@
 """The Proposer: three ranked configurations from a profile, its configuration and its diagnosis.  Pure, no Django."""
 
 from proposals.proposer.pricer import Pricer
-from proposals.proposer.proposer import evaluate, propose
+from proposals.proposer.proposer import propose
 
-__all__ = ["Pricer", "evaluate", "propose"]
+__all__ = ["Pricer", "propose"]

@@ -16,6 +16,9 @@ from proposals.proposer import effects, from_step_time
 from proposals.proposer.observed import Observed
 from proposals.proposer.pricing import Prices
 
+#: How the note begins that says with what a run without a model was priced.
+MODEL_UNKNOWN = "The model is unknown:"
+
 
 class Run(Protocol):
     """What is known of a run (`Pricer`)."""
@@ -95,6 +98,6 @@ def _assumed(run: Run) -> str:
         assumed.append(f"sequence length {number(training.seq_len or 0)}")
         wanted.append("sequence length")
     return (
-        f"The model is unknown: what the profile does not show is priced for {listed(assumed)}. State the "
+        f"{MODEL_UNKNOWN} what the profile does not show is priced for {listed(assumed)}. State the "
         f"{listed(wanted)} for better predictions."
     )

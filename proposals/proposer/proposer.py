@@ -1,4 +1,4 @@
-"""`propose` and `evaluate`: three configurations, or the user's own, from a profile and what is known of its run."""
+"""`propose`: three configurations from a profile and what is known of its run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
-from proposals.candidate import MeshAndChanges
 from proposals.constraints import Constraints
-from proposals.plan import Plan, ProposalPlan
+from proposals.plan import Plan
 from proposals.proposer.confidence import Confidence
 from proposals.proposer.precedents import Precedent
 from proposals.proposer.pricer import Pricer
@@ -28,16 +27,3 @@ def propose(
     confidence: what own measured proposals make of the shipped fit (`confidence.updated`); default the shipped one.
     """
     return Pricer(profile, config, diagnosis, precedents, confidence).propose(constraints)
-
-
-def evaluate(
-    profile: StepProfile,
-    config: ExperimentConfig,
-    diagnosis: Diagnosis,
-    of: MeshAndChanges,
-    precedents: Sequence[Precedent] | None = None,
-    constraints: Constraints | None = None,
-    confidence: Confidence | None = None,
-) -> ProposalPlan:
-    """A configuration of the user's own, checked and priced.  Who asks more than once keeps a `Pricer`."""
-    return Pricer(profile, config, diagnosis, precedents, confidence).evaluate(of, constraints)

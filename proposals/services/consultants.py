@@ -43,10 +43,10 @@ class Refused(Exception):
     """What the model proposed did not pass the last gate.  The text is a sentence for the user."""
 
 
-def consult(pk: int, provider: Provider | None = None) -> None:
+def consult(pk: int) -> None:
     """Let Analyzer and Proposal agent read the run; returns at once where it has ended or a live worker has it.
 
-    provider: default the configured one of each agent.  Our own faults end it with a sentence and are raised again.
+    Our own faults end it with a sentence and are raised again.
     """
     worker = workers.this_thread()
     made = consulting.claim(pk, worker)
@@ -55,7 +55,7 @@ def consult(pk: int, provider: Provider | None = None) -> None:
     work = Work(made, worker)
     try:
         with consulting.CONSULTATIONS.beating(pk, worker, (LOOK_EVERY_S, work.look)):
-            _work(work, provider)
+            _work(work)
     except (Unavailable, ConfigError, Refused) as error:
         consulting.end(made, worker, Consultation.Status.FAILED, f"{error} The built-in text is shown.")
     except (OperationalError, InterfaceError):
@@ -112,13 +112,13 @@ class Work:
         ]
 
 
-def _work(work: Work, provider: Provider | None) -> None:
+def _work(work: Work) -> None:
     made, worker = work.made, work.worker
     if consulting.is_overtaken(made):
         consulting.end(made, worker, Consultation.Status.CANCELLED, OVERTAKEN)
         return
-    analyst = provider or endpoint.provider(analyzer_agent.AGENT)
-    proposer = provider or endpoint.provider(proposal_agent.AGENT)
+    analyst = endpoint.provider(analyzer_agent.AGENT)
+    proposer = endpoint.provider(proposal_agent.AGENT)
     if analyst is None or proposer is None:
         raise Unavailable("The language model is no longer configured.")
     base = _built_in_plan(made.run)

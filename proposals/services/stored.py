@@ -14,7 +14,7 @@ from diagnosis import comparing
 from diagnosis import services as diagnosis_services
 from diagnosis.compare import Comparison
 from diagnosis.models import DiagnosisRecord
-from experiments.models import Experiment, Run, RunStatus
+from experiments.models import Experiment, RunStatus
 from experiments.services import profiles
 from experiments.services.text import clean
 from history.case import Case
@@ -31,32 +31,28 @@ from proposals.models import PlanRecord
 from proposals.services import compiling, context, plans
 
 
-def workbench(
-    experiment: Experiment, user: AbstractBaseUser | None, plan: PlanRecord | None = None, run: Run | None = None
-) -> Workbench:
+def workbench(experiment: Experiment, user: AbstractBaseUser | None, plan: PlanRecord | None = None) -> Workbench:
     """The workbench of an experiment for a member of its team.  user: None for the system's own work.
 
-    plan: default the newest; run: without a plan, default the newest that has a diagnosis.  What is large is read once
-    per process; what stands is read each time.  Raises Unavailable where nothing was diagnosed yet or its data is gone,
+    plan: default the newest; without one, the newest run that has a diagnosis.  What is large is read once per process;
+    what stands is read each time.  Raises Unavailable where nothing was diagnosed yet or its data is gone,
     Http404 for an outsider.
     """
     if user is not None:
         check(user, experiment, Role.VIEWER)
-    plan = plan or (plans.newest(experiment) if run is None else plans.newest_of_run(run))
-    if plan is None and run is None:
-        newest_diagnosis = diagnosis_services.newest(experiment)
-        run = newest_diagnosis.run if newest_diagnosis is not None else None
-    if plan is None and run is None:
+    plan = plan or plans.newest(experiment)
+    diagnosed = diagnosis_services.newest(experiment) if plan is None else None
+    if plan is None and diagnosed is None:
         missing = "confirm its configuration" if experiment.state == RunStatus.CONFIGURING else "wait for its analysis"
         raise Unavailable(f"This experiment has no diagnosis yet; {missing}, or upload a profile.")
     retrieval = StoredRetrieval(experiment)
     try:
         if plan is None:
-            assert run is not None
-            bare = context.of_run(run, experiment.config)
+            assert diagnosed is not None
+            bare = context.of_run(diagnosed.run, experiment.config)
             return Workbench(
                 bare.profile, bare.config, bare.diagnosis, retrieval,
-                name=experiment.name, experiment_id=experiment.pk, run_id=run.pk,
+                name=experiment.name, experiment_id=experiment.pk, run_id=diagnosed.run_id,
             )  # fmt: skip
         read = context.of_plan(plan)
         pricer = context.pricer(plan)

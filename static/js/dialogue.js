@@ -10,7 +10,6 @@
   function open() {
     const dock = $("#dock");
     if (!dock) return;
-    document.body.classList.toggle("has-panel", WIDE.matches);
     const place = $("#dialogue", dock);
     if (WIDE.matches && place && place.hidden) htmx.trigger(place, "dialogue:open");
   }

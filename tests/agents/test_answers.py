@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agent.events import TextDelta, ToolReturned
+from diagnosis.compare import Comparison, compare
 from evaluation.quality.evidence import ask, bench
 from experiments.step_profile import Step
 from experiments.without_profile import without_profile
@@ -22,6 +23,8 @@ from proposals.agents import amounts
 from proposals.agents.capabilities import AnswerContext, answer, arguments, registry
 from proposals.agents.conversation import Question
 from proposals.agents.figures import Figure, by_words, figures_of, look_up, relations
+from proposals.agents.retrieval import Peer
+from proposals.agents.shipped import Shipped
 from proposals.agents.workbench import Workbench
 
 pytestmark = pytest.mark.slow
@@ -361,3 +364,24 @@ def test_the_costliest_collective_may_be_on_an_axis_that_is_not_known() -> None:
     rows = tuple(replace(row, axis="") for row in of.diagnosis.collectives)
     text, _, _ = said(replace(of, diagnosis=replace(of.diagnosis, collectives=rows)), "communication", "")
     assert "on an unattributed axis" in text
+
+
+class Team(Shipped):
+    """One other experiment, as a team has them."""
+
+    def experiments(self, text: str, k: int) -> tuple[Peer, ...]:
+        return (Peer(7, "the run before"),)
+
+    def compare(self, other: int) -> Comparison:
+        sides = (bench("cpu-data8"), bench("cpu-data2-seq2-model2"))
+        one, two = ((of.profile, of.config, of.diagnosis) for of in sides)
+        return compare(one, two)
+
+
+def test_a_comparison_with_another_experiment_lists_what_is_configured_otherwise() -> None:
+    own = bench("cpu-data2-seq2-model2")
+    of = Workbench.of_values(own.profile, own.config, own.diagnosis, retrieval=Team())
+    assert "7: the run before" in said(of, "against", "What changed since the last run?")[0]
+    text, (result,), _ = said(of, "against", "What changed?", experiment=7)
+    assert "mesh.ici.data: 8 → 2" in text and "mesh.ici.seq: not set → 2" in text
+    assert result["bottleneck"]["after"] == own.diagnosis.bottleneck.primary and len(result["ops"]) == 5

@@ -18,7 +18,7 @@ from proposals.agents.shipped import Shipped
 from proposals.agents.tools import AGENTS, all_tools, toolbox
 from proposals.agents.workbench import Workbench
 from proposals.constraints import Constraints
-from proposals.proposer import evaluate, propose
+from proposals.proposer import Pricer, propose
 
 each_profile = pytest.mark.parametrize("name", PROFILES)
 
@@ -139,7 +139,7 @@ def test_predictions_are_the_proposers_to_the_last_digit(name: str) -> None:
     for standing in of.proposals:
         item = standing.proposal
         found = ask(of, "predict", ici=item.mesh["ici"], dcn=item.mesh["dcn"] or None, changes=item.changes)
-        alone = evaluate(of.profile, of.config, of.diagnosis, item)
+        alone = Pricer(of.profile, of.config, of.diagnosis).evaluate(item)
         assert Priced.model_validate(found).step_time_s == alone.predicted.step_time_s
         assert found["speedup_per_token"] == alone.predicted.speedup
         assert Priced.model_validate(found).hbm_per_chip_bytes == alone.predicted.hbm_per_chip_bytes

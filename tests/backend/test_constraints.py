@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from math import prod
 
@@ -11,6 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, QueryDict
 from django.utils import timezone
 
+from evaluation.quality.evidence import bench
 from experiments.models import Event, RunStatus
 from experiments.services import runs
 from proposals import constraint_form
@@ -240,3 +242,13 @@ def test_pages_for_everyone_else(people, ready):
     assert people.client("viewer").get(place + "?plan=999999").status_code == 404
     assert people.client("viewer").get(place + "?plan=x").status_code == 404
     assert runs.newest(ready.experiment).status == RunStatus.READY
+
+
+def test_an_unknown_model_is_noted_once_with_what_it_was_priced_as(people, ready):
+    value = bench("asap-experiment-3").plan
+    plans.store(ready.run, replace(value, notes=(*value.notes, "The profile has no backward pass.")))
+    page = people.client("engineer").get(f"/experiments/{ready.experiment.pk}/proposals/").content.decode()
+    callout = next(part for part in page.split('<div class="callout')[1:] if "LLaMA-3-like" in part)
+    assert page.count("The model is unknown") == 1 and "Unknown:" not in page
+    assert "state it in the dialogue" in callout
+    assert "The profile has no backward pass." in page

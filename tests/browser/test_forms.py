@@ -160,8 +160,8 @@ def test_a_decision_is_shown_with_its_author_and_kept(server: str, as_reviewer: 
 
     experiment = make_ready(as_reviewer, "To decide")
     page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
-    page.get_by_label("Comment on proposal 1").fill("Enough memory <b>left</b>.")
     page.get_by_role("button", name="Approve proposal 1").click()
+    page.get_by_role("dialog").get_by_label("Comment").fill("Enough memory <b>left</b>.")
     assert violations(page) == []
     page.get_by_role("button", name="Confirm approval").click()
     card = page.locator("#proposal-1")
@@ -183,14 +183,14 @@ def test_no_key_decides_by_itself(server: str, as_reviewer: Any, page: Page) -> 
 
     experiment = make_ready(as_reviewer, "Not to decide by a slip")
     page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
-    page.get_by_label("Comment on proposal 1").press("Enter")
-    expect(page.get_by_label("Comment on proposal 1")).to_have_value("\n")
     for name in ("Approve proposal 1", "Reject proposal 1"):
         opener = page.get_by_role("button", name=name)
         opener.press("Enter")
         question = page.get_by_role("dialog", name=f"{name}?")
         expect(question.get_by_role("button", name="Cancel")).to_be_focused()
-        page.keyboard.press("Enter")
+        question.get_by_label("Comment").press("Enter")
+        expect(question.get_by_label("Comment")).to_have_value("\n")
+        question.get_by_role("button", name="Cancel").press("Enter")
         expect(question).to_be_hidden()
         expect(opener).to_be_focused()
     assert {row.status for row in experiment.proposals.all()} == {"proposed"}

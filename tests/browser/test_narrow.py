@@ -80,3 +80,21 @@ def _edges(page: Page, blank: Page, table: Locator) -> dict[str, float]:
         shot = page.screenshot(clip=clip, full_page=True)  # type: ignore[arg-type]
         found[side] = float(blank.evaluate(_BRIGHTNESS, base64.b64encode(shot).decode()))
     return found
+
+
+def test_the_panel_beside_the_proposals_moves_nothing_when_it_comes(server: str, as_reviewer: Any, page: Page) -> None:
+    from tests.browser.factories import make_ready
+
+    experiment = make_ready(as_reviewer, "Does not jump")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
+    expect(page.locator("#dialogue").get_by_role("textbox").first).to_be_visible()
+    shifts = page.evaluate(
+        """() => new Promise(done => {
+            let sum = 0;
+            new PerformanceObserver(list => { for (const shift of list.getEntries()) sum += shift.value; })
+                .observe({ type: "layout-shift", buffered: true });
+            setTimeout(() => done(sum), 300);
+        })"""
+    )
+    assert shifts < 0.05

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import re
 from io import StringIO
@@ -14,6 +15,10 @@ from campaigns.models import TrialStatus
 from campaigns.services import campaigns, running
 from campaigns.services.campaigns import CampaignRequest
 from campaigns.trajectory import trajectory
+from experiments.models import Experiment
+from perfmodel.config import ConfigError
+from perfmodel.config_file import parse_config
+from perfmodel.from_baseline import measured_calibration
 from tests.backend.test_step_time import measured, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
@@ -52,6 +57,41 @@ def test_what_cannot_be_begun_is_said_beside_the_form(people, ready):
     answer = people.client("engineer").post(address, {"backend": "recorded", "most_trials": 4, "parallel": 1})
     assert answer.status_code == 400
     assert "needs its file" in answer.content.decode()
+
+
+def test_an_impossible_measured_step_time_is_refused_as_on_the_command_line(people, ready):
+    ready.experiment.runs.update(status="failed")  # without a profile to read the measured step time counts
+    Experiment.objects.filter(pk=ready.experiment.pk).update(config=measured(1e-6))
+    with pytest.raises(ConfigError) as refused:
+        measured_calibration(parse_config(measured(1e-6))[0])
+    sentence = str(refused.value)
+    assert sentence.startswith("measured.step_time_s: is 1.00")
+    form = {"backend": "modelled", "most_trials": 7, "parallel": 2, "most_hours": "1.5", "keep_remat": "on"}
+    answer = people.client("engineer").post(f"/experiments/{ready.experiment.pk}/campaigns/", form)
+    page = html.unescape(answer.content.decode())
+    assert answer.status_code == 400 and page.count(sentence) == 1 and "#f-measured-step_time_s" in page
+    assert 'value="7"' in page and 'value="1.5"' in page and re.search(r'name="keep_remat"[^>]*checked', page)
+    asked = {"experiment": ready.experiment.pk, "backend": "modelled"}
+    over_rest = people.client("engineer").post("/api/campaigns/", asked, content_type="application/json")
+    assert over_rest.status_code == 400
+    assert over_rest.json() == {"detail": sentence, "errors": {"measured.step_time_s": sentence}}
+    assert not ready.experiment.campaigns.exists()
+
+
+def test_without_a_profile_to_read_the_measured_step_time_calibrates(people, ready):
+    ready.experiment.runs.update(status="failed")
+    Experiment.objects.filter(pk=ready.experiment.pk).update(config=measured(3.0))
+    ready.experiment.refresh_from_db()
+    campaign = campaigns.begin(ready.experiment, people.engineer, CampaignRequest(most_trials=1))
+    running.run(campaign.trials.get(number=0).pk)
+    assert campaign.trials.get(number=0).step_time_s == pytest.approx(3.0)
+
+
+def test_a_budget_in_dollars_asks_for_the_price_beside_its_field(people, ready):
+    form = {"backend": "modelled", "most_trials": 4, "parallel": 1, "most_dollars": "100"}
+    page = people.client("engineer").post(f"/experiments/{ready.experiment.pk}/campaigns/", form).content.decode()
+    field = page[page.index("Price per chip-hour") :]
+    assert "needs the price of a chip per hour" in field[: field.index('<div class="field')]
 
 
 def test_a_page_follows_a_paused_campaign_until_its_trials_have_ended(people, ready):

@@ -6,6 +6,7 @@ on purpose; the difference of the files then shows what became of the answers.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -63,8 +64,7 @@ def record(conversation: Conversation) -> Iterator[str]:
     from evaluation.quality.evidence import bench
     from proposals.agents import chat, reasoner
     from proposals.agents.conversation import Ask
-    from proposals.agents.recorded import STEP_KINDS
-    from proposals.agents.replaying import lines_of
+    from proposals.agents.recorded import STEP_KINDS, event_data
     from tests.agent.server import ScriptedServer
 
     of, ask = bench(RUN), Ask(conversation.question)
@@ -76,7 +76,9 @@ def record(conversation: Conversation) -> Iterator[str]:
             said = list(chat.answer(of, ask, None, OpenAIProvider(Settings.from_env(env))))
             port = str(server.url)
     events = [each for each in said if getattr(each, "kind", "") in STEP_KINDS]
-    for line in lines_of(events, ask):  # type: ignore[arg-type]
+    rows = [{"kind": "message", "actor": "user", "data": {"thread": 1, "message": 1, "text": ask.text}}]
+    rows += [{"kind": each.kind, "actor": "coordinator", "data": event_data(each, 1, 2)} for each in events]  # type: ignore
+    for line in (json.dumps(row, ensure_ascii=False) for row in rows):
         line = _CLOCK.sub(r"\1 0.0", line)  # so that a file changes only where an answer does
         yield line.replace(port, "http://localhost/v1") if conversation.replies is not None else line
 

@@ -85,8 +85,8 @@ def test_recorded_profile_from_upload_to_history(page: Page, application: Applic
     cards = page.locator("article.prop")
     expect(cards).to_have_count(3, timeout=ANALYSIS_MS)
     title = cards.first.get_by_role("heading", level=2).inner_text()
-    cards.first.get_by_label("Comment on proposal 1").fill("Tried on Friday")
     cards.first.get_by_role("button", name=re.compile("Approve")).click()
+    page.get_by_role("dialog").get_by_label("Comment").fill("Tried on Friday")
     page.get_by_role("button", name="Confirm approval").click()
     expect(page.locator("article.prop").first.get_by_text("Tried on Friday")).to_be_visible()
 

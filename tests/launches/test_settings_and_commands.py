@@ -64,6 +64,26 @@ def test_only_what_the_operator_enables_is_there(tmp_path):
             backends.read(path)
 
 
+def test_settings_of_a_backend_are_shown_where_it_is_enabled_or_one_is_set(people, tmp_path, settings):
+    def shown() -> tuple[bool, bool]:
+        page = people.client("administrator").get("/settings/launching/").content.decode()
+        assert "Launch token lifetime" in page
+        return "Quality of service" in page, "Kueue queue" in page
+
+    assert shown() == (False, False)
+    path = tmp_path / "launch.toml"
+    path.write_text('[slurm]\nfolder = "/shared"\n')
+    settings.LAUNCH_CONFIG = str(path)
+    assert shown() == (True, False)
+    choices.save(people.team, people.administrator, "slurm", {"partition": "train", "queue": "research"})
+    assert shown() == (True, True)
+    settings.LAUNCH_CONFIG = ""
+    assert shown() == (True, True)
+    administrator = people.client("administrator")
+    refused = administrator.post("/settings/launching/", {"backend": "manual", "partition": "a; b"}).content.decode()
+    assert 'value="a; b"' in refused and "Kueue queue" not in refused
+
+
 def test_an_administrator_chooses_among_them(people, tmp_path, settings):
     path = tmp_path / "launch.toml"
     path.write_text('[slurm]\nfolder = "/shared"\n')

@@ -25,3 +25,15 @@ def test_goodput_does_not_call_communication_productive() -> None:
 def test_one_candidate_is_counted_as_one() -> None:
     event = Event(kind="proposal", actor="proposer", data={"proposals": [{"rank": 1, "title": "t"}], "considered": 1})
     assert describe(event, Experiment()).title == "1 proposal from 1 candidate"
+
+
+def test_what_people_do_in_conversations_and_campaigns_is_said() -> None:
+    def told(kind: str, data: dict[str, object]) -> tuple[str, str]:
+        line = describe(Event(kind=kind, actor="user", data=data), Experiment())
+        return line.title, line.text
+
+    added = told("message", {"thread": 1, "message": 2, "added": 5, "title": "data 8"})
+    assert added == ("A former user added a proposal from the conversation", "data 8")
+    assert told("campaign", {"campaign": 1, "backend": "local"})[0] == "A former user started a tuning campaign"
+    retried = told("campaign", {"campaign": 1, "change": "retry", "trial": 3})
+    assert retried == ("A former user retried a failed trial of a tuning campaign", "Trial 3.")

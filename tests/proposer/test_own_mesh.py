@@ -15,7 +15,7 @@ from evaluation.steps.scenario import config as configured
 from perfmodel.config import ConfigError
 from proposals.candidate import Candidate
 from proposals.constraints import Constraints
-from proposals.proposer import Pricer, evaluate
+from proposals.proposer import Pricer
 
 RUN = Scenario(
     "", "", (), "v5p", (4, 8, 8), (("data", 32), ("seq", 1), ("model", 8)), LARGE, 512, 4096, remat="full"
@@ -51,12 +51,6 @@ def test_without_a_step_time_nothing_is_said_in_seconds(pricer: Pricer) -> None:
         for line in (*item.reasoning, *item.expected_impact, *item.trade_offs, *item.raises, *item.lowers):
             assert not seconds.search(line), line
     assert all("time_s" not in part for part in plan.observed.values())
-
-
-def test_evaluate_is_the_pricer_asked_once(pricer: Pricer) -> None:
-    mesh = {"ici": {"data": 64, "model": 4}}
-    once = evaluate(pricer.profile, pricer.config, pricer.diagnosis, Candidate(mesh, {"remat": "minimal"}))
-    assert once == pricer.evaluate(Candidate(mesh, {"remat": "minimal"}))
 
 
 def test_a_rule_that_breaks_is_named_and_the_time_comes_all_the_same(pricer: Pricer) -> None:

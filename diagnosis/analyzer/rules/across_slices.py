@@ -19,7 +19,7 @@ def exposed_dcn(facts: Facts) -> Iterator[Claim]:
     share = total_exposed(ops)
     if share < WORTH_SAYING or facts.config is None:
         return
-    cost = exposed_of(facts, "exposed collectives over DCN", ops)
+    cost = exposed_of("exposed collectives over DCN", ops)
     text = say("Collectives between slices expose {} {}{}.", cost, facts.base, lines(ops))
     rate = dcn_bytes_per_s(facts.config)
     if rate:
@@ -35,7 +35,7 @@ def exposed_dcn(facts: Facts) -> Iterator[Claim]:
         "a shard crosses DCN, or accumulate gradients over more micro-batches."
     )
     if total_exposed(other) >= WORTH_SAYING:
-        row = exposed_of(facts, "of it, not gradients", other)
+        row = exposed_of("of it, not gradients", other)
         parts.append(row)
         title = "Exposed DCN communication"
         text += say(" Of this, {} is not gradient traffic and recurs in every layer.", row)

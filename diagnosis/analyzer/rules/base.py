@@ -53,15 +53,13 @@ Rule = Callable[[Facts], Iterable[Claim]]
 _PLACE = re.compile(r"[\w.\-/]{1,100}(:\d+){0,2}")
 
 
-def time_of(facts: Facts, label: str, ops: Iterable[OpFacts], formula: str = "") -> Evidence:
+def time_of(label: str, ops: Iterable[OpFacts]) -> Evidence:
     """Time of some ops as a share of the step (of device time where no step is known)."""
     chosen = tuple(ops)
-    return evidence(
-        label, total_share(chosen), "share", "computed", formula or "Σ self time ÷ step time", OPS, keys(chosen)
-    )
+    return evidence(label, total_share(chosen), "share", "computed", "Σ self time ÷ step time", OPS, keys(chosen))
 
 
-def exposed_of(facts: Facts, label: str, ops: Iterable[OpFacts]) -> Evidence:
+def exposed_of(label: str, ops: Iterable[OpFacts]) -> Evidence:
     """Time of collectives or transfers in which nothing else ran, as a share of the step."""
     chosen = tuple(ops)
     formula = "Σ exposed time ÷ step time" if _timed(chosen) else "Σ self time ÷ step time"

@@ -36,7 +36,7 @@ def expert_dispatch(facts: Facts) -> Iterator[Claim]:
     share = total_exposed(ops)
     if share < WORTH_SAYING:
         return
-    cost = exposed_of(facts, "exposed expert all-to-alls", ops)
+    cost = exposed_of("exposed expert all-to-alls", ops)
     text = say("Expert dispatch and combine all-to-alls expose {} {}{}.", cost, facts.base, lines(ops))
     sent = bandwidth(ops)
     if sent:
@@ -95,7 +95,7 @@ def expert_imbalance(facts: Facts) -> Iterator[Claim]:
         "intervals of the trace",
         keys(experts),
     )
-    cost = time_of(facts, "expert ops", experts)
+    cost = time_of("expert ops", experts)
     wait = evidence(
         "waiting for the most loaded core",
         lost,

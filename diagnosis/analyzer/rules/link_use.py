@@ -45,7 +45,7 @@ def low_link_bandwidth(facts: Facts) -> Iterator[Claim]:
 
 def _claim(facts: Facts, ops: tuple[OpFacts, ...], lost: float, are_small: bool) -> Claim:
     words = "small collectives" if are_small else "collectives"
-    cost = exposed_of(facts, f"{words} below half of link bandwidth", ops)
+    cost = exposed_of(f"{words} below half of link bandwidth", ops)
     reached = evidence(
         "of link bandwidth", 1.0 - lost / total_exposed(ops), "share", "computed",
         "Σ time × achieved ÷ possible ÷ Σ time", OPS, keys(ops),

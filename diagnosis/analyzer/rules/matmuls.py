@@ -51,7 +51,7 @@ def low_efficiency(facts: Facts) -> Iterator[Claim]:
     lost = sum(op.share * (1.0 - (op.efficiency or 0.0)) for op in ops)
     if not ops or (lost < WORTH_SAYING and not facts.thin):
         return
-    cost = time_of(facts, "compute-bound ops below half of the peak", ops)
+    cost = time_of("compute-bound ops below half of the peak", ops)
     mean = sum(op.share * (op.efficiency or 0.0) for op in ops) / total_share(ops)
     reached = evidence(
         "their mean efficiency", mean, "share", "computed", "Σ time × efficiency ÷ Σ time", "roofline", keys(ops)
@@ -89,7 +89,7 @@ def unaligned_shapes(facts: Facts) -> Iterator[Claim]:
         return
     ops = tuple(op for op, _, _ in padded)
     worst, waste, dims = max(padded, key=lambda item: item[0].share * item[1])
-    cost = time_of(facts, "matmuls with padded dimensions", ops)
+    cost = time_of("matmuls with padded dimensions", ops)
     part = evidence(
         f"padded FLOPs of {worst.op.name}",
         waste,
@@ -147,7 +147,7 @@ def attention_dominates(facts: Facts) -> Iterator[Claim]:
     share = total_share(core)
     if share < 0.30:
         return
-    cost = time_of(facts, "attention", core)
+    cost = time_of("attention", core)
     text = say("Attention takes {} {}{}.", cost, facts.base, lines(core))
     model = facts.config.model if facts.config else None
     seq = facts.config.training.seq_len if facts.config else None
@@ -192,7 +192,7 @@ def recompute(facts: Facts) -> Iterator[Claim]:
     used = facts.kpis.get("memory_peak_share")
     if used is not None and used >= 0.85:
         return
-    cost = time_of(facts, "recomputed forward ops", ops)
+    cost = time_of("recomputed forward ops", ops)
     text = say(
         "Rematerialisation recomputes forward ops in the backward pass for {} {}{}", cost, facts.base, lines(ops)
     )

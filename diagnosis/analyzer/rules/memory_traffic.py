@@ -30,7 +30,7 @@ def elementwise_chains(facts: Facts) -> Iterator[Claim]:
     share = total_share(ops)
     if share < NOTABLE_CHAIN:
         return
-    cost = time_of(facts, "HBM-bound elementwise and reduction ops", ops)
+    cost = time_of("HBM-bound elementwise and reduction ops", ops)
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
     measured = facts.has_roofline
     bound = "bound by HBM bandwidth" if measured else "(assumed HBM-bound, no roofline was recorded)"
@@ -65,7 +65,7 @@ def optimizer_update(facts: Facts) -> Iterator[Claim]:
     share = total_share(ops)
     if share < 0.05:
         return
-    cost = time_of(facts, "optimizer update", ops)
+    cost = time_of("optimizer update", ops)
     sharded = facts.config is not None and facts.config.training.weight_sharding != "none"
     yield claim(
         facts, "optimizer_update", "Long optimizer update",
@@ -90,7 +90,7 @@ def stacked_layers(facts: Facts) -> Iterator[Claim]:
     share = total_share(ops)
     if share < NOTABLE_SHUFFLE:
         return
-    cost = time_of(facts, "dynamic-update-slice into stacked arrays", ops)
+    cost = time_of("dynamic-update-slice into stacked arrays", ops)
     per_step = seconds_of(facts, "its time per step", share, ops)
     backward = tuple(op for op in ops if op.phase in ("backward", "recompute"))
     parts: list[Evidence] = []
@@ -99,7 +99,7 @@ def stacked_layers(facts: Facts) -> Iterator[Claim]:
     )
     text += say(" ({} per step)", per_step) if per_step else ""
     if total_share(backward) >= 0.5 * share:
-        row = time_of(facts, "of it in the backward pass", backward)
+        row = time_of("of it in the backward pass", backward)
         parts.append(row)
         text += say(", {} of it gradients in the backward pass", row)
     text += f"{lines(ops)}."
@@ -131,7 +131,7 @@ def data_shuffle(facts: Facts) -> Iterator[Claim]:
     share = total_share(ops)
     if share < NOTABLE_SHUFFLE:
         return
-    cost = time_of(facts, "copies, transposes and other data movement", ops)
+    cost = time_of("copies, transposes and other data movement", ops)
     per_step = seconds_of(facts, "its time per step", share, ops)
     yield claim(
         facts, "data_shuffle", "High data-movement overhead",

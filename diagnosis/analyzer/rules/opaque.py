@@ -32,7 +32,7 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Claim]:
         share < 0.03 and not (facts.thin and share >= 0.2 * total_share(facts.ops)) and not _leading(facts, ops)
     ):
         return
-    cost = time_of(facts, "custom calls without a cost model", ops)
+    cost = time_of("custom calls without a cost model", ops)
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
     parts: list[Evidence] = []
     first = ops[0].op.name
@@ -50,7 +50,7 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Claim]:
         lines(ops),
     )
     if moves:
-        part = time_of(facts, "of it, data movement by op name", moves)
+        part = time_of("of it, data movement by op name", moves)
         parts.append(part)
         text += say(" By op name, {} is data movement (communication or layout) rather than compute.", part)
     gpu = facts.chip.kind == "gpu" if facts.chip else "gpu" in facts.profile.device.kind.lower()
@@ -79,7 +79,7 @@ def stalled_collectives(facts: Facts) -> Iterator[Claim]:
         return
     if share < 0.02 and not (facts.thin and share >= 0.1 * total_share(facts.ops)) and not _leading(facts, ops, 0.1):
         return
-    cost = exposed_of(facts, "waits for asynchronous collectives", ops)
+    cost = exposed_of("waits for asynchronous collectives", ops)
     text = say("Waiting for asynchronous collectives to complete takes {} {}{}.", cost, facts.base, lines(ops))
     hidden = hidden_part(ops)
     if hidden is not None and hidden < MOSTLY_HIDDEN:

@@ -21,7 +21,7 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
     listed = total_share(facts.ops)
     if share <= 0 or (share < 0.03 and not (facts.thin and share >= 0.3 * listed)):
         return
-    cost = exposed_of(facts, "collectives without a known axis", ops)
+    cost = exposed_of("collectives without a known axis", ops)
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
     kinds = list(dict.fromkeys(op.collective.kind for op in ops if op.collective))
     text = say("{} collectives ({}) take {} {}", count, ", ".join(kinds[:4]), cost, facts.base)
@@ -118,7 +118,7 @@ def little_to_gain(facts: Facts, findings: Sequence[Finding]) -> Iterator[Claim]
     mean = sum(op.share * (op.efficiency or 0.0) for op in matmuls) / share
     if mean < 0.65:
         return
-    cost = time_of(facts, "compute-bound ops", matmuls)
+    cost = time_of("compute-bound ops", matmuls)
     reached = evidence("their mean efficiency", mean, "share", "computed", "Σ time × efficiency ÷ Σ time", "roofline")
     outside = evidence(
         "all but compute-bound ops", max(0.0, 1.0 - share), "share", "computed",

@@ -54,7 +54,7 @@ def slow_links(facts: Facts) -> Iterator[Claim]:
         ops, key=lambda op: op.exposed_share * (1.0 - (_least(facts, best_mesh, op) or 0.0) / (now[id(op)] or 1.0))
     )
     wires = mesh_links(facts.config.hardware, mesh, costly.axes)
-    cost = exposed_of(facts, "collectives with known links", ops)
+    cost = exposed_of("collectives with known links", ops)
     after = evidence(
         "the same with the better axis order",
         best_share,
@@ -107,7 +107,7 @@ def resharding(facts: Facts) -> Iterator[Claim]:
     if share < WORTH_SAYING:
         return
     first = max(ops, key=lambda op: op.share)
-    cost = exposed_of(facts, "resharding collectives", ops)
+    cost = exposed_of("resharding collectives", ops)
     axes = " and ".join(first.axes) or "several axes"
     kind = first.collective.kind if first.collective else "collective"
     text = say(

@@ -34,7 +34,7 @@ def open_rings(facts: Facts) -> Iterator[Claim]:
         ring = sends * 2.0 * facts.chip.ici_link_bytes_per_s
         if now >= 0.9 * ring:
             continue
-        cost = exposed_of(facts, f"collectives on axis {axis}", ops)
+        cost = exposed_of(f"collectives on axis {axis}", ops)
         gives = evidence(
             f"link bandwidth per chip of axis {axis}",
             now,

@@ -51,12 +51,12 @@ def _exposed(facts: Facts, ops: tuple[OpFacts, ...], title: str, what: str, reme
         return
     costliest = costliest_axis_of(ops)
     axis = "seq" if costliest in (None, "dcn") else costliest
-    cost = exposed_of(facts, f"collectives of attention on axis {axis}", ops)
+    cost = exposed_of(f"collectives of attention on axis {axis}", ops)
     sent = bandwidth_text(ops)
     text = say("{} along `{}` expose {} {}{}.{}", what, axis, cost, facts.base, lines(ops), sent)
     attention = facts.where(lambda op: op.module == "attention" and not op.collective)
     if attention:
-        work = time_of(facts, "attention compute", attention)
+        work = time_of("attention compute", attention)
         text += say(" Attention itself takes {}: ", work)
         text += (
             "long enough to hide the transfers." if total_share(attention) > share else "too short to hide all of them."

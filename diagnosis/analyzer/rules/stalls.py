@@ -140,7 +140,7 @@ def device_transfers(facts: Facts) -> Iterator[Claim]:
     share = total_share(ops)
     if share < WORTH_SAYING:
         return
-    cost = time_of(facts, "infeed, outfeed and host transfers on the device", ops)
+    cost = time_of("infeed, outfeed and host transfers on the device", ops)
     yield claim(
         facts, "infeed_outfeed", "Infeed and outfeed inside the step",
         say("Infeed, outfeed and host transfers take {} {} as ops on the device{}.", cost, facts.base, lines(ops)),

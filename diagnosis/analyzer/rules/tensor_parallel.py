@@ -38,7 +38,7 @@ def tensor_parallel(facts: Facts) -> Iterator[Claim]:
     name = axes[0] if axes else "model"
     size = facts.axis_size("model")
     chips = evidence(f"size of axis {name}", float(size), "count", "measured", source="configuration")
-    cost = exposed_of(facts, f"exposed collectives on axis {name}", ops)
+    cost = exposed_of(f"exposed collectives on axis {name}", ops)
     per_step = seconds_of(facts, f"exposed time per step on axis {name}", share, ops)
     text = say("Collectives over the {} chips of axis `{}` expose {} {}", chips, name, cost, facts.base)
     text += say(" ({} per step)", per_step) if per_step else ""

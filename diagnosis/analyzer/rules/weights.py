@@ -63,7 +63,7 @@ def fsdp_gathers(facts: Facts) -> Iterator[Claim]:
     gathers = total_share(op for op in ops if _moves(op, "parameters"))
     if share < WORTH_SAYING or gathers <= 0:
         return
-    cost = exposed_of(facts, "exposed weight all-gathers and gradient reduce-scatters", ops)
+    cost = exposed_of("exposed weight all-gathers and gradient reduce-scatters", ops)
     per_step = seconds_of(facts, "their time per step", share, ops)
     sent = bandwidth_text(ops)
     text = say("FSDP all-gathers of weights and reduce-scatters of gradients expose {} {}", cost, facts.base)
@@ -115,7 +115,7 @@ def gradient_reduction(facts: Facts) -> Iterator[Claim]:
     share = total_exposed(ops)
     if share < WORTH_SAYING:
         return
-    cost = exposed_of(facts, "exposed gradient all-reduces", ops)
+    cost = exposed_of("exposed gradient all-reduces", ops)
     sent = bandwidth_text(ops)
     flags = advise(facts, causes_of(ops))
     sharded = facts.config is not None and facts.config.training.weight_sharding == "fsdp"
@@ -179,11 +179,11 @@ def replicated_weights(facts: Facts) -> Iterator[Claim]:
     )
     action = ""
     if updates:
-        cost = time_of(facts, "updates of full weights", updates)
+        cost = time_of("updates of full weights", updates)
         text += say(" Every chip updates all of them, {} {}.", cost, facts.base)
         action = "Shard the optimizer state or the weights over the batch axes (zero1, fsdp): each chip updates a part."
     if total_share(hbm) >= WORTH_SAYING:
-        bound = time_of(facts, "HBM-bound matmuls", hbm)
+        bound = time_of("HBM-bound matmuls", hbm)
         text += say(" HBM-bound matmuls, which read full weights, take {}.", bound)
         action += f"{' ' if action else ''}Add a tensor axis, so that each chip reads only a part of every weight."
     yield claim(
@@ -202,7 +202,7 @@ def whole_weight_matmuls(facts: Facts) -> Iterator[Claim]:
     if not hbm or total_share(hbm) < max(least, STREAMED * total_share(facts.ops)):
         return
     chips = evidence("chips", float(config.hardware.chips), "count", "measured", source="configuration")
-    bound = time_of(facts, "HBM-bound matmuls", hbm)
+    bound = time_of("HBM-bound matmuls", hbm)
     streaming = facts.where(
         lambda op: op.collective is not None and not op.over_dcn and (op.op.roofline_efficiency or 0.0) >= 0.05
     )
@@ -215,7 +215,7 @@ def whole_weight_matmuls(facts: Facts) -> Iterator[Claim]:
         lines(hbm),
     )
     if total_exposed(streaming) >= WORTH_SAYING:
-        cost = exposed_of(facts, "collectives that stream full weights through HBM", streaming)
+        cost = exposed_of("collectives that stream full weights through HBM", streaming)
         text += say(" Collectives of full weights or gradients expose another {}.", cost)
     else:
         streaming = ()

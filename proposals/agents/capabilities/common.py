@@ -17,6 +17,7 @@ from proposals.agents.capabilities.answer_context import Answer, AnswerContext, 
 from proposals.agents.conversation import MeshOffered, Question, Said
 from proposals.agents.priced import Current, Priced, Proposals
 from proposals.agents.tools import ModelFreeTools, ModelTools, RetrievalTools
+from proposals.agents.tools.retrieval import RecordRow
 
 MeshText = Annotated[
     str, Field(max_length=200, description="Sizes such as fsdp=32, tp=8 or 32x8; an axis left out keeps its size.")
@@ -200,10 +201,10 @@ def how(ctx: AnswerContext) -> str:
 def proof(ctx: AnswerContext, row: Priced) -> Answer:
     """Whether a measured run supports a proposal."""
     for key in (item.key for item in row.citations if item.source == "history" and item.key):
-        record = (yield from ctx.look(RetrievalTools.record, id=key)).data
-        if record and record["outcome"] == "faster":
-            where = f" on {record['chip']}" if "chip" in record else ""
-            effect = words.lower_first(record["effect"].rstrip("."))
+        record = RecordRow.model_validate((yield from ctx.look(RetrievalTools.record, id=key)).data or {})
+        if record.outcome == "faster":
+            where = f" on {record.chip}" if record.chip else ""
+            effect = words.lower_first((record.effect or record.change).rstrip("."))
             yield from ctx.say(f"**Proven elsewhere**: record `{key}`{where}, {effect}.")
             return
     if row.kind != "keep" and (row.changes or not row.keeps_the_mesh):

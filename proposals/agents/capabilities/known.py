@@ -108,16 +108,16 @@ class ExperimentRef(Arguments):
 def against(ctx: AnswerContext, given: ExperimentRef) -> Answer:
     """Compares this run with another experiment of the team: configuration, figures and ops."""
     data = yield from get(ctx, RunTools.compare, experiment=given.experiment, top=5)
-    if "experiments" in data:
+    if data.experiments:
         yield from ctx.say("Name one of these experiments by its id:")
-        yield from ctx.bullets([f"{row['id']}: {row['name']}" for row in data["experiments"][:8]])
+        yield from ctx.bullets([f"{row.id}: {row.name}" for row in data.experiments[:8]])
         return
-    items = [
-        f"{row['key']}: {row['before']} → {row['after']}"
-        for row in (data.get("configuration") or [])[:8]
-        if "key" in row
-    ]
+    items = [f"{row.field}: {_stated(row.before)} → {_stated(row.after)}" for row in data.configuration[:8]]
     yield from ctx.bullets(items or ["The configurations are identical."])
+
+
+def _stated(value: object) -> str:
+    return "not set" if value is None else str(value)
 
 
 @capability(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, fields, replace
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
+from diagnosis import compare as comparing
 from diagnosis.report import Evidence
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
 from proposals.agents.diagnosed import CollectiveRow, Collectives, EvidenceRow, FindingRow, Kpis, Verdict
-from proposals.agents.tool_result import ToolResult, present
+from proposals.agents.retrieval import Peer
+from proposals.agents.tool_result import BRIEF, ToolResult, present
 from proposals.agents.tools.common import Tools, as_tool_error, refuse_without_profile, without_profile
 from proposals.proposer.observed import is_inference
 
@@ -64,6 +66,30 @@ class Run(ToolResult):
     profile: ProfileFacts = ProfileFacts()
     program: str = ""
     warnings: tuple[str, ...] = ()
+
+
+class Comparison(ToolResult):
+    """Another experiment beside this one (see `diagnosis.compare.Comparison`), or the experiments to choose from."""
+
+    kept = frozenset(field.name for field in fields(comparing.Comparison))
+    experiments: tuple[Annotated[Peer, BRIEF], ...] = ()
+    before_experiment: int | None = None
+    after: str = ""
+    comparability: comparing.Comparability | None = None
+    configuration: tuple[comparing.ConfigChange, ...] = ()
+    kpis: tuple[comparing.KpiChange, ...] = ()
+    breakdown: tuple[comparing.TermChange, ...] = ()
+    ops: tuple[comparing.OpChange, ...] = ()
+    ops_total: int = 0
+    matched_before: float = 0.0
+    matched_after: float = 0.0
+    collectives: tuple[comparing.CollectiveChange, ...] = ()
+    findings: tuple[comparing.FindingChange, ...] = ()
+    bottleneck: dict[str, str] = {}
+    speedup: float | None = None
+    significant: bool | None = None
+    statement: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
 
 
 class RunTools(Tools):
@@ -172,7 +198,7 @@ class RunTools(Tools):
             }
         )
 
-    def compare(self, asked: Compared) -> dict[str, Any]:
+    def compare(self, asked: Compared) -> Comparison:
         """Compares another experiment of the team (before) with this one (after): whether they are comparable, and
         differences in configuration, KPIs, breakdown, ops and collectives. Without an id: the list of experiments."""
         retrieval = self._bench.retrieval
@@ -181,12 +207,19 @@ class RunTools(Tools):
             if not peers:
                 also = f" with {asked.name!r} in its name" if asked.name else ""
                 raise ToolError(f"The team has no other diagnosed experiment{also} to compare with.")
-            return {"experiments": [present(asdict(peer)) for peer in peers]}
+            return Comparison(experiments=tuple(peers))
         with as_tool_error():
-            data = retrieval.compare(asked.experiment).to_json(asked.top)
-        for row in data["ops"]:
-            row["before_ops"], row["after_ops"] = row["before_ops"][:2], row["after_ops"][:2]
-        return {"before_experiment": asked.experiment, "after": "this experiment", **data}
+            compared = retrieval.compare(asked.experiment)
+        largest = compared.ops[: asked.top]
+        return Comparison.model_validate(
+            {
+                "before_experiment": asked.experiment,
+                "after": "this experiment",
+                **vars(compared),
+                "ops": [replace(op, before_ops=op.before_ops[:2], after_ops=op.after_ops[:2]) for op in largest],
+                "bottleneck": dict(zip(("before", "after"), compared.bottleneck, strict=True)),
+            }
+        )
 
 
 def evidence(item: Evidence) -> EvidenceRow:
