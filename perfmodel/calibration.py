@@ -268,9 +268,11 @@ class Calibration(BaselineStep):
         work_seen = seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0)
         streaming = shares.streaming
         if work_seen > 0:
-            base = self._base_shares.streaming
-            ratio = streaming / np.maximum(base, 1e-30) if base.max() > 1e-6 else np.ones(1)
-            streaming = np.clip(seen.get("hbm:weights", 0.0) / work_seen * ratio, 0.0, 1.0)
+            # Less waiting for weights is in proportion to what was measured, more is added to it: a share that the
+            # model expects to be next to nothing is no measure of how it grows.
+            base, share = self._base_shares.streaming, seen.get("hbm:weights", 0.0) / work_seen
+            kept = np.minimum(1.0, streaming / np.maximum(base, 1e-30))
+            streaming = np.minimum(1.0, share * kept + np.maximum(0.0, streaming - base))
         waits = parts["work"] * streaming
         named["compute"] = parts["work"] - waits
         named["hbm"] = parts["hbm"] + waits + parts["copies"]
