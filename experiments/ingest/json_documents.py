@@ -79,11 +79,24 @@ def pieces(document: Any, file: str) -> list[Piece]:
     parts = list(_pieces(document, file, "", 0))
     if parts:
         return parts
-    if isinstance(document, dict) and {"hardware", "mesh"} & set(document):
+    if _configures(document):
         raise IngestError(
             f"{file} looks like an experiment's configuration, not a profile.", "Give it as the configuration.", file
         )
     raise NothingKnown(f"{file} is not an XProf export: it contains no KPIs and no ops.", ACCEPTED, file)
+
+
+def _configures(document: Any) -> bool:
+    return isinstance(document, dict) and bool({"hardware", "mesh"} & set(document))
+
+
+def is_configuration(text: str) -> bool:
+    """Whether a JSON document is an experiment's configuration, right or wrong, and no profile."""
+    try:
+        document = json.loads(text)
+        return _configures(document) and not any(_pieces(document, "", "", 0))
+    except (ValueError, RecursionError, IngestError):
+        return False
 
 
 def _pieces(value: Any, file: str, hint: str, depth: int) -> Iterator[Piece]:

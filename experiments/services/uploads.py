@@ -21,7 +21,7 @@ from accounts.permissions import check
 from accounts.refusals import Refused
 from accounts.text import display_name
 from disk import space
-from experiments.ingest.json_documents import is_tool_export
+from experiments.ingest.json_documents import is_configuration, is_tool_export
 from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
 from experiments.services import against_profile, configuration, deleting, events, runs, storage
 from experiments.services.text import title
@@ -262,11 +262,22 @@ def _require_files(files: Sequence[File[bytes]]) -> None:
 
 
 def _config_among(files: list[File[bytes]]) -> tuple[str | None, list[File[bytes]]]:
-    """Text of the one YAML file among the uploaded ones, and the other files."""
-    configs = [f for f in files if (f.name or "").lower().endswith(_CONFIG_ENDINGS)]
-    if len(configs) != 1 or (configs[0].size or 0) > configuration.MAX_TEXT_BYTES:
+    """Text of the one configuration among the uploaded files, and the other files."""
+    texts = {number: text for number, file in enumerate(files) if (text := _config_text(file)) is not None}
+    if len(texts) != 1:
         return None, files
-    return configs[0].read().decode("utf-8", "replace"), [f for f in files if f is not configs[0]]
+    ((number, text),) = texts.items()
+    return text, [*files[:number], *files[number + 1 :]]
+
+
+def _config_text(file: File[bytes]) -> str | None:
+    """Text of a YAML file, or of a JSON file that holds what only a configuration does."""
+    name = (file.name or "").lower()
+    if not name.endswith((*_CONFIG_ENDINGS, ".json")) or (file.size or 0) > configuration.MAX_TEXT_BYTES:
+        return None
+    text = file.read().decode("utf-8", "replace")
+    file.seek(0)
+    return text if name.endswith(_CONFIG_ENDINGS) or is_configuration(text) else None
 
 
 def _name(name: str | None, checked: configuration.Checked | None, stored: Sequence[Stored]) -> str:

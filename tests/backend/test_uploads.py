@@ -59,11 +59,22 @@ def test_home_lists_first_what_is_newest_whatever_it_waits_for(people):
     assert recent.index("Just uploaded") < recent.index("Waits for a review")
 
 
-def test_a_yaml_among_the_files_is_the_configuration(people):
-    text = b"hardware: {chip: v5e, topology: [2, 2]}\nmesh: {ici: {data: 4}}\n"
-    experiment = uploads.receive(people.team, people.engineer, [file(), file("run.yaml", text)])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.yaml", b"hardware: {chip: v5e, topology: [2, 2]}\nmesh: {ici: {data: 4}}\n"),
+        ("config.json", b'{"hardware": {"chip": "v5e", "topology": [2, 2]}, "mesh": {"ici": {"data": 4}}}'),
+    ],
+)
+def test_a_configuration_among_the_files_is_used(people, name, text):
+    experiment = uploads.receive(people.team, people.engineer, [file(), file(name, text)])
     assert experiment.config["hardware"]["chip"] == "v5e"
     assert [f.name for f in ProfileFile.objects.all()] == ["host0.xplane.pb"]
+
+
+def test_tables_of_xprof_beside_a_profile_are_no_configuration(people):
+    uploads.receive(people.team, people.engineer, [file(), file("kpis.json", b'{"step_time_ms": 3}')])
+    assert len(ProfileFile.objects.all()) == 2
 
 
 @pytest.mark.parametrize(
