@@ -21,6 +21,7 @@ from jobs import workers
 from jobs.declared import DIALOGUE_QUEUE
 from jobs.jobs import Jobs
 from perfmodel.config import ExperimentConfig
+from perfmodel.execution import compiled_by_xla, framework_of
 from proposals.compiling import engine, targets
 from proposals.compiling.cache import Cache
 from proposals.compiling.result import CHECK, CompileCheck
@@ -61,6 +62,9 @@ def missing(config: ExperimentConfig | None) -> str | None:
         return "The configuration that the plan was priced with is no longer valid."
     if config.model is None or config.training.global_batch is None or config.training.seq_len is None:
         return "A compile check needs the model, the batch and the sequence length in the configuration."
+    framework = framework_of(config)
+    if not compiled_by_xla(framework):
+        return f"The compile check is for programs that XLA compiles; this run trains with {framework}."
     target = targets.target(config.hardware)
     if isinstance(target, str):
         return target

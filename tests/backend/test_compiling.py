@@ -156,6 +156,16 @@ def test_without_the_compiler_one_line_says_how_to_get_it(people: Any, monkeypat
 
 
 @pytest.mark.usefixtures("scripted")
+def test_a_step_that_xla_does_not_compile_is_not_checked(people: Any) -> None:
+    plan = make_ready(people).plan
+    plan.config = plan.priced_with | {"software": {"framework": "nanotron"}}
+    plan.save(update_fields=["config"])
+    assert compiling.on_ready(plan) == []
+    answer = people.api("engineer").post(f"/api/plans/{plan.pk}/compilations/")
+    assert answer.status_code == 409 and "this run trains with nanotron" in answer.json()["detail"]
+
+
+@pytest.mark.usefixtures("scripted")
 def test_for_everyone_who_knocks(people: Any) -> None:
     ready = make_ready(people)
     with pytest.raises(PermissionDenied):
