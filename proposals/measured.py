@@ -18,6 +18,18 @@ FIGURES = ("speedup", "within_range", "predicted_log_gain", "predicted_confidenc
 
 
 @dataclass(frozen=True)
+class MeasuredMemory:
+    """Peak per chip, in bytes."""
+
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        return self.measured / self.predicted - 1.0
+
+
+@dataclass(frozen=True)
 class Loop:
     """Where an approved proposal stands between approval and its result.
 
@@ -44,6 +56,14 @@ class Loop:
     @property
     def scale(self) -> float:
         return scale([self.row])
+
+    @property
+    def memory(self) -> MeasuredMemory | None:
+        """None unless the peak was both predicted and measured."""
+        predicted = self.proposal.value.predicted.hbm_per_chip_bytes
+        run = self.measurement.run if self.measurement else None
+        peak = run.profile.summary.get("memory_peak_bytes") if run else None
+        return MeasuredMemory(predicted.total, peak) if predicted and peak else None
 
 
 def loop(proposal: Proposal) -> Loop | None:

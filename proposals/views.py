@@ -21,7 +21,7 @@ from proposals.services import consulting, plans, regenerating, reviews
 from proposals.views_again import asked_context
 
 #: What a card shows beside the proposal.
-_SHOWN = ("review__author", "experiment", "plan__run__profile", "measurement__experiment", "measurement__run")
+_SHOWN = ("review__author", "experiment", "plan__run__profile", "measurement__experiment", "measurement__run__profile")
 
 
 @require(Role.VIEWER, "GET")

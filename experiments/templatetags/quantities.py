@@ -42,7 +42,7 @@ def percent(value: float, decimals: int) -> str:
 
 
 def against_prediction(value: float) -> str:
-    """How a measured speed-up stands to the predicted one: `7 % less than predicted`."""
+    """How a measured value compares with the predicted one: `7 % less than predicted`."""
     size = abs(value)
     if size < 0.005:
         return "as predicted"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+from experiments.step_profile import Memory
 from proposals.models import Measurement
+from proposals.services import measuring
 from tests.backend.factories import upload
 from tests.backend.measured_runs import analyse, config_of, make_run, step_of
 
@@ -50,6 +53,17 @@ def test_the_pages_take_a_run_from_upload_to_result(people, approved):
     assert "Predicted against measured" in card and "as predicted" in card
     assert "1.25" in client.get("/measurements/").content.decode()
     assert "Measured" in client.get(f"/experiments/{experiment.pk}/memory/").content.decode()
+
+
+def test_measured_memory_stands_beside_the_predicted(people, approved):
+    made = make_run(people, config_of(approved), profile=replace(step_of(1.0), memory=Memory(peak_bytes=12.48e9)))
+    measuring.link(approved, made, people.engineer)
+    predicted = {"params": 4e9, "optimizer": 3e9, "activations": 3.4e9, "total": 10.4e9, "capacity": 16e9}
+    approved.data["predicted"]["hbm_per_chip_bytes"] = predicted
+    approved.save(update_fields=["data"])
+    page = people.client("engineer").get(approved.get_absolute_url()).content.decode()
+    result = page.split("Predicted against measured", 1)[1]
+    assert "10.4\u00a0GB" in result and "12.5\u00a0GB" in result and "20\u00a0% more than predicted" in result
 
 
 def test_an_upload_without_files_keeps_what_was_typed(people, approved):
