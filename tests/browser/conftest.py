@@ -67,12 +67,12 @@ SAME_COLOURS = """known => {
   ] });
   return [...here.keys()].filter(key => !earlier.has(key));
 }"""
-#: Until then colours are on their way from one theme to the other.
+#: Until then colours are on their way from one theme to the other.  What is folded away may list some that have ended.
 SETTLED = """async () => {
   let moving;
   do {
     await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
-    moving = document.getAnimations().filter(it => it instanceof CSSTransition);
+    moving = document.getAnimations().filter(it => it instanceof CSSTransition && it.playState !== "finished");
     await Promise.allSettled(moving.map(it => it.finished));
   } while (moving.length);
 }"""
@@ -223,7 +223,9 @@ class Tab:
 @pytest.fixture(scope="package")
 def tab(server: str, browser: Browser, browser_context_args: dict[str, Any]) -> Iterator[Tab]:
     made = Tab(browser, browser_context_args, server + "/static/icon.svg")
+    loop = asyncio._get_running_loop()
     yield made
+    asyncio._set_running_loop(loop)  # closing it needs Playwright's, whichever test is the last
     made.close()
 
 
