@@ -200,16 +200,28 @@ def django_db_modify_db_settings(postgres_server: object, django_db_modify_db_se
 
 @pytest.fixture(scope="session")
 def first_start() -> Iterator[Application]:
-    """The first start on an empty folder, already stopped again by Ctrl-C."""
-    from tests.launcher.application import Application, eventually, new_folder, without_vector
+    """The first start on an empty folder, by an ordinary user, already stopped again by Ctrl-C.  Where we are root, the
+    folder is then what root's own start leaves."""
+    from tests.launcher.application import Application, eventually, new_folder, ordinary_user, without_vector
 
-    path = new_folder()
-    application = Application(path / "data")
+    path, user = new_folder(), ordinary_user()
+    if user is not None:
+        shutil.chown(path, user)
+    application = Application(path / "data", user=user)
     application.readyz = application.get("/readyz")  # type: ignore[attr-defined]
     application.sign_in_page = application.get(application.sign_in_link.removeprefix(application.address))  # type: ignore[attr-defined]
+    application.owners = {  # type: ignore[attr-defined]
+        Path(f"/proc/{application.main_process(piece)}").stat().st_uid for piece in ("PostgreSQL", "worker")
+    }
+    application.mode = application.home.stat().st_mode  # type: ignore[attr-defined]
     # A copy of the folder that lacks vectors computes them beside its test.
     eventually(lambda: without_vector(application.home) == 0, within_s=120)
     application.stop()
     (application.home / "reserve").unlink(missing_ok=True)  # large, and made again
+    if user is not None:
+        for part in (path, *path.rglob("*")):
+            if (application.home / "postgres") not in (part, *part.parents):
+                shutil.chown(part, "root")
+        application.home.chmod(0o711)
     yield application
     shutil.rmtree(path, ignore_errors=True)

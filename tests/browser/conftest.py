@@ -25,7 +25,8 @@ if TYPE_CHECKING:  # models cannot be imported before pytest has configured Djan
     from accounts.models import User
     from tests.browser.factories import People
 
-AXE = Axe().axe_script
+#: Served to the pages, whose browser keeps it compiled.
+AXE = "axe.js"
 #: Rules of axe on colours, its slowest.
 COLOURS = ["color-contrast", "link-in-text-block"]
 #: Rules of axe on what a narrow window hides, folds or scrolls.
@@ -35,10 +36,11 @@ HIDDEN = [
     "link-name", "page-has-heading-one", "role-img-alt", "scrollable-region-focusable", "select-name", "summary-name",
     "svg-img-alt",
 ]  # fmt: skip
-#: Leaves out of the costliest rule each text after the second one that is visible, of the same kind of element, and of
-#: the same colour, size, weight, and backgrounds up to the root.
-SAME_COLOURS = """() => {
-  const behind = new Map([[null, ""]]), seen = new Map();
+#: Leaves out of the rules on colours, the costliest, each text after the second one on a page, and each after those on
+#: earlier pages, that is visible, of the same kind of element, and of the same colour, size, weight, surroundings, and
+#: backgrounds up to the root.  Returns what this page has and earlier ones had not.
+SAME_COLOURS = """known => {
+  const behind = new Map([[null, ""]]), here = new Map(), earlier = new Set(known);
   const around = (it, style) => {
     if (!behind.has(it)) {
       style ||= getComputedStyle(it);
@@ -48,27 +50,34 @@ SAME_COLOURS = """() => {
     }
     return behind.get(it);
   };
+  const short = text => [...text].reduce((sum, part) => (Math.imul(sum, 31) + part.charCodeAt(0)) | 0, 7)
+    + ":" + text.length;
   for (const it of document.body.querySelectorAll("*")) {
     if (![...it.childNodes].some(part => part.nodeType === 3 && part.data.trim()) || !it.checkVisibility()) continue;
-    const style = getComputedStyle(it);
-    const key = [it.localName, it.className, it.parentElement.className, style.color, style.fontSize, style.fontWeight,
-      around(it, style)].join("|");
-    seen.set(key, (seen.get(key) || 0) + 1);
-    it.toggleAttribute("data-same-colours", seen.get(key) > 2);
+    const style = getComputedStyle(it), parent = it.parentElement;
+    const key = short([it.localName, it.className, parent.className, style.color, style.fontSize, style.fontWeight,
+      style.textDecorationLine, getComputedStyle(parent).color, it.closest("[disabled], [aria-disabled=true]") !== null,
+      around(it, style)].join("|"));
+    here.set(key, (here.get(key) || 0) + 1);
+    it.toggleAttribute("data-same-colours", here.get(key) > 2 || earlier.has(key));
   }
-  axe.configure({ rules: [{ id: "color-contrast", selector: ":not([data-same-colours])" }] });
+  axe.configure({ rules: [
+    { id: "color-contrast", selector: ":not([data-same-colours])" },
+    { id: "link-in-text-block", selector: "a[href]:not([data-same-colours])" },
+  ] });
+  return [...here.keys()].filter(key => !earlier.has(key));
 }"""
-#: Until then colours are on their way from one theme to the other.
+#: Until then colours are on their way from one theme to the other.  What is folded away may list some that have ended.
 SETTLED = """async () => {
   let moving;
   do {
     await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
-    moving = document.getAnimations().filter(it => it instanceof CSSTransition);
+    moving = document.getAnimations().filter(it => it instanceof CSSTransition && it.playState !== "finished");
     await Promise.allSettled(moving.map(it => it.finished));
   } while (moving.length);
 }"""
 #: Themes and widths in which every page is looked at.
-VIEWS: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1280), ("dark", 1280), ("light", 390))
+VIEWS: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1280), ("dark", 1280), ("dark", 390))
 
 #: A page may take long on a machine that tests in parallel; how long pages take is measured in bench/, not here.
 expect.set_options(timeout=20_000)
@@ -131,6 +140,8 @@ def server(stored: None) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = {**os.environ, "DATABASE_URL": url, "ASAP_HOME": str(settings.ASAP_HOME), "ASAP_LOG_LEVEL": "WARNING"}
+    settings.STATIC_ROOT.mkdir(exist_ok=True)
+    (settings.STATIC_ROOT / AXE).write_text(Axe().axe_script)
     process = subprocess.Popen(
         [sys.executable, "-m", "granian", "--interface", "asginl", "--host", "127.0.0.1", "--port", str(port),
          "--no-access-log", "--log-level", "warning", "asapweb.asgi:application"],
@@ -212,7 +223,9 @@ class Tab:
 @pytest.fixture(scope="package")
 def tab(server: str, browser: Browser, browser_context_args: dict[str, Any]) -> Iterator[Tab]:
     made = Tab(browser, browser_context_args, server + "/static/icon.svg")
+    loop = asyncio._get_running_loop()
     yield made
+    asyncio._set_running_loop(loop)  # closing it needs Playwright's, whichever test is the last
     made.close()
 
 
@@ -294,17 +307,15 @@ def as_engineer(people: People, sign_in: Callable[[User], None]) -> People:
 
 
 def check_readable(page: Page, address: str, words: str = "", look: Callable[[str, int], None] | None = None) -> None:
-    """The page holds the words; in each of VIEWS axe finds nothing wrong, and it is no wider than its window.  The
-    theme changes in the open page; a narrow page is loaded anew, since scripts fold parts of it."""
-    shown = 0
+    """The page holds the words; in each of VIEWS axe finds nothing wrong, and it is no wider than its window.  Theme
+    and width change in the open page; one of which scripts fold parts in a narrow window is loaded anew."""
     for theme, width in VIEWS:
         page.emulate_media(color_scheme=theme)
-        if width != shown:
-            page.set_viewport_size({"width": width, "height": 900})
+        page.set_viewport_size({"width": width, "height": 900})
+        if (theme, width) == VIEWS[0] or (width < 1280 and page.locator("[data-fold]").count()):
             answer = page.goto(address)
             assert answer is not None and answer.status == 200
             expect(page.locator("main")).to_contain_text(words)
-            shown = width
         page.evaluate(SETTLED)
         if look:
             look(theme, width)
@@ -312,19 +323,26 @@ def check_readable(page: Page, address: str, words: str = "", look: Callable[[st
         assert overflow(page) <= 0, (theme, width)
 
 
+#: Colours that texts on earlier pages had, each of which axe has looked at.
+looked_at: set[str] = set()
+
+
 def violations(page: Page, theme: str = "light", width: int = 1280) -> list[str]:
-    """What axe finds wrong, as rule and element; in the dark theme only the colours, and in a narrow window only names
-    and what scrolls, since nothing else can differ.  Of texts that look alike on the same background, as the rows of a
-    table do, the colours of two are looked at."""
+    """What axe finds wrong, as rule and element; in a narrow window only names and what scrolls, else in the dark theme
+    only the colours, since nothing else can differ.  Of texts that look alike on the same background, as the rows of a
+    table or the head of every page do, the colours of two are looked at."""
     if not page.evaluate("window.axe !== undefined"):
-        page.evaluate(AXE)
+        page.add_script_tag(url=f"/static/{AXE}")
     options: dict[str, Any] = {"resultTypes": ["violations"]}
-    if theme == "dark":
-        options["runOnly"] = COLOURS
-    elif width < 1280:
+    if width < 1280:
         options["runOnly"] = HIDDEN
-    if width >= 1280:
-        page.evaluate(SAME_COLOURS)
+    else:
+        if theme == "dark":
+            options["runOnly"] = COLOURS
+        new = page.evaluate(SAME_COLOURS, list(looked_at))
+        looked_at.update(new)
+        if theme == "dark" and not new:
+            return []
     wrong = page.evaluate("options => axe.run(options).then(result => result.violations)", options)
     return [f"{item['id']}: {node['target']}" for item in wrong for node in item["nodes"]]
 

@@ -12,7 +12,7 @@ from tests.browser.conftest import check_readable, violations
 
 #: Pages of the ready experiment, by what must be seen on them.
 PAGES = {
-    "/": "Ready to read",
+    "/": "Upload a profile",
     "/experiments/?q=Ready+to+read": "Ready to read",
     "/experiments/?q=nothing+is+called+so": "No experiment matches",
     "/experiments/new/": "Drop files here",

@@ -16,21 +16,33 @@ from proposals.launch import plain_jax
 from proposals.launch.file import Header
 from tests.launch.configs import config, llama_on_8
 
-#: Imports the file as a training program does and reports what JAX makes of it, placing arrays of a model cut to size.
+#: Imports each folder's file as a training program does and reports what JAX makes of it, placing arrays of a model cut
+#: to size.
 REPORT = """
-import json, sys
-import plain_jax as launch
-import jax, jax.numpy as jnp
-mesh = launch.make_mesh()
-found = {"axes": dict(mesh.shape), "ids": mesh.device_ids.ravel().tolist(), "local": {}, "state": {}, "held": {}}
-for name, (kind, shape, spec) in launch.ARRAYS.items():
-    found["local"][name] = launch.sharding(mesh, name).shard_shape(shape)
-    found["state"][name] = launch.sharding(mesh, name, optimizer_state=True).shard_shape(shape)
-    sample = jax.device_put(jnp.zeros([min(n, 64) for n in shape], jnp.bfloat16), launch.sharding(mesh, name))
-    assert len(sample.addressable_shards) == jax.device_count()
-    found["held"][name] = sample.addressable_shards[-1].data.shape
-json.dump(found, sys.stdout)
+import importlib.util, json, sys
+import jax, ml_dtypes, numpy
+def report(path):
+    spec = importlib.util.spec_from_file_location("launch", path)
+    launch = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(launch)
+    mesh = launch.make_mesh()
+    found = {"axes": dict(mesh.shape), "ids": mesh.device_ids.ravel().tolist(), "local": {}, "state": {}, "held": {}}
+    for name, (kind, shape, spec) in launch.ARRAYS.items():
+        found["local"][name] = launch.sharding(mesh, name).shard_shape(shape)
+        found["state"][name] = launch.sharding(mesh, name, optimizer_state=True).shard_shape(shape)
+        sample = numpy.zeros([min(n, 64) for n in shape], ml_dtypes.bfloat16)
+        sample = jax.device_put(sample, launch.sharding(mesh, name))
+        assert len(sample.addressable_shards) == jax.device_count()
+        found["held"][name] = sample.addressable_shards[-1].data.shape
+    return found
+json.dump([report(f"{folder}/plain_jax.py") for folder in sys.argv[1:]], sys.stdout)
 """
+ON_EIGHT_DEVICES = {
+    "sharded": llama_on_8(),
+    "optimizer sharded": llama_on_8(weight_sharding="zero1"),
+    "slices": config("v5e", [2, 2], {"data": 2, "model": 2}, {"data": 2}),
+    "experts": config("h100", [8, 1], {"data": 2, "expert": 4}, model="mixtral-8x7b", weight_sharding="fsdp"),
+}
 
 
 def write(given: ExperimentConfig, folder: Path) -> None:
@@ -46,18 +58,22 @@ def python(folder: Path, *arguments: str, devices: int = 1) -> subprocess.Comple
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=200)
 
 
-def report(given: ExperimentConfig, folder: Path, devices: int = 8) -> dict[str, Any]:
-    write(given, folder)
-    done = python(folder, "-c", REPORT, devices=devices)
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Of each of these configurations, by one process."""
+    folder = tmp_path_factory.mktemp("plain")
+    for name, given in ON_EIGHT_DEVICES.items():
+        (folder / name).mkdir()
+        write(given, folder / name)
+    done = python(folder, "-c", REPORT, *ON_EIGHT_DEVICES, devices=8)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return dict(zip(ON_EIGHT_DEVICES, json.loads(done.stdout), strict=True))
 
 
 @pytest.mark.slow
-def test_fully_sharded_weights_on_eight_devices(tmp_path: Path) -> None:
+def test_fully_sharded_weights_on_eight_devices(reports: dict[str, Any]) -> None:
     """Llama 3.1 8B on data 2, seq 2, model 2: weights over data, seq and model; tokens over data and seq."""
-    found = report(llama_on_8(), tmp_path)
+    found = reports["sharded"]
     assert found["axes"] == {"data": 2, "seq": 2, "model": 2} and sorted(found["ids"]) == list(range(8))
     local = found["local"]
     assert local["tokens"] == [32, 4096]
@@ -69,26 +85,24 @@ def test_fully_sharded_weights_on_eight_devices(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sharding_of_the_optimizer_alone_leaves_weights_whole(tmp_path: Path) -> None:
-    found = report(llama_on_8(weight_sharding="zero1"), tmp_path)
+def test_sharding_of_the_optimizer_alone_leaves_weights_whole(reports: dict[str, Any]) -> None:
+    found = reports["optimizer sharded"]
     assert found["local"]["wq"] == [32, 4096, 16, 128]
     assert found["state"]["wq"] == [32, 1024, 16, 128]
 
 
 @pytest.mark.slow
-def test_slices_are_an_axis_of_their_own_that_copies_weights(tmp_path: Path) -> None:
+def test_slices_are_an_axis_of_their_own_that_copies_weights(reports: dict[str, Any]) -> None:
     """Two slices of four chips: the batch is split over both, each slice holds all weights."""
-    given = config("v5e", [2, 2], {"data": 2, "model": 2}, {"data": 2})
-    found = report(given, tmp_path)
+    found = reports["slices"]
     assert found["axes"] == {"dcn_data": 2, "data": 2, "model": 2}
     assert found["local"]["tokens"] == [16, 8192]
     assert found["local"]["w_up"] == [32, 2048, 7168]
 
 
 @pytest.mark.slow
-def test_experts_lie_on_their_axis_and_share_the_batch(tmp_path: Path) -> None:
-    given = config("h100", [8, 1], {"data": 2, "expert": 4}, model="mixtral-8x7b", weight_sharding="fsdp")
-    found = report(given, tmp_path)
+def test_experts_lie_on_their_axis_and_share_the_batch(reports: dict[str, Any]) -> None:
+    found = reports["experts"]
     assert found["local"]["expert_gate"] == [32, 2, 2048, 14336]  # of 8 experts; only `data` shards them further
     assert found["local"]["wq"] == [32, 512, 32, 128]  # other weights over both
     assert found["local"]["tokens"] == [8, 8192]

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -49,6 +50,20 @@ def command(*arguments: str, user: str | None = None) -> list[str]:
         return asap
     account = pwd.getpwnam(user)
     return ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups", "--", *asap]
+
+
+@cache
+def ordinary_user() -> str | None:
+    """Who runs the application as people do: we ourselves, as None, or `nobody` where we are root and they can run
+    Python, which may lie in another user's folder."""
+    if os.getuid() != 0:
+        return None
+    # Twice, because the first program may still be found with root's rights.
+    as_user = command(user=UNPRIVILEGED)[: command(user=UNPRIVILEGED).index("--") + 1]
+    tried = subprocess.run(
+        [*as_user, "setpriv", "--", sys.executable, "-c", ""], env=environment(Path("/")), check=False, cwd="/"
+    )
+    return UNPRIVILEGED if tried.returncode == 0 else None
 
 
 def refused(home: Path, *arguments: str, user: str | None = None, **variables: str) -> str:

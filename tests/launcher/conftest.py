@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.launcher.application import (
     copied,
     eventually,
     new_folder,
+    ordinary_user,
     running,
 )
 from tests.launcher.visitor import Visitor
@@ -57,4 +59,7 @@ def visitor(application: Application) -> Visitor:
 @pytest.fixture
 def unprivileged() -> str | None:
     """The user under whom an ordinary user's tests run: ourselves, or `nobody` where we are root."""
-    return UNPRIVILEGED if os.getuid() == 0 else None
+    user = ordinary_user()
+    if user is None and os.getuid() == 0:
+        pytest.skip(f"{UNPRIVILEGED} may not run {sys.executable}, which lies in another user's folder")
+    return user

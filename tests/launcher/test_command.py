@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from asapweb.cli import main
 from tests.launcher.application import command, environment
 
 CONFIG = {
@@ -40,12 +41,12 @@ def test_json_is_one_document(config: Path) -> None:
     assert json.loads(done.stdout)["step_time_s"]["estimate"] > 0
 
 
-def test_without_json_it_is_text_for_people(config: Path) -> None:
-    done = asap("predict", str(config))
-    assert done.returncode == 0
+def test_without_json_it_is_text_for_people(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", str(config)]) == 0
+    printed = capsys.readouterr().out
     with pytest.raises(json.JSONDecodeError):
-        json.loads(done.stdout)
-    assert "step_time_s" in done.stdout
+        json.loads(printed)
+    assert "step_time_s" in printed
 
 
 @pytest.mark.parametrize(
@@ -61,12 +62,12 @@ def test_without_json_it_is_text_for_people(config: Path) -> None:
         ["diagnose", "/nonexistent.xplane.pb"],
     ],
 )
-def test_what_the_user_can_mend_is_one_line(arguments: list[str]) -> None:
-    done = asap(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1
-    assert len(done.stderr.strip()) <= 300
+def test_what_the_user_can_mend_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == 1
+    assert len(printed.err.strip()) <= 300
 
 
 def test_a_product_that_does_not_match_is_one_line(tmp_path: Path) -> None:
@@ -101,8 +102,9 @@ def test_predict_never_loads_django_or_jax(config: Path) -> None:
     assert done.stderr.strip() == "0"
 
 
-def test_help_names_every_command() -> None:
-    done = asap("--help")
-    assert done.returncode == 0
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(["--help"])
+    printed = capsys.readouterr().out
     for name in ("run", "predict", "search", "diagnose", "propose", "record"):
-        assert name in done.stdout
+        assert name in printed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from tests.launcher.application import Application, eventually, refused, running
 from tests.launcher.visitor import Visitor
 
 KEPT_MB = 60
-DISK_MB = 600
+DISK_MB = 450
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +120,7 @@ def test_a_disk_without_a_single_byte_for_a_while(small_disk: Path, visitor: Vis
 
 
 def test_the_launcher_says_when_uploads_are_refused_and_accepted_again(application: Application) -> None:
-    application.stop()  # which prints the rest
+    assert application.stop(signal.SIGTERM) == 0  # which prints the rest
     assert "uploads and analyses are refused" in application.text
     assert "uploads are accepted again" in application.text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from pathlib import Path
 
 import psycopg
@@ -25,6 +26,14 @@ def test_the_printed_link_leads_to_a_page(first_start: Application) -> None:
     status, body = first_start.sign_in_page  # type: ignore[attr-defined]
     assert status == 200
     assert "<html" in body
+
+
+def test_all_of_it_runs_as_the_user_who_starts_it_in_a_folder_of_their_own(
+    first_start: Application, unprivileged: str | None
+) -> None:
+    user = pwd.getpwnam(unprivileged).pw_uid if unprivileged else os.getuid()
+    assert first_start.owners == {user}  # type: ignore[attr-defined]
+    assert first_start.mode & 0o077 == 0  # type: ignore[attr-defined]
 
 
 def test_ctrl_c_ends_everything_in_order(first_start: Application) -> None:

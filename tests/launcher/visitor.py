@@ -51,7 +51,7 @@ class Visitor:
         return self.request("POST", path, body + mark + b"--\r\n", Content_Type=content_type, **headers)
 
     def upload(self, size: int, **headers: str) -> tuple[int, str]:
-        return self.post("/experiments/new/", {}, {"host.xplane.pb": os.urandom(size)}, **headers)
+        return self.post("/experiments/new/", {}, {"host.xplane.pb": os.urandom(1000) * (size // 1000)}, **headers)
 
     def readyz(self) -> tuple[int, dict[str, str]]:
         status, text = self.request("GET", "/readyz")

@@ -11,8 +11,9 @@ from django.db import connection, transaction
 
 #: Of whoever asks, written by any request: who is signed in, and how often a password was tried.
 OF_ANY_REQUEST = ("django_session", "accounts_signinattempt")
-_WRITES = (
-    "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0) FROM pg_stat_xact_user_tables WHERE relname <> ALL(%s)"
+_COUNTERS = ("inserted", "updated", "deleted")
+_WRITES = "SELECT coalesce(sum({}), 0) FROM unnest(%s::oid[]) it".format(
+    " + ".join(f"pg_stat_get_xact_tuples_{counter}(it)" for counter in _COUNTERS)
 )
 
 
@@ -21,10 +22,18 @@ def _tables() -> list[str]:
     return sorted(set(connection.introspection.table_names()) - set(OF_ANY_REQUEST))
 
 
+@cache
+def _oids() -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT array_agg(format('%%I', name)::regclass::oid) FROM unnest(%s::text[]) name", [_tables()])
+        found: list[int] = cursor.fetchone()[0]
+        return found
+
+
 def writes() -> int:
     """Rows that this transaction has inserted, updated and deleted so far, undone ones included."""
     with connection.cursor() as cursor:
-        cursor.execute(_WRITES, [list(OF_ANY_REQUEST)])
+        cursor.execute(_WRITES, [_oids()])
         return int(cursor.fetchone()[0])
 
 
