@@ -19,7 +19,8 @@ from django.db.models.signals import post_migrate
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from tests import chromium
+from jobs import child
+from tests import chromium, warm
 
 if TYPE_CHECKING:  # reads settings of the product, so only once they are set
     from playwright.sync_api import Browser
@@ -191,6 +192,22 @@ def rows_are_deleted() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DatabaseOperations, "sql_flush", sql)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def confined_processes_fork() -> Iterator[None]:
+    """Those that read uploads share their imports, except where a test asks for `fresh_processes`."""
+    warmed = warm.Warmed()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(child, "start", warmed.start)
+        yield
+    warmed.end()
+
+
+@pytest.fixture
+def fresh_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Confined processes are started as in production, for tests of what confines them."""
+    monkeypatch.setattr(child, "start", warm.fresh)
 
 
 @pytest.fixture(scope="session")

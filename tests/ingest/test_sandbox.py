@@ -20,7 +20,7 @@ from experiments.xplane import XSpace
 from tests.ingest.conftest import OPS, Save
 from tests.ingest.xspaces import OpSpec, tpu_xspace
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_processes")]
 
 PROJECT = Path(__file__).resolve().parents[2]
 
