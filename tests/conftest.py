@@ -21,6 +21,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from jobs import child
 from tests import chromium, warm
+from tests.stored_rows import StoredRows, layers_of
 
 if TYPE_CHECKING:  # reads settings of the product, so only once they are set
     from playwright.sync_api import Browser
@@ -213,6 +214,38 @@ def fresh_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(postgres_server: object, django_db_modify_db_settings_parallel_suffix: None) -> None:
     """pytest-django asks for this before it makes the test database; only then does the server start."""
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """The database ends with its server."""
+    return True
+
+
+@pytest.fixture(scope="session")
+def stored_rows() -> Iterator[StoredRows]:
+    rows = StoredRows()
+    yield rows
+    rows.end()
+
+
+@pytest.fixture
+def begun(
+    request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any, stored_rows: StoredRows
+) -> None:
+    """The rows that a test begins with."""
+    with django_db_blocker.unblock():
+        stored_rows.have(0 if _commits_rows(request.node) else layers_of(request.node))
+
+
+@pytest.fixture
+def _django_db_helper(begun: None, _django_db_helper: None) -> None:
+    """pytest-django's own transaction of a test, begun after them."""
+
+
+@pytest.fixture
+def layers(request: pytest.FixtureRequest, begun: None, stored_rows: StoredRows, settings: Any) -> list[Any]:
+    return stored_rows.copied(settings.ASAP_HOME)
 
 
 @pytest.fixture(scope="session")
