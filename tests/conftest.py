@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import gc
 import os
+import pickle
 import shutil
 import tempfile
 from collections import Counter
@@ -26,6 +27,7 @@ from tests.stored_rows import StoredRows, layers_of
 if TYPE_CHECKING:  # reads settings of the product, so only once they are set
     from playwright.sync_api import Browser
 
+    from experiments.step_profile import StepProfile
     from tests.launcher.application import Application
 
 # Set before Django reads its settings: nothing of the developer's own installation may leak into a test.
@@ -203,6 +205,28 @@ def confined_processes_fork() -> Iterator[None]:
         patch.setattr(child, "start", warmed.start)
         yield
     warmed.end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def samples_are_read_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """XProf converts a shipped profile for one process of the session; the others take what it said."""
+    from evaluation.steps import shipped
+    from experiments.ingest import read_profile
+
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+    def read(paths: list[Path]) -> StepProfile:
+        kept = folder / f"{paths[0].parent.name}.read"
+        if not kept.exists():
+            unfinished = kept.with_suffix(f".{os.getpid()}")
+            unfinished.write_bytes(pickle.dumps(read_profile(paths)))
+            unfinished.rename(kept)
+        return pickle.loads(kept.read_bytes())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipped, "read_profile", read)
+        yield
 
 
 @pytest.fixture
