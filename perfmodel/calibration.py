@@ -268,8 +268,7 @@ class Calibration(BaselineStep):
         work_seen = seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0)
         streaming = shares.streaming
         if work_seen > 0:
-            # Less waiting for weights is in proportion to what was measured, more is added to it: a share that the
-            # model expects to be next to nothing is no measure of how it grows.
+            # Less waiting goes with what was measured, more is added to it: the model may have expected next to none.
             base, share = self._base_shares.streaming, seen.get("hbm:weights", 0.0) / work_seen
             kept = np.minimum(1.0, streaming / np.maximum(base, 1e-30))
             streaming = np.minimum(1.0, share * kept + np.maximum(0.0, streaming - base))
@@ -319,10 +318,6 @@ class Calibration(BaselineStep):
         new, old = memory.per_chip(workload), memory.per_chip(base_work)
         states = (new.params + new.optimizer + new.gradients) / (old.params + old.optimizer + old.gradients)
         activations = new.activations / old.activations
-        if not self.assumed:
-            # The shape tells how the peak divides.
-            mixed = peak * new.total / old.total
-            return mixed, mixed
         return peak * np.minimum(states, activations), peak * np.maximum(states, activations)
 
 
