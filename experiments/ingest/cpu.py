@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.ingest.marks import annotated_steps
+from experiments.ingest.marks import Annotations
 from experiments.ingest.op_classes import CONTROL, op_class
 from experiments.ingest.planes import MAX_NS, Events, in_range, stat_value
 from experiments.ingest.timeline import CoreTimeline, measure
@@ -42,16 +42,22 @@ def regroup(space: XSpace, host: str, first_steps: int | None = None) -> CpuReco
     result = XSpace(hostnames=[host])
     cores: list[CoreTimeline] = []
     op_times: OpTimes = {}
+    annotations = Annotations(space)
     for plane in space.planes:
         if plane.name in ("/host:metadata", "Task Environment"):
             result.planes.add().CopyFrom(plane)
         elif plane.name.startswith("/host:"):
-            cores += _regroup_plane(space, plane, result, host, op_times, first_steps)
+            cores += _regroup_plane(annotations, plane, result, host, op_times, first_steps)
     return CpuRecording(result, tuple(cores), op_times)
 
 
 def _regroup_plane(
-    space: XSpace, plane: XPlane, result: XSpace, host: str, op_times: OpTimes, first_steps: int | None
+    annotations: Annotations,
+    plane: XPlane,
+    result: XSpace,
+    host: str,
+    op_times: OpTimes,
+    first_steps: int | None,
 ) -> list[CoreTimeline]:
     kinds = {key: (meta.name, op_class(meta.name, "")) for key, meta in plane.event_metadata.items()}
     by_device = _by_device(plane, kinds, op_times)
@@ -60,7 +66,7 @@ def _regroup_plane(
     zero_ns = min(line.timestamp_ns for lines in by_device.values() for line, _ in lines)
     table = {device: _events(by_device[device], zero_ns) for device in sorted(by_device)}
     last_end = max(int(events.ends.max()) for events in table.values())
-    steps = annotated_steps(space, zero_ns, last_end)
+    steps = annotations.steps(zero_ns, last_end)
     cut_ps = int(steps.ends[first_steps - 1]) if first_steps is not None and first_steps < len(steps) else None
     for device in table:
         _write_plane(result, plane, device, by_device[device], zero_ns, cut_ps)

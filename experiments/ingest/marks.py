@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -51,36 +52,42 @@ def plane_steps(plane: XPlane, zero_ns: int) -> Steps:
     return Steps(tuple(numbers), table[:, 1], table[:, 1] + table[:, 2])
 
 
-def annotated_steps(space: XSpace, zero_ns: int, last_end: int | None = None) -> Steps:
-    """Steps from the program's own markers (`jax.profiler.StepTraceAnnotation`) on the host's threads.
+class Annotations:
+    """Steps as the program marked them (`jax.profiler.StepTraceAnnotation`) on the host's threads; looked for once."""
 
-    A step lasts from its marker to the next one, since a device works on after the marker's end; the last one to its
-    marker's end, or to last_end (ps) where that is later.
-    """
-    bounds: dict[int, tuple[int, int]] = {}
-    for plane in space.planes:
-        if not plane.name.startswith("/host:CPU"):
-            continue
-        ids = stat_ids(plane, "step_num")
-        if not ids:
-            continue
-        for line in plane.lines:
-            shift_ns = line.timestamp_ns - zero_ns
-            if abs(shift_ns) >= MAX_NS:
+    def __init__(self, space: XSpace) -> None:
+        self._space = space
+
+    @cached_property
+    def _marks(self) -> list[tuple[int, int, int, int]]:
+        """(number, the line's ns, offset and duration in ps) of each."""
+        marks = []
+        for plane in self._space.planes:
+            wanted = stat_ids(plane, "step_num").get("step_num") if plane.name.startswith("/host:CPU") else None
+            if wanted is None:
                 continue
-            for event in line.events:
-                for stat in event.stats:
-                    if stat.metadata_id != ids["step_num"]:
-                        continue
-                    number = stat.int64_value or stat.uint64_value
-                    start = event.offset_ps + shift_ns * 1000
-                    if 0 <= event.duration_ps < MAX_PS and abs(start) < MAX_PS:
-                        bounds.setdefault(int(number), (start, start + event.duration_ps))
-    if not bounds:
-        return NO_STEPS
-    order = sorted(bounds, key=lambda number: bounds[number])
-    starts = np.array([bounds[number][0] for number in order], np.int64)
-    final = max(bounds[order[-1]][1], last_end or 0)
-    ends = np.append(starts[1:], final)
-    keep = ends > starts
-    return Steps(tuple(n for n, ok in zip(order, keep.tolist(), strict=True) if ok), starts[keep], ends[keep])
+            for line in plane.lines:
+                for event in line.events:
+                    for stat in event.stats:
+                        if stat.metadata_id == wanted:
+                            number = int(stat.int64_value or stat.uint64_value)
+                            marks.append((number, line.timestamp_ns, event.offset_ps, event.duration_ps))
+        return marks
+
+    def steps(self, zero_ns: int, last_end: int | None = None) -> Steps:
+        """A step lasts from its marker to the next one, since a device works on after the marker's end; the last one to
+        its marker's end, or to last_end (ps) where that is later."""
+        bounds: dict[int, tuple[int, int]] = {}
+        for number, line_ns, offset_ps, duration_ps in self._marks:
+            shift_ns = line_ns - zero_ns
+            start = offset_ps + shift_ns * 1000
+            if abs(shift_ns) < MAX_NS and 0 <= duration_ps < MAX_PS and abs(start) < MAX_PS:
+                bounds.setdefault(number, (start, start + duration_ps))
+        if not bounds:
+            return NO_STEPS
+        order = sorted(bounds, key=lambda number: bounds[number])
+        starts = np.array([bounds[number][0] for number in order], np.int64)
+        final = max(bounds[order[-1]][1], last_end or 0)
+        ends = np.append(starts[1:], final)
+        keep = ends > starts
+        return Steps(tuple(n for n, ok in zip(order, keep.tolist(), strict=True) if ok), starts[keep], ends[keep])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments.ingest.marks import annotated_steps, plane_steps
+from experiments.ingest.marks import Annotations, plane_steps
 from experiments.ingest.planes import base_ns, core_planes, line_events, op_lines
 from experiments.xplane import XEvent, XLine, XSpace
 
@@ -19,11 +19,12 @@ def steps_that_fit(steps: int, expected_bytes: int, allowed_bytes: int) -> int:
 def keep_first_steps(space: XSpace, count: int) -> None:
     """Remove from the space, in place, everything that begins after the first `count` steps."""
     latest_ns: float = 0
+    annotations = Annotations(space)
     for plane in core_planes(space):
         zero_ns = base_ns(plane.lines)
         steps = plane_steps(plane, zero_ns)
         if not len(steps):
-            steps = annotated_steps(space, base_ns(op_lines(plane)))
+            steps = annotations.steps(base_ns(op_lines(plane)))
             zero_ns = base_ns(op_lines(plane))
         if len(steps) <= count:
             continue

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.ingest.executions import executed_steps
 from experiments.ingest.in_flight import pairs
-from experiments.ingest.marks import Steps, annotated_steps, plane_steps
+from experiments.ingest.marks import Annotations, Steps, plane_steps
 from experiments.ingest.op_classes import CONTROL, classes, programs_of
 from experiments.ingest.planes import (
     base_ns,
@@ -49,14 +49,15 @@ def add_host(builder: TraceBuilder, space: XSpace, host: str, *, regrouped: XSpa
     used = [line for plane in planes for line in plane.lines if line.events]
     zero_ns = base_ns(used)
     room = _MOST_NAMED
+    annotations = Annotations(space)
     for plane in planes:
-        room -= _add_core(builder, space, plane, host, zero_ns, on_cpu, room)
+        room -= _add_core(builder, annotations, plane, host, zero_ns, on_cpu, room)
     if not on_cpu:
         _add_threads(builder, space, host, zero_ns)
 
 
 def _add_core(
-    builder: TraceBuilder, space: XSpace, plane: XPlane, host: str, zero_ns: int, on_cpu: bool, room: int
+    builder: TraceBuilder, annotations: Annotations, plane: XPlane, host: str, zero_ns: int, on_cpu: bool, room: int
 ) -> int:
     """Add a core; the number of its events."""
     name = plane.name.removeprefix("/device:")
@@ -80,7 +81,7 @@ def _add_core(
         builder.add_events(core, ASYNC, table[keep, 1], table[keep, 2], ids[keep])
     elif not on_cpu:
         _add_flights(builder, core, plane, np.concatenate(tables) if tables else np.zeros((0, 3), np.int64), names)
-    steps = _steps(space, plane, zero_ns, tables)
+    steps = _steps(annotations, plane, zero_ns, tables)
     if len(steps):
         builder.add_steps(core, steps.numbers, steps.starts, steps.ends)
     return count
@@ -96,11 +97,11 @@ def _add_flights(builder: TraceBuilder, core: int, plane: XPlane, table: np.ndar
         builder.add_events(core, ASYNC, starts, ends - starts, ids)
 
 
-def _steps(space: XSpace, plane: XPlane, zero_ns: int, tables: Iterable[np.ndarray]) -> Steps:
+def _steps(annotations: Annotations, plane: XPlane, zero_ns: int, tables: Iterable[np.ndarray]) -> Steps:
     if step_line(plane) is not None:
         return plane_steps(plane, zero_ns)
     last = max((int((table[:, 1] + table[:, 2]).max()) for table in tables if len(table)), default=0)
-    steps = annotated_steps(space, zero_ns, last)
+    steps = annotations.steps(zero_ns, last)
     return steps if len(steps) else executed_steps(plane, op_lines(plane), zero_ns)
 
 

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from experiments.ingest import wire
 from experiments.ingest.errors import IngestError
 from experiments.ingest.formats import HEAD_BYTES, WHAT_IS_ACCEPTED, sniff
-from experiments.ingest.marks import annotated_steps
+from experiments.ingest.marks import Annotations
 from experiments.ingest.planes import base_ns, core_planes, op_lines, step_line
 from experiments.xplane import XPlane, XSpace
 from formatting import plain
@@ -186,7 +186,7 @@ def facts(space: XSpace, host: str) -> HostFacts:
             plane_count = len(marked.events)
         else:
             if annotated is None:
-                annotated = len(annotated_steps(space, base_ns(lines)))
+                annotated = len(Annotations(space).steps(base_ns(lines)))
             plane_count = annotated
         kinds = len(plane.event_metadata)
         ops.update(meta.display_name or meta.name for meta in plane.event_metadata.values())
