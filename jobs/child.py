@@ -12,12 +12,56 @@ import resource
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import IO
 
+PROJECT = Path(__file__).resolve().parents[1]
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
+
+
+def start(
+    module: str,
+    *arguments: str,
+    folder: Path,
+    errors: IO[bytes],
+    pass_fds: tuple[int, ...] = (),
+    piped: bool = False,
+) -> subprocess.Popen[bytes]:
+    """`main` of a module in a session of its own, which works in this folder and without our environment: no database
+    address, no keys.
+
+    errors: where it complains.  piped: whether we talk to it, and it to us.
+    """
+    return subprocess.Popen(
+        [
+            sys.executable, "-I", "-c",
+            f"import sys; sys.path.insert(0, {str(PROJECT)!r}); from {module} import main; main()", *arguments,
+        ],
+        stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+        stdout=subprocess.PIPE if piped else subprocess.DEVNULL,
+        stderr=errors,
+        cwd=folder,
+        env=environment(folder),
+        pass_fds=pass_fds,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {
+        "PATH": "/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        # One arena per thread would spend the address space, which is what is limited.
+        "MALLOC_ARENA_MAX": "2",
+    }
 
 
 def confine(parent: int, *, memory_bytes: int, cpu_s: int, file_bytes: int, with_parent_thread: bool = True) -> None:

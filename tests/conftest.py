@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import gc
 import os
+import pickle
 import shutil
 import tempfile
 from collections import Counter
@@ -19,11 +20,14 @@ from django.db.models.signals import post_migrate
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from tests import chromium
+from jobs import child
+from tests import chromium, warm
+from tests.stored_rows import StoredRows, layers_of
 
 if TYPE_CHECKING:  # reads settings of the product, so only once they are set
     from playwright.sync_api import Browser
 
+    from experiments.step_profile import StepProfile
     from tests.launcher.application import Application
 
 # Set before Django reads its settings: nothing of the developer's own installation may leak into a test.
@@ -193,9 +197,79 @@ def rows_are_deleted() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def confined_processes_fork() -> Iterator[None]:
+    """Those that read uploads share their imports, except where a test asks for `fresh_processes`."""
+    warmed = warm.Warmed()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(child, "start", warmed.start)
+        yield
+    warmed.end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def samples_are_read_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """XProf converts a shipped profile for one process of the session; the others take what it said."""
+    from evaluation.steps import shipped
+    from experiments.ingest import read_profile
+
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+    def read(paths: list[Path]) -> StepProfile:
+        kept = folder / f"{paths[0].parent.name}.read"
+        if not kept.exists():
+            unfinished = kept.with_suffix(f".{os.getpid()}")
+            unfinished.write_bytes(pickle.dumps(read_profile(paths)))
+            unfinished.rename(kept)
+        return pickle.loads(kept.read_bytes())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipped, "read_profile", read)
+        yield
+
+
+@pytest.fixture
+def fresh_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Confined processes are started as in production, for tests of what confines them."""
+    monkeypatch.setattr(child, "start", warm.fresh)
+
+
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(postgres_server: object, django_db_modify_db_settings_parallel_suffix: None) -> None:
     """pytest-django asks for this before it makes the test database; only then does the server start."""
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """The database ends with its server."""
+    return True
+
+
+@pytest.fixture(scope="session")
+def stored_rows() -> Iterator[StoredRows]:
+    rows = StoredRows()
+    yield rows
+    rows.end()
+
+
+@pytest.fixture
+def begun(
+    request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any, stored_rows: StoredRows
+) -> None:
+    """The rows that a test begins with."""
+    with django_db_blocker.unblock():
+        stored_rows.have(0 if _commits_rows(request.node) else layers_of(request.node))
+
+
+@pytest.fixture
+def _django_db_helper(begun: None, _django_db_helper: None) -> None:
+    """pytest-django's own transaction of a test, begun after them."""
+
+
+@pytest.fixture
+def layers(request: pytest.FixtureRequest, begun: None, stored_rows: StoredRows, settings: Any) -> list[Any]:
+    return stored_rows.copied(settings.ASAP_HOME)
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from evaluation.steps import shipped
 from experiments.ingest import read_profile
 from experiments.ingest.errors import IngestError
 from experiments.samples.samples import SAMPLES
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
-from perfmodel.config_file import read_config
 
 SHARED, MORE = Path("/work/shared/profiles"), Path("/work/real")
 #: Files larger than this are read by the benchmarks, not by tests.
@@ -53,6 +53,6 @@ def others() -> tuple[tuple[str, StepProfile], ...]:
 def profiles() -> Iterator[tuple[str, StepProfile, ExperimentConfig | None]]:
     """(name, profile, its configuration or None)."""
     for sample in SAMPLES:
-        yield sample.key, read_profile(list(sample.files)), read_config(sample.config)[0]
+        yield sample.key, *shipped.sample(sample.key)
     for name, profile in others():
         yield name, profile, None

@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +29,6 @@ from jobs import child
 Progress = Callable[[str, "float | None", str], None]
 
 FOLDER_PREFIX = "asap-ingest-"
-PROJECT = Path(__file__).resolve().parents[2]
 FEWER_STEPS = "Profile fewer steps (ten are enough) and upload again."
 
 #: How often the process is looked at, and from which part of its memory on a crash counts as a lack of it.
@@ -90,19 +88,12 @@ def run(
     job_path.write_text(json.dumps(job))
     result_path.unlink(missing_ok=True)
     read_end, write_end = os.pipe()
-    start = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); from experiments.ingest.worker import main; main()"
     with (folder / "stderr").open("w+b") as errors, os.fdopen(read_end, "rb") as reports:
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-c", start, str(job_path), str(write_end)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                cwd=folder,
-                env=environment(folder),
-                pass_fds=(write_end,),
-                start_new_session=True,
-            )
+            process = child.start(
+                "experiments.ingest.worker", str(job_path), str(write_end),
+                folder=folder, errors=errors, pass_fds=(write_end,),
+            )  # fmt: skip
         finally:
             os.close(write_end)
         stage = "start"
@@ -126,20 +117,6 @@ def run(
         if process.returncode == 0:
             return _result(result_path, limits, subject, child.tail(errors))
         raise _failure(process.returncode, limits, subject, stage, memory.peak_bytes, child.tail(errors))
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """Nothing of ours: no database address, no keys."""
-    return {
-        "PATH": "/usr/bin:/bin",
-        "LANG": "C.UTF-8",
-        "HOME": str(folder),
-        "TMPDIR": str(folder),
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        # One arena per thread would spend the address space, which is what is limited.
-        "MALLOC_ARENA_MAX": "2",
-    }
 
 
 class _Memory:

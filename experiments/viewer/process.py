@@ -7,14 +7,13 @@ import json
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from experiments.ingest.limits import Limits
-from experiments.ingest.sandbox import PROJECT, environment, private_folder
+from experiments.ingest.sandbox import private_folder
 from experiments.viewer.worker import SOCKET
 from jobs import child
 
@@ -64,16 +63,9 @@ def start(
             "parent": os.getpid(), "idle_s": idle_s, "wall_s": wall_s,
         }  # fmt: skip
         (folder / "job.json").write_text(json.dumps(job))
-        code = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); from experiments.viewer.worker import main; main()"
         with (folder / "stderr").open("wb") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-c", code, str(folder / "job.json")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd=folder,
-                env=environment(folder),
-                start_new_session=True,
+            process = child.start(
+                "experiments.viewer.worker", str(folder / "job.json"), folder=folder, errors=errors, piped=True
             )
         viewer = Viewer(process, socket, stack)
     except BaseException:

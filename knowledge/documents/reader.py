@@ -12,7 +12,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,9 +23,6 @@ from knowledge.documents.limits import LIMITS, Limits
 from knowledge.documents.pieces import Piece
 
 logger = logging.getLogger(__name__)
-
-PROJECT = Path(__file__).resolve().parents[2]
-_START = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); from knowledge.documents.worker import main; main()"
 
 
 @dataclass(frozen=True)
@@ -56,16 +52,7 @@ def read(path: Path, name: str, kind: str, limits: Limits = LIMITS) -> Read:
             )
         )
         with (Path(folder) / "stderr").open("wb") as said:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-c", _START, str(job), str(result)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=said,
-                cwd=folder,
-                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": folder, "TMPDIR": folder,
-                     "MALLOC_ARENA_MAX": "2"},
-                start_new_session=True,
-            )  # fmt: skip
+            process = child.start("knowledge.documents.worker", str(job), str(result), folder=Path(folder), errors=said)
         try:
             code = process.wait(limits.wall_s)
         except subprocess.TimeoutExpired:

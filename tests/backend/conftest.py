@@ -9,13 +9,6 @@ if TYPE_CHECKING:  # models cannot be imported before pytest has configured Djan
     from tests.backend.factories import People, Stored
 
 
-@pytest.fixture
-def people(db: None) -> People:
-    from tests.backend.factories import make_people
-
-    return make_people()
-
-
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path: Path, settings: Any) -> Path:
     settings.ASAP_HOME = tmp_path
@@ -23,10 +16,17 @@ def data_folder(tmp_path: Path, settings: Any) -> Path:
 
 
 @pytest.fixture
-def ready(people: People) -> Stored:
+def people(db: None, layers: list[Any]) -> People:
+    from tests.backend.factories import make_people
+
+    return layers[0] if layers else make_people()
+
+
+@pytest.fixture
+def ready(people: People, layers: list[Any]) -> Stored:
     from tests.backend.factories import make_ready
 
-    return make_ready(people)
+    return layers[1] if layers else make_ready(people)
 
 
 @pytest.fixture

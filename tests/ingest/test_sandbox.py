@@ -20,7 +20,7 @@ from experiments.xplane import XSpace
 from tests.ingest.conftest import OPS, Save
 from tests.ingest.xspaces import OpSpec, tpu_xspace
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_processes")]
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -42,7 +42,12 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A profile that takes the converter seconds: half a million ops."""
     ops = tuple(OpSpec(f"fusion.{n}", "loop fusion", 1 + n, 0.9) for n in range(120))
     path = tmp_path_factory.mktemp("slow") / "slow.xplane.pb"
-    path.write_bytes(tpu_xspace(ops, cores=range(4), steps=1000, step_us=125).SerializeToString())
+    space = tpu_xspace(ops, steps=1000, step_us=125)
+    for core in (1, 2, 3):
+        plane = space.planes.add()
+        plane.CopyFrom(space.planes[0])
+        plane.id, plane.name = core + 10, f"/device:TPU:{core}"
+    path.write_bytes(space.SerializeToString())
     return path
 
 

@@ -235,6 +235,7 @@ def test_a_damaged_pdf_is_one_sentence(tmp_path, content) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fresh_processes")
 def test_a_bomb_ends_within_its_limits(tmp_path) -> None:
     content = bomb()
     assert len(content) < 1_000_000

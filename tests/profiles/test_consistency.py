@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluation.reconstruct.scenarios import SCENARIOS
+from evaluation.steps import shipped
 from experiments.consistency import Facts, contradictions, exchange_unrecorded, facts_of, prefilled
 from experiments.consistency.groups import runs_of
 from experiments.ingest import read_profile
 from experiments.samples.samples import SAMPLES
-from experiments.step_profile import StepProfile
 from perfmodel.chips import load_chips
 from perfmodel.config_file import parse_config
 
@@ -31,13 +31,8 @@ every_sample = pytest.mark.parametrize("key", KEYS)
 
 
 @cache
-def profile_of(key: str) -> StepProfile:
-    return read_profile(next(sample for sample in SAMPLES if sample.key == key).files)
-
-
-@cache
 def facts(key: str) -> Facts:
-    return facts_of(profile_of(key))
+    return facts_of(shipped.sample(key)[0])
 
 
 def truth(key: str) -> dict[str, Any]:

@@ -6,8 +6,7 @@ from functools import cache
 
 import pytest
 
-from experiments.ingest import read_profile
-from experiments.samples.samples import SAMPLES
+from evaluation.steps import shipped
 from experiments.step_profile import StepProfile
 
 pytestmark = pytest.mark.slow
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 @cache
 def profile(key: str) -> StepProfile:
-    return read_profile(next(s for s in SAMPLES if s.key == key).files)
+    return shipped.sample(key)[0]
 
 
 @pytest.mark.parametrize(
