@@ -132,9 +132,13 @@ CALLS = (
     Behaviour("what the other team has", theirs, stands="model"),
 )  # fmt: skip
 
-SECRETS = (
+#: What an endpoint makes of the key that it was told.
+SPELLINGS = (
     *(Behaviour(f"the key {how}", slowly(f"The key is {key} they say.", 8), stands="either") for how, key in spellings().items()),
     *(Behaviour(f"the key {how}, in arguments", then(calls(("search_knowledge", {"query": key}), ("op", {"name": key}))), stands="either") for how, key in list(spellings().items())[::3]),
+)  # fmt: skip
+
+SECRETS = (
     Behaviour("the key, letter by letter", slowly(f"It is {KEY}, is it not.", 1), stands="either"),
     Behaviour("the key in JSON escapes", then(called('{"query": "' + escaped(KEY) + '"}')), stands="either"),
     Behaviour("the key as a tool", then(called("{}", KEY)), stands="either"),
