@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import formatting
+from asapweb.cli import main
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis
 from evaluation.steps import paper
@@ -184,7 +185,7 @@ def test_command_line_contract() -> None:
 
 
 @pytest.mark.parametrize("case", ["no such file", "text", "bad mesh"])
-def test_command_line_errors(case: str, tmp_path: Path) -> None:
+def test_command_line_errors(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = SAMPLES / "asap-experiment-3"
     good = str(next(folder.glob("*.xplane.pb.gz")))
     arguments = ["diagnose", str(tmp_path / "absent.xplane.pb")]
@@ -196,9 +197,10 @@ def test_command_line_errors(case: str, tmp_path: Path) -> None:
         raw["mesh"]["ici"]["model"] = 3
         (tmp_path / "config.json").write_text(json.dumps(raw))
         arguments = ["diagnose", good, "--config", str(tmp_path / "config.json")]
-    done = command(*arguments, "--json")
-    assert done.returncode == 2 and done.stdout == ""
-    assert len(done.stderr.strip().splitlines()) == 1 and len(done.stderr.strip()) <= 300
+    assert main([*arguments, "--json"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.strip().splitlines()) == 1 and len(said.err.strip()) <= 300
 
 
 @pytest.mark.parametrize("name", [item.key for item in SHIPPED])

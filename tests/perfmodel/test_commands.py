@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from asapweb.cli import main
+
 pytestmark = pytest.mark.slow
 
 CONFIG = {
@@ -18,22 +20,32 @@ CONFIG = {
 
 
 @pytest.fixture
-def asap(tmp_path):
+def asap(tmp_path, capsys):
     """Runs the command on configurations; (exit status, stdout, stderr)."""
 
     def run(command, *options, configs=(CONFIG,)):
-        paths = []
-        for number, config in enumerate(configs):
-            path = tmp_path / f"config{number}.json"
-            path.write_text(config if isinstance(config, str) else json.dumps(config))
-            paths.append(str(path))
-        program = "import sys; from asapweb.cli import main; sys.exit(main())"
-        done = subprocess.run(
-            [sys.executable, "-c", program, command, *paths, *options], capture_output=True, text=True, timeout=120
-        )
-        return done.returncode, done.stdout, done.stderr
+        code = main([command, *written(tmp_path, configs), *options])
+        return code, *capsys.readouterr()
 
     return run
+
+
+def written(folder, configs):
+    paths = []
+    for number, config in enumerate(configs):
+        path = folder / f"config{number}.json"
+        path.write_text(config if isinstance(config, str) else json.dumps(config))
+        paths.append(str(path))
+    return paths
+
+
+def test_a_process_answers_on_its_standard_output_and_ends_with_the_status(tmp_path):
+    (path,) = written(tmp_path, [CONFIG])
+    program = "import sys; from asapweb.cli import main; sys.exit(main())"
+    for arguments, code in (((path,), 0), ((path, "--mesh", "data=5"), 2)):
+        command = [sys.executable, "-c", program, "predict", *arguments, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stdout != "", done.stderr != "") == (code, code == 0, code == 2)
 
 
 def test_predict_answers_the_contract(asap):
