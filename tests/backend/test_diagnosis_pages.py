@@ -15,11 +15,10 @@ from diagnosis import evidence, services
 from diagnosis.analyzer import diagnose
 from diagnosis.models import DiagnosisRecord
 from diagnosis.presentation import sections
-from experiments.ingest import read_profile
+from evaluation.steps import shipped
 from experiments.models import Event, Run, RunStatus
 from experiments.sentences import values
 from experiments.services import profiles, runs
-from perfmodel.config_file import read_config
 from tests.backend.factories import make_experiment
 
 SAMPLES = Path(__file__).parents[2] / "experiments" / "samples"
@@ -28,8 +27,7 @@ NAMES = ("asap-experiment-3", "cpu-data8", "cpu-data2-seq2-model2")
 
 @cache
 def sample(name):
-    config, _ = read_config(SAMPLES / name / "config.json")
-    profile = read_profile(sorted((SAMPLES / name).glob("*.xplane.pb.gz")))
+    profile, config = shipped.sample(name)
     return profile, diagnose(profile, config), json.loads((SAMPLES / name / "config.json").read_text())
 
 
@@ -104,13 +102,16 @@ def test_the_panel_of_a_sum_adds_up(paper, people):
     assert module.ops_share == pytest.approx(sum(op.time_share for op in paper.ops.filter(module="attention")))
 
 
-@pytest.mark.parametrize(
-    "ref",
-    ["step-0-99", "step-0", "step-a-b", "saving-99", "axis-none", "group-name-x", "group-module-nothing", "ceiling-1",
-     "kpi-nothing", "finding-0-99", "finding-²-1", "collective-999999999999", "nonsense", "confidence-2"],
+NOTHING = (
+    "step-0-99", "step-0", "step-a-b", "saving-99", "axis-none", "group-name-x", "group-module-nothing", "ceiling-1",
+    "kpi-nothing", "finding-0-99", "finding-²-1", "collective-999999999999", "nonsense", "confidence-2",
 )  # fmt: skip
-def test_evidence_of_nothing_is_not_found(ref, paper, people):
-    assert people.client("viewer").get(f"{base(paper)}evidence/{ref}/").status_code == 404
+
+
+def test_evidence_of_nothing_is_not_found(paper, people):
+    client = people.client("viewer")
+    for ref in NOTHING:
+        assert client.get(f"{base(paper)}evidence/{ref}/").status_code == 404, ref
 
 
 def test_groups_sum_what_their_filters_list(paper):
@@ -253,18 +254,20 @@ PATHS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", PATHS)
-def test_the_team_reads_others_do_not_and_nobody_writes(path, paper, people):
-    address, events = base(paper) + path, Event.objects.count()
+def test_the_team_reads_others_do_not_and_nobody_writes(paper, people):
+    events, administrator = Event.objects.count(), people.client("administrator")
     for name, status in (("engineer", 200), ("viewer", 200), ("outsider", 404), ("teamless", 403), ("anonymous", 302)):
-        assert people.client(name).get(address).status_code == status, name
-    for method in ("post", "put", "delete"):
-        assert getattr(people.client("administrator"), method)(address).status_code == 405
+        client = people.client(name)
+        for path in PATHS:
+            assert client.get(base(paper) + path).status_code == status, (name, path)
+    for path in PATHS:
+        for method in ("post", "put", "delete"):
+            assert getattr(administrator, method)(base(paper) + path).status_code == 405, path
     assert Event.objects.count() == events
 
 
-@pytest.mark.parametrize("path", ["", "ops/", "modules/", "ops/1/", "report/"])
-def test_pages_ask_the_same_few_questions_whatever_they_show(path, paper, people, django_assert_max_num_queries):
+def test_pages_ask_the_same_few_questions_whatever_they_show(paper, people, django_assert_max_num_queries):
     client = people.client("viewer")
-    with django_assert_max_num_queries(26):
-        assert client.get(base(paper) + path).status_code == 200
+    for path in ("", "ops/", "modules/", "ops/1/", "report/"):
+        with django_assert_max_num_queries(26):
+            assert client.get(base(paper) + path).status_code == 200
