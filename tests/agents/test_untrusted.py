@@ -101,8 +101,8 @@ def obedient(demand: str) -> Any:
     return model
 
 
-#: Every demand in a third of the places, every place with a third of the demands.
-ATTACKS = [(c, d) for i, c in enumerate(CARRIERS) for j, d in enumerate(DEMANDS) if (i + j) % 3 == 0]
+#: Every place and every demand: where an order lies decides how it is read, what it demands how the answer is judged.
+ATTACKS = [(CARRIERS[number % len(CARRIERS)], demand) for number, demand in enumerate(DEMANDS)]
 
 
 @pytest.mark.parametrize(("carrier", "demand"), ATTACKS)

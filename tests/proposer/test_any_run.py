@@ -15,6 +15,7 @@ from diagnosis.analyzer import diagnose
 from evaluation.steps.generated import profile as profiled
 from evaluation.steps.scenario import LARGE, MIDDLE, MIXTURE, SMALL, Scenario
 from evaluation.steps.scenario import config as configured
+from experiments.step_profile import StepProfile
 from perfmodel import legality
 from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
@@ -82,13 +83,17 @@ def asked(draw: st.DrawFn) -> Constraints:
     )
 
 
-def pricer(setup: ExperimentConfig, times: tuple[float, float, float], **facts: Any) -> Pricer:
+def profile_with(setup: ExperimentConfig, times: tuple[float, float, float], **facts: Any) -> StepProfile:
     ops = [
         replace(item, self_time_s=item.self_time_s * t, total_time_s=item.total_time_s * t)
         for item, t in zip((MATMUL, NORM, TENSOR), times, strict=True)
     ]
     ran = profile_of(*ops, step_s=sum(op.self_time_s for op in ops) / 64, **facts)
-    ran = replace(ran, device=replace(ran.device, chip=setup.hardware.chip))
+    return replace(ran, device=replace(ran.device, chip=setup.hardware.chip))
+
+
+def pricer(setup: ExperimentConfig, times: tuple[float, float, float], **facts: Any) -> Pricer:
+    ran = profile_with(setup, times, **facts)
     return Pricer(ran, setup, diagnose(ran, setup))
 
 
@@ -158,6 +163,20 @@ def test_any_run_gets_three_legal_proposals(setup: ExperimentConfig, times: tupl
     check(found, setup, Constraints())
     if "global_batch" in found.proposals[0].changes:  # nothing at the same batch is more likely than not to gain
         assert bench.propose(Constraints(keep_batch=True)).proposals[0].kind == "keep"
+    sensitivity_says_what_evaluate_says(bench, found.proposals[0])
+
+
+def sensitivity_says_what_evaluate_says(bench: Pricer, first: ProposalPlan) -> None:
+    again = bench.evaluate(first)
+    assert again.predicted.speedup == pytest.approx(first.predicted.speedup, rel=1e-6)
+    held, other = again.predicted.hbm_per_chip_bytes, first.predicted.hbm_per_chip_bytes
+    assert held == other or (held and other and vars(held) == pytest.approx(vars(other)))
+    assert first.sensitivity
+    for step in first.sensitivity[:: max(1, len(first.sensitivity) // 4)]:
+        own = bench.evaluate(step)
+        assert own.predicted.speedup == pytest.approx(step.speedup, rel=1e-6)
+        assert step.speedup == pytest.approx((step.relative or 0.0) * (first.predicted.speedup or 0.0), rel=1e-6)
+        assert [item.rule for item in own.violations][:1] == ([step.rule] if step.rule and own.violations else [])
 
 
 def test_where_hardly_anything_fits_there_are_fewer_than_three() -> None:
@@ -187,23 +206,6 @@ def test_constraints_are_obeyed(
         check(found, setup, constraints)
     assert message.startswith("constraints")
     assert Constraints.from_json(constraints.to_json()) == constraints
-
-
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(setup=runs(), times=TIMES)
-def test_sensitivity_says_what_evaluate_says(setup: ExperimentConfig, times: tuple[float, float, float]) -> None:
-    bench = pricer(setup, times)
-    first = bench.propose().proposals[0]
-    again = bench.evaluate(first)
-    assert again.predicted.speedup == pytest.approx(first.predicted.speedup, rel=1e-6)
-    held, other = again.predicted.hbm_per_chip_bytes, first.predicted.hbm_per_chip_bytes
-    assert held == other or (held and other and vars(held) == pytest.approx(vars(other)))
-    assert first.sensitivity
-    for step in first.sensitivity[:: max(1, len(first.sensitivity) // 4)]:
-        own = bench.evaluate(step)
-        assert own.predicted.speedup == pytest.approx(step.speedup, rel=1e-6)
-        assert step.speedup == pytest.approx((step.relative or 0.0) * (first.predicted.speedup or 0.0), rel=1e-6)
-        assert [item.rule for item in own.violations][:1] == ([step.rule] if step.rule and own.violations else [])
 
 
 LAID_OUT: tuple[tuple[ModelShape, str, tuple[int, ...]], ...] = (

@@ -13,14 +13,13 @@ from diagnosis.analyzer.rules import RULES
 from evaluation.steps.generated import profile as profiled
 from evaluation.steps.scenario import config as configured
 from evaluation.steps.scenarios import SCENARIOS
-from experiments.ingest import read_profile
-from experiments.samples.samples import SAMPLES
+from evaluation.steps.shipped import sample
 from experiments.without_profile import without_profile
 from knowledge.passage_file import read_all
 from knowledge.supports import SupportError, read
 from perfmodel.chips import get_chip, load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
-from perfmodel.config_file import parse_config, read_config
+from perfmodel.config_file import parse_config
 from perfmodel.xla_flags import CAUSES
 from proposals.candidate import Candidate
 from proposals.plan import Plan, ProposalPlan
@@ -86,9 +85,7 @@ def test_a_statement_that_is_not_understood_is_refused(line: str, says: str) -> 
 @pytest.mark.slow
 def test_nothing_is_said_of_a_chip_on_which_the_run_was_not_recorded() -> None:
     """The recording is of CPUs; the chip in its configuration is a placeholder."""
-    sample = next(item for item in SAMPLES if item.key == "cpu-data2-seq2-model2")
-    config = read_config(sample.config)[0]
-    profile = read_profile(list(sample.files))
+    profile, config = sample("cpu-data2-seq2-model2")
     bench = Pricer(profile, config, diagnose(profile, config))
     about = {"tensor-parallel-bound", "critical-batch-table", "data-parallel-bound", "memory-at-scale"}
     for item in bench.propose().proposals:

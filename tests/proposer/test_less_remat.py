@@ -7,8 +7,8 @@ import json
 import pytest
 
 from diagnosis.analyzer import diagnose
-from experiments.ingest import read_profile
-from experiments.samples.samples import SAMPLES
+from evaluation.steps.shipped import sample
+from experiments.samples.samples import FOLDER
 from perfmodel.config_file import parse_config
 from proposals.candidate import Candidate
 from proposals.proposer.pricer import Pricer
@@ -26,13 +26,11 @@ from proposals.proposer.pricer import Pricer
     ],
 )
 def test_what_was_recomputed_is_saved_and_no_more(key, model, at_least):
-    sample = next(item for item in SAMPLES if item.key == key)
-    given = json.loads(sample.config.read_text())
+    profile, config = sample(key)
     if model is not None:
-        given = {**given, "model": model, "training": {"seq_len": 4096, **given["training"]}}
-    config, _ = parse_config(given)
+        given = json.loads((FOLDER / key / "config.json").read_text())
+        config, _ = parse_config({**given, "model": model, "training": {"seq_len": 4096, **given["training"]}})
     assert config.training.remat == "full"
-    profile = read_profile(list(sample.files))
     diagnosis = diagnose(profile, config)
     bound = next(finding.saving_share for finding in diagnosis.findings if finding.rule == "recompute")
     assert bound is not None and bound > 0.15
