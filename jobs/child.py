@@ -31,8 +31,8 @@ def start(
     pass_fds: tuple[int, ...] = (),
     piped: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """`main` of a module in a session of its own, which works in this folder and is told nothing of our environment: no
-    database address, no keys.
+    """`main` of a module in a session of its own, which works in this folder and without our environment: no database
+    address, no keys.
 
     errors: where it complains.  piped: whether we talk to it, and it to us.
     """

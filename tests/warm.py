@@ -49,7 +49,7 @@ class Forked:
             self._said.settimeout(timeout)
             try:
                 self.returncode = int(self._said.recv(MOST_BYTES))
-            except TimeoutError:
+            except (TimeoutError, BlockingIOError):  # the latter where there is no time at all
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0) from None
             self._said.close()
         return self.returncode
