@@ -95,8 +95,9 @@ def _stacked(profile: StepProfile) -> tuple[int, Op] | None:
 def remat(profile: StepProfile, products: Sequence[Matmul]) -> Fact | str:
     """`full`, `minimal` or `none`, or why that is unavailable.
 
-    full: most of the forward matmuls run again in the backward pass (of the forward time where no matmul of readable
-    shapes does); minimal: other ops do; none: a backward pass is named, and nothing in it as recomputed.
+    full: most of the forward matmuls run again in the backward pass, by name or by its matmul FLOPs (of the forward
+    FLOPs, else of its time, where no matmul of readable shapes does); minimal: other ops do; none: a backward pass is
+    named, and nothing in it as recomputed.
     """
     backward = [op for op in profile.ops if pass_of(op.op_name) == BACKWARD]
     if not backward:
@@ -109,13 +110,22 @@ def remat(profile: StepProfile, products: Sequence[Matmul]) -> Fact | str:
     if share < _SOME and not any(m.phase == RECOMPUTE for m in products):
         if not flops[FORWARD] or not flops[BACKWARD]:
             return "no matmul can be attributed to both passes"
-        what = f"{len(backward):,} ops belong to the backward pass by name, none of them to recompute."
-        return Fact("none", "none", (what,))
+        basis = [f"{len(backward):,} ops belong to the backward pass by name, none of them to recompute."]
+        # Of every matmul there are two gradients; a compiled graph recomputes in its backward pass without saying so.
+        if (times := flops[BACKWARD] / flops[FORWARD]) < 2.0 + _FULL:
+            return Fact("none", "none", tuple(basis))
+        basis.append(f"It has {times:.2g} times the forward matmul FLOPs, where gradients alone have twice.")
+        return Fact("full", "full", tuple(basis), "computed")
     basis = [f"{formatting.share(share)} of the time is forward ops recomputed in the backward pass, by op name."]
-    ahead = sum(op.time_share for op in profile.ops if pass_of(op.op_name) == FORWARD)
+    forward = [op for op in profile.ops if pass_of(op.op_name) == FORWARD]
+    ahead = sum(op.time_share for op in forward)
+    counted = sum(op.flops or 0.0 for op in forward)
     part = flops[RECOMPUTE] / flops[FORWARD] if flops[FORWARD] else 0.0
     if part:
         basis.append(f"They recompute {formatting.share(min(part, 1.0), 2)} of the forward matmul FLOPs.")
+    elif counted:
+        part = sum(op.flops or 0.0 for op in again) / counted
+        basis.append(f"They recompute {formatting.share(min(part, 1.0), 2)} of the forward FLOPs.")
     elif ahead:
         part = share / ahead
         basis.append(f"They take {formatting.share(part, 2)} of the forward pass's time.")

@@ -7,6 +7,7 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from evaluation.single_gpu import SETS, Run, calibration, load_runs, predicted
+from experiments.consistency import facts_of
 from proposals.proposer.observed import observe
 from proposals.proposer.pricing import price
 from proposals.proposer.ranking import library_for, rank
@@ -22,6 +23,14 @@ def test_the_gain_of_another_remat_policy_is_predicted_from_a_profile(which) -> 
     by_flops = np.array([abs(pair.naive / pair.measured - 1.0) for pair in pairs])
     assert errors.max() < 0.07
     assert errors.mean() < 0.8 * by_flops.mean()
+
+
+def test_the_remat_policy_is_read_from_the_profile_where_a_graph_is_compiled_too() -> None:
+    """The reference step recomputes attention under every policy: its `none` shows as `minimal`."""
+    for run in load_runs():
+        if run.step_times_s:
+            expected = {"none": "minimal"}.get(run.remat, run.remat) if run.program == "reference" else run.remat
+            assert facts_of(run.profile).known["remat"].value == expected, run.key
 
 
 def test_a_batch_that_ran_out_of_memory_is_not_expected_to_fit() -> None:
