@@ -164,9 +164,9 @@ SETS = (
     Set("transformers, Llama shapes", "transformers", "huggingface", ("llama1b", "wide")),
     Set("transformers, Qwen3 and Mixtral", "transformers", "huggingface", ("qwen3", "mixtral")),
     Set("transformers, `torch.compile`", "compiled", "huggingface", ("wide",)),
-    Set("transformers, framework not named", "transformers", None, ("llama1b", "wide", "qwen3", "mixtral")),
-    Set("reference step, framework not named", "reference", None, ("llama1b", "wide")),
-    Set("reference step, named as one with unfused attention", "reference", "megatron-deepspeed", ("llama1b", "wide")),
+    Set("transformers, framework not given", "transformers", None, ("llama1b", "wide", "qwen3", "mixtral")),
+    Set("reference step, framework not given", "reference", None, ("llama1b", "wide")),
+    Set("reference step, given as one with unfused attention", "reference", "megatron-deepspeed", ("llama1b", "wide")),
 )
 
 
@@ -313,7 +313,7 @@ def page(sets: Sequence[Set]) -> str:
         "that pages show. *Constant HFU*: the ratio of "
         "FLOPs with recomputation (3 passes over the model, 4 with remat *full*). *No change*: the same tokens per "
         "second.", "", "## Step time", "", *_times_table(sets), "",
-        "- **Name the framework.** Without `software.framework` a GPU run is priced as a tuned Megatron-Core program. "
+        "- **Give the framework.** Without `software.framework` a GPU run is priced as a tuned Megatron-Core program. "
         "No execution profile describes the reference step, whose attention is not fused: its scores pass through HBM, "
         "with the square of the sequence length. Priced as one with fused attention, a change of sequence length and "
         "remat *minimal* are mispredicted beyond the interval; the profile shows the softmax but the "
