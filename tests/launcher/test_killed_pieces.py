@@ -52,38 +52,40 @@ def test_a_message_that_a_killed_redis_had_accepted_is_delivered(application: Ap
 
 
 def test_killed_pieces_are_started_again(application: Application) -> None:
-    """All at once; `bench.faults` kills one after the other, under load."""
-    # The answerer may still be coming back from the kill before.
-    assert eventually(lambda: all(_runs_anew(application, piece, 0) for piece in PIECES))
-    _remember(application.home, "kept")
-    first = {piece: application.main_process(piece) for piece in PIECES}
-    for pid in first.values():
-        os.kill(pid, signal.SIGKILL)
-    killed = time.time()
     for piece in PIECES:
-        assert eventually(lambda piece=piece: _runs_anew(application, piece, first[piece])), piece
-    assert eventually(application.is_ready)
-    assert eventually(lambda: _worker_consumes(application.home, since=killed))
-    assert _remembers(application.home, "kept")
+        _remember(application.home, piece)
+        # The answerer may still be coming back from the kill before.
+        assert eventually(lambda piece=piece: _runs_anew(application, piece, 0)), piece
+        first = application.main_process(piece)
+        os.kill(first, signal.SIGKILL)
+        assert eventually(lambda piece=piece, first=first: _runs_anew(application, piece, first)), piece
+        assert eventually(application.is_ready), piece
+        now = time.time()
+        assert eventually(lambda now=now: _worker_consumes(application.home, since=now)), piece
+        assert _remembers(application.home, piece)
+    # A closed terminal ends it, which prints the rest.
+    assert application.stop(signal.SIGHUP) == 0
+    assert processes_of(application.home) == []
+    for piece in PIECES:
+        assert f"{piece} was killed by signal 9: restarting" in application.text
 
 
 def test_a_killed_launcher_leaves_no_process_and_the_next_start_works(application: Application, folder: Path) -> None:
-    """The next one on the folder moved to a path longer than the address of a socket may be, and listening on IPv6
-    where this machine has it; a closed terminal ends it."""
-    application.process.kill()
-    printed, _ = application.process.communicate()
-    for piece in PIECES:
-        assert f"{piece} was killed by signal 9: restarting" in printed
-    assert eventually(lambda: not processes_of(application.home), within_s=90), processes_of(application.home)
+    """Two further starts on the folder of the application above, which has ended: moved to a path longer than the
+    address of a socket may be, and listening on IPv6 where this machine has it."""
     home = folder / ("long-" * 20) / ("longer-" * 10)
     assert len(str(home)) > LONGEST_SOCKET_FOLDER
     home.parent.mkdir()
     application.home.rename(home)
     host = "::1" if Path("/proc/net/if_inet6").exists() else "127.0.0.1"
-    with running(home, "--host", host) as again:
-        assert again.address.startswith("http://[::1]:" if host == "::1" else "http://127")
+    killed = Application(home, "--host", host)
+    assert killed.address.startswith("http://[::1]:" if host == "::1" else "http://127")
+    killed.process.kill()
+    killed.process.communicate()
+    assert eventually(lambda: not processes_of(home), within_s=90), processes_of(home)
+    with running(home) as again:
         assert eventually(again.is_ready)
-        assert again.stop(signal.SIGHUP) == 0
+        assert again.stop(signal.SIGTERM) == 0
     assert processes_of(home) == []
 
 
