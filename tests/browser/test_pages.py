@@ -113,3 +113,16 @@ def test_the_search_of_experiments_shows_its_whole_placeholder(
         }"""
     )
     assert room >= 0
+
+
+def test_a_long_kernel_name_stays_in_the_column_of_reasons(
+    server: str, ready: Any, as_reviewer: Any, page: Page
+) -> None:
+    page.goto(f"{server}/experiments/{ready.pk}/proposals/")
+    room = page.locator(".w-reasons").first.evaluate(
+        """column => {
+          column.querySelector("p, li").append(" cudnn_" + "sdpa_sm90_flash_bprop_".repeat(6));
+          return column.clientWidth - column.scrollWidth;
+        }"""
+    )
+    assert room >= 0
