@@ -89,6 +89,10 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fuzz", type=int, default=1, metavar="N", help="send N times as many odd requests")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Processes that pytest-xdist starts come here themselves, before anything of Django reads its settings."""
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
@@ -122,7 +126,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.nodeid.startswith(SLOW_FOLDERS) or _commits_rows(item):
             item.add_marker(pytest.mark.slow)
-    if hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput") and not config.getoption("random_order_enabled"):
         slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
         first = (APPLICATIONS, BROWSER)
         items.sort(key=lambda item: (*(not item.nodeid.startswith(folder) for folder in first), -slow[item.path]))
@@ -248,18 +252,51 @@ def django_db_keepdb() -> bool:
 
 @pytest.fixture(scope="session")
 def stored_rows() -> Iterator[StoredRows]:
+    """The owner of every row that outlives a test; no database is made for it alone."""
     rows = StoredRows()
     yield rows
     rows.end()
 
 
+@pytest.fixture(scope="session")
+def owned_database(django_db_setup: None, django_db_blocker: Any, stored_rows: StoredRows) -> StoredRows:
+    """The same owner with the tests' database."""
+    with django_db_blocker.unblock():
+        stored_rows.prepare()
+    return stored_rows
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_row_is_left(request: pytest.FixtureRequest, stored_rows: StoredRows, django_db_blocker: Any) -> Iterator[None]:
+    """A module that leaves committed rows fails, and the next one finds an empty database all the same."""
+    yield
+    if left := stored_rows.committed_tables():
+        with django_db_blocker.unblock():
+            stored_rows.delete_all()
+        pytest.fail(
+            f"{request.node.nodeid} leaves rows in {', '.join(left)}: store them by a fixture that removes them"
+        )
+
+
+@pytest.fixture(scope="module")
+def rolled_back_rows(owned_database: StoredRows, django_db_blocker: Any) -> Iterator[None]:
+    """An empty database for a module; what is stored in it by fixtures of the module is taken back after it."""
+    with django_db_blocker.unblock(), owned_database.rolled_back():
+        yield
+
+
+@pytest.fixture(scope="module")
+def committed_rows(owned_database: StoredRows, django_db_blocker: Any) -> Iterator[None]:
+    """The same for rows that several connections see: deleted once after the module, not after each test."""
+    with django_db_blocker.unblock(), owned_database.committed():
+        yield
+
+
 @pytest.fixture
-def begun(
-    request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any, stored_rows: StoredRows
-) -> None:
+def begun(request: pytest.FixtureRequest, django_db_blocker: Any, owned_database: StoredRows) -> None:
     """The rows that a test begins with."""
     with django_db_blocker.unblock():
-        stored_rows.have(0 if _commits_rows(request.node) else layers_of(request.node))
+        owned_database.have(0 if _commits_rows(request.node) else layers_of(request.node))
 
 
 @pytest.fixture
@@ -270,6 +307,22 @@ def _django_db_helper(begun: None, _django_db_helper: None) -> None:
 @pytest.fixture
 def layers(request: pytest.FixtureRequest, begun: None, stored_rows: StoredRows, settings: Any) -> list[Any]:
     return stored_rows.copied(settings.ASAP_HOME)
+
+
+@pytest.fixture
+def fuzz(request: pytest.FixtureRequest) -> Iterator[int]:
+    """How many times as many odd requests a test is to send; how many that were is printed."""
+    from django.core.signals import request_started
+
+    sent: Counter[str] = Counter()
+
+    def count(**about: object) -> None:
+        sent["requests"] += 1
+
+    request_started.connect(count)
+    yield request.config.getoption("fuzz")
+    request_started.disconnect(count)
+    print(f"{sent['requests']:,} requests")
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-import psycopg
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect
@@ -24,6 +23,7 @@ from tests import chromium
 if TYPE_CHECKING:  # models cannot be imported before pytest has configured Django
     from accounts.models import User
     from tests.browser.factories import People
+    from tests.stored_rows import StoredRows
 
 #: Served to the pages, whose browser keeps it compiled.
 AXE = "axe.js"
@@ -94,38 +94,10 @@ def browser_context_args(browser_context_args: dict[str, Any]) -> dict[str, Any]
 
 
 @pytest.fixture(scope="package")
-def stored(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """A database of its own, a copy of the tests' empty one, whose rows are committed for the server process to see."""
-    from django.db import connection
-
-    database = connection.settings_dict
-    with django_db_blocker.unblock():
-        if not str(database["NAME"]).startswith("test_"):  # pytest-django makes it for tests marked `django_db` only
-            connection.creation.create_test_db(verbosity=0, serialize=False)
-    usual = database["NAME"]
-
-    def on_cluster(statement: str) -> None:
-        place = {"host": database["HOST"], "user": database["USER"], "dbname": "postgres"}
-        with psycopg.connect(**place, autocommit=True) as cluster:
-            cluster.execute(statement)
-
-    def close() -> None:
-        """Both connections of this thread: the one that Django keeps where an event loop runs, and the other."""
-        connection.close()
-        loop = asyncio._get_running_loop()
-        asyncio._set_running_loop(None)
-        connection.close()
-        asyncio._set_running_loop(loop)
-
-    with django_db_blocker.unblock():
-        close()
-        on_cluster(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{usual}'")
-        on_cluster(f"CREATE DATABASE asap_browser TEMPLATE {usual}")
-        database["NAME"] = "asap_browser"
+def stored(owned_database: StoredRows, django_db_blocker: Any) -> Iterator[None]:
+    """A database of its own, whose rows are committed for the server process to see."""
+    with django_db_blocker.unblock(), owned_database.own_database("asap_browser"):
         yield
-        close()
-        database["NAME"] = usual
-        on_cluster("DROP DATABASE asap_browser WITH (FORCE)")
 
 
 @pytest.fixture(scope="package")

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.apps import apps
-from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
@@ -82,7 +81,7 @@ def seen(answer: Message) -> list[str]:
 
 @contextmanager
 def built() -> Iterator[House]:
-    """Committed rows, as whoever writes an answer uses several connections; all gone afterwards."""
+    """Make them as committed rows, since whoever writes an answer uses several connections."""
     people = make_people()
     first, *others = step_profile().ops
     profile = dataclasses.replace(step_profile(), ops=(dataclasses.replace(first, name=ORDER), *others))
@@ -103,7 +102,6 @@ def built() -> Iterator[House]:
     finally:
         with connection.cursor() as cursor:
             cursor.execute(_FORGET)
-        call_command("flush", interactive=False, verbosity=0, inhibit_post_migrate=True)
 
 
 class Active(HTMLParser):

@@ -42,14 +42,7 @@ MOST_PAGE_BYTES = 400_000
 
 
 @pytest.fixture(scope="module")
-def transactional_db(django_db_setup: None, django_db_blocker) -> Iterator[None]:
-    """In the place of pytest-django's, which empties every table after each test: here, once."""
-    with django_db_blocker.unblock():
-        yield
-
-
-@pytest.fixture(scope="module")
-def house(transactional_db: None, tmp_path_factory) -> Iterator[House]:
+def house(committed_rows: None, tmp_path_factory) -> Iterator[House]:
     with override_settings(ASAP_HOME=tmp_path_factory.mktemp("hostile")), built() as made:
         yield made
 

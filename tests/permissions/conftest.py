@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,19 +10,13 @@ if TYPE_CHECKING:  # models cannot be imported before pytest has configured Djan
 
 
 @pytest.fixture(scope="module")
-def doors(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+def doors(rolled_back_rows: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     """Made once for all tests of a module, which take back what they store."""
-    from django.db import transaction
     from django.test import override_settings
 
     from tests.permissions.doors import Doors
     from tests.permissions.objects import make_site
 
     quick = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    with (
-        django_db_blocker.unblock(),
-        override_settings(ASAP_HOME=tmp_path_factory.mktemp("home"), PASSWORD_HASHERS=quick),
-        transaction.atomic(),
-    ):
+    with override_settings(ASAP_HOME=tmp_path_factory.mktemp("home"), PASSWORD_HASHERS=quick):
         yield Doors(make_site())
-        transaction.set_rollback(True)
