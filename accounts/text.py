@@ -6,6 +6,7 @@ import re
 from pathlib import PurePath
 
 from agent.messages import clean
+from formatting.numbers import whole_number
 
 __all__ = ["UNPRINTABLE", "clean", "display_name", "one_line", "whole_number"]
 
@@ -25,8 +26,3 @@ def display_name(name: str) -> str:
     """The user's file name without folders and control characters, at most 255 characters."""
     base = PurePath(name.replace("\\", "/")).name
     return clean(UNPRINTABLE.sub("", base))[:255] or "unnamed"
-
-
-def whole_number(text: str, digits: int = 18) -> int | None:
-    """The number, as an id or a count is written; None where the text is none (`²` is a digit, but no number)."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter
 
+from formatting.numbers import whole_number
+
 __all__ = [
     "AssistantMessage", "JsonValue", "Message", "SystemMessage", "ToolCall", "ToolMessage", "Usage", "UserMessage",
     "clean", "message_from_json", "message_to_json", "next_result_number", "size_chars",
@@ -118,9 +120,5 @@ def size_chars(messages: Iterable[Message]) -> int:
 
 def next_result_number(messages: Sequence[Message]) -> int:
     """The number after the highest result id (`r7`) in the conversation; 1 where there is none."""
-    numbers = [
-        int(message.result_id[1:])
-        for message in messages
-        if isinstance(message, ToolMessage) and message.result_id[:1] == "r" and message.result_id[1:].isdecimal()
-    ]
-    return max(numbers, default=0) + 1
+    ids = [message.result_id for message in messages if isinstance(message, ToolMessage)]
+    return max((whole_number(each[1:]) or 0 for each in ids if each[:1] == "r"), default=0) + 1

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import formatting
+from accounts.text import whole_number
 from asapweb.error_pages import wants_json
 from disk import space
 
@@ -222,6 +223,6 @@ async def _say(scope: Message, refusal: Refusal, send: Send) -> None:
 def _announced(scope: Message) -> int:
     """The Content-Length; 0 for a body in chunks, which says so only by arriving."""
     for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit():
-            return int(value)
+        if name == b"content-length":
+            return whole_number(value.decode("latin-1"), digits=1_000) or 0
     return 0

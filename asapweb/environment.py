@@ -16,6 +16,8 @@ from urllib.parse import quote
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
+from formatting import numbers
+
 DATABASE_NAME = "asap"
 
 
@@ -35,9 +37,9 @@ def whole_number(name: str) -> int | None:
     given = os.environ.get(name, "").strip()
     if not given:
         return None
-    if not given.isdecimal() or int(given) == 0:
+    if not (number := numbers.whole_number(given)):
         raise ImproperlyConfigured(f"{name} must be a whole number of at least 1, not {given!r}")
-    return int(given)
+    return number
 
 
 def names(name: str, default: str = "") -> list[str]:

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from bench.upload import application, token
+from formatting.numbers import whole_number
 
 AIM_FIRST_TEXT_S = 0.300
 STREAMS, WRITES = 100, 40
@@ -164,7 +165,7 @@ def server() -> int:
     pids = []
     for entry in Path("/proc").iterdir():
         try:
-            ours = entry.name.isdigit() and home in (entry / "environ").read_bytes()
+            ours = whole_number(entry.name) is not None and home in (entry / "environ").read_bytes()
             if ours and b"granian" in (entry / "cmdline").read_bytes():
                 pids.append(int(entry.name))
         except OSError:

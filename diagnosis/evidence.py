@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import Q, QuerySet, Sum
 
 import formatting
+from accounts.text import whole_number
 from diagnosis import kpi_formulas, presentation, strips
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import AxisCollective, Evidence, Finding
@@ -53,7 +54,7 @@ def find(record: DiagnosisRecord, ref: str) -> Panel | None:
 
 
 def _item_at(items: Sequence[Any] | None, index: str) -> Any:
-    return items[int(index)] if items and index.isdecimal() and len(index) < 7 and int(index) < len(items) else None
+    return items[place] if items and (place := whole_number(index)) is not None and place < len(items) else None
 
 
 def _with_ops(ops: QuerySet[OpRow], stated: int | None = None) -> dict[str, Any]:
@@ -264,11 +265,11 @@ def _waiting(record: DiagnosisRecord, rest: str) -> Panel | None:
 
 
 def _step(record: DiagnosisRecord, rest: str) -> Panel | None:
-    core, _, step = rest.partition("-")
-    if not (core.isdecimal() and step.isdecimal() and len(core) < 7 and len(step) < 7):
+    core, step = (whole_number(part) for part in rest.partition("-")[::2])
+    if core is None or step is None:
         return None
     try:
-        title, duration, parts = strips.step_parts(record.value.timeline, int(core), int(step))
+        title, duration, parts = strips.step_parts(record.value.timeline, core, step)
     except LookupError:
         return None
     whole = duration or 1.0
@@ -301,7 +302,7 @@ _OP_COLUMNS = {
 
 def _op(record: DiagnosisRecord, rest: str) -> Panel | None:
     rank, _, column = rest.partition("-")
-    ops = record.ops.filter(rank=int(rank)) if rank.isdecimal() and len(rank) < 7 else record.ops.none()
+    ops = record.ops.filter(rank=whole_number(rank, digits=6))
     if column not in _OP_COLUMNS or (op := ops.first()) is None:
         return None
     words, unit, origin = _OP_COLUMNS[column]

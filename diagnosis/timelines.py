@@ -233,9 +233,7 @@ def view_of(timeline: Timeline, query: Mapping[str, str]) -> dict[str, Any]:
     """What an address asks to see: step, and [t0, t1) in ps: as given, else that of the op's spans, else the step."""
     spans = timeline.step_spans()
     numbers = {number: (start, end) for number, start, end in spans}
-    given = query.get("step", "")
-    step = int(given) if given.lstrip("-").isdigit() and len(given) < 18 and int(given) in numbers else None
-    step = timeline.usual_step() if step is None else step
+    step = {str(number): number for number in numbers}.get(query.get("step", ""), timeline.usual_step())
     home = numbers[step] if step is not None else timeline.trace.span
     t0, t1 = seconds_to_ps(query.get("t0"), home[0]), seconds_to_ps(query.get("t1"), home[1])
     if t1 <= t0:

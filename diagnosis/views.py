@@ -14,6 +14,7 @@ from django.urls import reverse
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
+from accounts.text import whole_number
 from diagnosis import evidence as behind
 from diagnosis import presentation, services, strips
 from diagnosis.analyzer import report
@@ -108,7 +109,7 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
 def _by_heading(diagnosis: Diagnosis) -> dict[str, list[Any]]:
     """The sentences that the page's figures do not already show: the configuration, and the sums by family and
     module."""
-    sums = [line for line in diagnosis.report.get(report.IDENTIFICATION, ()) if not line[:1].isdigit()]
+    sums = [line for line in diagnosis.report.get(report.IDENTIFICATION, ()) if whole_number(line[:1]) is None]
     details = [line.partition(": ") for line in diagnosis.report.get(report.DETAILS, ())]
     return {"details": [(head, rest) if rest else ("", head) for head, _, rest in details], "sums": sums}
 

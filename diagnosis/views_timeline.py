@@ -119,11 +119,11 @@ def tile(request: MemberRequest, pk: int, version: str, level: int, index: int) 
 
 def tile_response(request: HttpRequest, shown: Timeline, level: int, index: int, tag: str = "") -> HttpResponse:
     """The tile; Http404 where there is none."""
-    block = request.GET.get("block", "0")
+    block = whole_number(request.GET.get("block", "0"))
     lane, words = request.GET.get("lane", OPS), request.GET.get("q", "")[:200]
     op = request.GET.get("op", "")[:800]
     try:
-        data = timelines.tile(shown, lane, int(block) if block.isdigit() else -1, level, index, op, words)
+        data = timelines.tile(shown, lane, -1 if block is None else block, level, index, op, words)
     except ValueError as error:
         raise Http404(str(error)) from error
     packed = "gzip" in request.headers.get("Accept-Encoding", "") and len(data) > 1000
@@ -247,12 +247,11 @@ def event(request: MemberRequest, pk: int) -> HttpResponse:
 
 
 def _event_of(trace: Trace, request: MemberRequest) -> sums.Span | None:
-    track, number = request.GET.get("track", ""), request.GET.get("number", "")
-    if not track.isdigit() or len(track) > 9 or int(track) >= len(trace.tracks):
+    at, number = (whole_number(request.GET.get(name, "")) for name in ("track", "number"))
+    if at is None or at >= len(trace.tracks):
         raise Http404("There is no such track.")
-    at = int(track)
-    if number.isdigit() and len(number) < 12:
-        place = min(int(number), trace.tracks[at].count - 1)
+    if number is not None:
+        place = min(number, trace.tracks[at].count - 1)
         return sums.Span(
             at, place, int(trace.starts(at)[place]), int(trace.durations(at)[place]), int(trace.name_ids(at)[place])
         )

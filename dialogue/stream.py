@@ -18,6 +18,7 @@ from django.views.decorators.http import require_GET
 
 from accounts.models import Role
 from accounts.permissions import get_for
+from accounts.text import whole_number
 from dialogue.models import Message, Thread
 from experiments import live
 from experiments.live import Part, Watchers
@@ -51,10 +52,8 @@ class Place:
 
     @classmethod
     def parse(cls, text: str) -> Place | None:
-        parts = text.split(".")
-        if len(parts) != 5 or not all(p.isascii() and p.isdigit() and len(p) < 10 for p in parts):
-            return None
-        return cls(*map(int, parts))
+        numbers = [number for part in text.split(".") if (number := whole_number(part, digits=9)) is not None]
+        return cls(*numbers) if len(numbers) == text.count(".") + 1 == 5 else None
 
     def __str__(self) -> str:
         return f"{self.revision}.{self.characters}.{self.steps}.{self.done}.{self.effects}"

@@ -8,6 +8,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 
+from formatting.numbers import whole_number
 from jobs.models import Job
 from knowledge.embedded import Embedded, search_column, stamped
 
@@ -134,7 +135,7 @@ class Passage(Embedded):
         """Where it is to be looked up: the section of its source, or the place in the document."""
         if self.team_id is not None:
             return f"{self.document.title}, {self.place}"
-        section = f"section {self.section}" if self.section[:1].isdigit() else self.section
+        section = f"section {self.section}" if whole_number(self.section[:1]) is not None else self.section
         return ", ".join(part for part in (self.source, section) if part)
 
     @property

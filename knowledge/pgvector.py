@@ -6,6 +6,8 @@ from typing import Any
 
 import psycopg
 
+from formatting.numbers import whole_number
+
 #: From here on a filtered search walks the index on until it has enough (`hnsw.iterative_scan`).
 LEAST = (0, 8)
 
@@ -38,4 +40,4 @@ def complaint(connection: psycopg.Connection[Any]) -> str:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdecimal())
+    return tuple(number for part in text.split(".") if (number := whole_number(part)) is not None)

@@ -402,7 +402,7 @@ def _token():
 
 def _number(names, default):
     for name in names:
-        if os.environ.get(name, "").isdigit():
+        if re.fullmatch("[0-9]+", os.environ.get(name, "")):
             return int(os.environ[name])
     return default
 
@@ -437,7 +437,7 @@ def _json(text, kind=dict):
 
 
 def _seconds(text):
-    return float(text) if text and text.isdigit() else None
+    return float(text) if text and re.fullmatch("[0-9]+", text) else None
 
 
 def _say(text, code):

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, PlainSerializer
 from diagnosis.report import Diagnosis
 from experiments.codec import Codec
 from experiments.sentences import Text
+from formatting.numbers import whole_number
 from proposals.candidate import MeshAndChanges, changes_chips
 from proposals.constraints import same_mesh
 
@@ -44,7 +45,7 @@ class Citation:
     def place(self) -> str:
         """Where it stands, as the knowledge base says it: `How to Scale Your Model, section 5.1.3`."""
         if self.source == "book":
-            section = f"section {self.section}" if self.section[:1].isdigit() else self.section
+            section = f"section {self.section}" if whole_number(self.section[:1]) is not None else self.section
             return ", ".join(part for part in (BOOK, section) if part)
         section = "" if self.source == "history" else self.section
         return f"{self.source.capitalize()} {section}".strip()

@@ -19,6 +19,7 @@ from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.space import key_of, parameters_of, searched
 from formatting import limit, plain
+from formatting.numbers import whole_number
 from perfmodel.calibration import Calibration
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import read_config
@@ -189,9 +190,9 @@ def _landscape(config: ExperimentConfig, path: Path) -> Landscape:
 
 
 def _whole(text: str, name: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) == 0:
+    if not (number := whole_number(text, digits=9)):
         raise UserError(f"{name} must be a whole number of at least 1, not {text[:40]!r}")
-    return int(text)
+    return number
 
 
 def as_text(result: dict[str, Any]) -> str:

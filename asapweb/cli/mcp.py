@@ -7,6 +7,7 @@ import asyncio
 import os
 
 from asapweb.user_error import UserError
+from formatting.numbers import whole_number
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,7 +44,8 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+    host, _, given = text.rpartition(":")
+    port = whole_number(given)
+    if not host or port is None or not 0 < port < 2**16:
         raise UserError(f"--listen takes HOST:PORT, such as 127.0.0.1:8100, not {text[:60]!r}.")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), port

@@ -12,6 +12,7 @@ from asapweb.cli.contradictions import print_contradictions
 from asapweb.user_error import UserError
 from diagnosis.analyzer import diagnose
 from experiments.ingest import read_profile
+from formatting.numbers import whole_number
 from perfmodel.config import ExperimentConfig, flat_sizes
 from perfmodel.config_file import parse_mesh_argument, read_config
 from proposals.candidate import Candidate
@@ -99,7 +100,8 @@ def _pair(option: str, text: str) -> tuple[str, int | str]:
     name, equals, value = text.partition("=")
     if not equals or not name or not value:
         raise UserError(f"{option}: {text!r} is not of the form NAME=VALUE")
-    return name, int(value) if value.isdigit() else value
+    number = whole_number(value)
+    return name, value if number is None else number
 
 
 def as_text(result: dict[str, Any]) -> str:

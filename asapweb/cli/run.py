@@ -6,6 +6,7 @@ import argparse
 import os
 
 from asapweb.user_error import UserError
+from formatting.numbers import whole_number
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,6 +37,6 @@ def _web_workers() -> int:
 
 
 def _whole(name: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
+    if not (number := whole_number(text)):
         raise UserError(f"{name} must be a whole number of at least 1, not {text!r}.")
-    return int(text)
+    return number

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from asapweb.user_error import UserError
+from formatting.numbers import whole_number
 from perfmodel.config import ConfigError
 from perfmodel.config_file import read_config
 from perfmodel.search import search
@@ -51,6 +52,6 @@ def _remats(text: str | None) -> tuple[str, ...] | None:
 
 
 def _whole(option: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) == 0:
+    if not (number := whole_number(text, digits=9)):
         raise UserError(f"{option} must be a whole number of at least 1, not {text[:40]!r}")
-    return int(text)
+    return number

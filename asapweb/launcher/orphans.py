@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+from formatting.numbers import whole_number
+
 MARK = "ASAP_LAUNCHED_FROM"
 PIECE_MARK = "ASAP_PIECE"
 
@@ -18,14 +20,15 @@ def find_marked(home: Path, piece: str | None = None) -> list[int]:
         wanted.append(f"{PIECE_MARK}={piece}".encode())
     pids = []
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+        pid = whole_number(entry.name)
+        if pid is None or pid == os.getpid():
             continue
         try:
             environment = (entry / "environ").read_bytes().split(b"\0")
         except OSError:  # gone meanwhile, or not ours
             continue
         if all(mark in environment for mark in wanted):
-            pids.append(int(entry.name))
+            pids.append(pid)
     return pids
 
 

@@ -32,6 +32,7 @@ from diagnosis.analyzer.links import ideal_time_s, mesh_links
 from evaluation.campaigns.recorded import Recorded
 from evaluation.compiled import WORKLOADS, Workload, compiled_row
 from experiments.hlo.program import Program
+from formatting.numbers import whole_number
 from perfmodel import legality
 from perfmodel.catalogue import get_model
 from perfmodel.chips import get_chip
@@ -97,8 +98,8 @@ def _compute_cycles(program: Program) -> int:
         if computation in program.fused or '"estimated_cycles":"' not in line.text:
             continue
         digits, _, _ = line.text.partition('"estimated_cycles":"')[2].partition('"')
-        if digits.isdigit() and int(digits) < NO_ESTIMATE:
-            total += times * int(digits)
+        if (cycles := whole_number(digits, digits=30)) is not None and cycles < NO_ESTIMATE:
+            total += times * cycles
     return total
 
 

@@ -71,7 +71,7 @@ class ExperimentViewSet(
         """
         team = team_for(request, Role.ENGINEER)
         config_file = request.FILES.get("config")
-        text = config_file.read().decode("utf-8", "replace") if config_file else str(request.data.get("config") or "")
+        text = config_file.read().decode("utf-8", "replace") if config_file else request.POST.get("config", "")
         if text.strip():
             refuse_errors(configuration.read_text(text))
         experiment = uploads.receive(
@@ -79,8 +79,8 @@ class ExperimentViewSet(
             request.user,
             request.FILES.getlist("files"),
             text,
-            str(request.data.get("name") or ""),
-            accept=accepted(request.data.getlist("accept")),
+            request.POST.get("name", ""),
+            accept=accepted(request.POST.getlist("accept")),
         )
         data = ExperimentDetailSerializer(experiment, context=self.get_serializer_context()).data
         return Response(data, status=status.HTTP_201_CREATED)

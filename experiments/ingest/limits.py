@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from formatting.numbers import whole_number
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -38,7 +40,7 @@ class Limits:
             text = environment.get(name, "").strip()
             if not text:
                 continue
-            if not text.isascii() or not text.isdigit() or int(text) == 0:
+            if not (number := whole_number(text)):
                 raise ValueError(f"{name} is {text!r}; give a whole number greater than 0.")
-            values[field.name] = int(text)
+            values[field.name] = number
         return cls(**values)

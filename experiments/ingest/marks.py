@@ -11,6 +11,7 @@ import numpy as np
 from experiments.ingest.intervals import Ps
 from experiments.ingest.planes import MAX_NS, MAX_PS, line_events, stat_ids, step_line
 from experiments.xplane import XPlane, XSpace
+from formatting.numbers import whole_number
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ def plane_steps(plane: XPlane, zero_ns: int) -> Steps:
     table = table[table[:, 2] > 0]
     table = table[np.argsort(table[:, 1], kind="stable")]
     names = [plane.event_metadata[kind].name if kind in plane.event_metadata else "" for kind in table[:, 0].tolist()]
-    numbers = [int(name) if name.isascii() and name.isdigit() and len(name) < 16 else -1 for name in names]
-    if len(set(numbers)) < len(numbers) or -1 in numbers:
-        numbers = list(range(len(numbers)))
+    numbers = [number for name in names if (number := whole_number(name, digits=15)) is not None]
+    if len(set(numbers)) < len(names):
+        numbers = list(range(len(names)))
     return Steps(tuple(numbers), table[:, 1], table[:, 1] + table[:, 2])
 
 

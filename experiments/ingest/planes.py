@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments.ingest.intervals import IntervalUnion, Ps
 from experiments.xplane import XEvent, XLine, XPlane, XSpace, XStat
+from formatting.numbers import whole_number
 
 CORE_PLANE = re.compile(r"^/device:(TPU|GPU):\d+$")
 
@@ -43,7 +44,7 @@ def device_memory(space: XSpace) -> float | None:
     for plane in core_planes(space):
         wanted = stat_ids(plane, "memory_size").get("memory_size")
         values = (stat_value(plane, stat) for stat in plane.stats if stat.metadata_id == wanted)
-        sizes += [int(str(value)) for value in values if str(value).isdigit()]
+        sizes += [size for value in values if (size := whole_number(str(value))) is not None]
     return float(min(sizes)) if sizes and min(sizes) > 0 else None
 
 

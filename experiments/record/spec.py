@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 
 from experiments.trial.process import RecordError
+from formatting.numbers import whole_number
 
 #: Axis names by what they shard.  `replica` repeats weights; all other batch and sequence axes share them.
 BATCH_AXES = ("replica", "data", "fsdp")
@@ -77,7 +78,8 @@ def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:
             raise RecordError(f"--mesh: {name or part!r} is not an axis that can be recorded; use {', '.join(AXES)}.")
         if name in axes:
             raise RecordError(f"--mesh: the axis {name} is given twice; give each axis once.")
-        if not (size.isascii() and size.isdigit()) or not 1 <= int(size[:9]) <= LARGEST or len(size) > 9:
+        number = whole_number(size, digits=9)
+        if number is None or not 1 <= number <= LARGEST:
             raise RecordError(f"--mesh: {part.strip()!r} has no size; write it as {name}=2.")
-        axes[name] = int(size)
+        axes[name] = number
     return tuple(axes.items())

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from accounts.models import Team
 from accounts.refusals import Refused
+from accounts.text import whole_number
 from experiments import event_text
 from experiments.models import Event, as_words
 from experiments.services import events
@@ -33,7 +34,7 @@ class RetentionError(Refused):
 
 def set_days(team: Team, text: str) -> int | None:
     """Keep payloads for so many days, for ever where the text is empty.  Raises RetentionError."""
-    days = int(text) if text.strip().isascii() and text.strip().isdigit() and len(text.strip()) < 6 else None
+    days = whole_number(text.strip(), digits=5)
     if text.strip() and (days is None or not LEAST_DAYS <= days <= MOST_DAYS):
         raise RetentionError(
             f"Enter a whole number of days from {LEAST_DAYS} to {MOST_DAYS:,}, or leave it empty to keep them forever."

@@ -36,12 +36,14 @@ class Position:
     def read(cls, text: str) -> Position | None:
         """The position that an address names; None for anything else."""
         try:
-            order, pk, number = text.split("_")
-            position = cls(float(order), int(pk), int(number))
+            first, *rest = text.split("_")
+            order = float(first)
+            pk, number = (whole_number(each) for each in rest)
         except ValueError:
             return None
-        sound = isfinite(position.order) and 0 <= position.pk < 2**63 and 0 < position.number <= LARGEST
-        return position if sound else None
+        if pk is None or number is None or not (isfinite(order) and 0 < number <= LARGEST):
+            return None
+        return cls(order, pk, number)
 
 
 @dataclass(frozen=True)

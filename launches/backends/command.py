@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from string import Formatter
 
+from formatting.numbers import whole_number
 from launches.backends.base import BackendError, JobSpec, JobState, JobStatus, tail, write_bundle
 
 #: What a command may name.
@@ -136,8 +137,9 @@ def _ask(command: list[str], timeout_s: float, folder: Path) -> str:
 
 
 def _lives(named: str) -> bool:
-    number, _, began = named.partition("/")
-    return number.isdigit() and bool(began) and _began(int(number)) == began
+    text, _, began = named.partition("/")
+    pid = whole_number(text)
+    return pid is not None and bool(began) and _began(pid) == began
 
 
 def _began(pid: int) -> str:

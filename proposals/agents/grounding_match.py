@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from formatting import plain
+from formatting.numbers import whole_number
 from proposals.agents.grounding_bounds import bounds
 from proposals.agents.grounding_claims import QUANTITIES, Kind, Number, Sentence
 from proposals.agents.grounding_conditions import is_conditional, says_measured, says_predicted
@@ -313,7 +314,7 @@ class Match:
         """`16,128` may be two sizes of a shape."""
         facts: list[Fact] = []
         for part in number.text.split(","):
-            value = float(part) if part.strip().isdecimal() else -1.0
+            value = float(-1 if (whole := whole_number(part.strip())) is None else whole)
             same = self._facts.matches(Number(part, value, 0.5, "bare", number.start, printed=value), "")
             facts += same[:1]
         return tuple(facts) if len(facts) == number.text.count(",") + 1 else ()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from formatting import did_you_mean
+from formatting.numbers import whole_number
 from perfmodel.config import ROLE_SYNONYMS
 from perfmodel.config_file import TRAINING_KEYS
 from proposals.agents.grounding_claims import Sentence
@@ -230,7 +231,7 @@ def _documents(text: str, evidence: Evidence) -> Iterator[Named]:
     for kind, key, match in claimed:
         key = key.rstrip(".")
         looks = kind == "document" or re.search(r"[-\d]", key) or f"`{key}`" in text
-        if not looks or key.lower() in seen or key.lower() in _NO_ID or key.isdecimal():
+        if not looks or key.lower() in seen or key.lower() in _NO_ID or whole_number(key) is not None:
             continue
         if re.search(rf"(?<![\w-]){re.escape(key.lower())}(?![\w-])", evidence.text):
             continue

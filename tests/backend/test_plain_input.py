@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from django.urls import NoReverseMatch, get_resolver, reverse
 from rest_framework.test import APIClient
 
 from accounts.models import Team
@@ -110,51 +109,6 @@ def test_imports_are_refused_in_a_sentence(client, kind, content):
     answer = client.post("/api/history/imports/", {"file": upload(f"r.{kind}", content), "dry_run": "true"},
                          format="multipart")  # fmt: skip
     assert wrong(answer) == ""
-
-
-def addresses(ready):
-    for pattern in _patterns(get_resolver().url_patterns):
-        arguments = {"pk": ready.experiment.pk}
-        for given in ({}, arguments):
-            try:
-                yield reverse(pattern, kwargs=given)
-            except NoReverseMatch:
-                continue
-
-
-def _patterns(patterns):
-    for each in patterns:
-        if hasattr(each, "url_patterns"):
-            yield from _patterns(each.url_patterns)
-        elif each.name:
-            yield each.name
-
-
-#: What pages read from their addresses.
-READ = ("after", "at", "bottleneck", "chip", "config", "experiment", "find", "full", "group", "kind", "mesh", "module",
-        "offset", "only", "page", "plan", "proposal", "q", "show", "shown", "size", "sort", "state", "step", "tag",
-        "team", "thread", "topic", "topology", "where", "a", "b", "model", "message", "conversation", "limit",
-        "ids", "changes")  # fmt: skip
-
-
-@pytest.mark.parametrize("value", ODD, ids=[ascii(value)[:12] for value in ODD])
-def test_pages_take_anything_in_their_addresses(client, ready, value):
-    query = "&".join(f"{name}={quote(value)}" for name in READ)
-    found = sorted({address for address in addresses(ready) if not address.startswith("/api/")})
-    of_alike = ODD[(ODD.index(value) // 2) * 2 :][:2] if ODD.index(value) < 4 else [value]  # every other page each
-    asked = found[of_alike.index(value) :: len(of_alike)]
-    failed = [address for address in asked if client.get(f"{address}?{query}").status_code >= 500]
-    assert not failed and len(found) > 30
-
-
-@pytest.mark.parametrize("address", [
-    "/experiments/", "/jump/", "/compare/", "/experiments/{}/ops/", "/experiments/{}/memory/",
-    "/experiments/{}/memory.jsonl", "/knowledge/", "/explore/", "/api/experiments/", "/api/history/", "/api/proposals/",
-])  # fmt: skip
-def test_filters_take_the_lone_surrogates_of_another_charset(client, ready, address):
-    query = "&".join(f"{name}=%2B2AA-" for name in READ)
-    asked = f"{address.format(ready.experiment.pk)}?{query}"
-    assert client.get(asked, headers={"Content-Type": "text/plain; charset=utf-7"}).status_code < 500
 
 
 @pytest.mark.parametrize(("address", "form"), [

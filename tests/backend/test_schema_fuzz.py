@@ -78,7 +78,7 @@ def headers_of(api):
 
 
 @pytest.mark.slow
-def test_no_request_ends_in_a_server_error(api):
+def test_no_request_ends_in_a_server_error(api, fuzz):
     headers = headers_of(api)
     tried = set()
     for result in api.get_all_operations():
@@ -87,7 +87,7 @@ def test_no_request_ends_in_a_server_error(api):
             continue
         tried.add(operation.path)
 
-        @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+        @settings(max_examples=4 * fuzz, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
         @given(case=operation.as_strategy())
         def call(case):
             if "id" in (case.path_parameters or {}):  # a guessed id would only ever find 404
@@ -100,7 +100,7 @@ def test_no_request_ends_in_a_server_error(api):
 
 
 @pytest.mark.slow
-def test_no_sequence_of_requests_ends_in_a_server_error(api):
+def test_no_sequence_of_requests_ends_in_a_server_error(api, fuzz):
     """What one answer names, the next request asks for, changes or deletes; each sequence is taken back."""
     answered = Counter()
 
@@ -120,7 +120,7 @@ def test_no_sequence_of_requests_ends_in_a_server_error(api):
 
     Sequence.run(
         settings=settings(
-            max_examples=70, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck),
+            max_examples=70 * fuzz, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck),
             derandomize=True, phases=[Phase.generate],
         )
     )  # fmt: skip

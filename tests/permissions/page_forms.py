@@ -1,11 +1,16 @@
-"""What the pages offer to fill in: the fields of their forms and the parameters of their links, by route."""
+"""What may be sent to a page: the fields of its forms, the parameters of its links, and what its view looks for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
+import pytest
+from django.http import QueryDict
 from django.urls import Resolver404, resolve
 
 FILE = "file"
@@ -74,3 +79,21 @@ def merged(forms: list[Form]) -> dict[tuple[str, str], dict[str, set[str]]]:
         for name, offered in form.names.items():
             names.setdefault(name, set()).update(offered)
     return found
+
+
+@contextmanager
+def names_read() -> Iterator[set[str]]:
+    """Yield the names that views look for in a query or a form meanwhile, offered by a page or sent by a script."""
+    found: set[str] = set()
+    with pytest.MonkeyPatch.context() as patch:
+        for method in ("__getitem__", "__contains__", "getlist"):
+            patch.setattr(QueryDict, method, _noted(getattr(QueryDict, method), found))
+        yield found
+
+
+def _noted(usual: Callable[..., Any], found: set[str]) -> Callable[..., Any]:
+    def look(query: QueryDict, name: str, *more: Any, **options: Any) -> Any:
+        found.add(name)
+        return usual(query, name, *more, **options)
+
+    return look

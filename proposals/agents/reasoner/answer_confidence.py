@@ -15,6 +15,7 @@ from functools import cache
 from math import exp, log, log1p
 from pathlib import Path
 
+from formatting.numbers import whole_number
 from proposals.agents.capabilities import Capability
 from proposals.agents.reasoner import intent
 
@@ -40,7 +41,7 @@ _PLAIN = intent.tokens(
 
 def signs(text: str, answered: Collection[Capability], answer: str, chance: float) -> list[float]:
     """text: the message.  answered: capabilities that answered.  chance: of the least likely of them."""
-    words = {word for word in content(text) if len(word) > 2 and not word[0].isdigit()}
+    words = {word for word in content(text) if len(word) > 2 and whole_number(word[0]) is None}
     spoken = intent.tokens(answer) | intent.words_of({item.key for item in answered})
     lost = sum(intent.rarity(word) for word in words - spoken)
     p = min(max(chance, 0.02), 0.98)

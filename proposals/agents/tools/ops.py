@@ -10,6 +10,7 @@ from pydantic import Field
 from agent.tools import Arguments, ToolError
 from diagnosis.report import OpDiagnosis
 from formatting import did_you_mean
+from formatting.numbers import whole_number
 from proposals.agents.diagnosed import OpDetail, OpPart, OpRow, Ops, OpSum, Roofline
 from proposals.agents.neighbourhood import op_neighbourhood
 from proposals.agents.tools.common import Tools, refuse_without_profile
@@ -126,9 +127,9 @@ class OpTools(Tools):
 
     def _find(self, name: str) -> OpDiagnosis:
         ops, wanted = self._bench.diagnosis.ops, name.strip().strip("`").lstrip("%")
-        if wanted.startswith("#") and wanted[1:].isdecimal() and len(wanted) < 9:
-            if 1 <= int(wanted[1:]) <= len(ops):
-                return ops[int(wanted[1:]) - 1]
+        if wanted.startswith("#") and (rank := whole_number(wanted[1:])) is not None:
+            if 1 <= rank <= len(ops):
+                return ops[rank - 1]
             raise ToolError(f"There are {len(ops):,} ops, so there is no op {wanted}.")
         for key in (lambda op: op.key, lambda op: op.name.lstrip("%")):
             if match := next((op for op in ops if key(op) == wanted), None):
