@@ -302,7 +302,8 @@ _OP_COLUMNS = {
 
 def _op(record: DiagnosisRecord, rest: str) -> Panel | None:
     rank, _, column = rest.partition("-")
-    ops = record.ops.filter(rank=whole_number(rank, digits=6))
+    number = whole_number(rank, digits=6)
+    ops = record.ops.none() if number is None else record.ops.filter(rank=number)
     if column not in _OP_COLUMNS or (op := ops.first()) is None:
         return None
     words, unit, origin = _OP_COLUMNS[column]

@@ -45,6 +45,23 @@ MOST_PAGE_BYTES = 400_000
 def house(committed_rows: None, tmp_path_factory) -> Iterator[House]:
     with override_settings(ASAP_HOME=tmp_path_factory.mktemp("hostile")), built() as made:
         yield made
+        check_what_is_kept(made)
+
+
+def check_what_is_kept(house: House) -> None:
+    """The Sharding Memory, its export, the replay and the steps are neither secret nor active, after all tests."""
+    pk = house.ready.experiment.pk
+    export = b"".join(house.client.get(f"/experiments/{pk}/memory.jsonl").streaming_content).decode()
+    assert not shows_key(export) and f"{THEIRS} " not in export
+    answers = Message.objects.filter(thread__experiment=pk, role="assistant", provider__gt="")
+    paths = [f"/experiments/{pk}/memory/", f"/experiments/{pk}/replay/", f"/experiments/{pk}/dialogue/"]
+    paths += [f"/experiments/{pk}/memory/{event}/" for event in Event.objects.values_list("pk", flat=True)[::90]]
+    paths += [f"/answers/{answer}/steps/{n}/" for answer in answers.values_list("pk", flat=True)[::20] for n in (1, 4)]
+    threads = answers.values_list("thread", flat=True)[::20]
+    paths += [f"/experiments/{pk}/dialogue/{thread}/" for thread in threads]
+    for path in paths:
+        page = house.client.get(path).content.decode()
+        assert not active(page) and not shows_key(page) and len(page) <= MOST_PAGE_BYTES, path
 
 
 @pytest.fixture(scope="module")
@@ -104,23 +121,6 @@ def test_whatever_a_model_does(
     assert list(thread.messages.values())[: len(earlier)] == earlier
     assert thread.messages.count() == len(earlier) + 2
     assert not elsewhere.requests
-
-
-def test_what_is_kept_of_it_all_is_neither_secret_nor_active(house: House) -> None:
-    """The Sharding Memory, its export, the replay and the steps, after everything above."""
-    pk = house.ready.experiment.pk
-    assert Event.objects.filter(experiment=pk).count() > 100
-    export = b"".join(house.client.get(f"/experiments/{pk}/memory.jsonl").streaming_content).decode()
-    assert not shows_key(export) and f"{THEIRS} " not in export
-    answers = Message.objects.filter(thread__experiment=pk, role="assistant", provider__gt="")
-    paths = [f"/experiments/{pk}/memory/", f"/experiments/{pk}/replay/", f"/experiments/{pk}/dialogue/"]
-    paths += [f"/experiments/{pk}/memory/{event}/" for event in Event.objects.values_list("pk", flat=True)[::90]]
-    paths += [f"/answers/{answer}/steps/{n}/" for answer in answers.values_list("pk", flat=True)[::20] for n in (1, 4)]
-    threads = answers.values_list("thread", flat=True)[::20]
-    paths += [f"/experiments/{pk}/dialogue/{thread}/" for thread in threads]
-    for path in paths:
-        page = house.client.get(path).content.decode()
-        assert not active(page) and not shows_key(page) and len(page) <= MOST_PAGE_BYTES, path
 
 
 def test_whatever_an_endpoint_sends_is_read_in_little_memory() -> None:
