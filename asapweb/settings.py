@@ -215,6 +215,11 @@ COMPILE_WORKER = ""
 #: The operator's file of backends that launches may use (docs/launches.md); empty: bundles are run by hand.
 LAUNCH_CONFIG = os.environ.get("ASAP_LAUNCH_CONFIG", "")
 
+#: The most jobs of one team that are worked on at the same time in each queue; None: as many as there are workers.
+TEAM_JOBS = whole_number("ASAP_TEAM_JOBS")
+#: The most analyses of one team that may wait; further ones are refused with status 429.
+TEAM_WAITING = whole_number("ASAP_TEAM_WAITING") or 1000
+
 CELERY_BROKER_URL = broker_url(ASAP_HOME)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # the worker waits for its broker, however long

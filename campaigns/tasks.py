@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from campaigns.backends.local import MOST_S
 from campaigns.services import campaigns, launched, planning, running
 
 
@@ -14,7 +13,7 @@ def plan_campaign(campaign_pk: int) -> None:
     campaigns.plan(campaign_pk)
 
 
-@planning.TRIALS.implementation(soft_time_limit=MOST_S + 300, time_limit=MOST_S + 360)
+@planning.TRIALS.implementation()
 def run_trial(trial_pk: int) -> None:
     """Run a trial and plan what follows."""
     running.run(trial_pk)

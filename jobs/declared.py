@@ -28,6 +28,7 @@ class DeclaredTask:
 
     name: str
     queue: str | None = None
+    priority: int = 0  # Redis delivers lower numbers first, of 0, 3, 6 and 9
 
     def implementation(self, **options: Any) -> Callable[[F], F]:
         """Decorator of the function that does it; options as of Celery's `shared_task`."""
@@ -37,7 +38,9 @@ class DeclaredTask:
     def send(self, key: Any, after_s: float = 0.0) -> bool:
         """Hand it to the workers; False, with a line in the log, where the broker cannot be reached."""
         try:
-            current_app.send_task(self.name, args=[key], queue=self.queue, countdown=after_s or None, retry=False)
+            current_app.send_task(
+                self.name, [key], queue=self.queue, priority=self.priority, countdown=after_s or None, retry=False
+            )
         except (OperationalError, OSError):
             logger.warning("%s %s is not queued: the broker cannot be reached", self.name, key)
             return False

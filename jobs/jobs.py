@@ -1,22 +1,25 @@
 """One job in the hands of workers: sent, claimed by compare-and-set, kept by a heartbeat, taken over, swept.
 
 A job is a row of a `jobs.models.Job` and a task that takes its primary key.  The row alone decides who works: a message
-delivered twice is claimed once, one that was lost is sent again by the sweep.
+delivered twice is claimed once, one that was lost is sent again by the sweep.  Where a kind names its team, a message
+starts whichever job of the queue is next (`jobs.turns`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import wraps
 from typing import Any, Generic, TypeVar
 
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from jobs import workers
+from jobs import turns, workers
 from jobs.declared import DeclaredTask
 from jobs.models import Job
 
@@ -25,10 +28,16 @@ STALE_AFTER = timedelta(seconds=30)
 #: Younger rows that were never claimed are still on their way to a worker.
 DELIVERED_AFTER = timedelta(seconds=10)
 
+#: Messages of jobs that queue up are delivered after all others: the sweep must not wait behind hundreds of uploads.
+BACKLOG_PRIORITY = 6
+#: Jobs that take turns run under the same limit (s), since a message may start any of them: a trial of an hour too.
+LONGEST_S = 3_900
+
 M = TypeVar("M", bound=Job)
 
-#: The kinds that this process implements, which is all of them in a worker; `sweep_all` goes through them.
-_implemented: list[Jobs[Any]] = []
+#: Every kind, by the name of its task, and the functions of those that this process implements: all, in a worker.
+_declared: dict[str, Jobs[Any]] = {}
+_functions: dict[str, Callable[[int], Any]] = {}
 
 
 def released(*, sent: bool = False) -> dict[str, Any]:
@@ -50,15 +59,56 @@ class Jobs(Generic[M]):
     column: str = "status"
     queue: str | None = None
     most_attempts: int = 3
+    team: str | None = None  # lookup of the team's key, by which turns are taken; None: a message is about its own row
+    ready: Q | None = None  # the open rows that a worker may start now; None: all
+    max_at_once: int | None = None  # of all workers together
+
+    def __post_init__(self) -> None:
+        _declared[self.task.name] = self
 
     @property
     def task(self) -> DeclaredTask:
-        return DeclaredTask(f"work.{self.model._meta.label_lower}", self.queue)
+        name = f"work.{self.model._meta.label_lower}"
+        return DeclaredTask(name, self.queue, BACKLOG_PRIORITY if self.team is not None else 0)
 
     def implementation(self, **options: Any) -> Callable[[Callable[[int], Any]], Callable[[int], Any]]:
         """Decorator of the function that does the work of a primary key; options as of Celery's `shared_task`."""
-        _implemented.append(self)
-        return self.task.implementation(acks_late=True, reject_on_worker_lost=True, **options)
+
+        def decorate(function: Callable[[int], Any]) -> Callable[[int], Any]:
+            @wraps(function)
+            def in_turn(pk: int) -> None:
+                self._work_in_turn()
+
+            _functions[self.task.name] = function
+            if self.team is not None:
+                options.update(soft_time_limit=LONGEST_S, time_limit=LONGEST_S + 60)
+            register = self.task.implementation(acks_late=True, reject_on_worker_lost=True, **options)
+            return register(function if self.team is None else in_turn)
+
+        return decorate
+
+    def _work_in_turn(self) -> None:
+        """Do the job of the queue whose turn it is, and let another worker look for the one after it."""
+        job = turns.take([kind for kind in self._peers if kind.task.name in _functions], workers.this_thread())
+        if job is None:
+            return
+        began_at = time.monotonic()
+        try:
+            _functions[job.kind.task.name](job.pk)
+        finally:
+            turns.finish(job, time.monotonic() - began_at)
+            # Some message may have found nothing to start while this job held its team or kind at the limit.
+            if any(peer.waiting().exists() for peer in self._peers):
+                self.send(job.pk)
+
+    def place(self, pk: int) -> turns.Place | None:
+        """Return the place in the queue of a job that waits for a worker; None if it does not wait."""
+        return turns.place(self._peers, self, pk)
+
+    @property
+    def _peers(self) -> list[Jobs[Any]]:
+        """The kinds that take turns with this one."""
+        return [kind for kind in _declared.values() if kind.queue == self.queue and kind.team is not None]
 
     @property
     def gave_up(self) -> str:
@@ -103,6 +153,11 @@ class Jobs(Generic[M]):
         beat = (workers.HEARTBEAT_EVERY_S, lambda: self.beat(pk, worker))
         return workers.beside(f"{self.model._meta.label_lower}-{pk}", *duties, beat)
 
+    def waiting(self, idle: Sequence[str] = ()) -> QuerySet[M]:
+        """Return the rows that a worker may start: nobody has them, or only a holder that is stale or in `idle`."""
+        free = Q(worker__in=["", *idle]) | ~_fresh(timezone.now())
+        return self._open.filter(free if self.ready is None else free & self.ready)
+
     def alive(self) -> QuerySet[M]:
         """Those that a worker has which may be alive."""
         return self._open.filter(_fresh(timezone.now())).exclude(worker="")
@@ -130,7 +185,7 @@ class Jobs(Generic[M]):
 
 def sweep_all() -> dict[str, list[int]]:
     """Sweep every kind; returns the keys that were sent again, by task."""
-    swept = {kind.task.name: kind.sweep() for kind in _implemented}
+    swept = {name: kind.sweep() for name, kind in _declared.items() if name in _functions}
     return {name: keys for name, keys in swept.items() if keys}
 
 

@@ -1,4 +1,4 @@
-"""What a row needs so that workers can hold it."""
+"""What a row needs so that workers can hold it, and which team was served when."""
 
 from __future__ import annotations
 
@@ -18,3 +18,15 @@ class Job(models.Model):
 
     class Meta:
         abstract = True
+
+
+class Turn(models.Model):
+    """When a team was last served in a queue, and how long its jobs there take."""
+
+    queue = models.CharField(max_length=50, blank=True)  # empty: the default one
+    team = models.BigIntegerField()  # key of the team; 0: rows without one
+    number = models.BigIntegerField(default=0)  # of the queue's turn, counted over all teams
+    mean_s = models.FloatField(null=True)  # mean duration of the team's jobs (s), the newest weighing most
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["queue", "team"], name="one_turn_per_queue_and_team")]

@@ -16,7 +16,7 @@ def embed(pk: int) -> None:
     embedding.work(pk)
 
 
-@documents.READING.implementation(soft_time_limit=documents.TASK_LIMIT_S, time_limit=documents.TASK_LIMIT_S + 30)
+@documents.READING.implementation()
 def read_document(pk: int) -> None:
     """Cut a document that somebody added into passages."""
     documents.read(pk)

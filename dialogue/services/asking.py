@@ -22,7 +22,7 @@ MOST_MESSAGES = 400
 MOST_THREADS = 200
 TITLE_CHARACTERS = 80
 OPEN = (Message.Status.QUEUED, Message.Status.ANSWERING)
-ANSWERS = Jobs(Message, OPEN, Message.Status.ANSWERING, queue=DIALOGUE_QUEUE, most_attempts=2)
+ANSWERS = Jobs(Message, OPEN, Message.Status.ANSWERING, queue=DIALOGUE_QUEUE, most_attempts=2, team="thread__team")
 
 
 NOT_YOURS = "Only its author or an administrator of the team can delete a conversation."

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from experiments.models import Event, Experiment, Profile, ProfileFile, Run
+from experiments.services import runs
 
 
 class ExperimentSerializer(serializers.ModelSerializer[Experiment]):
@@ -53,6 +55,28 @@ class RunSerializer(serializers.ModelSerializer[Run]):
             "finished_at",
         )
         read_only_fields = fields
+
+
+class QueuePlaceSerializer(serializers.Serializer[Any]):
+    """The place of a waiting job in its queue.  jobs_before: jobs of all teams that start before it."""
+
+    jobs_before = serializers.IntegerField()
+    wait_s = serializers.FloatField(allow_null=True, help_text="Expected wait in seconds; null if unknown.")
+
+
+class RunDetailSerializer(RunSerializer):
+    """One analysis, with its place in the queue while it waits for a worker."""
+
+    place = serializers.SerializerMethodField()
+
+    class Meta(RunSerializer.Meta):
+        fields = (*RunSerializer.Meta.fields, "place")
+        read_only_fields = fields
+
+    @extend_schema_field(QueuePlaceSerializer(allow_null=True))
+    def get_place(self, run: Run) -> Any:
+        place = runs.place(run)
+        return QueuePlaceSerializer(place).data if place is not None else None
 
 
 class ProfileFileSerializer(serializers.ModelSerializer[ProfileFile]):

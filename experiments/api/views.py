@@ -24,6 +24,7 @@ from experiments.api.serializers import (
     ExperimentDetailSerializer,
     ExperimentSerializer,
     ProfileSerializer,
+    RunDetailSerializer,
     RunSerializer,
     StepTimeSerializer,
     UploadSerializer,
@@ -60,7 +61,7 @@ class ExperimentViewSet(
 
     @extend_schema(
         request={"multipart/form-data": UploadSerializer},
-        responses={201: ExperimentDetailSerializer, 400: ConfigErrors, 413: Detail, 507: Detail},
+        responses={201: ExperimentDetailSerializer, 400: ConfigErrors, 413: Detail, 429: Detail, 507: Detail},
         tags=["experiments"],
     )
     def create(self, request: Request) -> Response:
@@ -245,11 +246,16 @@ class ProfileViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjec
         return response
 
 
-@extend_schema_view(list=extend_schema(tags=["runs"]), retrieve=extend_schema(tags=["runs"]))
+@extend_schema_view(
+    list=extend_schema(tags=["runs"]), retrieve=extend_schema(responses=RunDetailSerializer, tags=["runs"])
+)
 class RunViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Run]):
     queryset = Run.objects.order_by("-pk")
     serializer_class = RunSerializer
     filterset_fields = ("experiment",)
+
+    def get_serializer_class(self) -> type[serializers.BaseSerializer[Run]]:
+        return RunDetailSerializer if self.action == "retrieve" else RunSerializer
 
     @extend_schema(request=None, responses={201: RunSerializer, 409: Detail}, tags=["runs"])
     @action(detail=True, methods=["post"], url_path="retry")

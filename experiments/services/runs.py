@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from accounts.models import User
+from accounts.models import Team, User
 from accounts.refusals import Refused
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import events
 from jobs.jobs import Jobs, released
+from jobs.turns import Place
 
 WORKING = [status for status in RunStatus if status.is_working]
 #: The Coordinator does them.
-RUNS = Jobs(Run, tuple(WORKING))
+RUNS = Jobs(Run, tuple(WORKING), team="team")
 
 
 class RunError(Refused):
@@ -30,6 +32,16 @@ def newest(experiment: Experiment) -> Run | None:
 def is_without_profile(run: Run) -> bool:
     """Whether nothing was ever uploaded for the run: it is based on the step time in its configuration."""
     return not run.profile.files.exists()
+
+
+def place(run: Run) -> Place | None:
+    """Return the place in the queue of a run that waits for a worker; None if it does not."""
+    return RUNS.place(run.pk) if RunStatus(run.status).is_working and not run.worker else None
+
+
+def can_wait(team: Team) -> bool:
+    """Return True if the team has fewer waiting runs than `ASAP_TEAM_WAITING` allows."""
+    return RUNS.waiting().filter(team=team).count() < settings.TEAM_WAITING
 
 
 def start(

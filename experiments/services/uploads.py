@@ -52,7 +52,8 @@ _CONFIG_ENDINGS = (".yaml", ".yml")
 
 
 class UploadError(Refused):
-    """The upload cannot be received: 413 over the limit, 507 where the server's disk is too full for it."""
+    """The upload cannot be received: 413 over the limit, 429 while too many of the team's analyses wait, 507 where the
+    server's disk is too full for it."""
 
     status = 400
 
@@ -154,6 +155,12 @@ def receive(
     if not (config_text or "").strip():
         config_text, files = _config_among(files)
     _require_files(files)
+    if not runs.can_wait(team):
+        raise UploadError(
+            f"{settings.TEAM_WAITING:,} analyses of this team are waiting, the maximum; upload again once some are "
+            "done.",
+            status=429,
+        )
     checked = configuration.read_text(config_text) if (config_text or "").strip() and config_text else None
     stored = write(files)
     try:

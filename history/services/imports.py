@@ -34,7 +34,7 @@ from jobs.jobs import Jobs, released
 State = RecordImport.State
 IMPORTS = "imports"
 #: Files that are checked, or imported.
-READING = Jobs(RecordImport, (State.CHECKING, State.IMPORTING), column="state")
+READING = Jobs(RecordImport, (State.CHECKING, State.IMPORTING), column="state", team="team")
 LIMIT_BYTES = 100_000_000
 MAX_ROWS = 200_000
 #: Files up to this size are read while somebody waits.

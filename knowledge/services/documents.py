@@ -34,9 +34,7 @@ from knowledge.services import embedding
 
 FOLDER = "documents"
 #: Documents that are cut into passages.
-READING = Jobs(Document, (State.READING,), column="state")
-#: A reader may take so long; the task that waits for it a little longer.
-TASK_LIMIT_S = LIMITS.wall_s + 60
+READING = Jobs(Document, (State.READING,), column="state", team="team")
 BATCH = 500
 
 Outcome = Literal["added", "known", "again", "restored"]

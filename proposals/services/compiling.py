@@ -34,7 +34,9 @@ logger = logging.getLogger(__name__)
 MOST_AT_ONCE = 2
 OPEN = (Compilation.Status.QUEUED, Compilation.Status.WORKING)
 #: A thread only waits for the compiler's process, so the worker is the one of the dialogue.
-COMPILATIONS = Jobs(Compilation, OPEN, Compilation.Status.WORKING, queue=DIALOGUE_QUEUE)
+COMPILATIONS = Jobs(
+    Compilation, OPEN, Compilation.Status.WORKING, queue=DIALOGUE_QUEUE, team="team", max_at_once=MOST_AT_ONCE
+)
 
 
 class CompilingError(Refused):
@@ -137,12 +139,12 @@ def _queue(plan: PlanRecord, user: User | None) -> list[Compilation]:
 
 
 def compile_one(pk: int) -> None:
-    """Do one check; returns at once where it has ended, a live worker has it, or two are being done.
+    """Do one check; returns at once where it has ended or a live worker has it.
 
     Our own faults end it with a sentence and are raised again; where the database is away it is left for the sweep.
     """
     worker = workers.this_thread()
-    if COMPILATIONS.alive().exclude(pk=pk).count() >= MOST_AT_ONCE or not COMPILATIONS.claim(pk, worker):
+    if not COMPILATIONS.claim(pk, worker):
         return
     made = Compilation.objects.select_related("plan", "proposal").get(pk=pk)
     try:
@@ -160,8 +162,6 @@ def compile_one(pk: int) -> None:
         note = f"Internal error ({type(error).__name__}); retry, or report compilation {pk}."
         _end(made, worker, Compilation.Status.FAILED, note=note)
         raise
-    finally:
-        send_next()
 
 
 def _work(made: Compilation, worker: str) -> None:
@@ -185,10 +185,3 @@ def _end(made: Compilation, worker: str, status: Compilation.Status, **values: o
     COMPILATIONS.row_of_worker(made.pk, worker).update(
         status=status, note=note, stage="", finished_at=timezone.now(), **values
     )
-
-
-def send_next() -> None:
-    """Send those that wait longest for another to end."""
-    waiting = Compilation.objects.filter(status=Compilation.Status.QUEUED).order_by("pk").values_list("pk", flat=True)
-    for pk in waiting[:MOST_AT_ONCE]:
-        COMPILATIONS.send(pk)

@@ -68,8 +68,6 @@ def consult(pk: int) -> None:
         )
         consulting.end(made, worker, Consultation.Status.FAILED, note)
         raise
-    finally:
-        consulting.send_next()
 
 
 @dataclass

@@ -26,7 +26,9 @@ from proposals.models import Consultation, PlanRecord
 #: Runs read at a time: the workers are those of the dialogue, whose answers a person waits for.
 MOST_AT_ONCE = 6
 OPEN = (Consultation.Status.QUEUED, Consultation.Status.WORKING)
-CONSULTATIONS = Jobs(Consultation, OPEN, Consultation.Status.WORKING, queue=DIALOGUE_QUEUE)
+CONSULTATIONS = Jobs(
+    Consultation, OPEN, Consultation.Status.WORKING, queue=DIALOGUE_QUEUE, team="team", max_at_once=MOST_AT_ONCE
+)
 
 
 class ConsultingError(Refused):
@@ -99,9 +101,7 @@ def report_of(run: Run) -> Consultation | None:
 
 
 def claim(pk: int, worker: str) -> Consultation | None:
-    """Take it for this worker; None where it has ended, a live worker has it, or enough runs are being read."""
-    if CONSULTATIONS.alive().exclude(pk=pk).count() >= MOST_AT_ONCE:
-        return None
+    """Take it for this worker; None where it has ended or a live worker has it."""
     if not CONSULTATIONS.claim(pk, worker):
         return None
     made = Consultation.objects.select_related("run__experiment", "run__profile", "created_by").get(pk=pk)
@@ -142,13 +142,6 @@ def end(made: Consultation, worker: str, status: Consultation.Status, note: str 
 def _say(made: Consultation, kind: str, data: Mapping[str, Any]) -> None:
     said = {"stage": str(made.run.status), "fraction": None, "consultation": made.pk, **data}
     events.append(made.run.experiment_id, kind, "coordinator", run=made.run, data=said)
-
-
-def send_next() -> None:
-    """Queue the one that waits longest for another to end."""
-    waiting = Consultation.objects.filter(status=Consultation.Status.QUEUED).order_by("pk").only("pk").first()
-    if waiting is not None:
-        CONSULTATIONS.send(waiting.pk)
 
 
 def model_lines(plan: PlanRecord) -> dict[str, dict[str, Sequence[int]]]:

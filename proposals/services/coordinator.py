@@ -136,7 +136,7 @@ def advance(run_pk: int) -> None:
     Returns at once where a live worker has the run or nothing is left to do.  Our own faults fail the run with a
     sentence and are raised again; where the database is away the run is left for the sweep to take over.
     """
-    worker = workers.this_process()
+    worker = workers.this_thread()
     run = runs.claim(run_pk, worker)
     if run is None:
         return

@@ -25,7 +25,7 @@ from proposals.proposer.precedents import situation
 from proposals.services import checks, compiling, confidence, context, plans, precedents
 
 OPEN = (PlanRequest.Status.QUEUED, PlanRequest.Status.WORKING)
-REQUESTS = Jobs(PlanRequest, OPEN, PlanRequest.Status.WORKING)
+REQUESTS = Jobs(PlanRequest, OPEN, PlanRequest.Status.WORKING, team="team")
 
 
 class RequestError(Refused):
@@ -85,7 +85,7 @@ def make(pk: int) -> None:
     Our own faults end the request with a sentence and are raised again; where the database is away the request is left
     for the sweep to take over.
     """
-    worker = workers.this_process()
+    worker = workers.this_thread()
     made = _claim(pk, worker)
     if made is None:
         return

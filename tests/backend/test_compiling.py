@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from agent.events import TextDelta
 from jobs import workers
+from proposals import tasks
 from proposals.agents.capabilities import AnswerContext, answer, arguments, registry
 from proposals.models import Compilation
 from proposals.services import compiling, launching
@@ -101,10 +102,10 @@ def test_two_are_compiled_at_a_time_and_the_next_is_sent_when_one_ends(people: A
     now = timezone.now()
     for row in made[:2]:
         Compilation.objects.filter(pk=row.pk).update(status="working", worker="elsewhere/1/1/1", heartbeat_at=now)
-    compiling.compile_one(made[2].pk)
+    tasks.compile_one(made[2].pk)
     assert Compilation.objects.get(pk=made[2].pk).status == "queued"
     Compilation.objects.filter(pk=made[0].pk).update(status="done")
-    compiling.compile_one(made[2].pk)
+    tasks.compile_one(made[2].pk)
     assert Compilation.objects.get(pk=made[2].pk).status == "done"
 
 

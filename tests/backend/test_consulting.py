@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from experiments.models import Event, Experiment, RunStatus
 from experiments.services import runs
+from proposals import tasks
 from proposals.agents import analyzer_agent, proposal_agent
 from proposals.candidate import Candidate
 from proposals.models import Consultation, PlanRecord
@@ -252,9 +253,13 @@ def test_only_so_many_runs_are_read_at_a_time_and_the_rest_wait(serve: Serve, pe
         Consultation.objects.create(
             team=people.team, run=run, status="working", worker="elsewhere/1/2/3/4", heartbeat_at=timezone.now()
         )
-    consultants.consult(made.pk)
+    tasks.consult(made.pk)
     made.refresh_from_db()
     assert (made.status, made.attempts, server.requests) == ("queued", 0, [])
+    Consultation.objects.filter(worker="elsewhere/1/2/3/4").first().delete()
+    tasks.consult(made.pk)
+    made.refresh_from_db()
+    assert made.status == "cancelled"  # begun, and overtaken by the runs above
 
 
 def test_what_kills_its_workers_is_not_tried_for_ever(serve: Serve, people: Any, ready: Any) -> None:

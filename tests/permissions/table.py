@@ -1,4 +1,4 @@
-"""Who may do what at every address of the site, from docs/architecture.md (Accounts) and the docs page of each area.
+"""Who may do what at every address of the site, from docs/accounts.md and the docs page of each area.
 
 A row is an address with a method, and the least role that may use it, in the team of the object that the address or the
 body names, else in the team chosen.  `ANYONE` may without signing in, `SIGNED_IN` without a team, `NOBODY` though they
