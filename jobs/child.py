@@ -1,6 +1,8 @@
-"""Processes that work for this one: they limit themselves at their start, are heard line by line and end as a group.
+"""Processes that work for this one: `start` runs a module of ours that confines itself, `launch` and `run` a program.
 
-Imports nothing but the standard library: what a confined process loads counts against its limits.
+The only module that starts processes (`ruff` refuses `subprocess` elsewhere).  Each gets an environment built from a
+list of what it needs (`jobs.child_environment`).  Imports nothing but the standard library and that list: what a
+confined process loads counts against its limits.
 """
 
 from __future__ import annotations
@@ -14,9 +16,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
+
+from jobs.child_environment import confined
+
+Process = subprocess.Popen[bytes]
+Done = subprocess.CompletedProcess
+TimeoutExpired = subprocess.TimeoutExpired
+DEVNULL, PIPE, STDOUT = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
 
 PROJECT = Path(__file__).resolve().parents[1]
 _PR_SET_PDEATHSIG = 1
@@ -30,38 +39,71 @@ def start(
     errors: IO[bytes],
     pass_fds: tuple[int, ...] = (),
     piped: bool = False,
-) -> subprocess.Popen[bytes]:
-    """`main` of a module in a session of its own, which works in this folder and without our environment: no database
-    address, no keys.
+) -> Process:
+    """Run `main` of a module in a session of its own, in `folder` and without our environment.
 
     errors: where it complains.  piped: whether we talk to it, and it to us.
     """
-    return subprocess.Popen(
+    return launch(
         [
             sys.executable, "-I", "-c",
             f"import sys; sys.path.insert(0, {str(PROJECT)!r}); from {module} import main; main()", *arguments,
         ],
-        stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
-        stdout=subprocess.PIPE if piped else subprocess.DEVNULL,
+        confined(folder),
+        folder=folder,
+        stdin=PIPE if piped else DEVNULL,
+        stdout=PIPE if piped else DEVNULL,
         stderr=errors,
-        cwd=folder,
-        env=environment(folder),
         pass_fds=pass_fds,
-        start_new_session=True,
     )  # fmt: skip
 
 
-def environment(folder: Path) -> dict[str, str]:
-    return {
-        "PATH": "/usr/bin:/bin",
-        "LANG": "C.UTF-8",
-        "HOME": str(folder),
-        "TMPDIR": str(folder),
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        # One arena per thread would spend the address space, which is what is limited.
-        "MALLOC_ARENA_MAX": "2",
-    }
+def launch(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    folder: Path | None = None,
+    stdin: int = DEVNULL,
+    stdout: int | IO[bytes] = DEVNULL,
+    stderr: int | IO[bytes] = DEVNULL,
+    pass_fds: tuple[int, ...] = (),
+    own_session: bool = True,
+) -> Process:
+    """Start a program and return while it runs.  own_session: it does not get the signals of our terminal."""
+    return subprocess.Popen(
+        command, env=environment, cwd=folder, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=pass_fds,
+        start_new_session=own_session,
+    )  # fmt: skip
+
+
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    folder: Path | None = None,
+    given: bytes = b"",
+    timeout_s: float | None = None,
+) -> Done[bytes]:
+    """Run a program to its end, with `given` as its standard input.
+
+    Raises OSError where it cannot be started, TimeoutExpired where it takes longer.
+    """
+    return subprocess.run(
+        command, env=environment, cwd=folder, input=given, capture_output=True, timeout=timeout_s, check=False
+    )
+
+
+def run_text(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    folder: Path | None = None,
+    timeout_s: float | None = None,
+) -> Done[str]:
+    """Run a program to its end as `run` does; what it printed, as text."""
+    done = run(command, environment, folder=folder, timeout_s=timeout_s)
+    out, errors = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(done.args, done.returncode, out, errors)
 
 
 def confine(parent: int, *, memory_bytes: int, cpu_s: int, file_bytes: int, with_parent_thread: bool = True) -> None:
@@ -119,7 +161,7 @@ def lines(
                 return
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: Process) -> None:
     """Kill the process, started in a session of its own, with everything that it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from jobs import child
+from jobs.child_environment import confined
 
 WORKERS = ("experiments.ingest.worker", "knowledge.documents.worker")
 #: What they import once they are confined.
@@ -76,7 +77,7 @@ class Warmed:
             self._asked = self._begin()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = {
-            "module": module, "arguments": arguments, "folder": str(folder), "environment": child.environment(folder),
+            "module": module, "arguments": arguments, "folder": str(folder), "environment": confined(folder),
             "parent": os.getpid(), "pass_fds": pass_fds,
         }  # fmt: skip
         with theirs:
@@ -89,7 +90,7 @@ class Warmed:
         program = f"import sys; sys.path.insert(0, {str(child.PROJECT)!r}); from tests.warm import serve; serve()"
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", program], stdin=theirs, env=child.environment(Path(tempfile.gettempdir()))
+                [sys.executable, "-I", "-c", program], stdin=theirs, env=confined(Path(tempfile.gettempdir()))
             )
         return ours
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from asapweb.launcher.orphans import MARK, PIECE_MARK, end_marked
+from jobs import child
+from jobs.child_environment import EVERYTHING, Need, environment
 
 CODE = Path(__file__).resolve().parent.parent.parent
 FIRST_DELAY_S = 0.5
@@ -27,8 +27,9 @@ def _nothing() -> None:
 class ManagedProcess:
     """A process that the launcher keeps running.
 
-    command: without the part that ties its life to ours.  ends_with: the signal for an orderly end.  is_healthy: asks
-    the process itself, not the process table.  hung_after_s: how long it may be unwell before it is started anew.
+    command: without the part that ties its life to ours.  needs: of our variables; all of them for the application
+    itself, which works with its secrets.  ends_with: the signal for an orderly end.  is_healthy: asks the process
+    itself, not the process table.  hung_after_s: how long it may be unwell before it is started anew.
     niceness: of its processes, for work that no page waits for.
     """
 
@@ -38,6 +39,7 @@ class ManagedProcess:
     home: Path
     is_healthy: Callable[[], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
+    needs: Need = EVERYTHING
     ends_with: signal.Signals = signal.SIGTERM
     dies_with_us: str = "TERM"
     ends_within_s: float = 10.0
@@ -47,7 +49,7 @@ class ManagedProcess:
     hint: str = ""  # what to do when it does not start
     niceness: int = 0
 
-    process: subprocess.Popen[bytes] | None = None
+    process: child.Process | None = None
     started_at: float = 0.0
     failures: int = 0
     next_start: float = 0.0
@@ -59,22 +61,17 @@ class ManagedProcess:
         Only ever from the main thread: the kernel ties the child's life to the thread that made it.
         """
         self.before_start()
-        environment = {**os.environ, **self.environment, MARK: str(self.home), PIECE_MARK: self.name}
+        marks = {MARK: str(self.home), PIECE_MARK: self.name}
         command = self.command()
         if self.niceness:
             command = ["nice", "-n", str(self.niceness), *command]
         if command[0] != "setpriv":
             command = ["setpriv", "--pdeathsig", self.dies_with_us, "--", *command]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=self.folder,
-                start_new_session=True,
-            )
+            self.process = child.launch(
+                command, environment(self.needs, values={**self.environment, **marks}),
+                folder=self.folder, stdout=log, stderr=log,
+            )  # fmt: skip
         self.started_at = self.last_well = time.monotonic()
 
     @property

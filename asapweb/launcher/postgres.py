@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import signal
-import subprocess
 import sysconfig
 import tempfile
 import time
@@ -24,6 +23,8 @@ from psycopg import sql
 from asapweb.environment import DATABASE_NAME, socket_database_url
 from asapweb.user_error import UserError
 from formatting import limit
+from jobs import child
+from jobs.child_environment import SYSTEM, environment
 
 MAJOR = "18"
 #: Where the wheel lies, and in it the installation and the libraries that its programs look for beside it.
@@ -104,13 +105,11 @@ class Cluster:
             str(self.binaries / "postgres"), "-D", str(self.data), *options,
         ]  # fmt: skip
 
-    def start(self, wait_s: float = 60.0) -> subprocess.Popen[bytes]:
+    def start(self, wait_s: float = 60.0) -> child.Process:
         """Start the server as our child and wait until it answers."""
         self.clear_stale_lock()
         with self.log.open("ab") as log:
-            process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
-            )
+            process = child.launch(self.command(), environment(SYSTEM), folder=Path("/"), stdout=log, stderr=log)
         deadline = time.monotonic() + wait_s
         while not self.is_alive():
             if process.poll() is not None:
@@ -122,7 +121,7 @@ class Cluster:
         return process
 
     @staticmethod
-    def stop(process: subprocess.Popen[bytes], wait_s: float = 20.0) -> None:
+    def stop(process: child.Process, wait_s: float = 20.0) -> None:
         """Fast shutdown, and an immediate one (recovered on the next start) where that takes too long."""
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
             if process.poll() is not None:
@@ -130,7 +129,7 @@ class Cluster:
             process.send_signal(number)
             try:
                 process.wait(wait_s)
-            except subprocess.TimeoutExpired:
+            except child.TimeoutExpired:
                 continue
 
     def is_alive(self, timeout_s: int = 2) -> bool:
@@ -194,9 +193,9 @@ class Cluster:
         folder.chmod(0o700)
 
     def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(
+        done = child.run_text(
             [*self._privileges(), "--", str(self.binaries / program), *arguments],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd="/", env={**os.environ, "LC_ALL": "C.UTF-8"},
+            environment(SYSTEM, values={"LC_ALL": "C.UTF-8"}), folder=Path("/"),
         )  # fmt: skip
         if done.returncode != 0:
             complaint = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
@@ -238,7 +237,7 @@ def _short_hash(path: Path) -> str:
 def _can_enter(user: str, folder: Path) -> bool:
     group = pwd.getpwnam(user).pw_gid
     test = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", "--", "test", "-x", str(folder)]
-    return subprocess.run(test, stderr=subprocess.DEVNULL, cwd="/").returncode == 0
+    return child.run(test, environment(SYSTEM), folder=Path("/")).returncode == 0
 
 
 def _make_shared(folder: Path) -> None:

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +37,8 @@ from asapweb.launcher.postgres import place_cluster
 from asapweb.launcher.redis import place_redis
 from asapweb.launcher.supervisor import Supervisor
 from asapweb.user_error import UserError
+from jobs import child
+from jobs.child_environment import EVERYTHING, SYSTEM, environment
 from knowledge.pgvector import complaint
 
 HEARTBEAT_FRESH_S = 15.0
@@ -176,7 +177,7 @@ def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
             ManagedProcess(
                 name="PostgreSQL", command=cluster.command, log=cluster.log, home=home.path,
                 is_healthy=cluster.is_alive, before_start=cluster.clear_stale_lock, folder=Path("/"),
-                ends_with=signal.SIGINT, ends_within_s=20.0,
+                needs=SYSTEM, ends_with=signal.SIGINT, ends_within_s=20.0,
             )
         )  # fmt: skip
         variables["DATABASE_URL"] = cluster.url
@@ -185,7 +186,7 @@ def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
         pieces.append(
             ManagedProcess(
                 name="Redis", command=redis.command, log=home.log("redis"), home=home.path, is_healthy=redis.is_alive,
-                before_start=redis.end_stale, folder=home.redis,
+                before_start=redis.end_stale, folder=home.redis, needs=SYSTEM,
                 hint=f"; {home.redis} can be moved away; queued work is recovered from the database",
             )
         )  # fmt: skip
@@ -290,12 +291,11 @@ class _Preparation:
         self.steps = steps
         self.process = self._start()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> child.Process:
         with self.log.open("ab") as log:
-            return subprocess.Popen(
+            return child.launch(
                 ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "asapweb.launcher.prepare", *self.steps],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-                env={**os.environ, MARK: str(self.home.path)}, cwd=CODE,
+                environment(EVERYTHING, values={MARK: str(self.home.path)}), folder=CODE, stdout=child.PIPE, stderr=log,
             )  # fmt: skip
 
     def answer(self, supervisor: Supervisor | None = None) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from campaigns.backends.backend import Outcome, Stop, Stopped
+from jobs import child
+from jobs.child_environment import DEVICES, JAX, PYTHON, SYSTEM, environment
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
 
@@ -42,7 +43,10 @@ class Local:
             file = Path(folder) / "config.json"
             file.write_text(json.dumps(config_to_json(config)), encoding="utf-8")
             with (Path(folder) / "result").open("w+b") as result:
-                process = subprocess.Popen([*self.command, str(file)], stdout=result, stderr=log, cwd=folder)
+                process = child.launch(
+                    [*self.command, str(file)], environment(SYSTEM, PYTHON, DEVICES, JAX),
+                    folder=Path(folder), stdout=result, stderr=log, own_session=False,
+                )  # fmt: skip
                 timed_out = self._wait(process, stop)
                 result.seek(0)
                 said = _last_object(result.read())
@@ -53,7 +57,7 @@ class Local:
             return Outcome(log=text or f"The trial ended with status {process.returncode} and wrote nothing.")
         return _outcome(said, text)
 
-    def _wait(self, process: subprocess.Popen[bytes], stop: Stop) -> bool:
+    def _wait(self, process: child.Process, stop: Stop) -> bool:
         """True where it took too long."""
         end = time.monotonic() + self.most_s
         try:
@@ -64,19 +68,19 @@ class Local:
                     return True
                 try:
                     process.wait(LOOKS_EVERY_S)
-                except subprocess.TimeoutExpired:
+                except child.TimeoutExpired:
                     continue
             return False
         finally:
             _end(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: child.Process) -> None:
     if process.poll() is None:
         process.terminate()
         try:
             process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
+        except child.TimeoutExpired:
             process.kill()
             process.wait()
 

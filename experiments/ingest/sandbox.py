@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -140,11 +139,11 @@ def _report(line: bytes) -> tuple[str, float | None, str]:
         return "convert", None, ""
 
 
-def _wait(process: subprocess.Popen[bytes], deadline: float) -> bool:
+def _wait(process: child.Process, deadline: float) -> bool:
     """Whether the time was up before the process ended."""
     try:
         process.wait(max(deadline - time.monotonic(), 0.01))
-    except subprocess.TimeoutExpired:
+    except child.TimeoutExpired:
         return True
     return False
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from jobs import child
+from jobs.child_environment import DEVICES, JAX, PYTHON, SYSTEM, environment
 
 _ROOT = Path(__file__).resolve().parents[2]
 WORKER = ("-m", "experiments.trial.worker")
@@ -30,26 +32,25 @@ def empty_folder(folder: Path, option: str) -> None:
         raise RecordError(f"{option}: {folder} is not empty; name a new folder, so that no older profile is mixed in.")
 
 
-def python(
-    arguments: list[str], platform: str, devices: int, timeout_s: float, too_long: str
-) -> subprocess.CompletedProcess[str]:
+def python(arguments: list[str], platform: str, devices: int, timeout_s: float, too_long: str) -> child.Done[str]:
     """Run Python with JAX on a platform; of the CPU it gets so many devices.
 
     Raises RecordError with the sentence `too_long` where the time is up.
     """
-    environment = dict(os.environ, JAX_PLATFORMS={"gpu": "cuda,rocm"}.get(platform, platform))
+    variables = environment(
+        SYSTEM, PYTHON, DEVICES, JAX, values={"JAX_PLATFORMS": {"gpu": "cuda,rocm"}.get(platform, platform)}
+    )
     if platform == "cpu":
-        flags = [f for f in environment.get("XLA_FLAGS", "").split() if "xla_force_host_platform_device_count" not in f]
-        environment["XLA_FLAGS"] = " ".join([*flags, f"--xla_force_host_platform_device_count={devices}"])
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), environment.get("PYTHONPATH", "")]))
-    command = [sys.executable, *arguments]
+        flags = [f for f in variables.get("XLA_FLAGS", "").split() if "xla_force_host_platform_device_count" not in f]
+        variables["XLA_FLAGS"] = " ".join([*flags, f"--xla_force_host_platform_device_count={devices}"])
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), variables.get("PYTHONPATH", "")]))
     try:
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired as error:
+        return child.run_text([sys.executable, *arguments], variables, timeout_s=timeout_s)
+    except child.TimeoutExpired as error:
         raise RecordError(too_long) from error
 
 
-def said(done: subprocess.CompletedProcess[str]) -> dict[str, Any] | None:
+def said(done: child.Done[str]) -> dict[str, Any] | None:
     """The object that it printed last; None where it failed or printed none."""
     lines = done.stdout.strip().splitlines()
     try:

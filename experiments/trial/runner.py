@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from experiments.trial.process import WORKER, RecordError, empty_folder, keep_profile, python, said
 from experiments.trial.scaling import Room, Scaled, scale
 from formatting import limit
+from jobs import child
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
 from reference_step import UnsupportedStep
@@ -139,7 +139,7 @@ def _devices(config: ExperimentConfig) -> int:
     return prod(size for _, size in (*config.mesh.ici, *config.mesh.dcn))
 
 
-def failure_of(done: subprocess.CompletedProcess[str]) -> str:
+def failure_of(done: child.Done[str]) -> str:
     """The exception, as its first line says; of a step that cannot be built its sentence alone."""
     if done.returncode < 0:
         return f"The process was ended by signal {-done.returncode}."

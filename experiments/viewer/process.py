@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import select
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -33,7 +32,7 @@ class ViewerError(Exception):
 class Viewer:
     """A running process, with its private folder and socket."""
 
-    process: subprocess.Popen[bytes]
+    process: child.Process
     socket: Path
     stack: contextlib.ExitStack
 

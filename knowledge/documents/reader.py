@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,7 +54,7 @@ def read(path: Path, name: str, kind: str, limits: Limits = LIMITS) -> Read:
             process = child.start("knowledge.documents.worker", str(job), str(result), folder=Path(folder), errors=said)
         try:
             code = process.wait(limits.wall_s)
-        except subprocess.TimeoutExpired:
+        except child.TimeoutExpired:
             code = -signal.SIGXCPU
         finally:
             child.end(process)

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Protocol
 
 
@@ -82,30 +81,7 @@ class Backend(Protocol):
         """The end of what its processes wrote, as far as the backend has it."""
 
 
-def write_bundle(folder: Path, spec: JobSpec) -> Path:
-    """The bundle's files in a folder that only we can read; the secret values in `secret.env`, which `run.sh` reads."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for name, text in spec.files.items():
-        path = folder / name
-        path.write_text(text)
-        path.chmod(0o700 if name.endswith(".sh") else 0o600)
-    secret = folder / "secret.env"
-    secret.touch(mode=0o600)
-    secret.write_text(environment_text(spec))
-    return folder
-
-
 def environment_text(spec: JobSpec) -> str:
-    """What `run.sh` sources: the variables of the run, its token among them."""
+    """Return what `run.sh` sources from `secret.env`: the variables of the run, its token among them."""
     lines = [f"export {key}={shlex.quote(value)}" for key, value in {**spec.environment, **spec.secret}.items()]
     return "\n".join(lines) + "\n"
-
-
-def tail(path: Path, most_bytes: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - most_bytes))
-            return file.read()
-    except OSError:
-        return b""

@@ -5,18 +5,16 @@ The operator writes the commands; a team chooses among them.  They are run witho
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
-import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from string import Formatter
 
 from formatting.numbers import whole_number
-from launches.backends.base import BackendError, JobSpec, JobState, JobStatus, tail, write_bundle
+from jobs.child_environment import DEVICES, SYSTEM
+from launches.backends.account import Account, last_line
+from launches.backends.base import BackendError, JobSpec, JobState, JobStatus
 
 #: What a command may name.
 PLACEHOLDERS = ("name", "folder", "script", "hosts", "chips_per_host", "minutes", "job")
@@ -30,8 +28,12 @@ class Command:
     running, succeeded, failed or gone as its first word; empty: only a report says how the job is doing.  cancel: empty
     where the engine cannot."""
 
-    def __init__(self, folder: Path, submit: str, status: str = "", cancel: str = "", background: bool = False) -> None:
+    def __init__(
+        self, folder: Path, submit: str, status: str = "", cancel: str = "", background: bool = False,
+        account: Account | None = None,
+    ) -> None:  # fmt: skip
         self.folder = folder
+        self.account = account or Account(SYSTEM + DEVICES)
         self.templates = {"submit": submit, "status": status, "cancel": cancel}
         self.background = background
         for key, text in self.templates.items():
@@ -43,32 +45,30 @@ class Command:
 
     def submit(self, spec: JobSpec) -> str:
         place = self.folder / spec.name
-        known = place / "job"
-        if known.exists():
-            return known.read_text()
+        if known := self._read(spec.name, "job"):
+            return known
         limit = {"ASAP_TIME_LIMIT_MIN": str(spec.time_limit_min)}  # no scheduler ends it: its asap_report.py does
-        write_bundle(place, replace(spec, environment={**spec.environment, **limit}))
+        self.account.write_bundle(place, replace(spec, environment={**spec.environment, **limit}))
         values = {
             "name": spec.name, "folder": place, "script": place / "run.sh", "hosts": spec.hosts,
             "chips_per_host": spec.chips_per_host, "minutes": spec.time_limit_min, "job": spec.name,
         }  # fmt: skip
         command = _filled(self.templates["submit"], values)
-        job = self._start(place, command) if self.background else _ask(command, _SUBMIT_S, place)
+        job = self._start(place, command) if self.background else self._ask(command, _SUBMIT_S, place)
         job = (job.split() or [spec.name])[-1][:200]
-        known.write_text(f"{spec.name} {job}")
-        return known.read_text()
+        self.account.write(place, {"job": f"{spec.name} {job}"})
+        return f"{spec.name} {job}"
 
     def status(self, job: str) -> JobStatus:
         name, _, theirs = job.partition(" ")
-        if (ended := self.folder / name / "ended").exists():
-            code = ended.read_text().strip()
+        if code := self._read(name, "ended"):
             return JobStatus(JobState.SUCCEEDED) if code == "0" else JobStatus(JobState.FAILED, f"Exit status {code}.")
         if self.background:
             return JobStatus(JobState.RUNNING if _lives(theirs) else JobState.GONE)
         if not self.templates["status"]:
             words = "No status command is set; the state is known once the job reports."
             return JobStatus(JobState.WAITING, words, silent=True)
-        said = _ask(_filled(self.templates["status"], self._named(job)), _ASK_S, self.folder).split(None, 1)
+        said = self._ask(_filled(self.templates["status"], self._named(job)), _ASK_S).split(None, 1)
         if not said or said[0].lower() not in _STATES:
             shown = (said or ["nothing"])[0][:60]
             raise BackendError(f"The status command printed {shown}; its first word must be {', '.join(_STATES)}.")
@@ -76,16 +76,18 @@ class Command:
 
     def cancel(self, job: str) -> None:
         name, _, theirs = job.partition(" ")
-        (self.folder / name / "secret.env").unlink(missing_ok=True)
+        self.account.remove(self.folder / name / "secret.env")
         if self.background:
             if _lives(theirs):
-                with suppress(ProcessLookupError):
-                    os.killpg(int(theirs.partition("/")[0]), signal.SIGTERM)
+                self.account.run(["kill", "-TERM", "--", f"-{theirs.partition('/')[0]}"])
         elif self.templates["cancel"]:
-            _ask(_filled(self.templates["cancel"], self._named(job)), _ASK_S, self.folder)
+            self._ask(_filled(self.templates["cancel"], self._named(job)), _ASK_S)
 
     def log(self, job: str, most_bytes: int = 10_000_000) -> bytes:
-        return tail(self.folder / job.partition(" ")[0] / "output.log", most_bytes)
+        return self.account.read(self.folder / job.partition(" ")[0] / "output.log", most_bytes)
+
+    def _read(self, name: str, file: str) -> str:
+        return self.account.read(self.folder / name / file, 300).decode("utf-8", "replace").strip()
 
     def _named(self, job: str) -> dict[str, object]:
         name, _, theirs = job.partition(" ")
@@ -95,15 +97,15 @@ class Command:
 
     def _start(self, place: Path, command: list[str]) -> str:
         """Run it in a session of its own, beyond the life of the worker; the process by number and start time."""
-        with (place / "output.log").open("ab") as output:
-            try:
-                process = subprocess.Popen(
-                    command, cwd=place, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )  # fmt: skip
-            except OSError as error:
-                raise BackendError(f"The command cannot be started: {error.strerror or error}.") from error
+        process = self.account.start(command, place)
         return f"{process.pid}/{_began(process.pid)}"
+
+    def _ask(self, command: list[str], timeout_s: float, folder: Path | None = None) -> str:
+        done = self.account.run(command, folder=folder, timeout_s=timeout_s)
+        if done.returncode:
+            said = last_line(done.stderr if done.stderr.strip() else done.stdout)
+            raise BackendError(f"{command[0]} ended with status {done.returncode}: {said}")
+        return done.stdout.decode("utf-8", "replace")
 
 
 def check_template(key: str, text: str) -> None:
@@ -122,18 +124,6 @@ def check_template(key: str, text: str) -> None:
 def _filled(text: str, values: Mapping[str, object]) -> list[str]:
     """Words first, then placeholders: what a value holds is never split, and never a command."""
     return [word.format(**{key: str(value) for key, value in values.items()}) for word in shlex.split(text)]
-
-
-def _ask(command: list[str], timeout_s: float, folder: Path) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BackendError(f"{command[0]} did not answer: {str(error)[:150]}", passing=True) from error
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no message"]
-        raise BackendError(f"{command[0]} ended with status {done.returncode}: {said[-1][:200]}")
-    return done.stdout
 
 
 def _lives(named: str) -> bool:

@@ -11,6 +11,7 @@ kubeconfig = "/etc/asap/kubeconfig"    # left out: asap runs inside of the clust
 submit = "xpk workload create --workload {name} --command 'bash {script}' …"
 status = "…"                # prints waiting, running, succeeded, failed or gone
 cancel = "xpk workload delete --workload {name} --force"
+environment = ["CLOUDSDK_CONFIG"]      # further variables of the server that its commands need
 
 [command.here]
 submit = "bash {script}"
@@ -26,6 +27,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from jobs.child_environment import DEVICES, SLURM, SYSTEM
+from launches.backends.account import Account
 from launches.backends.base import Backend, BackendError
 from launches.backends.command import Command, check_template
 from launches.backends.slurm import Slurm
@@ -38,8 +41,12 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+Variables = tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], ...]
+
+
 class SlurmSection(_Section):
     folder: str
+    environment: Variables = ()
 
 
 class KubernetesSection(_Section):
@@ -53,6 +60,7 @@ class CommandSection(_Section):
     status: str = ""
     cancel: str = ""
     background: bool = False
+    environment: Variables = ()
 
 
 class _File(_Section):
@@ -102,11 +110,12 @@ def backend(enabled: Enabled, key: str, folder: Path) -> Backend:
     """folder: for the bundles of commands.  Raises BackendError where the operator has not enabled it."""
     section = enabled.sections.get(key)
     if isinstance(section, SlurmSection):
-        return Slurm(Path(section.folder))
+        return Slurm(Path(section.folder), Account(SYSTEM + SLURM + section.environment))
     if isinstance(section, KubernetesSection):
         from launches.backends.kubernetes_jobs import Kubernetes  # its models take two seconds to import
 
         return Kubernetes(section.namespace, section.kubeconfig, section.context)
     if isinstance(section, CommandSection):
-        return Command(folder, section.submit, section.status, section.cancel, section.background)
+        account = Account(SYSTEM + DEVICES + section.environment)
+        return Command(folder, section.submit, section.status, section.cancel, section.background, account)
     raise BackendError(f"{key} is not enabled on this server; choose another backend under Settings, Launching.")

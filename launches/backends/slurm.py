@@ -1,26 +1,28 @@
-"""Slurm: one job per run by `sbatch`, written by submitit; the compute nodes need bash and Python 3.8, nothing of ours.
+"""Slurm: one job per run by `sbatch`; the compute nodes need bash and Python 3.8, nothing of ours.
 
 The operator names a folder that the compute nodes share with this machine.  A cluster without an accounting database
-forgets a job minutes after it ended; the exit status that `run.sh` leaves in the folder says how it ended.
+forgets a job minutes after it ended; the exit status that `run.sh` leaves in the folder says how it ended.  A job sees
+the environment of its user's login on the node and the variables of its bundle, none of this machine.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
-from submitit.core.utils import FailedJobError, FailedSubmissionError
-from submitit.slurm.slurm import SlurmExecutor, SlurmJob
-
-from launches.backends.base import BackendError, JobSpec, JobState, JobStatus, tail, write_bundle
+from jobs import child
+from jobs.child_environment import SLURM, SYSTEM
+from launches.backends.account import Account, last_line
+from launches.backends.base import BackendError, JobSpec, JobState, JobStatus
 
 #: What a team may set, by its name in sbatch.
 PARAMETERS = ("partition", "account", "qos", "constraint", "gres", "mem", "cpus_per_task", "gpus_per_node")
-ENDED_FILE = "ended"
+ENDED_FILE, _JOB_FILE = "ended", "job"
 _COMMAND_S = 60
+#: What the first node runs: `run.sh` once on each host, which sees what the first one does.
+_SCRIPT = """#!/bin/bash
+exec srun --export=ALL --unbuffered --output=%j_%t_log.out bash ./run.sh
+"""
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESV_DEL_HOLD", "REQUEUE_HOLD")
 _RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED")
 _REASONS = {
@@ -34,83 +36,89 @@ _REASONS = {
 }
 
 
-class _Scripts(SlurmExecutor):
-    """submitit's sbatch files around a shell command instead of a pickled function."""
-
-    def submit_command(self, command: str) -> SlurmJob[Any]:
-        return self._submit_command(command)
-
-
 class Slurm:
-    """folder: shared by this machine and the compute nodes, the same path on both."""
+    """folder: shared by this machine and the compute nodes, the same path on both.  A job is called by our name and
+    Slurm's number."""
 
     can_cancel = True
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, account: Account | None = None) -> None:
         self.folder = folder
+        self.account = account or Account(SYSTEM + SLURM)
 
     def submit(self, spec: JobSpec) -> str:
-        if shutil.which("sbatch") is None:
-            raise BackendError("sbatch is not installed here: this machine must be able to submit to the cluster.")
         if (queued := self._queued(spec.name)) is not None:
-            return queued
-        place = write_bundle(self.folder / spec.name, spec)
-        (place / ENDED_FILE).unlink(missing_ok=True)
-        executor = _Scripts(place)
-        given = {key: spec.values[key] for key in PARAMETERS if spec.values.get(key)}
-        executor.update_parameters(
-            job_name=spec.name, time=spec.time_limit_min, nodes=spec.hosts, ntasks_per_node=1, wckey="asap",
-            stderr_to_stdout=True, **given,
+            return f"{spec.name} {queued}"
+        place = self.folder / spec.name
+        self.account.remove(place / ENDED_FILE)
+        self.account.write_bundle(place, spec, **{"job.sh": _SCRIPT})
+        given = [f"--{key.replace('_', '-')}={spec.values[key]}" for key in PARAMETERS if spec.values.get(key)]
+        done = self.account.run(
+            [
+                "sbatch", "--parsable", "--export=NONE", f"--job-name={spec.name}", f"--time={spec.time_limit_min}",
+                f"--nodes={spec.hosts}", "--ntasks-per-node=1", "--wckey=asap", "--signal=USR2@90",
+                f"--chdir={place}", "--output=%j_0_log.out", "--open-mode=append", *given, "job.sh",
+            ],
+            folder=place, timeout_s=_COMMAND_S,
         )  # fmt: skip
-        try:
-            job = executor.submit_command(f"bash {place}/run.sh")
-        except (FailedJobError, FailedSubmissionError, subprocess.SubprocessError, OSError) as error:
-            raise BackendError(f"Slurm rejected the job: {_last_line(error)}") from error
-        return str(job.job_id)
+        if done.returncode == 127:
+            raise BackendError("sbatch is not installed here: this machine must be able to submit to the cluster.")
+        number = done.stdout.decode("utf-8", "replace").strip().partition(";")[0]
+        if done.returncode or not number.isdecimal():
+            raise BackendError(f"Slurm rejected the job: {last_line(done.stderr)}")
+        self.account.write(place, {_JOB_FILE: number})
+        return f"{spec.name} {number}"
 
     def status(self, job: str) -> JobStatus:
-        done = _run("scontrol", "show", "job", "-o", job)
+        number = job.rpartition(" ")[2]
+        done = self._ask("scontrol", "show", "job", "-o", number)
         if done.returncode == 0:
-            state = re.search(r"\bJobState=(\w+)", done.stdout)
-            return _status(state[1] if state else "", _reason(done.stdout), _exit(done.stdout))
-        if "Invalid job id" not in done.stderr:
-            raise BackendError(f"Slurm cannot be queried: {_last_line(done.stderr)}", passing=True)
-        done = _run("sacct", "-X", "-n", "-P", "-o", "State,ExitCode", "-j", job)
+            shown = done.stdout.decode("utf-8", "replace")
+            state = re.search(r"\bJobState=(\w+)", shown)
+            return _status(state[1] if state else "", _reason(shown), _exit(shown))
+        if b"Invalid job id" not in done.stderr:
+            raise BackendError(f"Slurm cannot be queried: {last_line(done.stderr)}", passing=True)
+        done = self._ask("sacct", "-X", "-n", "-P", "-o", "State,ExitCode", "-j", number)
         if done.returncode == 0 and done.stdout.strip():
-            words, _, code = done.stdout.splitlines()[0].partition("|")
+            words, _, code = done.stdout.decode("utf-8", "replace").splitlines()[0].partition("|")
             return _status(words.split()[0], "", code.partition(":")[0])
         return self._left_behind(job)
 
     def cancel(self, job: str) -> None:
-        done = _run("scancel", job)
-        if done.returncode and "Invalid job id" not in done.stderr:
-            raise BackendError(f"Slurm did not cancel the job: {_last_line(done.stderr)}", passing=True)
-        for place in self._places(job):
-            (place / "secret.env").unlink(missing_ok=True)
+        done = self._ask("scancel", job.rpartition(" ")[2])
+        if done.returncode and b"Invalid job id" not in done.stderr:
+            raise BackendError(f"Slurm did not cancel the job: {last_line(done.stderr)}", passing=True)
+        self.account.remove(self._place(job) / "secret.env")
 
     def log(self, job: str, most_bytes: int = 10_000_000) -> bytes:
-        logs = [path for place in self._places(job) for path in sorted(place.glob(f"{job}_*_log.out"))]
-        return b"\n".join(tail(path, most_bytes // len(logs)) for path in logs)
+        place, number = self._place(job), job.rpartition(" ")[2]
+        names = [name for name in self.account.names(place) if re.fullmatch(rf"{number}_\d+_log\.out", name)]
+        return b"\n".join(self.account.read(place / name, most_bytes // len(names)) for name in names)
 
-    def _places(self, job: str) -> list[Path]:
-        return [path.parent for path in self.folder.glob(f"asap-*/{job}_submission.sh")]
+    def _place(self, job: str) -> Path:
+        return self.folder / job.partition(" ")[0]
 
     def _left_behind(self, job: str) -> JobStatus:
-        codes = [path.read_text().strip() for place in self._places(job) for path in place.glob(f"{ENDED_FILE}*")]
+        place = self._place(job)
+        names = [name for name in self.account.names(place) if name.startswith(ENDED_FILE)]
+        codes = [self.account.read(place / name).decode("utf-8", "replace").strip()[:20] for name in names]
         if not codes:
             return JobStatus(JobState.GONE, "The job is no longer in Slurm's records and left no exit status.")
         bad = next((code for code in codes if code != "0"), None)
         return JobStatus(JobState.FAILED, f"Exit status {bad}.") if bad else JobStatus(JobState.SUCCEEDED)
 
     def _queued(self, name: str) -> str | None:
-        done = _run("squeue", "--noheader", "--name", name, "--states", "all", "--format", "%A")
+        """Return the number of the job of this name: of ours, since anybody may call a job so."""
+        done = self._ask("squeue", "--me", "--noheader", "--name", name, "--states", "all", "--format", "%A")
         if done.returncode:
-            raise BackendError(f"Slurm cannot be queried: {_last_line(done.stderr)}", passing=True)
-        ids = done.stdout.split()
-        if ids:
-            return ids[0]
-        kept = sorted((self.folder / name).glob("*_submission.sh"))
-        return kept[-1].name.partition("_")[0] if kept else None
+            raise BackendError(f"Slurm cannot be queried: {last_line(done.stderr)}", passing=True)
+        if numbers := done.stdout.decode("utf-8", "replace").split():
+            return numbers[0]
+        kept = self.account.read(self.folder / name / _JOB_FILE).decode("utf-8", "replace").strip()
+        return kept if kept.isdecimal() else None
+
+    def _ask(self, *command: str) -> child.Done[bytes]:
+        return self.account.run(command, timeout_s=_COMMAND_S)
 
 
 def _status(state: str, reason: str, code: str) -> JobStatus:
@@ -131,16 +139,3 @@ def _reason(shown: str) -> str:
 def _exit(shown: str) -> str:
     match = re.search(r"\bExitCode=(\d+)", shown)
     return match[1] if match else ""
-
-
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BackendError(f"Slurm cannot be queried: {command[0]} did not answer ({error}).", passing=True) from error
-
-
-def _last_line(error: object) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = next((line for line in reversed(lines) if "error" in line.lower()), lines[-1] if lines else "no message")
-    return said[:200]

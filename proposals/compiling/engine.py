@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import IO, Any
 
 import formatting
 from jobs import child
+from jobs.child_environment import DEVICES, SYSTEM, environment
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
@@ -91,16 +91,15 @@ def check(
 
 def _run(request: dict[str, Any], effort: str, limits: Limits, progress: Progress | None, worker: str) -> CompileCheck:
     at = EFFORTS.index(effort)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "TPU_", "LIBTPU_"))}
-    environment |= targets.environment(request["platform"], effort == "quick")
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    values = targets.environment(request["platform"], effort == "quick")
+    values["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     flags = request["config"].get("training", {}).get("xla_flags") or ()
     if flags:
-        environment["LIBTPU_INIT_ARGS" if request["platform"] == "tpu" else "XLA_FLAGS"] = " ".join(flags)
+        values["LIBTPU_INIT_ARGS" if request["platform"] == "tpu" else "XLA_FLAGS"] = " ".join(flags)
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", worker], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-            env=environment, start_new_session=True,
+        process = child.launch(
+            [sys.executable, "-m", worker], environment(SYSTEM, DEVICES, values=values),
+            stdin=child.PIPE, stdout=child.PIPE, stderr=errors,
         )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None
         deadline = time.monotonic() + limits.wall_s[at]
@@ -124,7 +123,7 @@ def _run(request: dict[str, Any], effort: str, limits: Limits, progress: Progres
                     _tell(progress, effort, stages[-1])
             late = memory.exceeded or time.monotonic() >= deadline
             code = None if late else process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        except child.TimeoutExpired:
             code = None
         finally:
             child.end(process)

@@ -19,6 +19,7 @@ from proposals.services import compiling, launching
 from proposals.services.stored import workbench
 from tests.backend.factories import Stored, make_ready
 from tests.backend.threads import in_threads
+from tests.compiling.scripted import steer
 
 OPEN = [Compilation.Status.QUEUED, Compilation.Status.WORKING]
 
@@ -35,7 +36,7 @@ def people(transactional_db: None) -> Any:
 def scripted(settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     settings.COMPILE_WORKER = "tests.compiling.scripted"
     settings.ASAP_HOME = tmp_path
-    monkeypatch.setenv("COMPILER", "fits")
+    steer(monkeypatch, COMPILER="fits")
 
 
 def asked(people: Any) -> tuple[Stored, list[Compilation]]:
@@ -66,7 +67,7 @@ def test_baseline_and_proposals_are_compiled_and_shown(people: Any) -> None:
 
 @pytest.mark.usefixtures("scripted")
 def test_what_does_not_fit_is_said_at_the_number(people: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COMPILER", "out of memory")
+    steer(monkeypatch, COMPILER="out of memory")
     ready, made = asked(people)
     compiling.compile_one(made[1].pk)
     page = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/proposals/").content.decode()
@@ -111,7 +112,7 @@ def test_two_are_compiled_at_a_time_and_the_next_is_sent_when_one_ends(people: A
 
 @pytest.mark.usefixtures("scripted")
 def test_cancelling_stops_the_compiler(people: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COMPILER", "hang")
+    steer(monkeypatch, COMPILER="hang")
     ready, made = asked(people)
 
     def cancel() -> None:

@@ -12,6 +12,18 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def steer(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+    """Let the compiler do as these variables say."""
+    from proposals.compiling import targets
+
+    real = targets.environment
+    monkeypatch.setattr(targets, "environment", lambda platform, quick: {**real(platform, quick), **variables})
 
 
 def say(line: dict[str, object]) -> None:

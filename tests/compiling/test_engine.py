@@ -17,6 +17,7 @@ from proposals.compiling import engine, predicted, targets
 from proposals.compiling.cache import Cache
 from proposals.compiling.engine import Limits
 from proposals.compiling.result import CompileCheck
+from tests.compiling.scripted import steer
 
 WORKER = "tests.compiling.scripted"
 
@@ -34,7 +35,7 @@ def config(**changes: Any) -> ExperimentConfig:
 
 
 def check(monkeypatch: pytest.MonkeyPatch, script: str, **more: Any) -> CompileCheck:
-    monkeypatch.setenv("COMPILER", script)
+    steer(monkeypatch, COMPILER=script)
     return engine.check(config(), worker=WORKER, **more)
 
 
@@ -89,7 +90,7 @@ def test_what_the_progress_raises_ends_the_compiler(monkeypatch: pytest.MonkeyPa
 
 def test_an_answer_is_kept_by_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     count = tmp_path / "count"
-    monkeypatch.setenv("COMPILER_COUNT", str(count))
+    steer(monkeypatch, COMPILER_COUNT=str(count))
     cache = Cache(tmp_path / "cache")
     first = check(monkeypatch, "fits", cache=cache)
     assert check(monkeypatch, "fits", cache=cache) == first

@@ -63,6 +63,16 @@ def test_a_job_runs_once_however_often_it_is_submitted(slurm: Slurm) -> None:
     assert (slurm.folder / given.name / "secret.env").stat().st_mode & 0o077 == 0
 
 
+def test_a_job_sees_its_bundle_and_no_variable_of_the_server(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SECRET_KEY", "DATABASE_URL", "OPENAI_API_KEY", "CELERY_BROKER_URL", "CANARY"):
+        monkeypatch.setenv(name, f"canary-of-{name}")
+    job = slurm.submit(spec("asap-6-proposal-1", "env"))
+    eventually(lambda: slurm.status(job).ended)
+    log = slurm.log(job)
+    assert slurm.status(job).state == JobState.SUCCEEDED and b"STEPS=3" in log and b"PATH=" in log
+    assert b"canary-of" not in log and b"CANARY" not in log
+
+
 def test_how_it_ended_is_said(slurm: Slurm) -> None:
     job = slurm.submit(spec("asap-2-proposal-1", "(exit 3)"))
     eventually(lambda: slurm.status(job).ended)
@@ -94,7 +104,8 @@ def test_a_cluster_that_forgot_a_job_left_its_exit_status_and_one_that_is_away_i
         good, bad = (
             slurm.submit(spec(f"asap-4-control-{n}", command)) for n, command in ((1, "true"), (2, "(exit 7)"))
         )
-        eventually(lambda: "Invalid" in forgetful.ask("bash", "-c", f"scontrol show job {bad} 2>&1"), within_s=150)
+        number = bad.split()[-1]
+        eventually(lambda: "Invalid" in forgetful.ask("bash", "-c", f"scontrol show job {number} 2>&1"), within_s=150)
         assert slurm.status(good).state == JobState.SUCCEEDED
         assert slurm.status(bad).reason == "Exit status 7."
         assert slurm.status("999999").state == JobState.GONE
