@@ -8,9 +8,7 @@ confined process loads counts against its limits.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import resource
 import selectors
 import signal
 import subprocess
@@ -28,8 +26,6 @@ TimeoutExpired = subprocess.TimeoutExpired
 DEVNULL, PIPE, STDOUT = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
 
 PROJECT = Path(__file__).resolve().parents[1]
-_PR_SET_PDEATHSIG = 1
-_PR_SET_NO_NEW_PRIVS = 38
 
 
 def start(
@@ -39,8 +35,9 @@ def start(
     errors: IO[bytes],
     pass_fds: tuple[int, ...] = (),
     piped: bool = False,
+    variables: Mapping[str, str] | None = None,
 ) -> Process:
-    """Run `main` of a module in a session of its own, in `folder` and without our environment.
+    """Run `main` of a module in a session of its own, in `folder` and with `variables` in place of our environment.
 
     errors: where it complains.  piped: whether we talk to it, and it to us.
     """
@@ -49,7 +46,7 @@ def start(
             sys.executable, "-I", "-c",
             f"import sys; sys.path.insert(0, {str(PROJECT)!r}); from {module} import main; main()", *arguments,
         ],
-        confined(folder),
+        {**confined(folder), **(variables or {})},
         folder=folder,
         stdin=PIPE if piped else DEVNULL,
         stdout=PIPE if piped else DEVNULL,
@@ -104,33 +101,6 @@ def run_text(
     done = run(command, environment, folder=folder, timeout_s=timeout_s)
     out, errors = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
     return subprocess.CompletedProcess(done.args, done.returncode, out, errors)
-
-
-def confine(parent: int, *, memory_bytes: int, cpu_s: int, file_bytes: int, with_parent_thread: bool = True) -> None:
-    """Limit this process, and end it with its parent.
-
-    memory_bytes: of address space; cpu_s: seconds of processor time; file_bytes: of any file that it writes.
-    with_parent_thread: the kernel ends it with the thread that started it; one that outlives it watches a pipe.
-    """
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        if with_parent_thread:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    except (OSError, AttributeError):
-        pass  # not Linux: the limits below still hold
-    if os.getppid() != parent:
-        os._exit(1)  # it died before we asked to be notified
-    for kind, soft, hard in (
-        (resource.RLIMIT_CORE, 0, 0),
-        (resource.RLIMIT_AS, memory_bytes, memory_bytes),
-        (resource.RLIMIT_CPU, cpu_s, cpu_s + 5),
-        (resource.RLIMIT_FSIZE, file_bytes, file_bytes),
-    ):
-        _, ceiling = resource.getrlimit(kind)
-        if ceiling != resource.RLIM_INFINITY:
-            soft, hard = min(soft, ceiling), min(hard, ceiling)
-        resource.setrlimit(kind, (soft, hard))
 
 
 def lines(

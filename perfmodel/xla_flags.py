@@ -153,6 +153,12 @@ def defaults(chip: str) -> Mapping[str, str]:
     return flag_values(tuple(flag for row in _default_rows() if chip in row.chips for flag in row.flags))
 
 
+def documented() -> frozenset[str]:
+    """Return the names of all flags that a set or a default has, without dashes."""
+    rows = (*_sets(), *_default_rows())
+    return frozenset(name for row in rows for name in flag_values(row.flags))
+
+
 def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
     """Names of flags whose passes made these ops (name, kind): they are on, by default where nobody set them.
 

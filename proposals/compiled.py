@@ -17,6 +17,7 @@ WORDS = {
     "crashed": ("Compiler crashed", "review"),
     "timed_out": ("Compiler timed out", "review"),
     "not_installed": ("Not checked", "plain"),
+    "refused": ("Not checked", "plain"),
 }
 MOST_SHOWN = 5
 

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -70,9 +71,12 @@ class Warmed:
         errors: IO[bytes],
         pass_fds: tuple[int, ...] = (),
         piped: bool = False,
+        variables: Mapping[str, str] | None = None,
     ) -> Forked | subprocess.Popen[bytes]:
         if piped or module not in WORKERS:
-            return fresh(module, *arguments, folder=folder, errors=errors, pass_fds=pass_fds, piped=piped)
+            return fresh(
+                module, *arguments, folder=folder, errors=errors, pass_fds=pass_fds, piped=piped, variables=variables
+            )
         if self._asked is None:
             self._asked = self._begin()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         config = with_mesh(config, parse_mesh_argument(args.mesh, config.mesh.axis_roles))
     # A step of the user's changes without its name changing.
     cache = None if args.no_cache or args.step else Cache.of_user()
-    check = engine.check(config, step=args.step, effort=args.effort, cache=cache, hlo=args.hlo)
+    check = engine.check(config, step=args.step, effort=args.effort, cache=cache, hlo=args.hlo, any_flags=True)
     if check.outcome == "not_installed":
         raise UserError(check.message)
     return predicted.to_json(config, check, args.top)

@@ -11,7 +11,7 @@ from pathlib import Path
 from experiments.ingest.errors import IngestError
 from experiments.ingest.limits import Limits
 from formatting import limit
-from jobs import child
+from jobs.confinement import confine
 
 _NO_ROOM = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 
@@ -20,7 +20,11 @@ def main() -> None:
     """`JOB_FILE PROGRESS_FD` on the command line; exit code 0 with `result.json` in the job's folder."""
     job = json.loads(Path(sys.argv[1]).read_text())
     limits = Limits(**job["limits"])
-    child.confine(job["parent"], memory_bytes=limits.memory_bytes, cpu_s=limits.cpu_s, file_bytes=limits.unpacked_bytes)
+    uploads = job["arguments"].get("uploads", ())
+    confine(
+        job["parent"], folder=Path(job["folder"]), reads=[Path(path) for path, _ in uploads],
+        memory_bytes=limits.memory_bytes, cpu_s=limits.cpu_s, file_bytes=limits.unpacked_bytes,
+    )  # fmt: skip
     reports = os.fdopen(int(sys.argv[2]), "w", buffering=1)
 
     def report(stage: str, fraction: float | None, text: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments.ingest.errors import IngestError
 from experiments.ingest.limits import Limits
-from jobs import child
+from jobs.confinement import confine
 
 SOCKET = "xprof.sock"
 SESSION = "plugins/profile/profile"
@@ -25,8 +25,9 @@ def main() -> None:
     """`JOB_FILE` on the command line, a pipe from the parent as standard input; says `ready` on standard output."""
     job = json.loads(Path(sys.argv[1]).read_text())
     limits = Limits(**job["limits"])
-    child.confine(
-        job["parent"], memory_bytes=limits.memory_bytes, cpu_s=limits.cpu_s, file_bytes=limits.unpacked_bytes,
+    confine(
+        job["parent"], folder=Path(job["folder"]), reads=[Path(path) for path, _ in job["uploads"]],
+        memory_bytes=limits.memory_bytes, cpu_s=limits.cpu_s, file_bytes=limits.unpacked_bytes,
         with_parent_thread=False,
     )  # fmt: skip
     last = [float("inf")]  # nobody can ask before it is ready

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from formatting import limit
-from jobs import child
+from jobs.confinement import confine
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.limits import Limits
 
@@ -19,7 +19,10 @@ def main() -> None:
     """`JOB_FILE RESULT_FILE` on the command line; exit code 0 with the result written."""
     job = json.loads(Path(sys.argv[1]).read_text())
     limits = Limits(**job["limits"])
-    child.confine(job["parent"], memory_bytes=limits.memory_bytes, cpu_s=limits.cpu_s, file_bytes=limits.result_bytes)
+    confine(
+        job["parent"], folder=Path(sys.argv[2]).parent, reads=[Path(job["path"])],
+        memory_bytes=limits.memory_bytes, cpu_s=limits.cpu_s, file_bytes=limits.result_bytes,
+    )  # fmt: skip
     logging.disable()  # pypdf has a word for every oddity, and a hostile file has many
     try:
         answer = _read(Path(job["path"]), job["name"], job["kind"], limits)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,20 +20,20 @@ from typing import IO, Any
 
 import formatting
 from jobs import child
-from jobs.child_environment import DEVICES, SYSTEM, environment
+from jobs.child_environment import DEVICES, PYTHON, SYSTEM, environment
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
-from proposals.compiling import targets
+from proposals.compiling import compiler_flags, targets
 from proposals.compiling.cache import Cache, key_of
 from proposals.compiling.result import CHECK, CompileCheck
+from proposals.compiling.worker import HLO_FILE
 
-ROOT = Path(__file__).resolve().parents[2]
 EFFORTS = ("quick", "default")
 LOOK_EVERY_S = 0.5
 #: Bytes of one line: a program has thousands of collectives at most.
 LONGEST_ANSWER = 50_000_000
-#: The module that compiles, started with `python -m`; tests have one of their own.
+#: The module whose `main` compiles; tests have one of their own.
 WORKER = "proposals.compiling.worker"
 
 #: Told of (effort, stage); an exception ends the compiler and passes through, which is how a caller cancels.
@@ -55,12 +55,14 @@ class Limits:
 def check(
     config: ExperimentConfig, *, step: str | None = None, effort: str = "quick", limits: Limits = Limits(),
     cache: Cache | None = None, on_progress: Progress | None = None, worker: str = WORKER, hlo: Path | None = None,
+    any_flags: bool = False,
 ) -> CompileCheck:  # fmt: skip
     """What the compiler says of `config`.
 
     step: `module:function` of the user's own step, the reference step by default; it is code and runs as such.  effort:
     the first tried.  cache: where answers are kept by content.  worker: the module that compiles.  hlo: file that the
-    scheduled HLO is written to; it is in no cache, so the step is compiled.
+    scheduled HLO is written to; it is in no cache, so the step is compiled.  any_flags: pass the configuration's XLA
+    flags as they are, where who compiles is at home on this machine.
     """
     target = targets.target(config.hardware)
     if isinstance(target, str):
@@ -70,9 +72,13 @@ def check(
     key = key_of(config, step, effort, worker)
     if cache is not None and hlo is None and (known := cache.get(key)):
         return known
+    if not any_flags and (sentence := compiler_flags.refused_flag(config.training.xla_flags, target.platform)):
+        return CompileCheck("refused", sentence)
+    sources = [os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))] if step else []
     request = {
         "config": config_to_json(config), "step": step, "platform": target.platform, "topology": target.name,
-        "options": target.options or {}, "hlo": str(hlo.absolute()) if hlo else None,
+        "options": target.options or {}, "hlo": str(hlo.absolute()) if hlo else None, "sources": sources,
+        "flags": compiler_flags.words(config.training.xla_flags),
     }  # fmt: skip
     efforts = (effort, *(other for other in EFFORTS if other != effort))
     for tried in efforts:
@@ -91,16 +97,9 @@ def check(
 
 def _run(request: dict[str, Any], effort: str, limits: Limits, progress: Progress | None, worker: str) -> CompileCheck:
     at = EFFORTS.index(effort)
-    values = targets.environment(request["platform"], effort == "quick")
-    values["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    flags = request["config"].get("training", {}).get("xla_flags") or ()
-    if flags:
-        values["LIBTPU_INIT_ARGS" if request["platform"] == "tpu" else "XLA_FLAGS"] = " ".join(flags)
-    with tempfile.TemporaryFile() as errors:
-        process = child.launch(
-            [sys.executable, "-m", worker], environment(SYSTEM, DEVICES, values=values),
-            stdin=child.PIPE, stdout=child.PIPE, stderr=errors,
-        )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="asap-compile-") as place, tempfile.TemporaryFile() as errors:
+        folder = Path(place)
+        process = child.start(worker, folder=folder, errors=errors, piped=True, variables=_variables(request, effort))
         assert process.stdin is not None and process.stdout is not None
         deadline = time.monotonic() + limits.wall_s[at]
         memory = _Memory(process.pid, limits.memory_bytes)
@@ -108,7 +107,7 @@ def _run(request: dict[str, Any], effort: str, limits: Limits, progress: Progres
         stages = ["starting"]
         try:
             with contextlib.suppress(BrokenPipeError), process.stdin as into:
-                into.write(json.dumps(request | {"cpu_s": limits.cpu_s[at]}).encode())
+                into.write(json.dumps(request | {"cpu_s": limits.cpu_s[at], "parent": os.getpid()}).encode())
 
             def look() -> bool:
                 _tell(progress, effort, stages[-1])
@@ -128,9 +127,19 @@ def _run(request: dict[str, Any], effort: str, limits: Limits, progress: Progres
         finally:
             child.end(process)
             process.stdout.close()
-        if result is not None:
-            return CHECK.read(result)
-        return _ending(code, memory, limits, at, stages[-1], _last_line(errors))
+        if result is None:
+            return _ending(code, memory, limits, at, stages[-1], _last_line(errors))
+        if request["hlo"] and (folder / HLO_FILE).exists():
+            shutil.move(folder / HLO_FILE, request["hlo"])
+        return CHECK.read(result)
+
+
+def _variables(request: dict[str, Any], effort: str) -> dict[str, str]:
+    """Return what the compiler needs besides a folder: the devices, its effort, and the flags of the configuration."""
+    name = "LIBTPU_INIT_ARGS" if request["platform"] == "tpu" else "XLA_FLAGS"
+    own = environment(SYSTEM, PYTHON) if request["step"] else {}  # the user's own code, started by the user
+    given = {name: " ".join(request["flags"])} if request["flags"] else {}
+    return own | environment(DEVICES) | targets.environment(request["platform"], effort == "quick") | given
 
 
 def _ending(code: int | None, memory: _Memory, limits: Limits, at: int, stage: str, tail: str) -> CompileCheck:

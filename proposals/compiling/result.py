@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from experiments.codec import Codec
 
 #: fits; out_of_memory: the compiler needs more than the chip has; invalid: the step cannot be built or sharded so;
-#: crashed: the compiler died at every effort; timed_out; not_installed: no compiler for this chip here.
-OUTCOMES = ("fits", "out_of_memory", "invalid", "crashed", "timed_out", "not_installed")
+#: crashed: the compiler died at every effort; timed_out; not_installed: no compiler for this chip here; refused: it has
+#: XLA flags that do not reach the server's compiler.
+OUTCOMES = ("fits", "out_of_memory", "invalid", "crashed", "timed_out", "not_installed", "refused")
 
 
 @dataclass(frozen=True)

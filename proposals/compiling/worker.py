@@ -1,4 +1,4 @@
-"""Compiles one step: `python -m proposals.compiling.worker`, a request as JSON on stdin, lines of JSON on stdout.
+"""Compiles one step: `main`, started by `engine.check`; a request as JSON on stdin, lines of JSON on stdout.
 
 Lines are ``{"stage": …}`` while it works and one ``{"result": …}`` at the end (`CompileCheck`).  A process of its own,
 since the compiler may crash, loop or take all memory, and since what it compiles for is fixed when JAX starts.
@@ -10,14 +10,19 @@ import importlib
 import json
 import os
 import re
-import resource
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from jobs.confinement import confine
+
 _GIB = 2**30
+#: In the folder of the process.
+HLO_FILE = "program.hlo"
+#: The HLO of a step of thousands of ops is some tens of megabytes.
+LARGEST_FILE_BYTES = 4 * 10**9
 #: What XLA says of a program that does not fit, in the wordings of TPU and GPU, and of what there is.
 _NEEDED = (
     re.compile(r"[Tt]otal hbm usage >= ([\d.]+)([KMG])"),
@@ -33,8 +38,13 @@ _CAPACITY = (
 
 def main() -> None:
     request = json.load(sys.stdin)
-    resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_s"], request["cpu_s"] + 5))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    confine(
+        request["parent"],
+        # A step of the user's own is code that may read what the user may.
+        folder=None if request["step"] else Path.cwd(), reads=map(Path, filter(None, libraries)),
+        memory_bytes=None, cpu_s=request["cpu_s"], file_bytes=LARGEST_FILE_BYTES,
+    )  # fmt: skip
     # What libraries print must not stand between our lines.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -61,7 +71,7 @@ def _compiled(request: dict[str, Any], stage: Callable[[str], None]) -> dict[str
     try:
         devices = _devices(request)
         stage("tracing")
-        step, arguments, notes = _step(request.get("step"), config, devices)
+        step, arguments, notes = _step(request.get("step"), request["sources"], config, devices)
         lowered = step.trace(*arguments).lower(lowering_platforms=(_LOWERED[request["platform"]],))
     except Exception as error:
         return CHECK.write(CompileCheck("invalid", _sentence(error), versions=versions, notes=notes))
@@ -81,7 +91,7 @@ def _compiled(request: dict[str, Any], stage: Callable[[str], None]) -> dict[str
     stage("reading")
     memory, text = compiled.memory_analysis(), compiled.as_text()
     if request.get("hlo"):
-        Path(request["hlo"]).write_text(text, encoding="utf-8")
+        Path(HLO_FILE).write_text(text, encoding="utf-8")
     checked = CompileCheck(
         "fits",
         peak_bytes=float(memory.peak_memory_in_bytes),
@@ -105,15 +115,17 @@ def _devices(request: dict[str, Any]) -> Any:
     return topologies.get_topology_desc(platform="tpu", topology_name=request["topology"], **request["options"]).devices
 
 
-def _step(named: str | None, config: Any, devices: Any) -> tuple[Any, tuple[Any, ...], tuple[str, ...]]:
+def _step(
+    named: str | None, sources: list[str], config: Any, devices: Any
+) -> tuple[Any, tuple[Any, ...], tuple[str, ...]]:
     """Jitted step, abstract arguments, notes: of the reference step, or of `module:function` with
-    ``(config, mesh) -> (jitted step, abstract arguments)``."""
+    ``(config, mesh) -> (jitted step, abstract arguments)``, found in the folders `sources`."""
     from reference_step import build, device_mesh
 
     mesh = device_mesh(config, devices)
     if named:
         module, _, name = named.partition(":")
-        sys.path.insert(0, os.getcwd())
+        sys.path[:0] = sources
         step, arguments = getattr(importlib.import_module(module), name)(config, mesh)
         return step, tuple(arguments), ()
     reference = build(config, mesh)
@@ -138,7 +150,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "unknown"
-
-
-if __name__ == "__main__":
-    main()

@@ -24,6 +24,7 @@ from perfmodel.config import ExperimentConfig
 from perfmodel.execution import compiled_by_xla, framework_of
 from proposals.compiling import engine, targets
 from proposals.compiling.cache import Cache
+from proposals.compiling.compiler_flags import refused_flag
 from proposals.compiling.result import CHECK, CompileCheck
 from proposals.models import Compilation, PlanRecord, Proposal
 from proposals.services import unmeasured
@@ -72,7 +73,7 @@ def missing(config: ExperimentConfig | None) -> str | None:
         return target
     if worker_module() == engine.WORKER and not targets.installed(target.platform):
         return targets.not_installed(target.platform)
-    return None
+    return refused_flag(config.training.xla_flags, target.platform)
 
 
 def config_of(plan: PlanRecord, proposal: Proposal | None) -> ExperimentConfig | None:
