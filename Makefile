@@ -25,8 +25,8 @@ lint: ## ruff, mypy, import-linter, djade, Django's checks
 	@bin/bootstrap dev
 	@bin/lint
 
-bench: ## measure this installation
-	@bin/bootstrap run
+bench: ## measure this installation, with the test tools: bench.load needs Locust
+	@bin/bootstrap dev
 	@for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(PYTHON) -m bench.$$name || exit 1; done
 
 accuracy: ## regenerate the accuracy pages: diagnoses, proposals, retrieval, failures, campaigns, calibration, single GPU, profiles

@@ -1,4 +1,7 @@
-"""How often a password may be tried: for one user name, and from one address, whether or not there is such a user."""
+"""How often a password may be tried: for one user name from one address, from one address, and for one user name.
+
+Whether there is such a user makes no difference.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from accounts.models import SignInAttempt
 from accounts.services import hash_of
 
 WINDOW = timedelta(minutes=15)
-OF_NAME = 10
+#: For a name from one address: who forgets or guesses a password keeps nobody out elsewhere.
+OF_PAIR = 10
+#: For a name from all addresses together: reached only by guesses from many networks at once.
+OF_NAME = 500
 #: An office may share one address.
 OF_ADDRESS = 100
 
@@ -25,21 +31,22 @@ class Attempt:
     def __init__(self, request: HttpRequest, username: str) -> None:
         # As the sign-in form reads it; upper and lower case are counted together.
         name = unicodedata.normalize("NFKC", username).strip().casefold()
-        self._name, self._address = f"name {hash_of(name)}", f"address {_address(request)}"[:100]
+        address = _address(request)
+        self._pair = f"pair {hash_of(f'{name} {address}')}"
+        limits = {self._pair: OF_PAIR, f"address {address}"[:100]: OF_ADDRESS, f"name {hash_of(name)}": OF_NAME}
         since = timezone.now() - WINDOW
         SignInAttempt.objects.filter(at__lt=since).delete()
-        self._rows = SignInAttempt.objects.bulk_create([SignInAttempt(about=a) for a in (self._name, self._address)])
+        self._rows = SignInAttempt.objects.bulk_create([SignInAttempt(about=about) for about in limits])
         self.allowed = all(
-            SignInAttempt.objects.filter(about=about, at__gte=since).count() <= most
-            for about, most in ((self._name, OF_NAME), (self._address, OF_ADDRESS))
+            SignInAttempt.objects.filter(about=about, at__gte=since).count() <= most for about, most in limits.items()
         )
         if not self.allowed:  # what is refused does not prolong the wait
             self._forget()
 
     def succeeded(self) -> None:
-        """The password was right: the name's failures are forgotten."""
+        """Forget the failures of this name from this address, since the password was right."""
         self._forget()
-        SignInAttempt.objects.filter(about=self._name).delete()
+        SignInAttempt.objects.filter(about=self._pair).delete()
 
     def _forget(self) -> None:
         SignInAttempt.objects.filter(pk__in=[row.pk for row in self._rows]).delete()

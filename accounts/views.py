@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth import logout, update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render, resolve_url
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -39,7 +40,7 @@ def _next(request: HttpRequest) -> str:
 def sign_in(request: HttpRequest) -> HttpResponse:
     """Sign in with a name and password; who has none uses a one-time link."""
     if request.user.is_authenticated:
-        return redirect(_next(request))
+        return HttpResponseRedirect(_next(request))
     context: dict[str, Any] = {"form": AuthenticationForm(request), "next": _next(request)}
     if request.method != "POST":
         return render(request, "accounts/sign_in.html", context)
@@ -53,7 +54,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
         return render(request, "accounts/sign_in.html", context | {"form": form}, status=422)
     attempt.succeeded()
     login(request, form.get_user())
-    return redirect(_next(request))
+    return HttpResponseRedirect(_next(request))
 
 
 @never_cache
@@ -64,7 +65,7 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
         link = services.redeem_sign_in_link(token)
         if link is not None:
             login(request, link.user, link.membership)
-            return redirect(_next(request))
+            return HttpResponseRedirect(_next(request))
     link = services.open_sign_in_link(token)
     return render(request, "accounts/sign_in_link.html", {"link": link}, status=200 if link is not None else 410)
 
@@ -91,6 +92,11 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
 
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
+    """Sign out; who has no password, and so no way back of their own, is told of the ways first."""
+    user = request.user
+    if user.is_authenticated and not user.has_usable_password() and "anyway" not in request.POST:
+        command = f".venv/bin/python manage.py sign_in_link {shlex.quote(user.get_username())}"
+        return render(request, "accounts/sign_out.html", {"here": "settings", "command": command})
     logout(request)
     return redirect("sign-in")
 

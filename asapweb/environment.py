@@ -47,6 +47,13 @@ def names(name: str, default: str = "") -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
 
 
+def public_address(*, https: bool) -> str:
+    """Return the address of a deployment: its first trusted origin, else its first host by HTTPS, else ""."""
+    origins = [origin for origin in names("CSRF_TRUSTED_ORIGINS") if "*" not in origin]
+    hosts = [host for host in names("ALLOWED_HOSTS") if host[:1] not in ("*", ".")]
+    return next(iter(origins + [f"https://{host}" for host in hosts if https]), "").rstrip("/")
+
+
 def embedded_services(home: Path) -> dict[str, str]:
     """Where the launcher's services listen: `database_url`, `broker_url`; empty before the first start."""
     try:

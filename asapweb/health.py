@@ -1,4 +1,4 @@
-"""`/healthz`: the server answers.  `/readyz`: so do the database and the broker, and the disk has room.
+"""Probes: `/livez` (this process answers), `/readyz` (pages can be served), `/healthz` (what is degraded), `/metrics`.
 
 They stand before everything else: a probe knows neither the site's host name nor TLS.
 """
@@ -16,10 +16,12 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.http.response import HttpResponseBase
+from django.utils.crypto import constant_time_compare
 from django.utils.decorators import sync_and_async_middleware
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
+from asapweb import metrics
 from disk import space
 from formatting import plain
 
@@ -33,37 +35,73 @@ def health_middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[H
     if iscoroutinefunction(get_response):
 
         async def asynchronous(request: HttpRequest) -> HttpResponseBase:
-            if request.path == "/readyz":
-                return await sync_to_async(_ready)(request)
-            if request.path == "/healthz":
-                return _healthy(request)
+            if (probe := _PROBES.get(request.path)) is not None:
+                # Whether this process answers must not depend on a free thread.
+                return probe(request) if probe is _live else await sync_to_async(probe)(request)
             response: HttpResponseBase = await get_response(request)
             return response
 
         return asynchronous
 
     def synchronous(request: HttpRequest) -> HttpResponseBase:
-        if request.path == "/readyz":
-            return _ready(request)
-        response: HttpResponseBase = _healthy(request) if request.path == "/healthz" else get_response(request)
+        response: HttpResponseBase = _PROBES.get(request.path, get_response)(request)
         return response
 
     return synchronous
 
 
-def _healthy(request: HttpRequest) -> HttpResponse:
-    if request.method not in ("GET", "HEAD"):
-        return HttpResponseNotAllowed(["GET", "HEAD"])
-    return HttpResponse("ok\n", content_type="text/plain", headers={"Cache-Control": "no-store"})
+def _probe(answer: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    def probe(request: HttpRequest) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        response = answer(request)
+        response["Cache-Control"] = "no-store"
+        return response
+
+    return probe
 
 
+@_probe
+def _live(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("ok\n", content_type="text/plain")
+
+
+@_probe
 def _ready(request: HttpRequest) -> HttpResponse:
-    """200 with every part "ok", or 503; says which part is missing, never how it is reached."""
-    if request.method not in ("GET", "HEAD"):
-        return HttpResponseNotAllowed(["GET", "HEAD"])
-    parts = {"database": _database(), "broker": _broker(), "disk": _disk()}
-    status = 200 if set(parts.values()) == {"ok"} else 503
-    return JsonResponse(parts, status=status, headers={"Cache-Control": "no-store"})
+    """Return 503 where no page can be served.
+
+    Without a broker pages are read and jobs wait, on a full disk only uploads and analyses are refused: every replica
+    is in the same place, and none of them is to be taken out.
+    """
+    database = database_state()
+    return JsonResponse({"database": database}, status=200 if database == "ok" else 503)
+
+
+@_probe
+def _healthy(request: HttpRequest) -> HttpResponse:
+    """Return each part with "ok" or what is wrong, never how it is reached; 200 while this can be said."""
+    parts = states()
+    return JsonResponse({"status": "ok" if set(parts.values()) == {"ok"} else "degraded", **parts})
+
+
+@_probe
+def _measured(request: HttpRequest) -> HttpResponse:
+    """Return the metrics to who brings ASAP_METRICS_TOKEN; without such a token there are none."""
+    wanted = settings.METRICS_TOKEN
+    given = request.headers.get("Authorization", "")
+    if not wanted:
+        return HttpResponse("Set ASAP_METRICS_TOKEN to have metrics (docs/operation.md).\n", "text/plain", 404)
+    if not constant_time_compare(given, f"Bearer {wanted}"):
+        return HttpResponse("Send the token as: Authorization: Bearer TOKEN.\n", "text/plain", 401)
+    return HttpResponse(metrics.exposition(states()), metrics.CONTENT_TYPE)
+
+
+_PROBES = {"/livez": _live, "/readyz": _ready, "/healthz": _healthy, "/metrics": _measured}
+
+
+def states() -> dict[str, str]:
+    """Return "ok" or what is wrong, by part."""
+    return {"database": database_state(), "broker": _broker(), "disk": _disk()}
 
 
 def _disk() -> str:
@@ -80,14 +118,15 @@ def _disk() -> str:
     return f"{plain(free, 'bytes')} free; below {plain(keep, 'bytes')}, uploads and analyses are refused{holds}"
 
 
-def _database() -> str:
+def database_state() -> str:
     try:
         with connection.cursor() as cursor:
             cursor.execute("select 1")
     except DatabaseError:
         return "no answer"
     finally:
-        connection.close_if_unusable_or_obsolete()
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
     return "ok"
 
 

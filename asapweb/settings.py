@@ -7,7 +7,16 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
-from asapweb.environment import broker_url, database_settings, flag, home_folder, names, secret_key, whole_number
+from asapweb.environment import (
+    broker_url,
+    database_settings,
+    flag,
+    home_folder,
+    names,
+    public_address,
+    secret_key,
+    whole_number,
+)
 
 # A page makes some 10,000 objects that live as long as its request, and the modules loaded from here on far more that
 # stay: by default the collector walks them all again after every few hundred.
@@ -21,6 +30,8 @@ SECRET_KEY = secret_key(ASAP_HOME)
 ALLOWED_HOSTS = names("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 #: A deployment names its hosts and uses TLS; `make run` serves plain HTTP on the loopback interface.
 HTTPS = flag("ASAP_HTTPS", default="ALLOWED_HOSTS" in os.environ)
+#: For links that commands print.
+PUBLIC_ADDRESS = public_address(https=HTTPS)
 
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -163,6 +174,9 @@ FILE_UPLOAD_PERMISSIONS = 0o600
 UPLOADING = ASAP_HOME / "uploading"
 FILE_UPLOAD_TEMP_DIR = str(UPLOADING) if UPLOADING.is_dir() else None
 
+#: What a Prometheus server sends for `/metrics`; empty: there are none.
+METRICS_TOKEN = os.environ.get("ASAP_METRICS_TOKEN", "")
+
 # REST
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -238,6 +252,8 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_TASK_SOFT_TIME_LIMIT = 25 * 60
 CELERY_TASK_TIME_LIMIT = 26 * 60
+#: Keeps in memory what it does next: the usual file would lie in the checkout, and end it on a full disk.
+CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 CELERY_BEAT_SCHEDULE = {
     # What a dead worker had, or a broker lost, goes to another worker.
     "take over": {"task": "jobs.tasks.sweep", "schedule": 10.0, "options": {"expires": 60}},

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--requests", type=int, default=20, help="of each page alone; 0: none")
     parser.add_argument("--write", type=Path, help="page whose figures are replaced")
     options = parser.parse_args(arguments)
+    if find_spec("locust") is None:
+        raise SystemExit(
+            "bench.load needs Locust, which `make run` does not install: run bin/bootstrap dev, then again."
+        )
     scale = options.scale or (1.0 if options.full else 0.01)
     users, time_s = options.users or (200 if options.full else 10), options.seconds or (300 if options.full else 20)
     crowds = [(users, time_s, options.think)]

@@ -183,6 +183,11 @@ class Jobs(Generic[M]):
         return self.model._default_manager.filter(**{f"{self.column}__in": self.open})
 
 
+def kinds() -> tuple[Jobs[Any], ...]:
+    """Return every kind whose service has been imported."""
+    return tuple(_declared.values())
+
+
 def sweep_all() -> dict[str, list[int]]:
     """Sweep every kind; returns the keys that were sent again, by task."""
     swept = {name: kind.sweep() for name, kind in _declared.items() if name in _functions}

@@ -335,7 +335,7 @@ def first_start() -> Iterator[Application]:
     if user is not None:
         shutil.chown(path, user)
     application = Application(path / "data", user=user)
-    application.readyz = application.get("/readyz")  # type: ignore[attr-defined]
+    application.healthz = application.get("/healthz")  # type: ignore[attr-defined]
     application.sign_in_page = application.get(application.sign_in_link.removeprefix(application.address))  # type: ignore[attr-defined]
     application.owners = {  # type: ignore[attr-defined]
         Path(f"/proc/{application.main_process(piece)}").stat().st_uid for piece in ("PostgreSQL", "worker")

@@ -1,4 +1,4 @@
-"""Where the application answers that runs on this data folder."""
+"""Where people open the application."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import json
 from django.conf import settings
 
 
-def running_address() -> str:
-    """`http://127.0.0.1:8000` as the launcher noted it; empty where none runs."""
+def site_address() -> str:
+    """Return the address of the deployment, else that of the running application as the launcher noted it; else ""."""
+    return str(settings.PUBLIC_ADDRESS or _running_address())
+
+
+def _running_address() -> str:
     try:
         address = json.loads((settings.ASAP_HOME / "run" / "launcher.json").read_text()).get("address")
     except (OSError, ValueError, AttributeError):

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from unicodedata import category
 
 from asapweb.cli.table import as_text
-from asapweb.user_error import UserError
+from asapweb.user_error import PartialResult, UserError
 
 COMMANDS = {
     "run": "start the web application with its database, broker and worker",
@@ -87,9 +87,14 @@ def _run(arguments: list[str]) -> int:
         if _is_user_error(error):
             return _complain(str(error))
         raise
+    complaints: tuple[str, ...] = ()
+    if isinstance(result, PartialResult):
+        result, complaints = result.result, result.complaints
     if result is not None:
         _print(module, result, as_json=parsed.json)
-    return 0
+    for sentence in complaints:
+        _complain(sentence)
+    return 2 if complaints else 0
 
 
 def _print(module: Any, result: Any, *, as_json: bool) -> None:

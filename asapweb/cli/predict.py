@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from asapweb.user_error import PartialResult
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_mesh_argument, read_config
 from perfmodel.from_baseline import Baseline, answer, baseline_of
@@ -24,11 +25,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
 
 
-def run(args: argparse.Namespace) -> dict[str, Any] | list[dict[str, Any]]:
-    """The contract's object, or a list of them for several files.  Raises ConfigError."""
+def run(args: argparse.Namespace) -> dict[str, Any] | PartialResult:
+    """Return the contract's object, for several files a list of those that can be read, each with its `file`.
+
+    Raises ConfigError where the only file or the baseline is wrong.
+    """
     baseline = _baseline(args.baseline) if args.baseline else None
-    results = [_one(path, args.mesh, baseline) for path in args.configs]
-    return results[0] if len(results) == 1 else results
+    if len(args.configs) == 1:
+        return _one(args.configs[0], args.mesh, baseline)
+    results, complaints = [], []
+    for path in args.configs:
+        try:
+            results.append({"file": path, **_one(path, args.mesh, baseline)})
+        except ConfigError as error:
+            complaints.append(f"{Path(path).name[:80]}: {error}")
+    return PartialResult(results or None, tuple(complaints))
 
 
 def _baseline(path: str) -> Baseline:

@@ -17,6 +17,7 @@ def main(steps: list[str]) -> int:
     answer: dict[str, str] = {}
     with redirect_stdout(sys.stderr):
         import django
+        from django.conf import settings
         from django.core.management import CommandError, call_command, get_commands
 
         django.setup()
@@ -35,7 +36,8 @@ def main(steps: list[str]) -> int:
             call_command("load_history")
         if "link" in steps:
             printed = io.StringIO()
-            call_command("sign_in_link", address=steps[steps.index("link") + 1], stdout=printed)
+            address = settings.PUBLIC_ADDRESS or steps[steps.index("link") + 1]
+            call_command("sign_in_link", address=address, stdout=printed)
             answer["link"] = printed.getvalue().strip()
     print(json.dumps(answer))
     return 0

@@ -6,6 +6,7 @@ import http.client
 import json
 import math
 import os
+import shlex
 import signal
 import sys
 import time
@@ -124,12 +125,18 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
     if address.moved:
         _say(f"Port 8000 is in use, so port {address.port} is used; choose one with PORT=….")
     _say(f"\nOpen      {address.url}\nSign in   {sign_in}   (works once)")
+    _say(f"Again     {_new_link_command(home)}   (prints a new link, in another terminal)")
     if not address.is_loopback and "ALLOWED_HOSTS" not in os.environ:
         _say(
             "Requests from other machines are refused until ALLOWED_HOSTS contains this machine's name "
             "(docs/operation.md)."
         )
     _say(f"Press Ctrl-C to stop; logs are in {home.logs}")
+
+
+def _new_link_command(home: Home) -> str:
+    given = f"ASAP_HOME={shlex.quote(str(home.path))} " if os.environ["ASAP_HOME"] != str(CODE / "data") else ""
+    return f"{given}.venv/bin/python manage.py sign_in_link"
 
 
 def _samples(home: Home) -> Callable[[], None]:
@@ -200,19 +207,8 @@ def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
 
 
 def _worker(home: Home, options: Options, *, sole: bool) -> ManagedProcess:
-    """Does all background work but answers.  sole: nobody else takes work from its broker.
-
-    What beat does next it keeps in memory: its usual file ends it on a full disk.
-    """
-    more = [
-        "--pool",
-        "prefork",
-        "--concurrency",
-        str(options.workers),
-        "--beat",
-        "--scheduler",
-        "celery.beat:Scheduler",
-    ]
+    """Does all background work but answers.  sole: nobody else takes work from its broker."""
+    more = ["--pool", "prefork", "--concurrency", str(options.workers), "--beat"]
     return _celery(home, "worker", "asap", more, sole=sole, niceness=5)  # pages come before analyses
 
 
@@ -261,7 +257,7 @@ def _web(home: Home, address: Address, options: Options) -> ManagedProcess:
         place = urlsplit(address.url)
         connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=5)
         try:
-            connection.request("GET", "/healthz")
+            connection.request("GET", "/livez")
             return connection.getresponse().status == 200
         except (OSError, http.client.HTTPException):
             return False

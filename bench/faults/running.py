@@ -60,8 +60,8 @@ class Running:
             time.sleep(0.3)
 
     def is_ready(self) -> bool:
-        with suppress(httpx.HTTPError):
-            return httpx.get(f"{self.address}/readyz", timeout=5).status_code == 200
+        with suppress(httpx.HTTPError, ValueError):
+            return bool(httpx.get(f"{self.address}/healthz", timeout=5).json()["status"] == "ok")
         return False
 
     def kill(self, piece: str, chance: random.Random) -> bool:

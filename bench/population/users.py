@@ -122,7 +122,7 @@ class Engineer(FastHttpUser):
                 break
             self._sleep(1.0)
             answer = self.client.get(f"/api/answers/{answer['id']}/", name="API: answer").json()
-        with self.client.get("/healthz", name="answer complete", catch_response=True) as said:
+        with self.client.get("/livez", name="answer complete", catch_response=True) as said:
             if answer is not None and answer["status"] != "done":
                 said.failure(f"the answer is {answer['status']}")
 

@@ -41,13 +41,16 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     filterset_fields = ("experiment",)
 
     @extend_schema(
-        request=NewThread, responses={201: ThreadSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
+        request=NewThread,
+        responses={200: ThreadSerializer, 201: ThreadSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
         tags=["dialogue"],
     )  # fmt: skip
     def create(self, request: Request) -> Response:
-        """Open a thread; requires an engineer.  Returns your unused thread if you have one."""
+        """Open a thread; requires an engineer.  200 with your unused thread if you have one, else 201."""
         values = validated(NewThread, request)
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
+        if (unused := asking.unused_thread(experiment, request.user)) is not None:
+            return Response(ThreadSerializer(unused).data)
         made = asking.open_thread(experiment, request.user)
         return Response(ThreadSerializer(made).data, status=status.HTTP_201_CREATED)
 

@@ -32,9 +32,14 @@ class DialogueError(Refused):
     """What was asked for cannot be done."""
 
 
+def unused_thread(experiment: Experiment, user: User) -> Thread | None:
+    """Return the thread that the user has opened here and not used yet."""
+    return Thread.objects.filter(experiment=experiment, created_by=user, messages=None).first()
+
+
 def open_thread(experiment: Experiment, user: User) -> Thread:
-    """A new, empty thread; one that the user has opened and not used yet is given again."""
-    unused = Thread.objects.filter(experiment=experiment, created_by=user, messages=None).first()
+    """Return a new, empty thread, or the user's unused one."""
+    unused = unused_thread(experiment, user)
     if unused is not None:
         return unused
     if Thread.objects.filter(experiment=experiment).count() >= MOST_THREADS:

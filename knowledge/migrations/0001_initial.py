@@ -3,12 +3,11 @@ import django.contrib.postgres.indexes
 import django.contrib.postgres.search
 import django.db.models.deletion
 import django.db.models.functions.comparison
+import pgvector.django
 import pgvector.django.halfvec
 import pgvector.django.indexes
 from django.conf import settings
 from django.db import migrations, models
-
-from knowledge.migrations._extension import Pgvector
 
 
 class Migration(migrations.Migration):
@@ -19,7 +18,7 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        Pgvector(),
+        pgvector.django.VectorExtension(),
         migrations.CreateModel(
             name="Document",
             fields=[

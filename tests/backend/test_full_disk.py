@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile, TemporaryUploadedFile
+from django.db import OperationalError, connection
 from django.test import Client
 
 from asapweb.body_limit import ANYBODY_BYTES, COPIES, BodyLimit
@@ -75,15 +76,32 @@ def test_reading_and_deciding_go_on(people, ready, full):
     assert people.client("engineer").post(f"/experiments/{ready.experiment.pk}/delete/").status_code in (302, 403)
 
 
-def test_readyz_says_what_is_wrong_and_what_fills_the_disk(db, full, data_folder, monkeypatch):
+def test_healthz_says_what_is_wrong_and_what_fills_the_disk(db, full, data_folder, monkeypatch):
     from asapweb import health
 
     monkeypatch.setattr(health, "_filled", None)
     (data_folder / "uploads").mkdir(exist_ok=True)
     (data_folder / "uploads" / "big").write_bytes(b"x" * 5_000_000)
-    answer = Client().get("/readyz")
-    assert answer.status_code == 503
+    answer = Client().get("/healthz")
+    assert (answer.status_code, answer.json()["status"], answer.json()["database"]) == (200, "degraded", "ok")
     assert "B free" in answer.json()["disk"] and "uploads/ 5.00 MB" in answer.json()["disk"]
+
+
+def test_readyz_stays_ready_on_a_full_disk_and_without_a_broker(db, full, settings):
+    settings.CELERY_BROKER_URL = "redis://127.0.0.1:1/0"
+    answer = Client().get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"database": "ok"})
+    assert Client().get("/healthz").json()["broker"] == "no answer"
+
+
+def test_readyz_refuses_while_the_database_does_not_answer(db, monkeypatch):
+    def fail() -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(connection, "cursor", fail)
+    answer = Client().get("/readyz")
+    assert (answer.status_code, answer.json()) == (503, {"database": "no answer"})
+    assert Client().get("/livez").status_code == 200
 
 
 def test_a_large_file_is_kept_without_a_copy(people, settings, data_folder):

@@ -10,7 +10,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import violations
+from tests.browser.conftest import overflow, violations
 
 
 def test_files_are_looked_at_before_they_are_sent(server: str, as_engineer: Any, page: Page, tmp_path: Path) -> None:
@@ -318,6 +318,10 @@ def test_an_administrator_adds_a_member_who_signs_in_once(
     page.goto(server + "/settings/")
     expect(page.locator("main")).to_contain_text("new.person")
     page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign out without a password?")).to_be_visible()
+    assert violations(page) == [] and overflow(page) <= 0
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url(server + "/sign-in/")
     page.goto(link)
     expect(page.get_by_role("heading", name="This link is no longer valid")).to_be_visible()
 

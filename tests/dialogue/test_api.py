@@ -54,6 +54,15 @@ def test_a_program_asks_and_reads_the_answer(people, ready):
     assert people.api("viewer").get("/api/threads/?experiment=999999").json()["count"] == 0
 
 
+def test_an_unused_thread_is_given_again_to_its_own_creator_alone(people, ready):
+    body = {"experiment": ready.experiment.pk}
+    mine, again = (post(people.api("engineer"), "/api/threads/", body) for _ in range(2))
+    theirs = post(people.api("reviewer"), "/api/threads/", body)
+    assert [answer.status_code for answer in (mine, again, theirs)] == [201, 200, 201]
+    assert mine.json()["id"] == again.json()["id"] != theirs.json()["id"]
+    assert theirs.json()["created_by"] == people.reviewer.username
+
+
 def test_stop_and_retry(people, ready):
     api = people.api("engineer")
     thread = post(api, "/api/threads/", {"experiment": ready.experiment.pk}).json()["id"]

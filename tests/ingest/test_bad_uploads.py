@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import os
 import random
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from experiments.ingest import IngestError, Limits, read_profile
+from experiments.ingest.kineto import stream
 from experiments.xplane import XSpace
 from formatting import plain
 from tests.ingest.conftest import OPS, Save
@@ -203,6 +205,28 @@ def test_too_many_ops_for_the_memory_are_refused_before_the_converter_starts(sav
     error = refusal(path, limits=tight, on_progress=lambda stage, *_: stages.append(stage))
     assert error.kind == "memory"
     assert "convert" not in stages
+
+
+@pytest.mark.parametrize("text", [
+    '{"traceEvents":' + "[" * 190_000 + "]" * 190_000 + "}",
+    '{"schemaVersion":1,"traceEvents":[{"ph":"X","args":' + '{"a":' * 65_000 + "1" + "}" * 65_000 + "}]}",
+])  # fmt: skip
+def test_a_small_file_nested_too_deeply_is_no_matter_of_steps(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rank0.pt.trace.json"
+    path.write_text(text)
+    error = refusal(path)
+    assert "nested too deeply" in error.message and "Export" in error.next_step
+    assert "steps" not in error.line
+
+
+def test_brackets_in_strings_are_not_levels(tmp_path: Path) -> None:
+    """At every place of the chunks in which the file is read, escaped quotes and backslashes included."""
+    names = ["[" * 150, '\\"' + "{" * 150, "\\" * 3 + "]" * 150, "[" * 150 + "\\"]
+    events = [{"name": names[n % 4] + "x" * (n % 7), "args": {"deep": [[n]]}} for n in range(6_000)]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert path.stat().st_size > 3 * stream.CHUNK_BYTES
+    assert list(stream.events(path, path.name)) == events
 
 
 def test_missing_path_and_folder(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_bodies_that_come_by_drops_are_given_up_and_others_are_served_meanwhile(
     slowest = 0.0
     while any(thread.is_alive() for thread in threads):
         asked = time.monotonic()
-        assert application.get("/healthz")[0] == 200
+        assert application.get("/livez")[0] == 200
         slowest = max(slowest, time.monotonic() - asked)
         time.sleep(0.5)
     assert slowest < 5

@@ -22,7 +22,8 @@ def test_postgresql_and_redis_over_tcp(folder: Path) -> None:
         with running(home, **variables) as application:
             assert "PostgreSQL " not in application.text
             assert "Redis " not in application.text
-            assert json.loads(application.get("/readyz")[1]) == {"database": "ok", "broker": "ok", "disk": "ok"}
+            states = json.loads(application.get("/healthz")[1])
+            assert states == {"status": "ok", "database": "ok", "broker": "ok", "disk": "ok"}
             # The worker's own first task came through that broker, and found that database.
             log = home / "logs" / "worker.log"
             assert eventually(lambda: "jobs.tasks.sweep" in log.read_text() and "succeeded" in log.read_text())
@@ -48,8 +49,11 @@ def test_an_extension_that_the_role_may_not_create_is_asked_of_an_administrator(
         environment = {**os.environ, "ASAP_HOME": str(folder / "data"), "DATABASE_URL": database}
         migrating = [sys.executable, "-W", "ignore", "manage.py", "migrate"]
         by_hand = subprocess.run(migrating, env=environment, capture_output=True, text=True)
+        with psycopg.connect(database) as connection:
+            applied = connection.execute("select tablename from pg_tables where schemaname = 'public'").fetchall()
     assert by_hand.returncode == 1
     assert by_hand.stderr.strip().splitlines()[-1].startswith("CommandError: ASAP Web needs")
+    assert applied == []
 
 
 def test_a_database_that_is_not_there(folder: Path) -> None:

@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_refused_before_it_is_taken(small_disk: Path, visit
     assert status == 507 and "B free" in json.loads(answer)["detail"]
     assert has_no_parts(small_disk)
     assert abs(shutil.disk_usage(small_disk).free - free) < 20_000_000
-    assert visitor.readyz() == (200, {"database": "ok", "broker": "ok", "disk": "ok"})
+    assert visitor.healthz() == {"status": "ok", "database": "ok", "broker": "ok", "disk": "ok"}
     assert visitor.upload(100_000)[0] == 302
 
 
@@ -87,17 +87,17 @@ def test_a_full_disk_leaves_reading_and_deciding_and_goes_away_by_itself(small_d
     filler = fill(small_disk, leave_mb=0)
     assert eventually(lambda: not (small_disk / "reserve").exists())
     fill(small_disk, leave_mb=KEPT_MB / 2)
-    assert eventually(lambda: visitor.readyz()[0] == 503)
+    assert eventually(lambda: visitor.healthz().get("status") == "degraded")
     status, answer = visitor.upload(100_000, Accept="application/json")
     assert status == 507, answer
     # The reserve is what goes on: pages are read, forms are stored.
     assert eventually(lambda: visitor.request("GET", "/")[0] == 200)
     assert eventually(lambda: visitor.post("/settings/tokens/", {})[0] == 200)
-    said = visitor.readyz()[1]
+    said = visitor.healthz()
     assert "uploads and analyses are refused" in said["disk"], said
-    assert eventually(lambda: visitor.readyz()[1].get("database") == "ok")
+    assert eventually(lambda: visitor.readyz() == (200, {"database": "ok"}))
     filler.unlink()
-    assert eventually(lambda: visitor.readyz()[0] == 200, within_s=90)
+    assert eventually(lambda: visitor.healthz().get("status") == "ok", within_s=90)
     assert eventually((small_disk / "reserve").exists)
     assert visitor.upload(100_000)[0] == 302
     assert eventually(lambda: _failed(small_disk) == 2, within_s=180)  # no profiles, so read and refused
@@ -109,9 +109,9 @@ def test_a_disk_without_a_single_byte_for_a_while(small_disk: Path, visitor: Vis
     assert eventually(lambda: not (small_disk / "reserve").exists())
     fill(small_disk, leave_mb=0)
     _write_until_refused(small_disk)
-    assert eventually(lambda: visitor.readyz()[0] == 503)
+    assert eventually(lambda: visitor.healthz().get("status") == "degraded")
     filler.unlink()
-    assert eventually(lambda: visitor.readyz()[0] == 200, within_s=120)
+    assert eventually(lambda: visitor.healthz().get("status") == "ok", within_s=120)
     # A database that the full disk ended may do so only now; what is refused meanwhile is not stored.
     assert eventually(lambda: visitor.upload(100_000)[0] == 302, within_s=60)
     assert eventually(lambda: _failed(small_disk) == 3, within_s=90)

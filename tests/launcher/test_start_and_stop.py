@@ -18,8 +18,9 @@ def test_first_start_brings_everything_up_and_prints_one_link(first_start: Appli
         assert f"{part} " in first_start.text
     assert "database schema" in first_start.text
     assert first_start.text.count("/sign-in/") == 1
-    status, body = first_start.readyz  # type: ignore[attr-defined]
-    assert (status, json.loads(body)) == (200, {"database": "ok", "broker": "ok", "disk": "ok"})
+    assert "manage.py sign_in_link " in first_start.text
+    status, body = first_start.healthz  # type: ignore[attr-defined]
+    assert (status, json.loads(body)) == (200, {"status": "ok", "database": "ok", "broker": "ok", "disk": "ok"})
 
 
 def test_the_printed_link_leads_to_a_page(first_start: Application) -> None:

@@ -27,7 +27,7 @@ def request(
     return answer.status, answer.headers, content
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz"])
 def test_probes_know_neither_our_name_nor_tls(application: Application, path: str) -> None:
     assert request(application, "GET", path, Host="10.1.2.3:8000")[0] == 200
     assert request(application, "HEAD", path)[0] == 200

@@ -56,3 +56,8 @@ class Visitor:
     def readyz(self) -> tuple[int, dict[str, str]]:
         status, text = self.request("GET", "/readyz")
         return status, json.loads(text)
+
+    def healthz(self) -> dict[str, str]:
+        """What is degraded; empty while the server does not answer."""
+        status, text = self.request("GET", "/healthz")
+        return json.loads(text) if status == 200 else {}

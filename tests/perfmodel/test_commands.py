@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,19 @@ def test_several_files_give_a_list_in_order(asap):
     code, out, _ = asap("predict", "--json", configs=(CONFIG, other))
     assert code == 0
     assert [item["name"] for item in json.loads(out)] == [CONFIG["name"], "second"]
+    assert [Path(item["file"]).name for item in json.loads(out)] == ["config0.json", "config1.json"]
+
+
+def test_one_bad_file_among_several_is_named_and_the_others_are_answered(asap):
+    code, out, err = asap("predict", "--json", configs=(CONFIG, "{", CONFIG | {"name": "third"}, {"mesh": {}}))
+    assert code == 2
+    assert [item["name"] for item in json.loads(out)] == [CONFIG["name"], "third"]
+    assert [line.partition(":")[0] for line in err.splitlines()] == ["config1.json", "config3.json"]
+
+
+def test_nothing_is_answered_when_every_file_is_bad(asap):
+    code, out, err = asap("predict", "--json", configs=("{", "["))
+    assert (code, out, err.count("\n")) == (2, "", 2)
 
 
 def test_another_mesh_from_the_command_line(asap):
@@ -169,7 +183,7 @@ def test_candidates_are_priced_from_a_baseline(asap, tmp_path):
     assert (code, err) == (0, "")
     same, found = json.loads(out)
     assert [same["name"], found["name"]] == [CONFIG["name"], "dp"]
-    assert set(plain) < set(same) and set(same) - set(plain) == {"calibrated_from"}
+    assert set(plain) < set(same) and set(same) - set(plain) == {"calibrated_from", "file"}
     assert same["step_time_s"]["estimate"] == pytest.approx(3.2)
     assert same["hbm_per_chip_bytes"]["total"] == pytest.approx(25e9)
     assert found["step_time_s"]["low80"] < found["step_time_s"]["estimate"] < found["step_time_s"]["high80"]

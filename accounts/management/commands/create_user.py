@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from accounts.management.address import running_address
+from accounts.management.address import site_address
 from accounts.models import Role
 from accounts.services import LOCAL_TEAM, create_sign_in_link, create_user
 
@@ -26,4 +26,4 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(str(error)) from error
         token = create_sign_in_link(user, timedelta(days=7))
-        self.stdout.write(f"{running_address()}/sign-in/{token}/")
+        self.stdout.write(f"{site_address()}/sign-in/{token}/")

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from accounts.management.address import running_address
+from accounts.management.address import site_address
 from accounts.models import User
 from accounts.services import create_sign_in_link, first_administrator
 
@@ -18,7 +18,9 @@ class Command(BaseCommand):
         parser.add_argument("username", nargs="?")
         parser.add_argument("--hours", type=float, default=24.0, help="how long the link is valid (default 24)")
         parser.add_argument(
-            "--address", default="", help="base address of the link; default: that of the running application"
+            "--address",
+            default="",
+            help="base address of the link; default: that of the deployment or the running application",
         )
 
     def handle(self, *args: Any, username: str | None, hours: float, address: str, **options: Any) -> None:
@@ -32,4 +34,4 @@ class Command(BaseCommand):
         if not 0 < hours <= 24 * 365:
             raise CommandError("--hours must be more than 0 and at most 8760.")
         token = create_sign_in_link(user, timedelta(hours=hours))
-        self.stdout.write(f"{(address or running_address()).rstrip('/')}/sign-in/{token}/")
+        self.stdout.write(f"{(address or site_address()).rstrip('/')}/sign-in/{token}/")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import ijson  # type: ignore[import-untyped]
+import numpy as np
 
 from experiments.ingest.errors import IngestError
 
@@ -32,7 +33,39 @@ _KEYS = (
     "profile_memory",
 )
 _VALUE_BYTES = 16 << 20
+#: Lists and objects within each other; traces have fewer than ten.
+MOST_LEVELS = 100
+_NO_BRACKETS = bytes(set(range(256)) - set(b'"[]{}'))
+_STEPS = np.zeros(256, np.int32)
+_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 EXPORT_AGAIN = "Export the trace again with prof.export_chrome_trace, and copy the whole file."
+
+
+class _TooDeep(Exception):
+    """The JSON is nested deeper than MOST_LEVELS."""
+
+
+class _Shallow:
+    """A file for the parser, whose memory grows with the square of the depth.  `read` raises _TooDeep."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._level = 0
+        self._in_string = False
+        self._escape = b""
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._source.read(size)
+        text = (self._escape + data).replace(rb"\\", b"")
+        self._escape = b"\\" if text.endswith(b"\\") else b""
+        marks = np.frombuffer(text.replace(rb"\"", b"").translate(None, _NO_BRACKETS), np.uint8)
+        is_inside = (np.cumsum(marks == ord('"')) + self._in_string) % 2 == 1
+        levels = self._level + np.cumsum(np.where(is_inside, 0, _STEPS[marks]))
+        if len(marks):
+            self._in_string, self._level = bool(is_inside[-1]), int(levels[-1])
+            if levels.max() > MOST_LEVELS:
+                raise _TooDeep
+        return data
 
 
 class _Cleaned:
@@ -73,7 +106,7 @@ def events(path: Path, name: str, *, cleaned: bool = False) -> Iterator[dict[str
         prefix = "item" if source.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") else "traceEvents.item"
         source.seek(0)
         try:
-            text = _Cleaned(source) if cleaned else source
+            text = _Shallow(_Cleaned(source) if cleaned else source)
             for event in ijson.items(text, prefix, use_float=True, buf_size=CHUNK_BYTES):
                 if isinstance(event, dict):
                     yield event
@@ -96,7 +129,7 @@ def events(path: Path, name: str, *, cleaned: bool = False) -> Iterator[dict[str
                 kind="truncated",
                 detail=words,
             ) from error
-        except RecursionError as error:
+        except (_TooDeep, RecursionError) as error:
             raise IngestError(f"{name} is nested too deeply to be a trace.", EXPORT_AGAIN, name) from error
 
 
