@@ -59,7 +59,8 @@ def _of_database() -> Iterator[GaugeMetricFamily]:
         rows = kind.model._default_manager.order_by()
         for status, count in rows.values_list(kind.column).annotate(Count("pk")):
             counts.add_metric((name, str(status)), count)
-        oldest = rows.filter(**{f"{kind.column}__in": kind.open}, worker="").filter(kind.ready or Q()).aggregate(at=Min("created_at"))["at"]
+        waiting = rows.filter(kind.ready or Q(), worker="", **{f"{kind.column}__in": kind.open})
+        oldest = waiting.aggregate(at=Min("created_at"))["at"]
         waits[name] = 0.0 if oldest is None else max(0.0, (timezone.now() - oldest).total_seconds())
     yield counts
     yield _gauge("asap_job_oldest_wait_seconds", "age of the oldest job that no worker has", "job", waits)
