@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from formatting.numbers import whole_number
 from jobs import child
 from jobs.child_environment import SLURM, SYSTEM
 from launches.backends.account import Account, last_line
@@ -64,7 +65,7 @@ class Slurm:
         if done.returncode == 127:
             raise BackendError("sbatch is not installed here: this machine must be able to submit to the cluster.")
         number = done.stdout.decode("utf-8", "replace").strip().partition(";")[0]
-        if done.returncode or not number.isdecimal():
+        if done.returncode or whole_number(number) is None:
             raise BackendError(f"Slurm rejected the job: {last_line(done.stderr)}")
         self.account.write(place, {_JOB_FILE: number})
         return f"{spec.name} {number}"
@@ -115,7 +116,7 @@ class Slurm:
         if numbers := done.stdout.decode("utf-8", "replace").split():
             return numbers[0]
         kept = self.account.read(self.folder / name / _JOB_FILE).decode("utf-8", "replace").strip()
-        return kept if kept.isdecimal() else None
+        return None if whole_number(kept) is None else kept
 
     def _ask(self, *command: str) -> child.Done[bytes]:
         return self.account.run(command, timeout_s=_COMMAND_S)
