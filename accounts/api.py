@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from django.db.models import QuerySet
 from django.http import Http404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from knox.models import AuthToken
-from rest_framework import serializers, status
+from rest_framework import mixins, serializers, status
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
+from rest_framework.viewsets import GenericViewSet
 
-from accounts import tokens
-from accounts.models import Membership, User
-from accounts.rest import Detail
+from accounts import audit_trail, tokens
+from accounts.models import Membership, Role, User
+from accounts.permissions import refusal
+from accounts.rest import Detail, Paging
 from accounts.services import memberships
+from audit.models import Entry
 
 
 class MembershipSerializer(serializers.ModelSerializer[Membership]):
@@ -83,7 +87,36 @@ class TokenView(APIView):
     @extend_schema(operation_id="tokens_revoke", responses={204: None}, tags=["accounts"])
     def delete(self, request: Request, key: str) -> Response:
         """Revoke one of your tokens, identified by its first characters."""
-        deleted, _ = tokens.visible(request.user).filter(token_key=key).delete()
-        if not deleted:
+        if not tokens.revoke(cast(User, request.user), key):
             raise Http404
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class EntrySerializer(serializers.ModelSerializer[Entry]):
+    """One entry of the audit trail.  actor_id: null for the operator and for the application itself."""
+
+    class Meta:
+        model = Entry
+        fields = audit_trail.COLUMNS
+        read_only_fields = fields
+
+
+@extend_schema_view(
+    list=extend_schema(
+        operation_id="audit_list",
+        description="The audit trail of the teams that you administer, newest first.",
+        responses={200: EntrySerializer(many=True), 403: Detail},
+        tags=["accounts"],
+    )
+)
+class AuditViewSet(mixins.ListModelMixin, GenericViewSet[Entry]):
+    queryset = Entry.objects.all()
+    serializer_class = EntrySerializer
+    filterset_class = audit_trail.EntryFilters
+    pagination_class = Paging
+
+    def get_queryset(self) -> QuerySet[Entry]:
+        teams = audit_trail.administered_teams(self.request.user)
+        if not teams:
+            raise PermissionDenied(refusal(Role.ADMINISTRATOR))
+        return audit_trail.entries_of(teams)

@@ -13,6 +13,8 @@ from accounts.models import Invitation, Membership, Role, SignInLink, Team, User
 from accounts.refusals import Refused
 from accounts.services import create_sign_in_link, hash_of, new_token
 from accounts.text import one_line
+from audit import trail
+from audit.models import Action
 
 LINK_VALID_FOR = timedelta(days=7)
 
@@ -27,7 +29,7 @@ def account_name(text: str) -> str:
 
 
 @transaction.atomic
-def add(team: Team, username: str, role: str, full_name: str = "") -> Membership | None:
+def add(team: Team, username: str, role: str, full_name: str = "", *, by: User) -> Membership | None:
     """A new user of this name in the team with the role.
 
     None where somebody has the name already: a name proves nothing about a person, so they are asked (`invite`).
@@ -45,11 +47,12 @@ def add(team: Team, username: str, role: str, full_name: str = "") -> Membership
         return None
     user.set_unusable_password()
     user.save(update_fields=["password"])
+    trail.record(Action.MEMBER_ADDED, team, by, about=user.pk, name=username, role=str(role))
     return Membership.objects.create(user=user, team=team, role=role)
 
 
 @transaction.atomic
-def invite(team: Team, username: str, role: str) -> str:
+def invite(team: Team, username: str, role: str, *, by: User) -> str:
     """The token of a new invitation for the user of this name, valid for a week; earlier ones end."""
     user = User.objects.get(username=account_name(username))
     if Membership.objects.filter(user=user, team=team).exists():
@@ -60,6 +63,7 @@ def invite(team: Team, username: str, role: str) -> str:
         team=team,
         defaults={"role": role, "token_hash": token_hash, "expires_at": timezone.now() + LINK_VALID_FOR},
     )
+    trail.record(Action.MEMBER_INVITED, team, by, about=user.pk, name=user.get_username(), role=str(role))
     return token
 
 
@@ -69,10 +73,15 @@ def open_invitations(team: Team) -> QuerySet[Invitation]:
     return open_ones.select_related("user").order_by("user__username")
 
 
-def withdraw(team: Team, pk: int) -> Invitation | None:
+@transaction.atomic
+def withdraw(team: Team, pk: int, *, by: User) -> Invitation | None:
     """End an invitation of the team; None where it was accepted, replaced or withdrawn before."""
     invitation = Invitation.objects.select_related("user").filter(team=team, pk=pk).first()
-    return invitation if invitation is not None and Invitation.objects.filter(pk=pk).delete()[0] else None
+    if invitation is None or not Invitation.objects.filter(pk=pk).delete()[0]:
+        return None
+    user = invitation.user
+    trail.record(Action.INVITATION_WITHDRAWN, team, by, about=user.pk, name=user.get_username(), role=invitation.role)
+    return invitation
 
 
 def open_invitation(token: str) -> Invitation | None:
@@ -94,32 +103,40 @@ def accept(invitation: Invitation, user: User) -> Membership:
     deleted, _ = Invitation.objects.filter(pk=invitation.pk, token_hash=invitation.token_hash).delete()
     if not deleted:
         raise MemberError("This invitation has been accepted or replaced.")
-    membership, _ = Membership.objects.get_or_create(
+    membership, created = Membership.objects.get_or_create(
         user=user, team=invitation.team, defaults={"role": invitation.role}
     )
+    if created:
+        name, role = user.get_username(), invitation.role
+        trail.record(Action.MEMBER_ADDED, invitation.team, user, about=user.pk, name=name, role=role, invited=True)
     return membership
 
 
 @transaction.atomic
-def change_role(membership: Membership, role: str) -> None:
+def change_role(membership: Membership, role: str, *, by: User) -> None:
     """Sign-in links made for the earlier role end: who holds one was given that role's rights."""
     if role not in Role.values:
         raise MemberError("Choose one of the four roles.")
     if role != Role.ADMINISTRATOR:
         _keep_an_administrator(membership)
-        _end_links_of_administrator(membership)
-    if Membership.objects.filter(pk=membership.pk).exclude(role=role).update(role=role):
+        _end_links_of_administrator(membership, by)
+    changed = Membership.objects.select_for_update().filter(pk=membership.pk).exclude(role=role)
+    before = changed.values_list("role", flat=True).first()
+    if before is not None and changed.update(role=role):
         membership.sign_in_links.filter(used_at=None).delete()
+        _record(Action.ROLE_CHANGED, membership, by, before=before, role=str(role))
 
 
 @transaction.atomic
-def remove(membership: Membership) -> None:
+def remove(membership: Membership, *, by: User) -> None:
     _keep_an_administrator(membership)
-    _end_links_of_administrator(membership)
-    membership.delete()
+    _end_links_of_administrator(membership, by)
+    removed, _ = Membership.objects.filter(pk=membership.pk).delete()
+    if removed:
+        _record(Action.MEMBER_REMOVED, membership, by, role=membership.role)
 
 
-def link_for(membership: Membership) -> str:
+def link_for(membership: Membership, *, by: User) -> str:
     """A new one-time sign-in token for the member, valid for a week; it opens this team only.
 
     Refused for a member of other teams: they sign in by themselves.
@@ -129,13 +146,20 @@ def link_for(membership: Membership) -> str:
             f"{membership.user} belongs to other teams too and signs in with a password or with a link from the "
             "operator (manage.py sign_in_link)."
         )
-    return create_sign_in_link(membership.user, LINK_VALID_FOR, membership)
+    return create_sign_in_link(membership.user, LINK_VALID_FOR, membership, by=by)
 
 
-def _end_links_of_administrator(membership: Membership) -> None:
+def _record(action: Action, membership: Membership, by: User, **data: str | int) -> None:
+    user = membership.user
+    trail.record(action, membership.team, by, about=user.pk, name=user.get_username(), **data)
+
+
+def _end_links_of_administrator(membership: Membership, by: User) -> None:
     """Who is no administrator any more may have kept a link to sign in as another member: unused ones end."""
     if Membership.objects.filter(pk=membership.pk, role=Role.ADMINISTRATOR).exists():
-        SignInLink.objects.filter(membership__team=membership.team_id, used_at=None).delete()
+        ended, _ = SignInLink.objects.filter(membership__team=membership.team_id, used_at=None).delete()
+        if ended:
+            _record(Action.LINK_REVOKED, membership, by, links_of_all_members=ended)
 
 
 def _keep_an_administrator(membership: Membership) -> None:

@@ -14,6 +14,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from accounts.models import Membership, Role, SignInLink, Team, User
+from audit import trail
+from audit.models import Action
 
 #: Session key of the team that the pages show.
 SESSION_TEAM = "team"
@@ -33,7 +35,9 @@ def hash_of(token: str) -> str:
 
 
 @transaction.atomic
-def create_sign_in_link(user: User, valid_for: timedelta, membership: Membership | None = None) -> str:
+def create_sign_in_link(
+    user: User, valid_for: timedelta, membership: Membership | None = None, *, by: User | str = trail.OPERATOR
+) -> str:
     """A new token that signs `user` in once within `valid_for`: into `membership` alone where one is given.
 
     It takes the place of the user's earlier links of the same reach: only the newest works.
@@ -43,7 +47,22 @@ def create_sign_in_link(user: User, valid_for: timedelta, membership: Membership
     token, token_hash = new_token()
     expires_at = timezone.now() + valid_for
     SignInLink.objects.create(user=user, membership=membership, token_hash=token_hash, expires_at=expires_at)
+    reach = [membership.team] if membership is not None else teams_of(user)
+    until = expires_at.isoformat(timespec="minutes")
+    record_for(reach, Action.LINK_CREATED, by, user.pk, user.get_username(), expires_at=until)
     return token
+
+
+def teams_of(user: User) -> list[Team]:
+    """The teams that the user's session or token opens."""
+    return [each.team for each in memberships(user).select_related("team").order_by("pk")]
+
+
+def record_for(teams: list[Team], action: Action, by: User | str, about: object, name: str, **data: object) -> None:
+    """Record in the audit trail of each team what a right that reaches all of them is about."""
+    reach: list[Team | None] = [*teams] or [None]
+    for team in reach:
+        trail.record(action, team, by, about=about, name=name, **data)
 
 
 def open_sign_in_link(token: str) -> SignInLink | None:
@@ -90,6 +109,8 @@ def first_administrator() -> User:
         user.save(update_fields=["password"])
     team, _ = Team.objects.get_or_create(name=LOCAL_TEAM)
     Membership.objects.update_or_create(user=user, team=team, defaults={"role": Role.ADMINISTRATOR})
+    role = str(Role.ADMINISTRATOR)
+    trail.record(Action.MEMBER_ADDED, team, trail.APPLICATION, about=user.pk, name=user.get_username(), role=role)
     return user
 
 
@@ -101,6 +122,7 @@ def create_user(username: str, team_name: str, role: Role, *, email: str = "", p
     user = User.objects.create_user(username=username, email=email, password=password)
     team, _ = Team.objects.get_or_create(name=team_name)
     Membership.objects.create(user=user, team=team, role=role)
+    trail.record(Action.MEMBER_ADDED, team, trail.OPERATOR, about=user.pk, name=username, role=str(role))
     return user
 
 

@@ -13,7 +13,9 @@ from knox.settings import knox_settings
 
 from accounts.models import Membership, TokenConfinement, TokenScope, User
 from accounts.refusals import Refused
-from accounts.services import memberships
+from accounts.services import memberships, record_for, teams_of
+from audit import trail
+from audit.models import Action
 
 
 class TokenError(Refused):
@@ -39,7 +41,24 @@ def create(user: User) -> tuple[AuthToken, str]:
     token, text = AuthToken.objects.create(user=user)
     if user.confined_to is not None:
         TokenConfinement.objects.create(token=token, membership=memberships(user).first())
+    _record(Action.TOKEN_CREATED, user, token)
     return token, text
+
+
+@transaction.atomic
+def revoke(user: User, key: str) -> bool:
+    """End the visible token of the user that begins with these characters; False if there is none."""
+    token = visible(user).filter(token_key=key).first()
+    if token is None:
+        return False
+    _record(Action.TOKEN_REVOKED, user, token)
+    token.delete()
+    return True
+
+
+def _record(action: Action, user: User, token: AuthToken) -> None:
+    expires_at = token.expiry.isoformat(timespec="minutes") if token.expiry else None
+    record_for(teams_of(user), action, user, token.token_key, user.get_username(), expires_at=expires_at)
 
 
 def create_scoped(membership: Membership, scope: str, label: str, expires_in: timedelta) -> tuple[AuthToken, str]:
@@ -51,12 +70,18 @@ def create_scoped(membership: Membership, scope: str, label: str, expires_in: ti
         token, text = AuthToken.objects.create(user=membership.user, expiry=expires_in)
         TokenConfinement.objects.create(token=token, membership=membership)
         TokenScope.objects.create(token=token, scope=scope, label=label[:100])
+        about = {"about": token.token_key, "name": membership.user.get_username()}
+        trail.record(Action.TOKEN_CREATED, membership.team, trail.APPLICATION, **about, scope=scope, label=label[:100])
     return token, text
 
 
 def revoke_scope(scope: str) -> int:
     """Ends every token that was made for this purpose; returns how many there were."""
-    scoped = AuthToken.objects.filter(scoped__scope=scope)
-    ended = scoped.count()
-    scoped.delete()
-    return ended
+    scoped = AuthToken.objects.filter(scoped__scope=scope).select_related("user", "confinement__membership__team")
+    with transaction.atomic():
+        for token in scoped:
+            membership = token.confinement.membership  # None: the member has left the team
+            team, name = membership and membership.team, token.user.get_username()
+            trail.record(Action.TOKEN_REVOKED, team, trail.APPLICATION, about=token.token_key, name=name, scope=scope)
+            token.delete()
+    return len(scoped)

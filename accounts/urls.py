@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from accounts import views
+from accounts import views, views_audit
 
 urlpatterns = [
     path("sign-in/", views.sign_in, name="sign-in"),
@@ -17,6 +17,8 @@ urlpatterns = [
     path("settings/members/<int:pk>/", views.change_member, name="change_member"),
     path("settings/members/<int:pk>/link/", views.member_link, name="member_link"),
     path("settings/invitations/<int:pk>/withdraw/", views.withdraw_invitation, name="withdraw_invitation"),
+    path("settings/audit/", views_audit.audit, name="audit"),
+    path("settings/audit/<str:kind>/", views_audit.export, name="audit-export"),
     path("settings/password/", views.password, name="password"),
     path("settings/tokens/", views.create_token, name="create_token"),
     path("settings/tokens/<str:key>/revoke/", views.revoke_token, name="revoke_token"),

@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.contrib.auth import logout, update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.views import redirect_to_login
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render, resolve_url
 from django.urls import reverse
@@ -24,6 +25,7 @@ from accounts.models import Membership, Role
 from accounts.pages import refusals_as_messages
 from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
+from audit.models import Action
 
 
 def _next(request: HttpRequest) -> str:
@@ -137,8 +139,8 @@ def add_member(request: MemberRequest) -> HttpResponse:
     team = request.membership.team
     username, role = request.POST.get("username", ""), request.POST.get("role", "")
     try:
-        added = members.add(team, username, role, request.POST.get("full_name", ""))
-        invitation = members.invite(team, username, role) if added is None else ""
+        added = members.add(team, username, role, request.POST.get("full_name", ""), by=request.user)
+        invitation = members.invite(team, username, role, by=request.user) if added is None else ""
     except members.MemberError as error:
         return _settings(request, 422, member_error=str(error))
     if added is not None:
@@ -153,10 +155,10 @@ def change_member(request: MemberRequest, pk: int) -> HttpResponse:
     changed = get_object_or_404(Membership, pk=pk, team=request.membership.team)
     with refusals_as_messages(request):
         if request.POST.get("remove"):
-            members.remove(changed)
+            members.remove(changed, by=request.user)
             messages.success(request, f"{changed.user} is no longer in the team.")
         else:
-            members.change_role(changed, request.POST.get("role", ""))
+            members.change_role(changed, request.POST.get("role", ""), by=request.user)
             messages.success(request, f"{changed.user} now has the role {Role(request.POST['role']).label.lower()}.")
     return redirect("settings")
 
@@ -171,7 +173,7 @@ def member_link(request: MemberRequest, pk: int) -> HttpResponse:
 
 def _with_link(request: MemberRequest, member: Membership) -> HttpResponse:
     try:
-        token = members.link_for(member)
+        token = members.link_for(member, by=request.user)
     except members.MemberError as error:
         return _settings(request, 422, member_error=str(error))
     address = request.build_absolute_uri(reverse("sign-in-link", args=[token]))
@@ -181,7 +183,7 @@ def _with_link(request: MemberRequest, member: Membership) -> HttpResponse:
 @require(Role.ADMINISTRATOR, "POST")
 def withdraw_invitation(request: MemberRequest, pk: int) -> HttpResponse:
     """End an invitation that nobody has accepted yet."""
-    withdrawn = members.withdraw(request.membership.team, pk)
+    withdrawn = members.withdraw(request.membership.team, pk, by=request.user)
     if withdrawn is not None:
         messages.success(request, f"The invitation of {withdrawn.user} was withdrawn; its link no longer works.")
     else:
@@ -213,7 +215,9 @@ def password(request: MemberRequest) -> HttpResponse:
         attempt.succeeded()
     if not form.is_valid():
         return render(request, "accounts/password.html", context | {"form": form}, status=422)
-    form.save()
+    with transaction.atomic():
+        form.save()
+        services.record_for(services.teams_of(user), Action.PASSWORD_SET, user, user.pk, user.get_username())
     update_session_auth_hash(request, user)
     messages.success(request, "Your password is set. Other sessions were signed out; API tokens remain valid.")
     return redirect("settings")
@@ -232,7 +236,6 @@ def create_token(request: MemberRequest) -> HttpResponse:
 
 @require(Role.VIEWER, "POST")
 def revoke_token(request: MemberRequest, key: str) -> HttpResponse:
-    deleted, _ = tokens.visible(request.user).filter(token_key=key).delete()
-    if deleted:
+    if tokens.revoke(request.user, key):
         messages.success(request, "The token was revoked.")
     return redirect("settings")

@@ -155,7 +155,7 @@ def test_model(request: MemberRequest) -> HttpResponse:
 def keep_payloads(request: MemberRequest) -> HttpResponse:
     """How many days the team keeps what agents sent and got."""
     with refusals_as_messages(request):
-        days = retention.set_days(request.membership.team, request.POST.get("days", ""))
+        days = retention.set_days(request.membership.team, request.POST.get("days", ""), by=request.user)
         kept = "as long as their experiment" if days is None else counted(days, "day")
         messages.success(request, f"Agent payloads are kept for {kept}.")
     return redirect("settings")

@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "knox",
     "rest_framework",
     "jobs",
+    "audit",
     "accounts",
     "knowledge",
     "experiments",

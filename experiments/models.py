@@ -194,7 +194,7 @@ class EventManager(models.Manager["Event"]):
 
 
 class Event(models.Model):
-    """One thing that happened, appended and never changed: the trace, the audit log and the live stream.
+    """One thing that happened, appended and never changed: the trace and the live stream.
 
     kind: `status`, `progress`, `upload`, `config`, `constraints`, `message`, `tool_call`, `tool_result`,
     `model_request`, `model_response`, `complaint`, `retry`, `stopped`, `final`, `diagnosis`, `proposal`,

@@ -132,7 +132,7 @@ def delete(request: MemberRequest, pk: int) -> HttpResponse:
         raise PermissionDenied("Shipped records cannot be deleted; only those of your team can.")
     check(request.user, row, Role.ADMINISTRATOR)
     if request.method == "POST":
-        store.delete(row)
+        store.delete(row, by=request.user)
         messages.success(request, f"Deleted the record “{row.title}”.")
         return redirect("history")
     return render(request, "history/delete.html", {"here": "history", "record": row})

@@ -97,7 +97,7 @@ def delete(request: MemberRequest, pk: int) -> HttpResponse:
     if not service.may_delete(request.user, shown):
         raise PermissionDenied("Only the document's uploader or an administrator of the team can delete it.")
     if request.method == "POST":
-        before = service.delete(shown)
+        before = service.delete(shown, by=request.user)
         again = f" Its version {before.version} is the current one again." if before else ""
         messages.success(request, f"Deleted “{shown.title}”.{again}")
         return redirect("knowledge-documents")

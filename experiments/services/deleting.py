@@ -11,7 +11,7 @@ from typing import Any
 from django.dispatch import Signal
 
 from accounts.refusals import Refused
-from experiments.models import Experiment
+from experiments.models import Experiment, ProfileFile
 
 #: Sent with `experiment`; every receiver returns a list of `DeletionBlocker`.
 asked = Signal()
@@ -36,6 +36,32 @@ def holds(experiment: Experiment) -> list[DeletionBlocker]:
     """In the order of the layers, those that block first."""
     answers: list[tuple[Any, Any]] = asked.send(Experiment, experiment=experiment)
     return sorted((hold for _, answer in answers for hold in answer), key=lambda hold: not hold.blocks)
+
+
+def facts(experiment: Experiment) -> dict[str, Any]:
+    """Return what the audit trail keeps of a deleted experiment (docs/accounts.md)."""
+    files = ProfileFile.objects.filter(profile__experiment=experiment).values("name", "size_bytes", "sha256")
+    reviews = experiment.events.filter(kind="review").select_related("user").order_by("pk")
+    return {
+        "created_at": experiment.created_at.isoformat(timespec="seconds"),
+        "created_by": experiment.created_by.get_username() if experiment.created_by else None,
+        "origin": experiment.origin,
+        "state": experiment.state,
+        "chip": experiment.chip,
+        "chips": experiment.chips,
+        "model": experiment.model_name,
+        "step_time_s": experiment.step_time_s,
+        "files": list(files),
+        "events": experiment.events.count(),
+        "reviews": [
+            {
+                "at": event.created_at.isoformat(timespec="seconds"),
+                "by": event.user.get_username() if event.user else None,
+                **{key: event.data.get(key) for key in ("decision", "rank", "title", "comment")},
+            }
+            for event in reviews
+        ],
+    }
 
 
 def refuse_while_held(experiment: Experiment) -> None:

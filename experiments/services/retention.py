@@ -14,9 +14,11 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.utils import timezone
 
-from accounts.models import Team
+from accounts.models import Team, User
 from accounts.refusals import Refused
 from accounts.text import whole_number
+from audit import trail
+from audit.models import Action
 from experiments import event_text
 from experiments.models import Event, as_words
 from experiments.services import events
@@ -32,14 +34,17 @@ class RetentionError(Refused):
     """What was asked for is no retention."""
 
 
-def set_days(team: Team, text: str) -> int | None:
+def set_days(team: Team, text: str, *, by: User) -> int | None:
     """Keep payloads for so many days, for ever where the text is empty.  Raises RetentionError."""
     days = whole_number(text.strip(), digits=5)
     if text.strip() and (days is None or not LEAST_DAYS <= days <= MOST_DAYS):
         raise RetentionError(
             f"Enter a whole number of days from {LEAST_DAYS} to {MOST_DAYS:,}, or leave it empty to keep them forever."
         )
-    Team.objects.filter(pk=team.pk).update(keep_payloads_days=days)
+    with transaction.atomic():
+        Team.objects.filter(pk=team.pk).update(keep_payloads_days=days)
+        before = team.keep_payloads_days
+        trail.record(Action.MODEL_SETTINGS_SAVED, team, by, keep_payloads_days=days, before=before)
     team.keep_payloads_days = days
     logger.info("team %s keeps payloads for %s", team.pk, "ever" if days is None else f"{days} days")
     return days

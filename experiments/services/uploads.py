@@ -20,6 +20,8 @@ from accounts.models import Role, Team, User
 from accounts.permissions import check
 from accounts.refusals import Refused
 from accounts.text import display_name
+from audit import trail
+from audit.models import Action
 from disk import space
 from experiments.ingest.json_documents import is_configuration, is_tool_export
 from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
@@ -245,7 +247,7 @@ def delete(experiment: Experiment, user: User) -> None:
     one of its proposals: reviews are kept unless somebody who may answers for it.  Raises DeletionError while jobs of
     it run elsewhere.
     """
-    check(user, experiment, Role.ENGINEER)
+    team = check(user, experiment, Role.ENGINEER).team
     with transaction.atomic():
         events.lock(experiment.pk)
         if experiment.events.filter(kind="review").exists():
@@ -253,7 +255,10 @@ def delete(experiment: Experiment, user: User) -> None:
         deleting.refuse_while_held(experiment)
         paths = [path for profile in experiment.profiles.all() for path in (profile.data, profile.trace or "")]
         paths += ProfileFile.objects.filter(profile__experiment=experiment).values_list("path", flat=True)
-        experiment.delete()
+        facts = deleting.facts(experiment)
+        deleted, _ = Experiment.objects.filter(pk=experiment.pk).delete()
+        if deleted:
+            trail.record(Action.EXPERIMENT_DELETED, team, user, about=experiment.pk, name=experiment.name, **facts)
         transaction.on_commit(lambda: storage.remove(paths))
 
 

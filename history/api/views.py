@@ -88,7 +88,7 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
         record = self.get_object()
         if record.team_id is not None:
             check(request.user, record, Role.ADMINISTRATOR)
-        store.delete(record)
+        store.delete(record, by=request.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     @extend_schema(

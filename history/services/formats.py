@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
+from formatting.cells import guarded, unguarded
 from history.record import RECORD, Record
 from history.services.rows import COLUMNS, SIDE_KEYS, Complaint, Row, read_row
 
@@ -33,8 +34,6 @@ _CELLS = tuple(
     for column in COLUMNS
     for cell in ([f"{column}.{key}" for key in SIDE_KEYS] if column in ("before", "after") else [column])
 )
-#: What spreadsheets take for the beginning of a formula, also behind apostrophes of our own or blanks.
-_FORMULA = re.compile("'*[\\s\ufeff\u200b]*[=+\\-@\t\r\n＝＋－＠]")
 _ENCODING = "The file is not UTF-8 text; save it as UTF-8 and import it again."
 
 
@@ -76,15 +75,6 @@ def write(records: Iterable[Record], kind: str) -> Iterator[bytes]:
             yield before + b"\n" + json.dumps(RECORD.write(record), ensure_ascii=False).encode()
             before = b","
         yield b"\n]\n" if before == b"," else b"[]\n"
-
-
-def guarded(text: str) -> str:
-    """Text that no spreadsheet runs as a formula."""
-    return f"'{text}" if _FORMULA.match(text) else text
-
-
-def unguarded(text: str) -> str:
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def _line(cells: Iterable[str]) -> bytes:

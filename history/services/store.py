@@ -13,7 +13,9 @@ from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 
-from accounts.models import Team
+from accounts.models import Team, User
+from audit import trail
+from audit.models import Action
 from experiments.models import Experiment, Profile
 from history import moves, seeds
 from history.models import HistoryRecord, RecordImport
@@ -142,11 +144,14 @@ def taken_keys(keys: list[str], team: Team) -> set[str]:
     return {*keys_taken, *shipped}
 
 
-def delete(record: HistoryRecord) -> None:
+@transaction.atomic
+def delete(record: HistoryRecord, *, by: User) -> None:
     """Remove a record of a team.  Raises PermissionDenied for one that ships with the product."""
-    if record.team_id is None:
+    if record.team is None:
         raise PermissionDenied(_PUBLISHED)
-    record.delete()
+    deleted, _ = HistoryRecord.objects.filter(pk=record.pk).delete()
+    if deleted:
+        trail.record(Action.RECORD_DELETED, record.team, by, about=record.pk, name=record.title, key=record.key)
 
 
 def seed() -> int:

@@ -176,7 +176,7 @@ class DocumentViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
         document = self.get_object()
         if not documents.may_delete(request.user, document):
             raise PermissionDenied("Only the document's uploader or an administrator of the team can delete it.")
-        documents.delete(document)
+        documents.delete(document, by=request.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -18,9 +18,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from accounts.models import Role, Team
+from accounts.models import Role, Team, User
 from accounts.permissions import membership_in
 from accounts.text import clean, display_name, one_line
+from audit import trail
+from audit.models import Action
 from disk import space
 from jobs import workers
 from jobs.jobs import Jobs, released
@@ -133,11 +135,17 @@ def read(pk: int) -> None:
     embedding.enqueue(Passage)
 
 
-def delete(document: Document) -> Document | None:
+def delete(document: Document, *, by: User) -> Document | None:
     """Delete a document with its passages; the version before it, if any, is found again and returned."""
     with transaction.atomic():
         _locked(document)
+        if not Document.objects.filter(pk=document.pk).exists():
+            return None
         before = version_before(document)
+        trail.record(
+            Action.DOCUMENT_DELETED, document.team, by, about=document.pk, name=document.title, file=document.name,
+            version=document.version, sha256=document.sha256, size_bytes=document.size_bytes,
+        )  # fmt: skip
         document.passages.all().delete()
         path = document.path
         document.delete()

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from django.conf import settings
+from django.db import transaction
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from accounts.models import Role, Team, User
 from accounts.permissions import membership_in, refusal
-from experiments.services import storage
+from audit import trail
+from audit.models import Action
+from experiments.services import secrets, storage
 from launches import backends
 from launches.models import LaunchSettings
 from proposals.launch.file import one_line
@@ -106,5 +109,8 @@ def save(team: Team, user: User, key: str, values: Mapping[str, Any]) -> LaunchS
     if key not in enabled().keys:
         raise ChoiceError(f"{key[:60]} is not enabled on this server; choose {', '.join(enabled().keys)}.")
     checked = read(values).model_dump(exclude_defaults=True)
-    made, _ = LaunchSettings.objects.update_or_create(team=team, defaults={"backend": key, "values": checked})
+    with transaction.atomic():
+        made, _ = LaunchSettings.objects.update_or_create(team=team, defaults={"backend": key, "values": checked})
+        shown = {name: secrets.redact(value) if isinstance(value, str) else value for name, value in checked.items()}
+        trail.record(Action.LAUNCH_SETTINGS_SAVED, team, user, name=key, values=shown)
     return made

@@ -6,7 +6,7 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 from rest_framework.routers import DefaultRouter
 
-from accounts.api import MeView, TokensView, TokenView
+from accounts.api import AuditViewSet, MeView, TokensView, TokenView
 from diagnosis.api import DiagnosisViewSet
 from diagnosis.api_compare import CompareView
 from diagnosis.api_timeline import TimelineSumsView, TimelineTileView, TimelineView
@@ -27,6 +27,7 @@ router.register("plans", PlanViewSet)
 router.register("plan-requests", PlanRequestViewSet)
 router.register("proposals", ProposalViewSet)
 router.register("measurements", MeasurementViewSet)
+router.register("audit", AuditViewSet, basename="api-audit")
 
 urlpatterns = [
     path("me/", MeView.as_view(), name="api-me"),

@@ -9,6 +9,8 @@ from django.http import Http404
 from accounts.models import Role, User
 from accounts.permissions import membership_in, refusal
 from accounts.refusals import Refused
+from audit import trail
+from audit.models import Action
 from experiments.models import Experiment, ReviewState
 from experiments.services import events
 from experiments.services.text import clean
@@ -77,6 +79,11 @@ def decide(proposal: Proposal, user: User, decision: Decision | str, comment: st
                 "comment": comment,
             },
         )
+        trail.record(
+            Action.PROPOSAL_APPROVED if chosen == Decision.APPROVED else Action.PROPOSAL_REJECTED,
+            membership.team, user, about=proposal.pk, name=proposal.title, rank=proposal.rank, comment=comment,
+            experiment=proposal.experiment_id, experiment_name=proposal.experiment.name,
+        )  # fmt: skip
     proposal.status = chosen.value
     return review
 

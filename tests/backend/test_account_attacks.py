@@ -51,7 +51,7 @@ def test_a_link_stays_where_somebody_else_changes(people, head):
 def test_an_invitation_or_member_link_is_of_the_own_team_alone(people):
     """The administrator of one team neither makes links for members of another nor ends their invitations."""
     guest = User.objects.create_user(username="guest")
-    token = members.invite(people.team, guest.username, Role.VIEWER)
+    token = members.invite(people.team, guest.username, Role.VIEWER, by=people.administrator)
     client, pk = people.client("outsider"), members.open_invitation(token).pk
     viewer = Membership.objects.get(user=people.viewer)
     assert client.post(f"/settings/members/{viewer.pk}/link/").status_code == 404

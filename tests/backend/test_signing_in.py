@@ -172,7 +172,9 @@ def test_a_person_has_fifty_tokens(people):
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("act", [lambda m: members.change_role(m, Role.VIEWER), members.remove])
+@pytest.mark.parametrize(
+    "act", [lambda m: members.change_role(m, Role.VIEWER, by=m.user), lambda m: members.remove(m, by=m.user)]
+)
 def test_of_two_administrators_who_demote_each_other_one_stays(act):
     team = Team.objects.create(name="Two")
     users = [User.objects.create_user(username=name) for name in ("ana", "bo")]
@@ -289,7 +291,7 @@ def test_an_administrator_sees_invitations_and_withdraws_them(ana, team_of):
     head = team_of(User.objects.create_user(username="head"), Role.ADMINISTRATOR)
     other = team_of(User.objects.create_user(username="rival"), Role.ADMINISTRATOR, "Rivals")
     viewer = team_of(User.objects.create_user(username="viewer"))
-    token = members.invite(head.team, "ana", Role.ENGINEER)
+    token = members.invite(head.team, "ana", Role.ENGINEER, by=head.user)
     invited = members.open_invitation(token)
     clients = {}
     for name, member in (("head", head), ("rival", other), ("viewer", viewer)):

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from formatting.cells import guarded, unguarded
 from history.record import CHANGES, FAILURES, PROVENANCES, RECORD, Record, Side, outcome_of
 from history.services import formats
-from history.services.formats import FileError, guarded, unguarded
+from history.services.formats import FileError
 from history.services.rows import BOTTLENECKS, read_row
 from tests.history.records import record
 

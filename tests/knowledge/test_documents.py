@@ -327,7 +327,7 @@ def test_deleting_the_newest_version_brings_the_one_before_back(people) -> None:
     first = added(people, RUNBOOK)
     second = added(people, RUNBOOK + "More.\n")
     path = documents.original(second)
-    before = documents.delete(second)
+    before = documents.delete(second, by=people.engineer)
     assert before == first and not Passage.objects.filter(key__startswith=f"doc-{second.pk}-").exists()
     assert {f.passage.document_id for f in search(people.team, "model axis", mode="text").found} == {first.pk}
     assert path.exists()  # until the transaction commits
@@ -337,7 +337,7 @@ def test_a_deleted_document_takes_its_file_along(people, django_capture_on_commi
     document = added(people, RUNBOOK)
     path = documents.original(document)
     with django_capture_on_commit_callbacks(execute=True):
-        documents.delete(document)
+        documents.delete(document, by=people.engineer)
     assert not path.exists() and not Passage.objects.exists()
 
 

@@ -64,7 +64,7 @@ def member(name: str, *places: tuple[Team, Role]) -> User:
 def make_objects(people: People, mark: str) -> dict[str, Any]:
     author = member(f"author-{mark}", (people.team, Role.ENGINEER))
     guest = member(f"guest-{people.team.pk}")
-    join = members.invite(people.team, guest.username, Role.VIEWER)
+    join = members.invite(people.team, guest.username, Role.VIEWER, by=people.administrator)
     ready, other = make_ready(people, f"{mark} baseline"), make_ready(people, f"{mark} wider")
     approved, linked, proposal = (ready.plan.proposals.get(rank=rank) for rank in (1, 2, 3))
     for each in (approved, linked):

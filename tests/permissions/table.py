@@ -81,6 +81,7 @@ ACCOUNTS = (
     *reads(ANYONE, "/sign-in/ /sign-in/{link}/"),
     *reads(SIGNED_IN, "/join/{join}/ /api/me/ /api/tokens/"),
     *reads(VIEWER, "/settings/ /settings/password/ /settings/model/"),
+    *reads(ADMINISTRATOR, "/settings/audit/ /settings/audit/csv/ /settings/audit/jsonl/ /api/audit/"),
     asks(ANYONE, "/sign-in/", username="administrator", password="a guess"),
     stores(ANYONE, "/sign-in/{link}/"),  # who holds it, signs in by it
     Row("post", "/join/{join}/", NOBODY, stores=True, also="guest", refused=403),
