@@ -82,7 +82,7 @@ class CampaignForm(forms.Form):
 
     def clean_landscape(self) -> Any:
         file = self.cleaned_data["landscape"]
-        if file is None:
+        if not file:
             return None
         if file.size > MOST_BYTES:
             raise forms.ValidationError(f"The landscape is larger than {limit(MOST_BYTES, 'bytes')}; remove some runs.")
