@@ -123,7 +123,7 @@ def settings(request: MemberRequest) -> HttpResponse:
         except choices.ChoiceError as error:
             context["problem"] = str(error)
     try:
-        context["keys"] = choices.enabled().keys
+        context["keys"] = choices.enabled().keys_of(team.name)
     except choices.ChoiceError as error:
         context |= {"keys": (backends.MANUAL,), "problem": str(error)}
     context |= {"key": key, "form": form, "groups": form.groups(context["keys"])}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from kubernetes import client, config
@@ -24,13 +25,24 @@ _PORT = 8476  # of JAX's coordinator
 _LINE_BYTES = 50
 
 
+@dataclass(frozen=True)
+class Identity:
+    """A team in the cluster.  service_account: of its pods, unless it names another; empty: that of the namespace.
+    user: number under which pods run without privileges; None: as their image says."""
+
+    namespace: str
+    service_account: str = ""
+    user: int | None = 1000
+
+
 class Kubernetes:
     """kubeconfig: a file, None inside of the cluster.  context: in it, None for its current one."""
 
     can_cancel = True
 
-    def __init__(self, namespace: str, kubeconfig: str | None = None, context: str | None = None) -> None:
-        self.namespace = namespace
+    def __init__(self, identity: Identity, kubeconfig: str | None = None, context: str | None = None) -> None:
+        self.identity = identity
+        self.namespace = identity.namespace
         try:
             settings = client.Configuration()
             if kubeconfig is None:
@@ -46,7 +58,7 @@ class Kubernetes:
     def submit(self, spec: JobSpec) -> str:
         if not spec.values.get("image"):
             raise BackendError("Kubernetes needs an image with the training program; set it under Settings, Launching.")
-        job = self._create(self.batch.create_namespaced_job, manifest(spec))
+        job = self._create(self.batch.create_namespaced_job, manifest(spec, self.identity))
         created = job or self._call(self.batch.read_namespaced_job, spec.name)
         try:
             self._complete(spec, created.metadata.uid)
@@ -161,7 +173,25 @@ class _Exists(BackendError):
     pass
 
 
-def manifest(spec: JobSpec) -> client.V1Job:
+def _of_pod(user: int | None) -> client.V1PodSecurityContext | None:
+    """What the Pod Security Standard *restricted* asks of a pod; its group lets it read its token."""
+    if user is None:
+        return None
+    return client.V1PodSecurityContext(
+        run_as_non_root=True, run_as_user=user, run_as_group=user, fs_group=user,
+        seccomp_profile=client.V1SeccompProfile(type="RuntimeDefault"),
+    )  # fmt: skip
+
+
+def _of_container(user: int | None) -> client.V1SecurityContext | None:
+    if user is None:
+        return None
+    return client.V1SecurityContext(
+        allow_privilege_escalation=False, privileged=False, capabilities=client.V1Capabilities(drop=["ALL"])
+    )
+
+
+def manifest(spec: JobSpec, identity: Identity) -> client.V1Job:
     """The Job: one try, one pod per host, each with all chips of its host."""
     values = spec.values
     chips = {values["resource"]: str(spec.chips_per_host)} if values.get("resource") else {}
@@ -174,6 +204,7 @@ def manifest(spec: JobSpec) -> client.V1Job:
             client.V1EnvVar(name="ASAP_HOSTS", value=str(spec.hosts)),
             client.V1EnvVar(name="ASAP_COORDINATOR", value=f"{spec.name}-0.{spec.name}:{_PORT}"),
         ],
+        security_context=_of_container(identity.user),
         resources=client.V1ResourceRequirements(requests=chips or None, limits=chips or None),
         volume_mounts=[client.V1VolumeMount(name="bundle", mount_path=_MOUNT, read_only=True),
                        client.V1VolumeMount(name="secret", mount_path=_SECRET, read_only=True)],
@@ -183,12 +214,14 @@ def manifest(spec: JobSpec) -> client.V1Job:
         restart_policy="Never",
         subdomain=spec.name,
         node_selector=values.get("node_selector") or None,
-        service_account_name=values.get("service_account") or None,
+        service_account_name=values.get("service_account") or identity.service_account or None,
+        automount_service_account_token=False,  # a training program has nothing to ask of the API server
+        security_context=_of_pod(identity.user),
         tolerations=[client.V1Toleration(key=values["resource"], operator="Exists")] if chips else None,
         volumes=[
             client.V1Volume(name="bundle", config_map=client.V1ConfigMapVolumeSource(name=spec.name)),
             client.V1Volume(
-                name="secret", secret=client.V1SecretVolumeSource(secret_name=spec.name, default_mode=0o400)
+                name="secret", secret=client.V1SecretVolumeSource(secret_name=spec.name, default_mode=0o440)
             ),
         ],
     )  # fmt: skip

@@ -93,7 +93,7 @@ class Slurm:
 
     def log(self, job: str, most_bytes: int = 10_000_000) -> bytes:
         place, number = self._place(job), job.rpartition(" ")[2]
-        names = [name for name in self.account.names(place) if re.fullmatch(rf"{number}_\d+_log\.out", name)]
+        names = [name for name in self.account.names(place) if re.fullmatch(rf"{re.escape(number)}_\d+_log\.out", name)]
         return b"\n".join(self.account.read(place / name, most_bytes // len(names)) for name in names)
 
     def _place(self, job: str) -> Path:

@@ -7,6 +7,7 @@ repeats of an arm comes from the environment, so that one bundle serves them all
 from __future__ import annotations
 
 import io
+import shlex
 import zipfile
 from pathlib import Path
 
@@ -111,7 +112,7 @@ set -uo pipefail
 bundle="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
 secret="${{ASAP_SECRET:-$bundle/secret.env}}"
 if [ -r "$secret" ]; then . "$secret"; fi
-export ASAP_URL="${{ASAP_URL:-{launch.server}}}" ASAP_LAUNCH={launch.pk} ASAP_ARM={arm}
+export ASAP_URL=${{ASAP_URL:-{shlex.quote(launch.server)}}} ASAP_LAUNCH={launch.pk} ASAP_ARM={arm}
 export ASAP_REPEAT="${{ASAP_REPEAT:?say which repeat this is: 1 to {launch.repeats}}}"
 {profiled}export STEPS="${{STEPS:-{launch.steps}}}" PROFILE="${{PROFILE-}}"
 export RUN_NAME="${{ASAP_RUN_NAME:-asap-{launch.pk}-{arm}}}"
@@ -120,17 +121,12 @@ export OUTPUT="${{OUTPUT:-$work/output}}"
 mkdir -p "$OUTPUT" && cp "$bundle"/* "$work"/ 2>/dev/null
 cd "$work" || exit 1
 rm -f secret.env
-{setup + chr(10) if setup else ""}python3 asap_report.py run --profile "$OUTPUT" -- bash -c {_quoted(command)}
+{setup + chr(10) if setup else ""}python3 asap_report.py run --profile "$OUTPUT" -- bash -c {shlex.quote(command)}
 code=$?
 rank="${{SLURM_PROCID:-${{JOB_COMPLETION_INDEX:-0}}}}"
 if [ -w "$bundle" ]; then echo "$code" > "$bundle/ended$([ "$rank" = 0 ] || echo ".$rank")"; fi
 exit "$code"
 """
-
-
-def _quoted(command: str) -> str:
-    lines = command.replace("'", "'\\''")
-    return f"'{lines}'"
 
 
 def _readme(launch: Launch, arm: str) -> str:

@@ -76,12 +76,25 @@ def enabled() -> backends.Enabled:
         raise ChoiceError(str(error)) from error
 
 
-def backend(key: str) -> backends.Backend:
-    """Raises BackendError where it is not enabled, or does not start."""
+def backend(key: str, team: Team) -> backends.Backend:
+    """Return a backend under the identity of a team.  Raises BackendError where it has none, or it does not start."""
     try:
-        return backends.backend(enabled(), key, storage.root() / "launches" / "bundles")
+        return backends.backend(enabled(), key, team.name, storage.root() / "launches" / "bundles")
     except ChoiceError as error:
         raise backends.BackendError(str(error)) from error
+
+
+def allowed_values(key: str, team: Team, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a team's values for one launch, with the operator's lines for it.
+
+    Raises BackendError where the backend is not for this team or not with these values, ChoiceError where the
+    operator's file cannot be read.
+    """
+    if key == backends.MANUAL:
+        return dict(values)
+    found = enabled()
+    found.check(key, team.name, values)
+    return {**values, **found.lines(key, team.name)}
 
 
 def of_team(team: Team | int) -> LaunchSettings:
@@ -107,8 +120,13 @@ def save(team: Team, user: User, key: str, values: Mapping[str, Any]) -> LaunchS
     if membership is None or not membership.may(Role.ADMINISTRATOR):
         raise PermissionError(refusal(Role.ADMINISTRATOR))
     if key not in enabled().keys:
-        raise ChoiceError(f"{key[:60]} is not enabled on this server; choose {', '.join(enabled().keys)}.")
+        known = ", ".join(enabled().keys_of(team.name))
+        raise ChoiceError(f"{key[:60]} is not enabled on this server; choose {known}.")
     checked = read(values).model_dump(exclude_defaults=True)
+    try:
+        enabled().check(key, team.name, checked)
+    except backends.BackendError as error:
+        raise ChoiceError(str(error)) from error
     with transaction.atomic():
         made, _ = LaunchSettings.objects.update_or_create(team=team, defaults={"backend": key, "values": checked})
         shown = {name: secrets.redact(value) if isinstance(value, str) else value for name, value in checked.items()}

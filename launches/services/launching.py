@@ -112,9 +112,8 @@ def _drafted(made: Launch, *, tool: str, repeats: int, steps: int, server: str) 
     made.backend, made.values = chosen.backend, chosen.values
     made.server = (chosen.values.get("server") or server).rstrip("/")
     try:
-        if chosen.backend not in choices.enabled().keys:
-            raise LaunchError(f"{chosen.backend} is no longer enabled on this server; see Settings, Launching.")
-    except choices.ChoiceError as error:
+        made.values = choices.allowed_values(made.backend, made.team, chosen.values)
+    except (choices.ChoiceError, BackendError) as error:
         raise LaunchError(str(error)) from error
     return made
 
@@ -150,7 +149,7 @@ def _runs_on(run: ArmRun) -> str:
     """The sentence, after a blank, that nobody here can end the job of a run; empty where its backend can."""
     backend = run.launch.backend
     try:
-        if choices.backend(backend).can_cancel:
+        if choices.backend(backend, run.launch.team).can_cancel:
             return ""
     except BackendError:  # it may be back when the sweep asks, and ends the job then
         return ""
@@ -171,7 +170,7 @@ def advance(pk: int) -> None:
     if not queue.RUNS.claim(pk, worker):
         return
     held = queue.RUNS.row_of_worker(pk, worker)
-    run = held.select_related("launch__experiment", "launch__proposal", "launch__created_by").first()
+    run = held.select_related("launch__experiment", "launch__proposal", "launch__created_by", "launch__team").first()
     if run is None:  # another took it for dead at once, and may have submitted it: there is nothing to read yet
         return
     with queue.RUNS.beating(pk, worker):
@@ -187,7 +186,9 @@ def follow() -> None:
     """Ask every backend how its jobs are doing; whatever is left of runs that ended is removed there."""
     open_ = ArmRun.objects.filter(status__in=[S.SUBMITTED, S.RUNNING]) | ArmRun.objects.filter(released=False)
     submitted = open_.exclude(status__in=[S.QUEUED, S.COLLECTING]).exclude(job="", released=False)
-    for run in submitted.select_related("launch__experiment", "launch__proposal").order_by("launch_id", "pk"):
+    for run in submitted.select_related("launch__experiment", "launch__proposal", "launch__team").order_by(
+        "launch_id", "pk"
+    ):
         try:
             _follow(run)
         except BackendError as error:
@@ -202,7 +203,7 @@ def follow() -> None:
 def _submit(run: ArmRun) -> None:
     launch = run.launch
     try:
-        job = choices.backend(launch.backend).submit(_spec(run))
+        job = choices.backend(launch.backend, launch.team).submit(_spec(run))
     except (BackendError, bundles.BundleError, LaunchError) as error:
         if isinstance(error, BackendError) and error.passing and run.attempts < queue.RUNS.most_attempts:
             queue.RUNS.row_of_worker(run.pk, run.worker).update(worker="", reason=_words(str(error)))
@@ -214,7 +215,7 @@ def _submit(run: ArmRun) -> None:
     if not queue.RUNS.row_of_worker(run.pk, run.worker).update(status=S.SUBMITTED, reason="", **values):
         # It reported, or was cancelled, while it was submitted: the sweep over what is left ends it.
         if not ArmRun.objects.filter(pk=run.pk).update(**values):
-            choices.backend(launch.backend).cancel(job)  # its experiment was deleted meanwhile
+            choices.backend(launch.backend, launch.team).cancel(job)  # its experiment was deleted meanwhile
             return
         run.refresh_from_db()
         if run.status == S.CANCELLED:
@@ -229,6 +230,7 @@ def _spec(run: ArmRun) -> JobSpec:
     assert config is not None  # of_arm says so in a sentence
     hosts, chips = bundles.hosts(config) if launch.tool != "trial" else (1, 1)
     values = choices.read(launch.values)
+    choices.enabled().check_names(launch.backend, launch.team.name, launch.values)
     return JobSpec(
         name=run.name, files=files, environment=bundles.environment(launch, run),
         secret={"ASAP_TOKEN": _token(launch, launch.created_by)}, hosts=hosts, chips_per_host=chips,
@@ -261,7 +263,7 @@ def _follow(run: ArmRun) -> None:
         return
     if launch.backend == backends.MANUAL:
         return
-    backend = choices.backend(launch.backend)
+    backend = choices.backend(launch.backend, launch.team)
     job_status = backend.status(run.job)
     unchanged = ArmRun.objects.filter(pk=run.pk, status=run.status)
     if job_status.state == JobState.RUNNING and run.status == S.SUBMITTED:
@@ -278,7 +280,7 @@ def _follow(run: ArmRun) -> None:
 
 def _release(run: ArmRun) -> None:
     """End the job of a run that has ended here, and remove what it left.  Raises BackendError where it may run on."""
-    backend = choices.backend(run.launch.backend)
+    backend = choices.backend(run.launch.backend, run.launch.team)
     try:
         backend.cancel(run.job)
     except BackendError:

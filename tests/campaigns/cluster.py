@@ -15,7 +15,7 @@ from launches.services import choices, launching
 def enable(people: Any, settings: Any, folder: Path, section: str, **values: Any) -> None:
     """Let the team launch by `command.here`, whose section of the operator's file is given."""
     operator = folder / "launch.toml"
-    operator.write_text(f"[command.here]\n{section}\n")
+    operator.write_text(f"[command.here]\nshared = true\nteam_lines = true\n{section}\n")
     settings.LAUNCH_CONFIG = str(operator)
     choices.save(people.team, people.administrator, "command.here", values)
 

@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 STEPS = [5.0, *[1.0] * 19]
 OOM = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1234567890 bytes.\n"
 
+ANYTHING = '{image = ["*"], service_account = ["*"], queue = ["*"], node_selector = ["*"]}'
+
 
 @pytest.fixture(autouse=True)
 def _no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +42,10 @@ def server(people: Any, settings: Any, tmp_path: Any) -> Iterator[FakeKubernetes
     found = FakeKubernetes()
     (tmp_path / "kubeconfig").write_text(found.kubeconfig())
     operator = tmp_path / "launch.toml"
-    operator.write_text(f'[kubernetes]\nnamespace = "training"\nkubeconfig = "{tmp_path}/kubeconfig"\n')
+    operator.write_text(
+        f'[kubernetes]\nshared = true\nallow = {ANYTHING}\nnamespace = "training"\n'
+        f'kubeconfig = "{tmp_path}/kubeconfig"\n'
+    )
     settings.LAUNCH_CONFIG = str(operator)
     values = {"image": "registry.example.org/maxtext:1", "resource": "google.com/tpu"}
     choices.save(people.team, people.administrator, "kubernetes", values)
@@ -244,7 +249,7 @@ def test_workers_that_die_at_any_step_double_nothing(people, ready, server):
     running.run(trial.pk)
     run = ArmRun.objects.get()
     assert queue.RUNS.claim(run.pk, "elsewhere/2/1/1")  # died after the Job was made and before that was stored
-    choices.backend("kubernetes").submit(launching._spec(run))
+    choices.backend("kubernetes", people.team).submit(launching._spec(run))
     ArmRun.objects.update(**stale)
     assert queue.RUNS.sweep() == [run.pk]
     turn(campaign)

@@ -36,7 +36,9 @@ def test_trials_run_as_slurm_jobs_and_report(people, ready, live_server, setting
         (tools / "asap").write_text(ASAP.format(python=sys.executable))
         (tools / "asap").chmod(0o755)
         operator = tmp_path / "launch.toml"
-        operator.write_text(f'[slurm]\nfolder = "{tmp_path}/shared"\n')
+        operator.write_text(
+            f'[slurm]\nfolder = "{tmp_path}/shared"\nshared = true\nallow = {{partition = ["train"]}}\n'
+        )
         settings.LAUNCH_CONFIG = str(operator)
         setup = f"export PATH={tools}:$PATH ASAP_SPOOL={tmp_path}/spool"
         choices.save(people.team, people.administrator, "slurm", {"setup": setup, "partition": "train"})

@@ -32,6 +32,9 @@ class FakeKubernetes:
         self.logs: dict[str, str] = {}
         self.requests: list[tuple[str, str]] = []
         self.fail_with = 0
+        self.namespaces = {"training"}
+        #: Whether its namespaces admit pods of the Pod Security Standard *restricted* alone.
+        self.restricted = False
         #: What this service account may not create, by kind: the status and the words of the refusal.
         self.refused: dict[str, tuple[int, str]] = {}
         handler = type("Handler", (_Handler,), {"fake": self})
@@ -105,6 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(*self.fake.refused[kind])
         elif problem := _problem(kind, name, body):
             self._refuse(422, problem)
+        elif self.fake.restricted and kind == "jobs" and (problem := _unsafe(body["spec"]["template"]["spec"])):
+            self._refuse(403, f'violates PodSecurity "restricted:latest": {problem}')
         elif (kind, name) in self.fake.objects:
             self._refuse(409, "AlreadyExists")
         else:
@@ -135,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(self.fake.fail_with, "etcdserver: request timed out")
         elif self.headers.get("Authorization") != f"Bearer {self.fake.token}":
             self._refuse(401, "Unauthorized")
-        elif match is None or match["kind"] not in KINDS or match["space"] != "training":
+        elif match is None or match["kind"] not in KINDS or match["space"] not in self.fake.namespaces:
             self._refuse(404, "the server could not find the requested resource")
         else:
             return match["kind"], match["name"], match["more"], parse_qs(address.query)
@@ -160,6 +165,24 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         pass
+
+
+def _unsafe(pod: dict[str, Any]) -> str:
+    """What the admission of pods objects to, by the standard of Kubernetes 1.25 and later."""
+    of_pod = pod.get("securityContext") or {}
+    if of_pod.get("runAsNonRoot") is not True or not of_pod.get("runAsUser"):
+        return "runAsNonRoot != true"
+    if (of_pod.get("seccompProfile") or {}).get("type") not in ("RuntimeDefault", "Localhost"):
+        return "seccompProfile"
+    if pod.get("hostNetwork") or pod.get("hostPID") or any("hostPath" in volume for volume in pod["volumes"]):
+        return "host namespaces"
+    for container in pod["containers"]:
+        own = container.get("securityContext") or {}
+        if own.get("allowPrivilegeEscalation") is not False or own.get("privileged"):
+            return "allowPrivilegeEscalation != false"
+        if (own.get("capabilities") or {}).get("drop") != ["ALL"] or own["capabilities"].get("add"):
+            return "unrestricted capabilities"
+    return ""
 
 
 def _problem(kind: str, name: str, body: dict[str, Any]) -> str:

@@ -200,7 +200,7 @@ def test_a_command_on_this_machine_ends_at_its_time_limit_and_the_page_says_so(
         time.sleep(0.2)
         work(made)
     run = made.runs.get(arm="proposal")
-    log = choices.backend("command.here").log(run.job).decode()
+    log = choices.backend("command.here", run.launch.team).log(run.job).decode()
     assert "limit 7" in log and "Terminated at its time limit of 0.02 min." in log
     page = people.client("viewer").get(f"/proposals/{approved.pk}/launches/").content.decode()
     assert "Timed out" in page and "The job reached its time limit." in page

@@ -89,7 +89,10 @@ def test_baseline_profile_proposal_both_arms_verdict_record(people, live_server,
     (tools / "asap").write_text(f'#!/bin/sh\nexec {sys.executable} -c "from asapweb.cli import main; main()" "$@"\n')
     (tools / "asap").chmod(0o755)
     operator = tmp_path / "launch.toml"
-    operator.write_text(f'[command.here]\nsubmit = "flock {tmp_path}/device bash {{script}}"\nbackground = true\n')
+    operator.write_text(
+        f"[command.here]\nshared = true\nteam_lines = true\n"
+        f'submit = "flock {tmp_path}/device bash {{script}}"\nbackground = true\n'
+    )
     settings.LAUNCH_CONFIG = str(operator)
     setup = f"export PATH={tools}:$PATH PYTHONPATH={ROOT} ASAP_SPOOL={tmp_path}/spool "
     setup += " ".join(f"{name}='{value}'" for name, value in variables.items())

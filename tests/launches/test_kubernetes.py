@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launches.backends import BackendError, JobSpec, JobState
-from launches.backends.kubernetes_jobs import Kubernetes
+from launches.backends.kubernetes_jobs import Identity, Kubernetes
 from tests.launches.fake_kubernetes import FakeKubernetes
 
 NAME = "asap-7-proposal-1"
@@ -25,7 +25,7 @@ def server() -> Iterator[FakeKubernetes]:
 @pytest.fixture
 def backend(server: FakeKubernetes, tmp_path: Path) -> Kubernetes:
     (tmp_path / "config").write_text(server.kubeconfig())
-    return Kubernetes("training", str(tmp_path / "config"))
+    return Kubernetes(Identity("training"), str(tmp_path / "config"))
 
 
 def spec(**values: object) -> JobSpec:
@@ -133,14 +133,14 @@ def test_refusals_are_one_sentence(server: FakeKubernetes, backend: Kubernetes, 
         backend.submit(spec(image=""))
     (tmp_path / "other").write_text(server.kubeconfig("wrong"))
     with pytest.raises(BackendError, match=r"401.*service account") as refused:
-        Kubernetes("training", str(tmp_path / "other")).submit(spec())
+        Kubernetes(Identity("training"), str(tmp_path / "other")).submit(spec())
     assert not refused.value.passing and len(str(refused.value)) <= 300
     server.fail_with = 503
     with pytest.raises(BackendError, match="503") as busy:
         backend.status(NAME)
     assert busy.value.passing
     with pytest.raises(BackendError, match="not configured"):
-        Kubernetes("training", str(tmp_path / "absent"))
+        Kubernetes(Identity("training"), str(tmp_path / "absent"))
     server.stop()
     with pytest.raises(BackendError, match="cannot be reached") as away:
         backend.status(NAME)

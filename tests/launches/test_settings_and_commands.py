@@ -53,10 +53,10 @@ def test_the_words_of_a_status_command_and_its_refusals(tmp_path):
 def test_only_what_the_operator_enables_is_there(tmp_path):
     assert backends.read(None).keys == ("manual",)
     path = tmp_path / "launch.toml"
-    path.write_text('[slurm]\nfolder = "/shared"\n[command.xpk]\nsubmit = "xpk {name}"\n')
+    path.write_text('[slurm]\nfolder = "/shared"\nshared = true\n[command.xpk]\nsubmit = "xpk {name}"\n')
     assert backends.read(path).keys == ("manual", "slurm", "command.xpk")
     with pytest.raises(BackendError, match="not enabled"):
-        backends.backend(backends.read(path), "kubernetes", tmp_path)
+        backends.backend(backends.read(path), "kubernetes", "Vision", tmp_path)
     for text, words in (("[slurm]\n", "slurm.folder"), ("[pbs]\n", "pbs"), ("[", "not valid TOML"),
                         ('[command.x]\nsubmit = "{evil}"\n', "not a placeholder")):  # fmt: skip
         path.write_text(text)
@@ -72,7 +72,7 @@ def test_settings_of_a_backend_are_shown_where_it_is_enabled_or_one_is_set(peopl
 
     assert shown() == (False, False)
     path = tmp_path / "launch.toml"
-    path.write_text('[slurm]\nfolder = "/shared"\n')
+    path.write_text('[slurm]\nfolder = "/shared"\nshared = true\nallow = {partition = ["train"]}\n')
     settings.LAUNCH_CONFIG = str(path)
     assert shown() == (True, False)
     choices.save(people.team, people.administrator, "slurm", {"partition": "train", "queue": "research"})
@@ -86,7 +86,7 @@ def test_settings_of_a_backend_are_shown_where_it_is_enabled_or_one_is_set(peopl
 
 def test_an_administrator_chooses_among_them(people, tmp_path, settings):
     path = tmp_path / "launch.toml"
-    path.write_text('[slurm]\nfolder = "/shared"\n')
+    path.write_text('[slurm]\nfolder = "/shared"\nshared = true\nallow = {partition = ["train"]}\n')
     settings.LAUNCH_CONFIG = str(path)
     administrator = people.client("administrator")
     page = administrator.get("/settings/launching/").content.decode()
