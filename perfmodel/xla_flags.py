@@ -155,8 +155,8 @@ def defaults(chip: str) -> Mapping[str, str]:
 
 def documented() -> frozenset[str]:
     """Return the names of all flags that a set or a default has, without dashes."""
-    rows = (*_sets(), *_default_rows())
-    return frozenset(name for row in rows for name in flag_values(row.flags))
+    written = [*(row.flags for row in _sets()), *(row.flags for row in _default_rows())]
+    return frozenset(name for flags in written for name in flag_values(flags))
 
 
 def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
