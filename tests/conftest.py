@@ -37,6 +37,8 @@ atexit.register(shutil.rmtree, SESSION_HOME, ignore_errors=True)
 for name in (
     "DATABASE_URL",
     "ALLOWED_HOSTS",
+    "CSRF_TRUSTED_ORIGINS",
+    "ASAP_METRICS_TOKEN",
     "DEBUG",
     "OPENAI_API_KEY",
     "OPENAI_BASE_URL",
