@@ -92,6 +92,14 @@ def database_settings(home: Path) -> dict[str, Any]:
     return database
 
 
+def database_arguments(home: Path) -> dict[str, Any]:
+    """Return the same database as keyword arguments of libpq."""
+    settings = database_settings(home)
+    names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+    given = {ours: settings[theirs] for theirs, ours in names.items() if settings.get(theirs)}
+    return given | {name: value for name, value in settings.get("OPTIONS", {}).items() if name != "pool"}
+
+
 def broker_url(home: Path) -> str:
     """Celery's broker: `CELERY_BROKER_URL`, or the embedded Redis by its socket."""
     given = os.environ.get("CELERY_BROKER_URL", "")

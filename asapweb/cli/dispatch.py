@@ -17,6 +17,8 @@ from asapweb.user_error import PartialResult, UserError
 
 COMMANDS = {
     "run": "start the web application with its database, broker and worker",
+    "backup": "write database and files to a new folder, while the application runs",
+    "restore": "restore a backup into an empty data folder and database",
     "predict": "predict step time and memory of a configuration",
     "search": "search the best meshes for a configuration",
     "diagnose": "diagnose a profile",

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 
-from asapweb.environment import database_settings, flag, home_folder
+from asapweb.environment import database_arguments, flag, home_folder
 from asapweb.launcher.address import Address, choose_address
 from asapweb.launcher.disks import watch_disks
 from asapweb.launcher.fingerprints import (
@@ -317,12 +316,9 @@ class _Preparation:
 def _connected(home: Home) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """A connection to the application's database; raises UserError with the host, never with the password."""
     try:
-        settings = database_settings(home.path)
+        arguments = database_arguments(home.path)
     except ImproperlyConfigured as error:
         raise UserError(str(error)) from None
-    names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
-    arguments: dict[str, Any] = {ours: settings[theirs] for theirs, ours in names.items() if settings.get(theirs)}
-    arguments |= {name: value for name, value in settings.get("OPTIONS", {}).items() if name != "pool"}
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
