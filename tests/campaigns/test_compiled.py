@@ -11,6 +11,7 @@ from campaigns.services.campaigns import CampaignError, CampaignRequest
 from perfmodel.config_file import parse_config
 from proposals.compiling import targets
 from tests.backend.factories import CONFIG
+from tests.compiling.scripted import steer
 
 WORKER = "tests.compiling.scripted"
 
@@ -20,7 +21,7 @@ def config(**more):
 
 
 def measured(monkeypatch, script, **more):
-    monkeypatch.setenv("COMPILER", script)
+    steer(monkeypatch, COMPILER=script)
     return Compiled(worker=WORKER).measure(config(**more), lambda: False)
 
 
@@ -58,7 +59,7 @@ def test_a_step_that_cannot_be_built_fails_with_the_reason(monkeypatch):
 
 
 def test_a_cancelled_trial_ends_the_compiler(monkeypatch):
-    monkeypatch.setenv("COMPILER", "hang")
+    steer(monkeypatch, COMPILER="hang")
     with pytest.raises(Stopped):
         Compiled(worker=WORKER).measure(config(), lambda: True)
 
@@ -73,7 +74,7 @@ class TestCampaign:
     @pytest.fixture
     def scripted(self, settings, monkeypatch):
         settings.COMPILE_WORKER = WORKER
-        monkeypatch.setenv("COMPILER", "fits")
+        steer(monkeypatch, COMPILER="fits")
 
     @pytest.mark.usefixtures("scripted")
     def test_its_page_says_what_is_predicted_and_what_is_compiled(self, people, ready):
@@ -94,7 +95,7 @@ class TestCampaign:
 
     @pytest.mark.usefixtures("scripted")
     def test_what_does_not_fit_is_not_tried_fuller(self, people, ready, monkeypatch):
-        monkeypatch.setenv("COMPILER", "out of memory")
+        steer(monkeypatch, COMPILER="out of memory")
         campaign = campaigns.begin(
             ready.experiment, people.engineer, CampaignRequest(backend="compiled", most_trials=1)
         )
