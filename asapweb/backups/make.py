@@ -31,6 +31,8 @@ def back_up(home: Path, target: Path) -> Manifest:
     """Write a backup of the data folder and its database to the new folder `target` and return its manifest."""
     if target.exists():
         raise UserError(f"{target} exists already: name a new folder for the backup.")
+    if target.is_relative_to(home):
+        raise UserError(f"{target} lies in the data folder, of which later backups would hold it: name another place.")
     if not home.is_dir():
         raise UserError(f"There is no data folder {home}: set ASAP_HOME.")
     unfinished = target.with_name(target.name + ".unfinished")

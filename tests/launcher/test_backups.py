@@ -115,6 +115,8 @@ def test_restore_changes_nothing_where_the_backup_is_damaged_or_its_place_is_tak
     assert (refused.returncode, "holds data already" in refused.stderr) == (2, True)
     refused = asap(used_home, "backup", str(folder / "backup"))
     assert (refused.returncode, "exists already" in refused.stderr) == (2, True)
+    refused = asap(used_home, "backup", str(used_home / "backup"))
+    assert (refused.returncode, "lies in the data folder" in refused.stderr) == (2, True)
     for name in ("files.tar", "database.dump"):
         path = folder / "backup" / name
         whole = path.read_bytes()

@@ -91,7 +91,8 @@ def test_scripts_are_shell_and_run_programs_as_their_units_do(tmp_path: Path) ->
     asked = subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout.splitlines()
     assert asked[asked.index("--") + 1 :] == [str(CODE / ".venv/bin/asap"), "backup", "/backups/today"]
     properties = [line.removeprefix("--property=") for line in asked if line.startswith("--property=")]
-    assert properties == ["Environment=ASAP_HOME=/var/lib/asap-web", "EnvironmentFile=/etc/asap-web/database.env"]
+    files = [f"EnvironmentFile=/etc/asap-web/{name}.env" for name in ("database", "broker")]
+    assert properties == ["Environment=ASAP_HOME=/var/lib/asap-web", *files]
     assert subprocess.run([DEPLOY / "as", "web"], env=given, capture_output=True).returncode == 2
 
 
