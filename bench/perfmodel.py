@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.efficiency import load_efficiencies
-from perfmodel.search import by_efficiencies, price_space, ranking, search
+from perfmodel.search import price_space, ranking, search
 from perfmodel.shapes import ModelShape
 from perfmodel.space import SearchBounds, build_space
 from perfmodel.step_time import predict
@@ -57,7 +57,7 @@ def price_pod(topology: tuple[int, ...], batches: int = 8) -> tuple[int, float]:
 
     def work() -> int:
         space = build_space(config, constraints)
-        ranking(price_space(space, by_efficiencies(efficiencies)))
+        ranking(price_space(space, efficiencies=efficiencies))
         return space.count
 
     return work(), best_of(3, work)

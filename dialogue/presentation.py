@@ -15,14 +15,15 @@ from dialogue.models import Held, Message, Thread
 from dialogue.services import asking, holding
 from dialogue.stream import Place, steps_done
 from experiments.models import Experiment
+from experiments.services import configuration
 from formatting import limit
 from perfmodel.config import ROLE_SYNONYMS, ConfigError
 from proposals import facts
 from proposals.agents import chat
 from proposals.agents.conversation import EFFECT, MeshOffered, Question
+from proposals.candidate import is_same
 from proposals.constraints import Constraints
 from proposals.models import PlanRecord, Proposal
-from proposals.plan import is_same
 from proposals.services import plans
 
 #: Characters of a tool's arguments beside its name.
@@ -135,8 +136,9 @@ def _words(key: str, value: Any) -> str:
 
 def _offer(index: int, offered: MeshOffered, plan: PlanRecord | None) -> Offer:
     offer = None
-    for item in plan.proposals.all() if plan is not None else ():
-        if is_same(item.value, offered):
+    config = configuration.check(plan.priced_with).config if plan is not None else None
+    for item in plan.proposals.all() if plan is not None and config is not None else ():
+        if is_same(config, item.value, offered):
             offer = item
     return Offer(index, offered.mesh, offered.changes, offered.title, offer)
 

@@ -51,7 +51,7 @@ class Trial:
         observed = observe(profile, config, self.diagnosis)
         assert observed is not None
         self.observed: Observed = observed
-        self.observation: Observation = observation(config, observed, profile, self.diagnosis)
+        self.observation: Observation = observation(observed, profile, self.diagnosis)
         self.calibration: Calibration = calibrate(config, self.observation)
         self.candidates: Candidates = side_by_side(config, self.calibration.baseline, scenario.landscape)
         self.gain = np.log(scenario.baseline_s / scenario.times_s)

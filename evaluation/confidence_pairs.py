@@ -18,8 +18,8 @@ from evaluation.time_table import table_without_model
 from perfmodel.calibration import calibrate
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import EfficiencyTable, load_efficiencies
+from perfmodel.identity import mesh_distance
 from perfmodel.observation import Observation
-from perfmodel.prices import mesh_distance
 from perfmodel.workload import from_config, stack
 
 Floats = npt.NDArray[np.float64]

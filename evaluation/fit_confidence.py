@@ -27,10 +27,9 @@ from evaluation.optico import tuned_runs
 from evaluation.published import load_published
 from evaluation.report import rounded
 from evaluation.sweeps import load_sweeps
-from perfmodel import memory
+from perfmodel import confidence, memory
+from perfmodel.confidence import Confidence
 from perfmodel.workload import from_config
-from proposals.proposer import confidence
-from proposals.proposer.confidence import Confidence
 
 Floats = npt.NDArray[np.float64]
 
@@ -120,7 +119,7 @@ def families(rows: Sequence[Predicted]) -> list[str]:
 def fit() -> Confidence:
     """The fit over all pairs."""
     rows = predictions(True)
-    return Confidence(floor_of(rows), floor_of(predictions(False)), FREEDOM, len(families(rows)), memory_spread())
+    return Confidence(floor_of(rows), floor_of(predictions(False)), FREEDOM, len(families(rows)))
 
 
 def held_out(known: bool) -> list[tuple[Predicted, Confidence]]:
@@ -129,7 +128,7 @@ def held_out(known: bool) -> list[tuple[Predicted, Confidence]]:
     by_family = []
     for family in families(rows):
         floor = floor_of([row for row in every if row.pair.family != family])
-        other = Confidence(floor, floor, FREEDOM, len(families(every)) - 1, fit().memory_spread)
+        other = Confidence(floor, floor, FREEDOM, len(families(every)) - 1)
         by_family += [(row, other) for row in rows if row.pair.family == family]
     return by_family
 
@@ -139,7 +138,8 @@ def numbers() -> dict[str, Any]:
     result: dict[str, Any] = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "fit": {
-            name: getattr(fit(), name) for name in ("floor", "floor_assumed", "freedom", "families", "memory_spread")
+            **{name: getattr(fit(), name) for name in ("floor", "floor_assumed", "freedom", "families")},
+            "memory_spread": memory_spread(),
         },
         "pairs": _count(),
         "crashes": crash_share(),
@@ -176,7 +176,7 @@ def _by_fill() -> list[dict[str, Any]]:
         for name in ("sweeps", "optico", "published"):
             came = [ran for source, filled, ran in fills() if _kind(source) == name and low <= filled < high]
             row[name] = [sum(came), len(came)]
-        row["fits"] = float(ndtr(-np.log(min((low + high) / 2.0, low + 0.1)) / fit().memory_spread))
+        row["fits"] = float(ndtr(-np.log(min((low + high) / 2.0, low + 0.1)) / memory_spread()))
         rows.append(row)
     return rows
 
@@ -292,7 +292,6 @@ def toml(confidence: Confidence) -> str:
             f"floor_assumed = {confidence.floor_assumed:.4f}",
             f"freedom = {confidence.freedom:.1f}",
             f"families = {confidence.families}",
-            f"memory_spread = {confidence.memory_spread:.3f}",
             "",
             "[provenance]",
             'source = "measured pairs at the same batch: '

@@ -16,7 +16,7 @@ from evaluation.sweep_baselines import fold_of
 from evaluation.sweep_candidates import UNKNOWN, Sweep
 from evaluation.sweep_scores import Outcomes, joined, outcome
 from proposals.proposer.choose import choose, in_order
-from proposals.proposer.pricing import Prices
+from proposals.proposer.pricing import ProposalPrices
 from proposals.proposer.ranking import Ranked, Weights, utility
 from proposals.proposer.space import Candidates
 
@@ -40,7 +40,7 @@ class Start:
     start: int
 
     @cached_property
-    def _ranked(self) -> tuple[Candidates, Prices, Ranked]:
+    def _ranked(self) -> tuple[Candidates, ProposalPrices, Ranked]:
         return self.sweep.ranked(self.start, NOTHING)
 
     def outcome(self, weights: Weights) -> Outcomes:

@@ -20,6 +20,7 @@ from evaluation.fit_memory import Z80, folds, left_out_fits, spread_of, unseen_s
 from evaluation.memory_rows import Floats, Mask, Rows, peak, peak_rows, published_rows, sweep_rows, unrunnable_rows
 from evaluation.report import wrapped
 from perfmodel import memory
+from perfmodel.memory_evidence import MemoryPosterior
 from perfmodel.memory_profiles import constants, design_profiles, load_memory_profiles
 from perfmodel.workload import REMAT
 
@@ -161,7 +162,7 @@ def judged() -> tuple[Rows, Mask, Mask, Floats, Floats]:
     for (_, mask), (_, fitted) in zip(folds("workloads"), left_out_fits("workloads"), strict=True):
         used = memory.per_chip(rows.take(mask).work, fitted.constants)
         refused[mask], filled[mask] = ~used.fits, used.needed / used.capacity
-        chance[mask] = memory.probability_fits(used)
+        chance[mask] = MemoryPosterior().probability_fits(used)
     return rows, refused, np.asarray(unrunnable_rows(rows)), filled, chance
 
 
@@ -209,8 +210,8 @@ def _probability() -> Iterator[str]:
     yield "## Probability of fitting"
     yield ""
     yield (
-        "`memory.probability_fits` is the probability that a run does not run out of memory. By needed over usable "
-        "memory, workloads held out, without pipelines that cannot run and failures far below capacity:"
+        "`MemoryPosterior.probability_fits` is the probability that a run does not run out of memory. By needed over "
+        "usable memory, workloads held out, without pipelines that cannot run and failures far below capacity:"
     )
     yield ""
     yield from _header("needed", "runs", "ran", "stated")

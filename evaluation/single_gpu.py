@@ -27,11 +27,11 @@ from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_config
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.memory import MemoryUse
+from perfmodel.memory_evidence import MemoryPosterior
 from perfmodel.priced import Z80
 from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
-from proposals.proposer.confidence import shipped
 from proposals.proposer.observed import observe
 from proposals.proposer.pricing import observation
 
@@ -185,13 +185,12 @@ def calibration(run: Run, framework: str | None) -> Calibration:
     diagnosis = diagnose(run.profile, config)
     observed = observe(run.profile, config, diagnosis)
     assert observed is not None
-    return calibrate(config, observation(config, observed, run.profile, diagnosis))
+    return calibrate(config, observation(observed, run.profile, diagnosis))
 
 
 def _pair(before: Run, after: Run, framework: str | None, calibrated: Calibration) -> Pair:
     prices = calibrated.price_workload(from_config(after.config(framework)), np.zeros(1))
-    # As wide as pages show it.
-    spread = shipped().range_sigma(_number(prices.sigma))
+    spread = _number(prices.spread)
     alone = [model_alone_s(run, framework) for run in (before, after)]
     return Pair(
         before,
@@ -295,7 +294,7 @@ def _failed(framework: str | None) -> Iterator[str]:
     for run in load_runs():
         if (run.program, run.model, run.seq_len) == (failed.program, failed.model, failed.seq_len) and run.peak_bytes:
             seen = with_peak(run, failed, framework)
-            fits = percent(_number(memory.probability_fits(seen)), 0)
+            fits = percent(_number(MemoryPosterior().probability_fits(seen)), 0)
             yield f"| {run.batch} sequences, remat {run.remat} | {_number(seen.total) / 1e9:.0f} GB | {fits} |"
 
 

@@ -6,7 +6,7 @@ The start is known by its step time, and by its peak memory where one was publis
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, reduce
 
 import numpy as np
@@ -16,17 +16,17 @@ from diagnosis.report import Bottleneck, Diagnosis
 from evaluation.sweep_groups import Group
 from evaluation.time_rows import TimeRow
 from evaluation.time_table import table_without
-from experiments.step_profile import Device, Memory, StepProfile
 from history.case import Case
 from perfmodel import legality, memory
 from perfmodel.calibration import SPREAD_PER_DOUBLING
+from perfmodel.confidence import shipped
 from perfmodel.config import Training
 from perfmodel.efficiency import EfficiencyTable
+from perfmodel.memory_evidence import MemoryPosterior, MemoryRun, memory_posterior
 from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from proposals.proposer.changes import Change
-from proposals.proposer.confidence import shipped
-from proposals.proposer.pricing import Prices
+from proposals.proposer.pricing import ProposalPrices
 from proposals.proposer.ranking import Ranked, Weights, rank, steps
 from proposals.proposer.similarity import Library
 from proposals.proposer.space import Candidates
@@ -91,6 +91,7 @@ class Sweep:
             work=self.group.work,
             shape=(count,),
             at=everywhere,
+            posterior=self._posterior(start),
         )
 
     def gains(self, start: int) -> Floats:
@@ -103,7 +104,7 @@ class Sweep:
 
     def ranked(
         self, start: int, weights: Weights | None = None, library: Library = NOTHING_LIKE_IT
-    ) -> tuple[Candidates, Prices, Ranked]:
+    ) -> tuple[Candidates, ProposalPrices, Ranked]:
         """Those that are legal, priced and ranked.  library: precedents."""
         legal = self.legal.copy()
         legal[start] = True
@@ -111,28 +112,27 @@ class Sweep:
         c = self.candidates(start).take(rows)
         gain = self.gains(start)[rows]
         sigma = SPREAD_PER_DOUBLING * np.sqrt(steps(c))
-        prices = Prices(
-            calibration=None,  # type: ignore[arg-type]
-            time_s=self.group.time_s[start] * c.tokens_ratio / np.exp(gain),
+        time_s = self.group.time_s[start] * c.tokens_ratio / np.exp(gain)
+        prices = ProposalPrices(
+            assumed=(),
+            **dict.fromkeys(("time_s", "lower_s", "low80_s", "high80_s", "upper_s"), time_s),
             gain=gain,
             sigma=sigma,
+            spread=shipped().range_sigma(sigma),
             parts_s={},
-            memory_high_bytes=None,
             seconds=True,
+            measured=True,
             confidence=shipped(),
         )
-        return c, prices, rank(c, prices, self._profile(start), library, weights)
+        return c, prices, rank(c, prices, library, weights)
 
-    def _profile(self, start: int) -> StepProfile:
+    def _posterior(self, start: int) -> MemoryPosterior:
+        """What the start says of memory: that it ran and, where that is told, its peak."""
+        used = memory.per_chip(self.group.work)
+        flat = {part.name: np.broadcast_to(getattr(used, part.name), len(self.group)) for part in fields(used)}
+        own = memory.MemoryUse(**{name: values[start : start + 1] for name, values in flat.items()})
         peak = float(self.group.peak_bytes[start])
-        told = self.with_peak and np.isfinite(peak)
-        return StepProfile(
-            provenance="measured",
-            source_kind="step time",
-            device=Device("", self.group.configs[start].hardware.chip, self.group.configs[start].hardware.chips, 1),
-            step_time_s=float(self.group.time_s[start]),
-            memory=Memory(peak_bytes=int(peak)) if told else Memory(),
-        )
+        return memory_posterior([MemoryRun(own, peak if self.with_peak and np.isfinite(peak) else None)])
 
 
 def unseen_s(group: Group) -> Floats:

@@ -30,10 +30,10 @@ from history.case import Case, cases_of, hardware_kind
 from history.labels import BOUND, REPEAT
 from history.similarity import carried, rate
 from history.uncertainty import spread
+from perfmodel.confidence import shipped
 from perfmodel.config import Measured
 from perfmodel.efficiency import EfficiencyTable
 from perfmodel.priced import Z80
-from proposals.proposer.confidence import shipped
 from proposals.proposer.precedents import Precedent, precedents_of, published
 from proposals.proposer.ranking import drawn
 

@@ -14,6 +14,7 @@ from django.db.models import Func, Q, Value
 from experiments import event_text
 from experiments.fields import OrderedJSONField
 from jobs.models import Job
+from perfmodel.identity import placement_text
 
 
 class Origin(models.TextChoices):
@@ -103,6 +104,11 @@ class Experiment(models.Model):
     def axis_roles(self) -> dict[str, str]:
         """Roles of the axes whose names are none, as configured."""
         return ((self.config or {}).get("mesh") or {}).get("axis_roles") or {}
+
+    @property
+    def placement(self) -> str:
+        """The mesh as `identity.placement_text` writes it."""
+        return placement_text(self.mesh or {}, self.axis_roles)
 
 
 class Profile(models.Model):

@@ -24,6 +24,7 @@ from perfmodel.chips import Chip, load_chips
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training, product_errors
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.execution import framework_of, profile_named
+from perfmodel.memory_evidence import MemoryPosterior
 from perfmodel.model_file import read_model
 from perfmodel.shapes import ModelShape
 from perfmodel.step_time import combine
@@ -102,7 +103,7 @@ def price(
         used = memory.per_chip(work)
         shares = [used.params, used.optimizer, used.gradients, used.activations]
         filled = np.column_stack([np.broadcast_to(part / used.capacity, (len(held),)) for part in shares])
-        fits = np.broadcast_to(memory.probability_fits(used), (len(held),))
+        fits = np.broadcast_to(MemoryPosterior().probability_fits(used), (len(held),))
         mechanisms: list[TermEffects | None] = []
         for before, after in pairs:
             if id(before) not in place or id(after) not in place:

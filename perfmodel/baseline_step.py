@@ -14,7 +14,6 @@ from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies
 from perfmodel.evidence import LAUNCHES, Asked, Posterior, asked_by, scaled
 from perfmodel.observation import Observation
-from perfmodel.prices import Learnt
 from perfmodel.step_time import combine
 from perfmodel.topology import Floats
 from perfmodel.workload import Workload, from_config
@@ -38,7 +37,8 @@ class BaselineStep:
     baseline: the configuration with every gap filled.  assumed: dotted names of what was filled in.  group_s: measured
     time by group of axes (keys of `workload.GROUPS`), group_dcn_s: the same across slices; unplaced_s: of collectives
     that no group issues.  posterior: of the efficiencies.  unit_s: seconds that a measured 1 stands for (1 where the
-    profile has a step time).
+    profile has a step time).  foreign_s: of a step time alone, what more likely is no part of the model's step at all
+    (an input stall, a checkpoint, another program) than an error of the model; in seconds, it stays whatever changes.
     """
 
     baseline: ExperimentConfig
@@ -49,6 +49,7 @@ class BaselineStep:
     group_dcn_s: Mapping[str, float]
     unplaced_s: float
     unit_s: float = 1.0
+    foreign_s: float = 0.0
 
     @cached_property
     def efficiencies(self) -> Efficiencies:
@@ -56,31 +57,12 @@ class BaselineStep:
         return self._likely[0]
 
     @cached_property
-    def learnt(self) -> tuple[Learnt, ...]:
-        """All that the profile could inform, by how far it moved it, in prior standard deviations."""
-        values, z = self.posterior.values, self.posterior.z
-        before = _numbers(values.at(np.zeros_like(z)))
-        after = _numbers(values.at(z))
-        narrowed = np.sqrt(np.diag(self.posterior.covariance))
-        order = np.argsort(-np.abs(z))
-        return tuple(
-            Learnt(
-                name := values.informed[i].name,
-                before[name],
-                after[name],
-                float(values.spreads[i]),
-                float(values.spreads[i] * narrowed[i]),
-            )
-            for i in order
-        )
-
-    @cached_property
     def unexplained_s(self) -> Mapping[str, float]:
         """Measured less what the posterior explains, by part, where it is positive; beyond it `unplaced`
         collectives."""
         modelled = self._base_parts
         rest = {name: seen - modelled.get(name, 0.0) for name, seen in self._seen_s.items()}
-        rest["ici"] = self.unplaced_s
+        rest["ici"], rest["other"] = self.unplaced_s, self.foreign_s
         return {name: seconds for name, seconds in rest.items() if seconds > 0}
 
     @cached_property
@@ -124,7 +106,7 @@ class BaselineStep:
         """Measured seconds by the parts of `_modelled`.  Of a step time alone all parts take their share."""
         seen = self.observation.parts_s
         if not self._divided:
-            whole = self.observation.measured_s * self.unit_s / sum(self._base_parts.values())
+            whole = (self.observation.measured_s * self.unit_s - self.foreign_s) / sum(self._base_parts.values())
             return {name: seconds * whole for name, seconds in self._base_parts.items()}
         by_name = {
             "work": seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0),
@@ -162,9 +144,3 @@ class BaselineStep:
         silent = replace(efficiencies, **dict.fromkeys(LAUNCHES, 0.0))
         loud, quiet = (combine(self._base_asked.terms, e).estimate_s for e in (efficiencies, silent))
         return float(loud.reshape(-1)[0] / quiet.reshape(-1)[0]) > 1.005
-
-
-def _numbers(solved: tuple[Efficiencies, Mapping[str, Floats]]) -> dict[str, float]:
-    efficiencies, factors = solved
-    plain = {name: float(np.asarray(getattr(efficiencies, name)).reshape(-1)[0]) for name in Efficiencies.names()}
-    return plain | {name: float(np.asarray(value).reshape(-1)[0]) for name, value in factors.items()}

@@ -15,7 +15,7 @@ uncertainty, and does not scale with what it was booked under.  On the baseline 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,15 +24,18 @@ import numpy as np
 from perfmodel import memory
 from perfmodel.arrays import joined, picked, shape_of, taken
 from perfmodel.baseline_step import BaselineStep, Shares
+from perfmodel.confidence import Confidence, input_sets_pace, shipped
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.evidence import Asked, Informed, asked_by, informed_by, solve
+from perfmodel.identity import mesh_distance
 from perfmodel.imputation import fill_in
+from perfmodel.memory_evidence import MemoryPosterior, MemoryRun, memory_posterior
 from perfmodel.observation import Observation, by_group, equations_of
 from perfmodel.priced import Z80
-from perfmodel.prices import CalibratedPrices, mesh_distance, same_training
-from perfmodel.special import normal_cdf
+from perfmodel.prices import Prices, same_training
 from perfmodel.step_time import combine
+from perfmodel.terms import step_terms
 from perfmodel.topology import Floats
 from perfmodel.workload import REMAT, Workload, from_config, stack
 
@@ -48,18 +51,34 @@ MOST_SIGMA = float(np.log(1000.0))
 WITHIN_NOISE = 0.2
 #: Parts that move weights and gradients, whose bytes do not depend on the tokens of a step.
 OF_WEIGHTS = ("ici:weights", "ici:expert_weights", "ici:replica", "dcn")
-#: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and determines the time.
-INPUT_SETS_PACE = 0.5
 #: Candidates priced at a time, so that their arrays stay in the processor's cache; up to how many the uncertainty of
 #: each is computed, and from how many it is interpolated beyond that.
 BLOCK, EXACT, SAMPLED = 32_768, 16_384, 1_024
 
 
+#: Standard deviation of log(time) added, but on the baseline itself, where no op was listed, and where the profile was
+#: recorded on another kind of chip than the configuration names.
+SPREAD_UNLISTED, SPREAD_OF_STAND_IN = 0.1, 0.3
+#: Prior probability that a measured step contains time of something else, and the range of that time, in steps.
+FOREIGN_PRIOR, FOREIGN_RANGE = 0.05, (0.05, 10.0)
+#: Standard deviation of log(measured / modelled) that is taken for the model's own error, at least and at most: means
+#: of whole publishers whose programs no fit has seen are 0.30 apart, those of seen ones half of it.
+MODEL_ERROR = (0.15, 0.3)
+
+
 @dataclass(frozen=True)
 class Calibration(BaselineStep):
-    """Prices other configurations of the run whose step was measured.  Build it with `calibrate`."""
+    """Prices other configurations of the run whose step was measured.  Build it with `calibrate`.
 
-    def price(self, candidates: Sequence[ExperimentConfig]) -> CalibratedPrices:
+    confidence: how far gains like these were measured to come true; stand_in: whether the profile was recorded on
+    another kind of chip than the configuration names; memory: what is known of the memory.
+    """
+
+    confidence: Confidence = field(default_factory=shipped)
+    stand_in: bool = False
+    memory: MemoryPosterior = field(default_factory=MemoryPosterior)
+
+    def price(self, candidates: Sequence[ExperimentConfig]) -> Prices:
         """Price configurations of the same run.  What a candidate leaves open is taken from the baseline."""
         filled = [self._filled(candidate) for candidate in candidates]
         return self.price_workload(
@@ -76,8 +95,12 @@ class Calibration(BaselineStep):
         }
         return replace(candidate, model=candidate.model or self.baseline.model, training=replace(training, **given))
 
-    def price_workload(self, workload: Workload, distance: Floats) -> CalibratedPrices:
-        """Price a workload of any number of candidates; distance: see CalibratedPrices."""
+    def price_workload(self, workload: Workload, distance: Floats, transfer: Floats | float = 0.0) -> Prices:
+        """Price a workload of any number of candidates.
+
+        distance: from the baseline's mesh (`identity.mesh_distance`).  transfer: standard deviation of log(time) of
+        candidates that run on other hardware or train otherwise than the calibration carries over to; 0 elsewhere.
+        """
         shape = np.broadcast_shapes(shape_of(workload), np.shape(distance))
         count = int(np.prod(shape))
         along = None
@@ -94,7 +117,7 @@ class Calibration(BaselineStep):
         parts = {name: joined([block[0][name] for block in blocks], len(shape)) for name in blocks[0][0]}
         total = joined([block[1] for block in blocks], len(shape))
         variance = joined([block[2] for block in blocks], len(shape))
-        return self._finished(parts, total, np.sqrt(variance), workload, distance)
+        return self._finished(parts, total, np.sqrt(variance), workload, distance, transfer)
 
     def _block(
         self, workload: Workload, distance: Floats, along: Floats | None
@@ -245,12 +268,15 @@ class Calibration(BaselineStep):
         )
         parts["copies"] = copies * each * (1.0 + self._has_axes(inner, asked)) / 2.0
         variance = variance + (copies * SPREAD_UNEXPLAINED * near) ** 2
+        parts["foreign"] = self.foreign_s * follows
+        variance = variance + (self.foreign_s * SPREAD_UNEXPLAINED * near) ** 2
         if self._input_s:
             busy = sum(parts.values(), np.zeros(1))
             serial = self._input_s * each
             beside_step = np.maximum(0.0, self.observation.measured_s * self.unit_s * each - busy)
-            parts["input"] = INPUT_SETS_PACE * beside_step + (1.0 - INPUT_SETS_PACE) * serial
-            variance = variance + ((beside_step - serial) / 2.0) ** 2
+            pace = input_sets_pace(self._input_s / (self.observation.measured_s * self.unit_s))
+            parts["input"] = pace * beside_step + (1.0 - pace) * serial
+            variance = variance + pace * (1.0 - pace) * (beside_step - serial) ** 2
         return parts, variance
 
     def _role(self, axis: str) -> str:
@@ -264,7 +290,7 @@ class Calibration(BaselineStep):
     def _named(self, parts: Mapping[str, Floats], shares: Shares) -> dict[str, Floats]:
         """The parts by the names of an observation; of what was not measured, in the shares that the model expects."""
         seen = self.observation.parts_s
-        named = {name: value for name, value in parts.items() if name not in ("work", "gaps", "copies")}
+        named = {name: value for name, value in parts.items() if name not in ("work", "gaps", "copies", "foreign")}
         work_seen = seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0)
         streaming = shares.streaming
         if work_seen > 0:
@@ -281,44 +307,68 @@ class Calibration(BaselineStep):
         else:
             named |= {"idle": parts["gaps"] * shares.bubble, "kernel_launches": parts["gaps"] * shares.launches}
         named["other"] = parts["gaps"] - sum(named.get(name, 0.0) for name in ("idle", "host", "kernel_launches"))
+        named["other"] = named["other"] + parts["foreign"]
         return named
 
     def _finished(
-        self, parts: Mapping[str, Floats], total: Floats, sigma: Floats, workload: Workload, distance: Floats
-    ) -> CalibratedPrices:
+        self,
+        parts: Mapping[str, Floats],
+        total: Floats,
+        sigma: Floats,
+        workload: Workload,
+        distance: Floats,
+        transfer: Floats | float,
+    ) -> Prices:
         base_work = self._base_work
-        sigma = np.where((distance == 0) & same_training(workload, base_work), 0.0, np.minimum(sigma, MOST_SIGMA))
-        baseline = self.observation.measured_s
+        ran = (distance == 0) & same_training(workload, base_work) & (np.asarray(transfer) == 0.0)
+        thin = SPREAD_UNLISTED * (1.0 - self.observation.coverage)
+        beside = np.sqrt(thin**2 + (SPREAD_OF_STAND_IN * self.stand_in) ** 2 + np.asarray(transfer) ** 2)
+        sigma = np.where(ran, 0.0, np.minimum(np.hypot(sigma, beside), MOST_SIGMA))
         total = total / self.unit_s
-        speedup = baseline / total * _per_step_tokens(workload) / _per_step_tokens(base_work)
-        low, high = self._memory(workload, base_work)
+        speedup = self.observation.measured_s / total * _per_step_tokens(workload) / _per_step_tokens(base_work)
         shape = np.broadcast_shapes(total.shape, sigma.shape)
-        return CalibratedPrices(
+        spread = self.confidence.range_sigma(np.broadcast_to(sigma, shape))
+        used = self.memory.corrected(memory.per_chip(workload))
+        return Prices(
             step_time_s=np.broadcast_to(total, shape),
-            low80_s=total * np.exp(-Z80 * sigma),
-            high80_s=total * np.exp(Z80 * sigma),
             sigma=np.broadcast_to(sigma, shape),
-            speedup=speedup,
-            speedup_low80=speedup * np.exp(-Z80 * sigma),
-            speedup_high80=speedup * np.exp(Z80 * sigma),
-            probability_faster=normal_cdf(np.log(speedup) / np.maximum(sigma, 1e-9)),
+            spread=spread,
+            speedup=np.broadcast_to(speedup, shape),
             parts_s={
                 name: np.broadcast_to(value if self.unit_s == 1.0 else value / self.unit_s, shape)
                 for name, value in parts.items()
             },
+            at_peak_s=np.broadcast_to(at_peak_s(workload) / self.unit_s, shape),
             distance=distance,
-            memory_low_bytes=low,
-            memory_high_bytes=high,
+            used=used,
         )
 
-    def _memory(self, workload: Workload, base_work: Workload) -> tuple[Floats | None, Floats | None]:
-        peak = self.observation.memory_bytes
-        if peak is None:
-            return None, None
-        new, old = memory.per_chip(workload), memory.per_chip(base_work)
-        states = (new.params + new.optimizer + new.gradients) / (old.params + old.optimizer + old.gradients)
-        activations = new.activations / old.activations
-        return peak * np.minimum(states, activations), peak * np.maximum(states, activations)
+
+def at_peak_s(workload: Workload) -> Floats:
+    """Return the least time of a step: its model FLOPs at peak, or the traffic of one kind at the peak of its links."""
+    terms = step_terms(workload)
+    times = [terms.dense_s + terms.experts_s + terms.scores_s + terms.head_s]
+    for traffic in terms.traffic.values():
+        times += [traffic.ici_s, traffic.network_s, traffic.dcn_s]
+    return np.asarray(np.maximum.reduce(np.broadcast_arrays(*times)))
+
+
+def foreign_share(measured_s: float, modelled_s: float, sigma: float) -> float:
+    """Return the share (0–1) of a measured step that is more likely time of something else than an error of the model.
+
+    sigma: standard deviation of log(measured / modelled) among programs.  Two hypotheses: the model errs by a factor,
+    normal on the log scale, or time is added that no part of the model stands for, as likely of any order of magnitude
+    from 0.05 to 10 steps (FOREIGN_PRIOR).
+    """
+    ratio = float(np.log(measured_s / modelled_s))
+    if ratio <= 0.0:
+        return 0.0
+    errs = float(np.exp(-0.5 * (ratio / sigma) ** 2) / (sigma * np.sqrt(2.0 * np.pi)))
+    added = float(
+        np.exp(ratio) / (max(np.expm1(ratio), FOREIGN_RANGE[0]) * np.log(FOREIGN_RANGE[1] / FOREIGN_RANGE[0]))
+    )
+    chance = FOREIGN_PRIOR * added / (FOREIGN_PRIOR * added + (1.0 - FOREIGN_PRIOR) * errs)
+    return chance * (1.0 - modelled_s / measured_s)
 
 
 def calibrate(
@@ -327,6 +377,8 @@ def calibrate(
     efficiencies: Efficiencies | EfficiencyTable | None = None,
     *,
     informed: Sequence[Informed] | None = None,
+    confidence: Confidence | None = None,
+    stand_in: bool = False,
 ) -> Calibration:
     """Calibration of a run from what was measured of it: parts, or the step time alone.
 
@@ -346,10 +398,18 @@ def calibrate(
     unit_s = 1.0
     if not observation.step_time_s:
         unit_s = float(base.estimate_s.reshape(-1)[0]) / observation.measured_s
+    foreign_s = 0.0
+    if not any(value > 0 for value in observation.parts_s.values()):
+        spread = float(np.log(base.high80_s / base.low80_s).reshape(-1)[0]) / (2.0 * Z80)
+        modelled_s = float(base.estimate_s.reshape(-1)[0])
+        foreign_s = observation.measured_s * foreign_share(
+            observation.measured_s, modelled_s, float(np.clip(spread, *MODEL_ERROR))
+        )
     bars, unplaced = by_group(filled.mesh, observation, base)
     values = informed_by(table, "model" in assumed, informed)
-    equations = equations_of(filled.mesh, observation, base, unit_s)
+    equations = equations_of(filled.mesh, observation, base, unit_s, foreign_s)
     posterior = solve(values, asked, equations)
+    learnt = confidence or shipped()
     dcn_total = sum(float(t.dcn_s.reshape(-1)[0]) for t in terms.traffic.values())
     across = {
         name: observation.parts_s.get("dcn", 0.0) * float(t.dcn_s.reshape(-1)[0]) / dcn_total
@@ -367,6 +427,10 @@ def calibrate(
         group_dcn_s=across,
         unplaced_s=unplaced,
         unit_s=unit_s,
+        foreign_s=foreign_s,
+        confidence=learnt.where_assumed() if "model" in assumed else learnt,
+        stand_in=stand_in,
+        memory=memory_posterior([MemoryRun(memory.per_chip(from_config(filled)), observation.memory_bytes)]),
     )
 
 

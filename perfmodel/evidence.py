@@ -56,6 +56,12 @@ FACTORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 #: mean work; `replicated`: elementwise work on the whole width is repeated on every tensor shard.
 STRUCTURE: Mapping[str, float] = {"contiguous": 0.5, "replicated": 0.08}
 
+#: Efficiencies that no evidence takes above the peak.
+AT_MOST_PEAK = frozenset(("matmul", "expert", "attention", "head", "hbm", "link", "network", "dcn"))
+#: What all `overlap_*` of a program have in common: its scheduler.  Exposed time alone does not tell slow links from a
+#: bad overlap, so that kinds of traffic are not free to differ by much.
+SCHEDULER = "scheduler"
+
 #: Spreads are those between single programs, wider than the fit's own of their mean (`fit_priors`): a third of peak or
 #: of a link's bandwidth either way is common, and what a schedule hides is nearly open.
 WHOLE = 0.3
@@ -77,13 +83,14 @@ INFORMED: tuple[Informed, ...] = (
     Informed("network_message_s", 0.7, 0.7),
     Informed("beside_pipeline_s", 0.7, 0.7),
     Informed("reduce_s", 0.7, 0.7),
-    Informed("overlap_weights", 0.8, 0.8, share=True),
-    Informed("overlap_reduce", 0.8, 0.8, share=True),
-    Informed("overlap_tensor", 0.8, 0.8, share=True),
-    Informed("overlap_seq", 0.8, 0.8, share=True),
-    Informed("overlap_expert", 0.8, 0.8, share=True),
-    Informed("overlap_pipeline", 0.8, 0.8, share=True),
-    Informed("overlap_dcn", 0.8, 0.8, share=True),
+    Informed(SCHEDULER, 0.67, 0.67, share=True),
+    Informed("overlap_weights", 0.44, 0.44, share=True),
+    Informed("overlap_reduce", 0.44, 0.44, share=True),
+    Informed("overlap_tensor", 0.44, 0.44, share=True),
+    Informed("overlap_seq", 0.44, 0.44, share=True),
+    Informed("overlap_expert", 0.44, 0.44, share=True),
+    Informed("overlap_pipeline", 0.44, 0.44, share=True),
+    Informed("overlap_dcn", 0.44, 0.44, share=True),
     Informed("layer_s", 0.7, 0.7),
     Informed("moe_layer_s", 0.7, 0.7),
     Informed("step_s", 0.7, 0.7),
@@ -97,7 +104,7 @@ INFORMED: tuple[Informed, ...] = (
     Informed("whole", WHOLE, WHOLE),
     Informed("contiguous", 1.5, 1.5, share=True),
     Informed("replicated", 1.5, 1.5, share=True),
-    *(Informed(f"link:{group}", 0.3, 0.5) for group in GROUPS),
+    *(Informed(f"link:{group}", 0.1, 0.3) for group in GROUPS),
 )
 
 
@@ -113,31 +120,38 @@ class Values:
     def at(self, z: Floats) -> tuple[Efficiencies, dict[str, Floats]]:
         """Efficiencies and factors at the points z; arrays over the points, or numbers where z is one point."""
         moved = np.asarray(z) * self.spreads
+        shifts = {item.name: moved[..., number] for number, item in enumerate(self.informed)}
+        scheduler = shifts.pop(SCHEDULER, None)
         fields: dict[str, Floats] = {}
         factors: dict[str, Floats] = {}
-        for number, item in enumerate(self.informed):
-            shift = moved[..., number]
+        for item in self.informed:
+            if item.name == SCHEDULER:
+                continue
+            shift = shifts[item.name]
             if item.name in FACTORS:
                 factors[item.name] = np.exp(shift)
                 continue
             known = item.name not in STRUCTURE
             value = getattr(self.efficiencies, item.name) if known else STRUCTURE[item.name]
             if item.share:
+                if scheduler is not None and item.name.startswith("overlap_"):
+                    shift = shift + scheduler
                 odds = np.log(np.clip(value, 1e-4, 1 - 1e-4) / (1.0 - np.clip(value, 1e-4, 1 - 1e-4)))
                 (fields if known else factors)[item.name] = 1.0 / (1.0 + np.exp(-(odds + shift)))
             else:
-                fields[item.name] = value * np.exp(shift)
+                most = np.maximum(1.0, value) if item.name in AT_MOST_PEAK else np.inf
+                fields[item.name] = np.minimum(value * np.exp(shift), most)
         return replace(self.efficiencies, **fields), factors
 
 
 def informed_by(efficiencies: Efficiencies, assumed: bool, informed: Sequence[Informed] | None = None) -> Values:
     """What a profile may inform around these efficiencies.  assumed: whether the model's shape is; informed: all of
     INFORMED by default."""
-    present = set(Efficiencies.names())
+    known = set(Efficiencies.names()) | FACTORS.keys() | STRUCTURE.keys() | {SCHEDULER}
     items = tuple(
         item
         for item in (INFORMED if informed is None else informed)
-        if item.name in present | FACTORS.keys() | STRUCTURE.keys() and (item.assumed if assumed else item.spread)
+        if item.name in known and (item.assumed if assumed else item.spread)
     )
     return Values(efficiencies, items, np.array([item.assumed if assumed else item.spread for item in items]))
 
@@ -158,10 +172,15 @@ def scaled(asked: Asked, factors: Mapping[str, Floats]) -> Terms:
     """The terms with every factor applied to what it multiplies."""
     terms = asked.terms
     factors = dict(factors)
-    uneven = 1.0 + factors.pop("contiguous", 0.0) * (1.0 - 1.0 / asked.mesh.seq)
-    repeated = 1.0 + factors.pop("replicated", 0.0) * (asked.mesh.model - 1.0)
-    factors["scores"] = factors.get("scores", 1.0) * uneven
-    factors["activations"] = factors.get("activations", 1.0) * repeated
+    # Relative to what is believed without evidence, which the fit's efficiencies hold already: a measurement that says
+    # what the model says changes no price.
+    for name, scaled_factor, more in (
+        ("contiguous", "scores", 1.0 - 1.0 / asked.mesh.seq),
+        ("replicated", "activations", asked.mesh.model - 1.0),
+    ):
+        if name in factors:
+            relative = (1.0 + factors.pop(name) * more) / (1.0 + STRUCTURE[name] * more)
+            factors[scaled_factor] = factors.get(scaled_factor, 1.0) * relative
     # Factors by each other first: they are few, the candidates many.
     times: dict[str, Floats] = {}
     carried: dict[str, tuple[Floats | float, Floats | float]] = {}

@@ -64,9 +64,10 @@ def broken_rules(
     """
     broken: dict[str, Bools] = {}
     if global_batch is not None:
-        # A micro-batch that does not divide a group's share leaves a broken number of them.
-        broken["batch"] = (np.mod(global_batch, sizes.batch_shards * np.rint(micro_batches)) != 0) | (
-            np.abs(micro_batches - np.rint(micro_batches)) > 1e-6
+        # A micro-batch that does not divide a group's share, or is larger than it, leaves a broken number of them.
+        whole = np.maximum(1.0, np.rint(micro_batches))
+        broken["batch"] = (np.mod(global_batch, sizes.batch_shards * whole) != 0) | (
+            np.abs(micro_batches - whole) > 1e-6
         )
     if seq_len is not None:
         broken["sequence"] = np.mod(seq_len, sizes.seq) != 0
@@ -138,10 +139,13 @@ def indivisible(config: ExperimentConfig) -> dict[str, bool]:
     return {rule: bool(np.any(flags)) for rule, flags in broken.items()}
 
 
-def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tuple[Violation, ...]:
-    """All broken rules of one configuration, in the order of RULES.
+def check(
+    config: ExperimentConfig, used: memory.MemoryUse | None = None, fits: bool | None = None
+) -> tuple[Violation, ...]:
+    """Return all broken rules of one configuration, in the order of RULES.
 
-    used: its memory where already known; otherwise memory is judged if the configuration says enough.
+    used: its memory where already known; otherwise memory is judged if the configuration says enough.  fits: whether it
+    fits by the evidence (`perfmodel.memory_evidence`), None to judge by the model alone.
     """
     hardware, mesh, shape, training = config.hardware, config.mesh, config.model, config.training
     messages: dict[str, str] = {}
@@ -169,7 +173,8 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
         if bool(np.any(schedule_fails(work))):
             messages["schedule"] = _schedule_sentence(work)
         used = memory.per_chip(work) if used is None else used
-    if used is not None and not bool(np.all(used.fits)):
+    fits = bool(np.all(used.fits)) if fits is None and used is not None else fits
+    if used is not None and fits is False:
         total, capacity = compared(float(used.total.max()), float(used.capacity.min()), "bytes")
         messages["memory"] = f"It needs {total} per chip, but only {capacity} are usable."
     return tuple(Violation(rule, messages[rule]) for rule in RULES if rule in messages)
@@ -194,6 +199,12 @@ def sentence(rule: str, config: ExperimentConfig) -> str | None:
 def _sentence(rule: str, config: ExperimentConfig) -> str:
     shape, training, mesh = config.model, config.training, config.mesh
     if rule == "batch":
+        micro = training.micro_batch or 0
+        if micro * mesh.batch_shards > (training.global_batch or 0):
+            return (
+                f"A micro-batch of {micro} sequences on each of {mesh.batch_shards} batch shards takes more than the "
+                f"global batch of {training.global_batch}."
+            )
         return (
             f"A global batch of {training.global_batch} sequences is not divisible by {mesh.batch_shards} "
             f"batch shards times {counted(micro_batches(training, mesh), 'micro-batch')}."

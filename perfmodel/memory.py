@@ -16,7 +16,6 @@ import numpy as np
 from perfmodel.config import ExperimentConfig
 from perfmodel.memory_profiles import MemoryConstants, fitted_constants
 from perfmodel.memory_stages import Stage, first_stage, last_stage
-from perfmodel.special import normal_cdf
 from perfmodel.topology import Floats
 from perfmodel.workload import (
     ACTIVATION_BYTES,
@@ -53,10 +52,9 @@ class MemoryUse:
 
     spared: activations that the framework must recompute or offload so that the rest fits, where nobody said what is
     recomputed; `activations` are without them.  held: of the activations, what the allocator keeps but gives back where
-    the room is needed; wanted: the total if the memory had no end.  sparable: of the activations, what the framework
-    would recompute or offload besides where nobody said what is recomputed.  runtime: of the activations, what lies
-    outside the framework's allocator.  crash_spread: of log(needed / capacity) among runs that ran and that ran out of
-    memory.
+    the room is needed; wanted: the total if the memory had no end.  recomputed: share (0–1) of a full recomputation
+    that spares what is spared, which `step_time` charges.  runtime: of the activations, what lies outside the
+    framework's allocator.  crash_spread: of log(needed / capacity) among runs that ran and that ran out of memory.
     """
 
     params: Floats
@@ -67,7 +65,7 @@ class MemoryUse:
     spared: Floats
     held: Floats
     wanted: Floats
-    sparable: Floats
+    recomputed: Floats
     runtime: Floats
     crash_spread: Floats
 
@@ -103,13 +101,6 @@ class MemoryUse:
             "total": self.total,
             "capacity": self.capacity,
         }
-
-
-def probability_fits(used: MemoryUse) -> Floats:
-    """Probability that a run does not run out of memory: one half where what it cannot do without is what can be
-    filled."""
-    probability: Floats = normal_cdf(np.log(used.capacity / (used.needed - used.sparable)) / used.crash_spread)
-    return probability
 
 
 def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
@@ -159,8 +150,8 @@ def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
     room = capacity * FULL - params - optimizer - gradients
     is_open = (train.remat_open > 0) & (train.remat == REMAT.index("none"))
     spared = np.where(is_open, activations - np.clip(room, least, activations), 0.0)
+    recomputed = spared / np.maximum(activations - least, 1.0)
     activations = activations - spared
-    sparable = np.where(is_open, np.maximum(0.0, activations - least), 0.0)
     flat = np.where(sharded, kept * c.of("optimizer_gather_bytes", profile), 0.0)
     elastic = handed - forced + flat
     held = np.clip(elastic, 0.0, np.maximum(0.0, room - activations))
@@ -173,7 +164,7 @@ def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
         spared=spared,
         held=held,
         wanted=params + optimizer + gradients + activations + elastic,
-        sparable=sparable,
+        recomputed=np.minimum(recomputed, 1.0),
         runtime=runtime,
         crash_spread=c.of("crash_spread", profile),
     )

@@ -135,14 +135,16 @@ SPREADS = {"work": 0.06, "hbm": 0.1, "exposed": 0.15, "flight": 0.2, "gaps": 0.3
 FLOOR = 0.004
 
 
-def equations_of(mesh: Mesh, observation: Observation, base: Priced, unit_s: float) -> tuple[Equation, ...]:
+def equations_of(
+    mesh: Mesh, observation: Observation, base: Priced, unit_s: float, foreign_s: float = 0.0
+) -> tuple[Equation, ...]:
     """What was measured, as equations on what the model expects.  base: the step as priced before; unit_s: seconds that
-    a measured 1 stands for."""
+    a measured 1 stands for; foreign_s: of a step time alone, what is no part of the model's step."""
     seen = observation.parts_s
     step = observation.measured_s * unit_s
     floor = FLOOR * step
     if not any(value > 0 for value in seen.values()):
-        return (Equation(("step",), step, SPREADS["step"], floor),)
+        return (Equation(("step",), step - foreign_s, SPREADS["step"], floor),)
     thin = SPREADS["unlisted"] * (1.0 - observation.coverage)
 
     def equation(keys: tuple[str, ...], seconds: float, kind: str, times: float = 1.0) -> Equation:

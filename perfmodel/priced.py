@@ -26,7 +26,8 @@ class Priced:
 
     parts_s: parts of the estimate, which they add up to: compute, hbm, ici:<group>, dcn, bubble, overhead.
     hbm_s: time of HBM, hidden or not; links_s: of the links, likewise, by ici:<group> and dcn.
-    resources_s: the breakdown behind the bounds: compute (at best), hbm, ici:<group>, dcn, bubble, overhead.
+    resources_s: the breakdown behind the bounds: compute (at best, no less than the model
+    FLOPs at peak), hbm, ici:<group>, dcn, bubble, overhead.
     lower is the largest of compute, hbm, each ici group and dcn; upper is the sum of all.  smooth_s: the step where
     nothing stalls, stall_s: what a slow host adds, stall_chance: how likely there is one.  hardware_flops_s: time of
     all FLOPs executed, recomputed ones included, at peak.
@@ -46,13 +47,15 @@ class Priced:
 
     @cached_property
     def resources_s(self) -> Mapping[str, Floats]:
-        resources = {"compute": self.parts_s["compute"] * self._best, "hbm": self.hbm_s, **self.links_s}
-        resources["bubble"] = self.parts_s["bubble"]
+        t = self.terms
+        at_peak = t.dense_s + t.experts_s + t.scores_s + t.head_s
+        compute = np.maximum(self.parts_s["compute"] * self._best, np.minimum(at_peak, self.estimate_s))
+        resources = {"compute": compute, "hbm": self.hbm_s, **self.links_s, "bubble": self.parts_s["bubble"]}
         overhead = self.parts_s["overhead"]
         summed = sum(resources.values(), np.zeros(1)) + overhead
-        # Gaps no resource explains, as far as the fit has seen them.
-        unexplained = np.maximum(self.estimate_s / self._best, self._interval[1]) - summed
-        return resources | {"overhead": overhead + np.maximum(0.0, unexplained)}
+        # Gaps no resource explains, as far as the fit has seen them, and no longer than the step.
+        unexplained = np.maximum(0.0, np.maximum(self.estimate_s / self._best, self._interval[1]) - summed)
+        return resources | {"overhead": np.minimum(overhead + unexplained, np.maximum(overhead, self.estimate_s))}
 
     @cached_property
     def lower_s(self) -> Floats:

@@ -1,58 +1,57 @@
-"""Prices of candidates relative to a measured baseline, what a profile taught, and how far a candidate is from it."""
+"""Prices of candidates under the evidence of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 
-from perfmodel.config import Mesh, doublings, doublings_moved, flat_sizes
+from perfmodel.memory import MemoryUse
+from perfmodel.priced import Z80
 from perfmodel.topology import Floats
 from perfmodel.workload import Workload
 
 
 @dataclass(frozen=True)
-class CalibratedPrices:
+class Prices:
     """Candidates as arrays, in the order given.
 
-    step_time_s, low80_s, high80_s: seconds (relative to a baseline of 1 where it had no step time).  speedup: measured
-    baseline time per token over the candidate's; speedup_low80 and _high80 its range.  sigma: standard deviation of
-    log(time).  probability_faster: that time per token falls.  parts_s: the candidate's parts by the names of the
-    observation's.  memory_low_bytes and _high_bytes: between all of the peak being state and all being activations;
-    None where no peak was measured.  distance: halvings and doublings of axes away from the baseline.
+    step_time_s: seconds (relative to a baseline of 1 where it had no step time).  sigma: the model's own standard
+    deviation of log(time) relative to the baseline, 0 for the baseline alone; spread: the one for which 80 % of
+    measurements lie within Z80 of it either way.  speedup: measured baseline time per token over the candidate's.
+    parts_s: the candidate's parts by the names of the observation's; they add up to its step time.  at_peak_s: no step
+    is shorter, whatever the efficiencies.  distance: from the baseline's mesh, in doublings.  used: memory per chip as
+    the evidence corrects it.
     """
 
     step_time_s: Floats
-    low80_s: Floats
-    high80_s: Floats
     sigma: Floats
+    spread: Floats
     speedup: Floats
-    speedup_low80: Floats
-    speedup_high80: Floats
-    probability_faster: Floats
     parts_s: Mapping[str, Floats]
+    at_peak_s: Floats
     distance: Floats
-    memory_low_bytes: Floats | None
-    memory_high_bytes: Floats | None
+    used: MemoryUse
 
+    @cached_property
+    def low80_s(self) -> Floats:
+        return np.minimum(self.step_time_s, np.maximum(self.at_peak_s, self.step_time_s * np.exp(-Z80 * self.spread)))
 
-@dataclass(frozen=True)
-class Learnt:
-    """What the profile says of one efficiency or factor: the fit's value with its spread between programs (of the
-    logarithm, or of the log-odds), and the same with the profile."""
+    @cached_property
+    def high80_s(self) -> Floats:
+        return np.asarray(self.step_time_s * np.exp(Z80 * self.spread))
 
-    name: str
-    prior: float
-    posterior: float
-    prior_spread: float
-    posterior_spread: float
+    @cached_property
+    def lower_s(self) -> Floats:
+        """Bound below: everything at its peak and at the same time."""
+        return np.minimum(self.low80_s, self.at_peak_s)
 
-
-def mesh_distance(old: Mesh, new: Mesh) -> float:
-    """Factors of two moved between the axes of two meshes."""
-    return doublings_moved(doublings(flat_sizes(old.to_json()), flat_sizes(new.to_json())))
+    @cached_property
+    def upper_s(self) -> Floats:
+        """Bound above: as far beyond the interval as its upper end is from the estimate."""
+        return np.asarray(self.high80_s**2 / self.step_time_s)
 
 
 def same_training(workload: Workload, base: Workload) -> np.ndarray:

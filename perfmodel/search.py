@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,12 @@ import numpy.typing as npt
 
 from perfmodel import legality, memory
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
-from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
-from perfmodel.from_baseline import Baseline, baseline_of
+from perfmodel.efficiency import Efficiencies, load_efficiencies
+from perfmodel.price import NOTHING, Evidence, evidence_of, predict_all
 from perfmodel.space import SearchBounds, Space, build_space, space_workload
-from perfmodel.step_time import Prediction, check_products, combine, missing_facts, predict
+from perfmodel.step_time import Prediction, check_products, combine, missing_facts
 from perfmodel.terms import step_terms
 from perfmodel.topology import Floats
-from perfmodel.workload import Workload
 
 #: Candidates priced at a time: their arrays stay in the processor's cache.
 BLOCK = 32_768
@@ -25,17 +24,12 @@ BLOCK = 32_768
 LISTED_REJECTIONS = 200
 
 
-#: Seconds per step and memory per chip of the candidates of a workload.
-Price = Callable[[Workload], tuple[Floats, memory.MemoryUse]]
-
-
 @dataclass(frozen=True)
 class Candidate:
-    """A legal configuration with its prediction, and what that was calibrated from, None where it was not."""
+    """A legal configuration with its prediction."""
 
     config: ExperimentConfig
     prediction: Prediction
-    calibrated_from: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         training = self.config.training
@@ -47,7 +41,6 @@ class Candidate:
                 "weight_sharding": training.weight_sharding,
             },
             **self.prediction.to_json(),
-            **({"calibrated_from": dict(self.calibrated_from)} if self.calibrated_from is not None else {}),
         }
 
 
@@ -66,19 +59,19 @@ class Rejection:
 class SearchResult:
     """candidates: fastest per token first.  rejected: the first few; rejected_by_rule counts all of them.
 
-    baseline: the measured run that prices were calibrated from, None where the configuration has none.
+    evidence: what prices were calibrated from.
     """
 
     candidates: tuple[Candidate, ...]
     rejected: tuple[Rejection, ...]
     considered: int
     rejected_by_rule: Mapping[str, int]
-    baseline: Baseline | None = None
+    evidence: Evidence = NOTHING
 
     def to_json(self) -> dict[str, Any]:
         """The contract's object of `asap search`."""
         return {
-            **({"calibrated_from": self.baseline.facts} if self.baseline is not None else {}),
+            **({"calibrated_from": self.evidence.facts} if self.evidence.config is not None else {}),
             "candidates": [candidate.to_json() for candidate in self.candidates],
             "rejected": [rejection.to_json() for rejection in self.rejected],
             "considered": self.considered,
@@ -97,22 +90,21 @@ class PricedSpace:
     broken: npt.NDArray[np.int8]
 
 
-def by_efficiencies(efficiencies: Efficiencies) -> Price:
-    """What the model alone says."""
-    return lambda workload: (combine(step_terms(workload), efficiencies).estimate_s, memory.per_chip(workload))
+def price_space(space: Space, evidence: Evidence = NOTHING, efficiencies: Efficiencies | None = None) -> PricedSpace:
+    """Price every candidate, legal or not, under the evidence.
 
-
-def price_space(space: Space, price: Price) -> PricedSpace:
-    """Price every candidate, legal or not.
-
-    price: `by_efficiencies`, or `Baseline.of_workload` of a measured run.  Raises ConfigError where model, batch or
-    sequence length is absent.
+    What the run of the evidence did is legal: all rules on the run itself, and on its mesh those that it breaks itself.
+    efficiencies: without an observation, the set to price by (default: the shipped one of the configuration).  Raises
+    ConfigError where model, batch or sequence length is absent.
     """
     missing = missing_facts(space.config)
     batches_given = all("global_batch" in change for change in space.changes)
     lacking = [name for name in missing if name != "training.global_batch" or not batches_given]
     if lacking:
         raise ConfigError(lacking[0], "is missing, so candidates cannot be priced; add it and search again")
+    used_by = efficiencies or load_efficiencies().for_config(space.config)
+    ran = evidence.config
+    distance = np.zeros(len(space.sizes)) if ran is None else space.distances(ran.mesh)
     estimate = np.empty(space.shape)
     total = np.empty(space.shape)
     broken = np.full(space.shape, -1, dtype=np.int8)
@@ -120,36 +112,49 @@ def price_space(space: Space, price: Price) -> PricedSpace:
     for start in range(0, len(space.sizes), step):
         rows = slice(start, start + step)
         workload = space_workload(space, rows)
-        estimate[rows], used = price(workload)
+        if evidence.calibration is None:
+            estimate[rows] = combine(step_terms(workload), used_by).estimate_s
+            used = evidence.memory.corrected(memory.per_chip(workload))
+        else:
+            prices = evidence.calibration.price_workload(workload, distance[rows, None])
+            estimate[rows], used = prices.step_time_s, prices.used
         total[rows] = used.total
-        flags = {**legality.of_workload(workload, space.config.model), "memory": ~used.fits}
+        flags = {**legality.of_workload(workload, space.config.model), "memory": ~evidence.memory.fits(used)}
         broken[rows] = legality.first_broken([flags.get(rule, False) for rule in legality.RULES])
+    if evidence.config is not None:
+        _allow_what_ran(space, evidence, distance, broken)
     return PricedSpace(space, estimate, total, broken)
+
+
+def _allow_what_ran(space: Space, evidence: Evidence, distance: Floats, broken: npt.NDArray[np.int8]) -> None:
+    """Clear, in place, the rules that forbid the run itself."""
+    assert evidence.config is not None
+    for row in np.flatnonzero(distance == 0.0):
+        for number in range(len(space.changes)):
+            if broken[row, number] >= 0 and evidence.is_run(space.config_at(int(row), number)):
+                broken[row, number] = -1
 
 
 def search(
     config: ExperimentConfig,
     top: int = 10,
     constraints: SearchBounds | None = None,
-    efficiencies: Efficiencies | EfficiencyTable | None = None,
+    evidence: Evidence | None = None,
 ) -> SearchResult:
-    """The `top` legal candidates by estimated time per token, fastest first; ties go to the smaller memory.
+    """Return the `top` legal candidates by estimated time per token, fastest first; ties go to the smaller memory.
 
-    Where the configuration has a measured step time, prices are calibrated from it.  Raises ConfigError where the
+    evidence: to price by (default: what the configuration says was measured of itself).  Raises ConfigError where the
     configuration does not hold together or lacks model, batch or sequence length.
     """
     check_products(config)
+    known = evidence_of(config) if evidence is None else evidence
     space = build_space(config, constraints)
-    table = load_efficiencies() if efficiencies is None else efficiencies
-    if isinstance(table, EfficiencyTable):
-        table = table.for_config(config)
-    measured = config.measured is not None and config.measured.step_time_s is not None
-    baseline = baseline_of(config) if measured else None
-    priced = price_space(space, by_efficiencies(table) if baseline is None else baseline.of_workload)
+    priced = price_space(space, known)
     chosen = [space.config_at(*(int(i) for i in np.unravel_index(flat, space.shape))) for flat in ranking(priced)[:top]]
+    predictions = predict_all(chosen, known)
     return SearchResult(
-        candidates=_predicted(chosen, table, baseline),
-        baseline=baseline,
+        candidates=tuple(Candidate(config, prediction) for config, prediction in zip(chosen, predictions, strict=True)),
+        evidence=known,
         rejected=_rejections(priced),
         considered=space.count,
         rejected_by_rule={
@@ -157,17 +162,6 @@ def search(
             for number, rule in enumerate(legality.RULES)
             if (count := np.count_nonzero(priced.broken == number))
         },
-    )
-
-
-def _predicted(
-    chosen: Sequence[ExperimentConfig], efficiencies: Efficiencies, baseline: Baseline | None
-) -> tuple[Candidate, ...]:
-    if baseline is None:
-        return tuple(Candidate(config, predict(config, efficiencies)) for config in chosen)
-    prices = baseline.price(chosen) if chosen else ()
-    return tuple(
-        Candidate(config, price.prediction, price.calibrated_from) for config, price in zip(chosen, prices, strict=True)
     )
 
 

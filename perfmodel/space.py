@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from math import comb, prod
 from typing import Any
 
@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from formatting import large
-from perfmodel.config import CANONICAL_ROLES, ConfigError, ExperimentConfig, Mesh
+from perfmodel.config import CANONICAL_ROLES, ConfigError, ExperimentConfig, Hardware, Mesh
+from perfmodel.identity import merged_role, mesh_distance, placement
 from perfmodel.model_numbers import model_numbers
 from perfmodel.topology import Floats, Ints, Links
 from perfmodel.workload import (
@@ -60,8 +61,9 @@ class SearchBounds:
 class Space:
     """The candidates: every mesh with every change of the training.
 
-    sizes: (meshes, axes) of the ICI axes; dcn_sizes: (meshes, dcn_axes), the same across slices.  changes: training
-    keys with other values than the configuration's.
+    axes: major to minor; one that stands in two places, for meshes in two orders, has its size in one of them.  sizes:
+    (meshes, axes) of the ICI axes; dcn_sizes: (meshes, dcn_axes), the same across slices.  changes: training keys with
+    other values than the configuration's.
     """
 
     config: ExperimentConfig
@@ -86,9 +88,38 @@ class Space:
         return np.array([[change.get("global_batch", own) for change in self.changes]], dtype=np.float64)
 
     def mesh(self, index: int) -> Mesh:
-        sizes = tuple((axis, int(n)) for axis, n in zip(self.axes, self.sizes[index], strict=True))
+        every = [(axis, int(n)) for axis, n in zip(self.axes, self.sizes[index], strict=True)]
+        wide = {axis for axis, n in every if n > 1}
+        sizes = tuple(
+            (axis, n)
+            for at, (axis, n) in enumerate(every)
+            if n > 1 or (axis not in wide and axis not in self.axes[:at])
+        )
         across = tuple((axis, int(n)) for axis, n in zip(self.dcn_axes, self.dcn_sizes[index], strict=True))
         return Mesh(sizes, across, self.config.mesh.axis_roles)
+
+    def distances(self, home: Mesh) -> Floats:
+        """Return how far each mesh is from another one (`identity.mesh_distance`)."""
+        one = placement(home)
+        moved = np.zeros(len(self.sizes))
+        for place, axes, sizes in ((0, self.axes, self.sizes), (1, self.dcn_axes, self.dcn_sizes)):
+            roles = [merged_role(self.config.mesh.role(axis), place == 0) for axis in axes]
+            at_home = dict.fromkeys(roles, 1)
+            for role, size in one[place]:
+                at_home[role] = at_home.get(role, 1) * size
+            for role, size in at_home.items():
+                own = np.prod(sizes[:, [i for i, each in enumerate(roles) if each == role]], axis=1, dtype=np.float64)
+                moved += np.abs(np.log2(own / size))
+        # Meshes of the same sizes differ where their axes come in another order.
+        alike = np.flatnonzero(moved < 1e-9)
+        distance = moved / 2.0
+        distance[alike] = [mesh_distance(home, self.mesh(int(row))) for row in alike]
+        return np.asarray(distance)
+
+    def row_of(self, mesh: Mesh) -> int | None:
+        """Return the row with the placement of a mesh, None where the space has none."""
+        rows = np.flatnonzero(self.distances(mesh) == 0.0)
+        return int(rows[0]) if len(rows) else None
 
     def take(self, rows: npt.NDArray[Any]) -> Space:
         """Only these meshes."""
@@ -140,7 +171,10 @@ def prime_powers(number: int) -> Iterator[tuple[int, int]]:
 
 
 def default_axes(config: ExperimentConfig) -> tuple[str, ...]:
-    """The configuration's ICI axes, and the usual ones it lacks, each at its place from major to minor."""
+    """Return the configuration's ICI axes, and the usual ones it lacks, each at its place from major to minor.
+
+    Replicas are usual where there is more than one NVLink domain: weights sharded inside a domain, replicas across.
+    """
     mesh = config.mesh
     names = [axis for axis, _ in mesh.ici]
     roles = {mesh.role(axis) for axis in names}
@@ -151,20 +185,56 @@ def default_axes(config: ExperimentConfig) -> tuple[str, ...]:
         wanted.insert(-1, "expert")
     if chip_of(config.hardware).kind == "gpu":
         wanted.insert(0, "pipeline")
+        if domains(config.hardware) > 1:
+            wanted.insert(1, "replica")
     for role in wanted:
         if role not in roles:
-            after = [i for i, axis in enumerate(names) if _ORDER.index(mesh.role(axis)) <= _ORDER.index(role)]
-            names.insert(max(after) + 1 if after else 0, role)
+            insert_axis(names, role, mesh)
     return tuple(names)
 
 
-_ORDER = ("pipeline", "replica", "data", "fsdp", "seq", "expert", "model")
+#: Roles from major to minor where nobody chose an order: what communicates most lies on the nearest links.
+CANONICAL_ORDER = ("pipeline", "replica", "data", "fsdp", "seq", "expert", "model")
+
+
+def domains(hardware: Hardware) -> int:
+    """Return the number of NVLink domains of a GPU cluster's slice; 1 for TPUs."""
+    is_gpu = chip_of(hardware).kind == "gpu"
+    return prod(hardware.topology[1:]) if is_gpu else 1
+
+
+def both_orders(axes: tuple[str, ...], mesh: Mesh) -> tuple[str, ...]:
+    """Return the axes so that meshes in their own and in the canonical order fit: the shortest sequence that holds
+    both.  The same axes where the two orders are one."""
+    canonical = tuple(sorted(axes, key=lambda axis: CANONICAL_ORDER.index(mesh.role(axis))))
+    slots: list[str] = []
+    own, usual = list(axes), list(canonical)
+    while own and usual:
+        if own[0] == usual[0]:
+            slots.append(own.pop(0))
+            usual.pop(0)
+        elif usual[0] in own[1:] and len(_held(own[1:], usual)) >= len(_held(own, usual[1:])):
+            slots.append(own.pop(0))
+        else:
+            slots.append(usual.pop(0))
+    return (*slots, *own, *usual)
+
+
+def _held(axes: Sequence[str], others: Sequence[str]) -> list[str]:
+    return [axis for axis in axes if axis in others]
+
+
+def insert_axis(names: list[str], axis: str, mesh: Mesh) -> None:
+    """Insert an axis that a mesh lacks behind those that CANONICAL_ORDER puts before it, in place."""
+    rank = CANONICAL_ORDER.index(mesh.role(axis))
+    before = [i for i, name in enumerate(names) if CANONICAL_ORDER.index(mesh.role(name)) <= rank]
+    names.insert(max(before) + 1 if before else 0, axis)
 
 
 def build_space(config: ExperimentConfig, constraints: SearchBounds | None = None) -> Space:
     """All candidates of a search.  Raises ConfigError for an axis without a role or a size that cannot be had."""
     rules = constraints or SearchBounds()
-    axes = rules.axes or default_axes(config)
+    axes = rules.axes or both_orders(default_axes(config), config.mesh)
     for axis in (*axes, *(rules.dcn_axes or ())):
         if config.mesh.role(axis) not in CANONICAL_ROLES:
             raise ConfigError(f"axes.{axis}", "has no known role; name it in mesh.axis_roles")
@@ -181,9 +251,12 @@ def build_space(config: ExperimentConfig, constraints: SearchBounds | None = Non
     sizes = factorisations(config.hardware.chips_per_slice, len(axes))
     keep = np.ones(len(sizes), dtype=bool)
     for axis, size in rules.fixed.items():
-        keep &= sizes[:, _column(axes, axis)] == size
+        keep &= sizes[:, _columns(axes, axis)].prod(axis=1) == size
     for axis, size in rules.at_most.items():
-        keep &= sizes[:, _column(axes, axis)] <= size
+        keep &= sizes[:, _columns(axes, axis)].prod(axis=1) <= size
+    keep &= _in_one_order(config, axes, sizes)
+    if rules.axes is None or "replica" not in rules.axes:
+        keep &= _replicas_of_domains(config, axes, sizes)
     sizes = sizes[keep]
     if rules.dcn_axes:
         dcn_axes, across = rules.dcn_axes, factorisations(config.hardware.slices, len(rules.dcn_axes))
@@ -195,10 +268,42 @@ def build_space(config: ExperimentConfig, constraints: SearchBounds | None = Non
     return Space(config, axes, np.repeat(sizes, ways, axis=0), dcn_axes, across, changes)
 
 
-def _column(axes: Sequence[str], axis: str) -> int:
+def _columns(axes: Sequence[str], axis: str) -> list[int]:
     if axis not in axes:
-        raise ConfigError(f"axes.{axis}", f"is not searched; the axes are {' '.join(axes)}")
-    return list(axes).index(axis)
+        raise ConfigError(f"axes.{axis}", f"is not searched; the axes are {' '.join(dict.fromkeys(axes))}")
+    return [number for number, name in enumerate(axes) if name == axis]
+
+
+def _in_one_order(config: ExperimentConfig, axes: Sequence[str], sizes: Ints) -> npt.NDArray[np.bool_]:
+    """Return True for meshes whose axes stand in the configuration's order or in the canonical one, each in the first
+    place that it may have."""
+    keep = np.ones(len(sizes), dtype=bool)
+    if len(set(axes)) == len(axes):
+        return keep
+    ran = [axis for axis, _ in config.mesh.ici]
+    usual = default_axes(config)
+    own = [axis for axis in usual if axis in ran] + [axis for axis in usual if axis not in ran]
+    canonical = sorted(usual, key=lambda axis: CANONICAL_ORDER.index(config.mesh.role(axis)))
+    seen: set[tuple[tuple[str, int], ...]] = set()
+    ranks = [{axis: at for at, axis in enumerate(order)} for order in (usual, own, canonical)]
+    for row, each in enumerate(sizes):
+        wide = [(axis, int(n)) for axis, n in zip(axes, each, strict=True) if n > 1]
+        names = [axis for axis, _ in wide]
+        ordered = any(all(rank[a] < rank[b] for a, b in pairwise(names)) for rank in ranks)
+        keep[row] = ordered and len(set(names)) == len(names) and tuple(wide) not in seen
+        seen.add(tuple(wide))
+    return keep
+
+
+def _replicas_of_domains(config: ExperimentConfig, axes: Sequence[str], sizes: Ints) -> npt.NDArray[np.bool_]:
+    """Return True for meshes whose replicas consist of whole NVLink domains, or that have as many as the
+    configuration."""
+    columns = [number for number, axis in enumerate(axes) if config.mesh.role(axis) == "replica"]
+    if not columns:
+        return np.ones(len(sizes), dtype=bool)
+    replicas = sizes[:, columns].prod(axis=1)
+    whole = np.mod(domains(config.hardware), replicas) == 0
+    return np.asarray(whole | (replicas == config.mesh.ici_size("replica")))
 
 
 def space_workload(space: Space, rows: slice) -> Workload:

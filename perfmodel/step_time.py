@@ -37,7 +37,8 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     is_full = t.remat == REMAT.index("full")
     is_offload = t.remat == REMAT.index("offload")
     is_minimal = t.remat == REMAT.index("minimal")
-    again = np.where(is_full, e.recompute_full, np.where(is_offload, e.recompute_offload, 0.0))
+    spares = t.recomputed * e.recompute_full
+    again = np.where(is_full, e.recompute_full, np.where(is_offload, e.recompute_offload, spares))
     scores_again = np.where(is_minimal, e.recompute_minimal, again)
 
     year = np.where(np.isnan(t.software_year), e.software_year, t.software_year)
@@ -176,11 +177,12 @@ class Prediction:
     """What the model says of one configuration.  Seconds, bytes, shares 0–1; None where `missing` names what lacks.
 
     step_time_s: lower, estimate, upper, low80, high80.  breakdown_s: time each resource is asked for (compute at best,
-    hbm, ici by axis, dcn, bubble, overhead; their sum is `upper`) and exposed_comms, the part of ici and dcn that the
+    hbm, ici by axis, dcn, bubble, overhead) and exposed_comms, the part of ici and dcn that the
     estimate does not hide.  parts_s: what the estimate is made of, adding up to it.
     hbm_per_chip_bytes: params, optimizer, gradients, activations, total, capacity.  framework: the execution profile it
     is priced as; error: of held-out runs as far from the measured ones as this configuration; stall: `probability` and
-    `step_time_s` of a step that stalls, None where nothing does.
+    `step_time_s` of a step that stalls, None where nothing does.  calibrated_from: the run whose evidence it is priced
+    by (`price.Evidence.facts`) and the `speedup` {estimate, low80, high80} per token and chip; None without evidence.
     """
 
     step_time_s: Mapping[str, float] | None = None
@@ -198,6 +200,7 @@ class Prediction:
     framework: ExecutionProfile | None = None
     error: ErrorRange | None = None
     stall: Mapping[str, float] | None = None
+    calibrated_from: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The contract's object of `asap predict`."""
@@ -209,6 +212,7 @@ class Prediction:
             "framework": self.framework.name if self.framework else None,
             "error": self.error.to_json() if self.error else None,
             "stall": self.stall,
+            **({"calibrated_from": dict(self.calibrated_from)} if self.calibrated_from is not None else {}),
         }
 
 
@@ -311,7 +315,7 @@ def _assumptions(used: memory.MemoryUse) -> tuple[str, ...]:
     return (
         "training.remat is not given: saving all activations would need "
         f"{plain(kept + spared, 'bytes', 'predicted')}; recompute or offload is assumed to leave the "
-        f"{plain(kept, 'bytes', 'predicted')} that fit, at no cost in time; give training.remat to price it.",
+        f"{plain(kept, 'bytes', 'predicted')} that fit; its time is part of the step.",
     )
 
 

@@ -40,7 +40,8 @@ class Terms:
     an attention kernel computes than the scores that count; narrow_heads: 128 over the head size of a GPU; softmax_s:
     HBM traffic of scores where the kernel is not fused.  layer_passes: layers × micro-batches a chip runs through
     forward.  bubble: idle share of the pipeline relative to its busy time.  memory_share:
-    of the memory that a program can fill, where being full makes it stall.
+    of the memory that a program can fill, where being full makes it stall.  recomputed: share (0–1) of a full
+    recomputation that a program does because its memory is full, where nobody said what is recomputed.
     """
 
     dense_s: Floats
@@ -72,6 +73,7 @@ class Terms:
     micro_batches: Floats
     stages: Floats
     memory_share: Floats
+    recomputed: Floats
     hosts: Floats
     doublings_of_hosts: Floats
     doublings_of_slices: Floats
@@ -161,6 +163,7 @@ def step_terms(w: Workload) -> Terms:
         micro_batches=micro,
         stages=stages,
         memory_share=_memory_share(w),
+        recomputed=_recomputed(w),
         hosts=chip.hosts,
         doublings_of_hosts=np.log2(np.maximum(chip.hosts, 1.0)),
         doublings_of_slices=np.log2(np.maximum(_slices(w), 1.0)),
@@ -198,6 +201,13 @@ def _memory_share(w: Workload) -> Floats:
     if not np.any(w.training.stalls_when_full > 0):
         return np.zeros(1)
     return np.where(w.training.stalls_when_full > 0, memory.per_chip(w).pressure, 0.0)
+
+
+def _recomputed(w: Workload) -> Floats:
+    """Return the share of a full recomputation that lets a program fit whose policy nobody stated; 0 for others."""
+    if not np.any(w.training.remat_open > 0):
+        return np.zeros(1)
+    return memory.per_chip(w).recomputed
 
 
 def _narrow_heads(w: Workload) -> Floats:

@@ -289,7 +289,7 @@ def training_numbers(
         raise ConfigError("training.seq_len", "is missing, so the step cannot be priced; give tokens per sequence")
     batches, micro = along(of("global_batch")), along([max(1, count) for count in of("grad_accum")])
     if any(sizes := of("micro_batch")):
-        sized = np.maximum(1.0, batches / (batch_shards * along([size or 1 for size in sizes])))
+        sized = batches / (batch_shards * along([size or 1 for size in sizes]))
         micro = np.where(along([bool(size) for size in sizes]), sized, micro)
     program = recipe(training, extra, kind)
     # What recomputes as it must, where nobody said, does so no longer once a policy is named.
@@ -338,7 +338,7 @@ def micro_batches(training: Training, mesh: Mesh) -> float:
     """Micro-batches per optimizer step: from `micro_batch` where it is given, else `grad_accum`."""
     if training.micro_batch and training.global_batch:
         groups = mesh.batch_shards
-        return max(1.0, training.global_batch / (groups * training.micro_batch))
+        return training.global_batch / (groups * training.micro_batch)
     return float(max(1, training.grad_accum))
 
 

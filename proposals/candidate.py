@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, MeshSizes, Training
+from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, MeshSizes, Training
 from perfmodel.config_file import with_mesh
+from perfmodel.identity import key, placement_of
 from perfmodel.space import Change, changed
 
 #: Keys of a proposal's changes that are the hardware's.
@@ -46,6 +47,22 @@ def candidate(config: ExperimentConfig, of: MeshAndChanges) -> ExperimentConfig:
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in changes.items() if key in known}
     on = with_mesh(replace(config, hardware=hardware_of(config, changes)), proposed)
     return changed(replace(on, measured=None) if changes else on, values)
+
+
+def is_same(config: ExperimentConfig, one: MeshAndChanges, other: MeshAndChanges) -> bool:
+    """Return True if both are the same run of `config` (`perfmodel.identity.key`), however they are written."""
+    try:
+        return key(candidate(config, one)) == key(candidate(config, other))
+    except ConfigError:  # a mesh that does not name the chips is the same only to the letter
+        roles = config.mesh.axis_roles
+        return placement_of(one.mesh, roles) == placement_of(other.mesh, roles) and dict(one.changes) == dict(
+            other.changes
+        )
+
+
+def keeps(config: ExperimentConfig, of: MeshAndChanges) -> bool:
+    """Return True if it is the current configuration."""
+    return is_same(config, of, Candidate(config.mesh.to_json()))
 
 
 def hardware_of(config: ExperimentConfig, changes: Mapping[str, Any]) -> Hardware:

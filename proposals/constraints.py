@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from formatting import limit
 from perfmodel.checks import Bool, complaints, mapping
-from perfmodel.config import ROLE_SYNONYMS, ROLES, ConfigError, ExperimentConfig, Mesh, MeshSizes, mesh_text
+from perfmodel.config import ROLE_SYNONYMS, ROLES, ConfigError, ExperimentConfig, Mesh, mesh_text
 
 #: How the rule of a candidate begins that a constraint left out.
 RULE = "your constraint"
@@ -188,17 +188,6 @@ def axes_named(mesh: Mesh, name: str) -> tuple[str, ...]:
         return (name,)
     role = ROLE_SYNONYMS.get(name, name)
     return tuple(axis for axis in axes if mesh.role(axis) == role)
-
-
-def mesh_key(mesh: MeshSizes) -> str:
-    """A mesh as one word, equal for meshes that give every axis the same size; axes of size 1 do not count."""
-    wide = [f"{place}.{axis}={n}" for place in ("ici", "dcn") for axis, n in mesh.get(place, {}).items() if n > 1]
-    return " ".join(sorted(wide))
-
-
-def same_mesh(one: MeshSizes, other: MeshSizes) -> bool:
-    """Whether two meshes give every axis the same size; axes of size 1 do not count."""
-    return mesh_key(one) == mesh_key(other)
 
 
 def _plain(value: Any) -> Any:

@@ -90,9 +90,7 @@ class Proposal(models.Model):
     predicted_speedup = models.FloatField(null=True)
     confidence = models.FloatField()
     data = OrderedJSONField()  # what `PROPOSAL` writes
-    mesh_key = (
-        models.TextField()
-    )  # `constraints.mesh_key` of the mesh in `data`, where proposals of a mesh are looked for
+    mesh_key = models.TextField()  # `identity.placement_text` of the mesh in `data`, to look proposals up by
     added_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

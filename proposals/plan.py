@@ -16,8 +16,7 @@ from diagnosis.report import Diagnosis
 from experiments.codec import Codec
 from experiments.sentences import Text
 from formatting.numbers import whole_number
-from proposals.candidate import MeshAndChanges, changes_chips
-from proposals.constraints import same_mesh
+from proposals.candidate import changes_chips
 
 #: What a citation calls `book`.
 BOOK = "How to Scale Your Model"
@@ -226,11 +225,6 @@ class ProposalPlan:
     def to_json(self) -> dict[str, Any]:
         """The contract's object, with its reasons as one text."""
         return {**PROPOSAL.plain(self), "reasoning": " ".join(self.reasoning)}
-
-
-def is_same(one: MeshAndChanges, other: MeshAndChanges) -> bool:
-    """Whether both are the same configuration; axes of size 1 do not count."""
-    return same_mesh(one.mesh, other.mesh) and dict(one.changes) == dict(other.changes)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,9 @@ from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.space import key_of, parameters_of, searched
 from formatting import limit, plain
 from formatting.numbers import whole_number
-from perfmodel.calibration import Calibration
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import read_config
-from perfmodel.from_baseline import measured_calibration
+from perfmodel.price import NOTHING, Evidence, baseline_of, evidence_of
 from proposals.compiling import targets
 from proposals.compiling.cache import Cache
 from proposals.constraints import Constraints
@@ -76,10 +75,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         baseline = keys.index(key_of(config)) if key_of(config) in keys else None
         rules = None
     else:
-        calibration = measured_calibration(config) if args.backend != "local" else None
-        space = searched(config, calibration=calibration)
+        if config.measured is not None and config.measured.step_time_s is not None:
+            baseline_of(config)  # an impossible step time is an error, not a missing one
+        evidence = evidence_of(config) if args.backend != "local" else NOTHING
+        space = searched(config, evidence=evidence)
         candidates, baseline = space.candidates, space.baseline
-        backend = _backend(args.backend, config, calibration)
+        backend = _backend(args.backend, config, evidence)
         keys, rules = [key_of(each) for each in candidates.configs], Constraints()
     adviser = None
     if args.use_language_model:
@@ -100,15 +101,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _backend(named: str, config: ExperimentConfig, calibration: Calibration | None) -> Backend:
+def _backend(named: str, config: ExperimentConfig, evidence: Evidence) -> Backend:
     if named == "compiled":
         target = targets.target(config.hardware)
         if isinstance(target, str):
             raise UserError(target)
         if not targets.installed(target.platform):
             raise UserError(targets.not_installed(target.platform))
-        return Compiled(calibration, Cache.of_user())
-    return Local() if named == "local" else Modelled(calibration)
+        return Compiled(evidence, Cache.of_user())
+    return Local() if named == "local" else Modelled(evidence)
 
 
 def _adviser(

@@ -10,7 +10,7 @@ from typing import Any
 from asapweb.user_error import PartialResult
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_mesh_argument, read_config
-from perfmodel.from_baseline import Baseline, answer, baseline_of
+from perfmodel.price import Evidence, answer, baseline_of
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> dict[str, Any] | PartialResult:
     return PartialResult(results or None, tuple(complaints))
 
 
-def _baseline(path: str) -> Baseline:
+def _baseline(path: str) -> Evidence:
     """The baseline, named by its file where it has no name.  Raises ConfigError that names the file."""
     config, _ = read_config(Path(path))
     try:
@@ -51,6 +51,6 @@ def _baseline(path: str) -> Baseline:
         raise ConfigError("", f"--from {Path(path).name[:60]}: {error}") from None
 
 
-def _one(path: str, mesh: str | None, baseline: Baseline | None) -> dict[str, Any]:
+def _one(path: str, mesh: str | None, baseline: Evidence | None) -> dict[str, Any]:
     given, warnings = read_config(Path(path))
     return answer(given, parse_mesh_argument(mesh, given.mesh.axis_roles) if mesh else None, baseline, warnings)

@@ -11,8 +11,9 @@ from experiments import bars
 from experiments.bars import Term
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
+from perfmodel.price import NOTHING, Evidence, predict
 from perfmodel.roofline import Operation, layer_operations, roofs
-from perfmodel.step_time import Prediction, predict
+from perfmodel.step_time import Prediction
 
 #: What a missing fact costs, in a sentence; key: dotted name as in `Prediction.missing`.
 MISSING = {
@@ -96,9 +97,9 @@ class Answer:
         return not self.prediction.violations
 
 
-def answer(config: ExperimentConfig) -> Answer:
-    """Price the configuration's own mesh.  Raises ConfigError as `perfmodel.step_time.predict` does."""
-    prediction = predict(config)
+def answer(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Answer:
+    """Price the configuration's own mesh under the evidence.  Raises ConfigError as `perfmodel.price.predict` does."""
+    prediction = predict(config, evidence)
     parts, free, over = _memory(prediction)
     operations, roofline = _layer(config) if not prediction.missing else ([], None)
     return Answer(

@@ -8,10 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import perfmodel
 import proposals
 
 _FOLDER = Path(proposals.__file__).parent
-CONFIDENCE_FILE = _FOLDER / "proposer" / "confidence.json"
+CONFIDENCE_FILE = Path(perfmodel.__file__).with_name("confidence.json")
 CASES_FILE = _FOLDER / "accuracy.json"
 SWEEPS_FILE = _FOLDER / "accuracy_sweeps.json"
 SOURCES = {

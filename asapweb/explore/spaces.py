@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from experiments.lru_cache import LruCache
 from perfmodel import legality
 from perfmodel.config import BATCH_ROLES, ExperimentConfig, Mesh
 from perfmodel.config_file import config_to_json, parse_config
-from perfmodel.efficiency import load_efficiencies
-from perfmodel.search import PricedSpace, by_efficiencies, price_space, ranking
+from perfmodel.price import NOTHING, Evidence
+from perfmodel.search import PricedSpace, price_space, ranking
 from perfmodel.space import SearchBounds, Space, build_space
 from perfmodel.workload import AxisSizes
 
@@ -28,7 +28,7 @@ MEMORY_RULE = legality.RULES.index("memory")
 
 @dataclass(frozen=True)
 class Meshes:
-    """A priced space by mesh: estimate in seconds, memory in bytes, first broken rule (-1: none).
+    """A space priced under the evidence, by mesh: estimate in seconds, memory in bytes, first broken rule (-1: none).
 
     ranked: legal meshes, fastest first.  front: legal meshes that no other beats in both time and memory.
     """
@@ -39,6 +39,7 @@ class Meshes:
     broken: npt.NDArray[np.int8]
     ranked: Ints
     front: Bools
+    evidence: Evidence = NOTHING
 
     @property
     def considered(self) -> int:
@@ -83,28 +84,30 @@ class Meshes:
         return ordered[::-1] if sort.startswith("-") else ordered
 
 
-def meshes_of(config: ExperimentConfig) -> Meshes:
-    """The space of a configuration, whatever its own mesh sizes; the configuration names model, batch and sequence.
-
-    Raises ConfigError as `perfmodel.search` does.
-    """
+def meshes_of(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Meshes:
+    """Return the space of a configuration under the evidence, whatever its own mesh sizes; the configuration names
+    model, batch and sequence.  Raises ConfigError as `perfmodel.search` does."""
     data = config_to_json(config)
     total = config.hardware.chips_per_slice
     axes = [axis for axis, _ in config.mesh.ici]
     data["mesh"]["ici"] = {axis: total if at == 0 else 1 for at, axis in enumerate(axes)}
     for key in ("name", "notes"):
         data.pop(key, None)
-    return _meshes(json.dumps(data))
+    text = json.dumps(data)
+    meshes: Meshes = _kept.get((text, evidence.digest), lambda: _meshes(text, evidence))
+    return meshes
 
 
-@lru_cache(maxsize=24)
-def _meshes(text: str) -> Meshes:
+_kept = LruCache(24)
+
+
+def _meshes(text: str, evidence: Evidence) -> Meshes:
     config, _ = parse_config(json.loads(text))
     space = build_space(config, SearchBounds(axes=tuple(axis for axis, _ in config.mesh.ici)))
-    priced = price_space(space, by_efficiencies(load_efficiencies().for_config(config)))
+    priced = price_space(space, evidence)
     estimate, used = priced.estimate_s.reshape(-1), priced.memory_bytes.reshape(-1)
     ranked = ranking(priced)
-    return Meshes(space, estimate, used, priced.broken.reshape(-1), ranked, _front(priced, ranked))
+    return Meshes(space, estimate, used, priced.broken.reshape(-1), ranked, _front(priced, ranked), evidence)
 
 
 def _front(priced: PricedSpace, ranked: Ints) -> Bools:

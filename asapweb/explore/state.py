@@ -37,7 +37,8 @@ NOTHING = "none"
 class State:
     """data: the contract's JSON.  config: the same as values, None where errors stand against it.  errors: sentences by
     dotted field.  follows: the axis that keeps the product, or `none`.  automatic: nobody chose a mesh yet.
-    notes: what was changed to make it fit.  own_axes: exactly these axes, not also the usual ones at size one."""
+    notes: what was changed to make it fit.  own_axes: exactly these axes, not also the usual ones at size one.
+    model_alone: whether to predict without what the experiment measured."""
 
     data: dict[str, Any]
     config: ExperimentConfig | None
@@ -51,6 +52,7 @@ class State:
     sort: str = "step"
     page: int = 1
     own_axes: bool = False
+    model_alone: bool = False
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -75,6 +77,8 @@ class State:
             fields.append(("follow", self.follows))
         if self.own_axes:
             fields.append(("own_axes", "1"))
+        if self.experiment and self.model_alone:
+            fields.append(("evidence", NOTHING))
         defaults = {"show": "legal", "sort": "step", "page": 1}
         fields += [(key, str(value)) for key, value in values.items() if value and value != defaults.get(key)]
         return urlencode(fields)
@@ -106,6 +110,7 @@ def read(query: QueryDict) -> State:
             automatic=automatic,
             notes=notes,
             experiment=whole_number(query.get("experiment", ""), 9),
+            model_alone=query.get("evidence") == NOTHING,
             show=show if show in SHOWN else "legal",
             sort=sort if sort in SORTS else "step",
             page=whole_number(query.get("page", ""), 9) or 1,

@@ -15,7 +15,7 @@ from asapweb.explore.state import State
 from experiments import bars
 from experiments.bars import Term
 from perfmodel import legality
-from perfmodel.step_time import predict
+from perfmodel.price import predict
 from perfmodel.workload import chip_numbers
 
 ROWS = 15
@@ -80,7 +80,7 @@ def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None, f
     result = []
     for index in indices:
         config = meshes.config(index)
-        prediction = predict(config)
+        prediction = predict(config, meshes.evidence)
         assert prediction.step_time_s is not None and prediction.parts_s is not None  # a space has model and batch
         step, broken = prediction.step_time_s["estimate"], int(meshes.broken[index])
         sizes = meshes.sizes(index)

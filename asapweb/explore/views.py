@@ -17,6 +17,7 @@ from accounts.permissions import MemberRequest, require
 from asapweb.explore import answer as answers
 from asapweb.explore import drawing, measured, proposing, report, spaces
 from asapweb.explore.answer import Answer, Bar
+from asapweb.explore.measured import evidence_of
 from asapweb.explore.spaces import Meshes
 from asapweb.explore.state import State, divisors, from_config, read, searchable
 from asapweb.explore.table import mesh_query, plot, table
@@ -31,8 +32,9 @@ from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError
 from perfmodel.config_schema import OPTIMIZERS
 from perfmodel.model_file import model_to_json, read_model
+from perfmodel.price import NOTHING, Evidence, predict
 from perfmodel.space import count_factorisations
-from perfmodel.step_time import missing_facts, predict
+from perfmodel.step_time import missing_facts
 from perfmodel.strict_text import parse_text
 
 #: Text longer than this is no config.json.
@@ -49,13 +51,19 @@ def explore(request: MemberRequest) -> HttpResponse:
     """The model's answer to the state in the address; by htmx only the part that changes."""
     state = read(request.GET)
     page = experiment_page(request, state.experiment) if state.experiment else None
-    state, meshes, sentence = _meshes(state)
+    known = evidence_of(page) if page is not None else NOTHING
+    evidence = NOTHING if state.model_alone else known
+    state, meshes, sentence = _meshes(state, evidence)
     part = request.headers.get("HX-Target", "") if request.htmx else ""
     context: dict[str, Any] = {"state": state, "here": "explore", "meshes_sentence": sentence}
     context |= _table(state, meshes)
     if part == "meshes":
         return _answered(request, render(request, "explore/_meshes.html", context), state)
-    context |= _context(state, meshes, page)
+    context |= _context(state, meshes, page, evidence)
+    if known.config is not None:
+        context["evidence"] = evidence
+        context["other_evidence"] = known if state.model_alone else NOTHING
+        context["other_query"] = replace(state, model_alone=not state.model_alone).query()
     if page is not None:
         context = page.context("explore", **context)
     if part == "answer":
@@ -76,7 +84,7 @@ def _answered(request: MemberRequest, response: HttpResponse, state: State) -> H
     return response
 
 
-def _meshes(state: State) -> tuple[State, Meshes | None, str]:
+def _meshes(state: State, evidence: Evidence = NOTHING) -> tuple[State, Meshes | None, str]:
     """All meshes of the state, or a sentence that says why they cannot be listed.  A state without a mesh gets one."""
     config = searchable(state)
     if config is None:
@@ -92,7 +100,7 @@ def _meshes(state: State) -> tuple[State, Meshes | None, str]:
         sentence = f"{count:,} meshes over {axes} axes are too many to price interactively; remove an axis."
         return state, None, sentence
     try:
-        meshes = spaces.meshes_of(config)
+        meshes = spaces.meshes_of(config, evidence)
     except ConfigError as error:
         return state, None, f"{error}."
     if state.automatic and len(meshes.ranked):
@@ -108,8 +116,10 @@ def _table(state: State, meshes: Meshes | None) -> dict[str, Any]:
     return {"table": table(state, meshes), "meshes": meshes, "show": state.show, "sort": state.sort}
 
 
-def _context(state: State, meshes: Meshes | None, page: ExperimentPage | None) -> dict[str, Any]:
-    answer, refusal = _answer(state)
+def _context(
+    state: State, meshes: Meshes | None, page: ExperimentPage | None, evidence: Evidence = NOTHING
+) -> dict[str, Any]:
+    answer, refusal = _answer(state, evidence)
     base = measured.baseline(page, state.config) if page is not None else None
     bars = _bars(answer, meshes, base)
     values = [bar.time["upper"] if bar.time and "upper" in bar.time else bar.total_s for bar in bars]
@@ -134,11 +144,11 @@ def _context(state: State, meshes: Meshes | None, page: ExperimentPage | None) -
     }
 
 
-def _answer(state: State) -> tuple[Answer | None, str]:
+def _answer(state: State, evidence: Evidence) -> tuple[Answer | None, str]:
     if state.config is None:
         return None, ""
     try:
-        return answers.answer(state.config), ""
+        return answers.answer(state.config, evidence), ""
     except ConfigError as error:
         return None, f"{error}."
 
@@ -174,7 +184,7 @@ def _bars(answer: Answer | None, meshes: Meshes | None, base: Bar | None) -> lis
         best = int(meshes.ranked[0])
         if best != meshes.index(answer.config.mesh):
             config = meshes.config(best)
-            fastest = answers.bar("Fastest legal", config, predict(config))
+            fastest = answers.bar("Fastest legal", config, predict(config, meshes.evidence))
             bars += [fastest] if fastest is not None else []
     return bars
 

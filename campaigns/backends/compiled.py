@@ -6,9 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from campaigns.backends.backend import Outcome, Stop, Stopped
-from campaigns.backends.modelled import step_time_s
-from perfmodel.calibration import Calibration
 from perfmodel.config import ExperimentConfig
+from perfmodel.price import NOTHING, Evidence, predict
 from proposals.compiling import engine
 from proposals.compiling.cache import Cache
 from proposals.compiling.result import CompileCheck
@@ -16,10 +15,9 @@ from proposals.compiling.result import CompileCheck
 
 @dataclass(frozen=True)
 class Compiled:
-    """calibration: of the current configuration; None to price by the shipped efficiencies.  cache,
-    worker: of the compile check (`engine.check`)."""
+    """evidence: of the current configuration, to price by.  cache, worker: of the compile check (`engine.check`)."""
 
-    calibration: Calibration | None = None
+    evidence: Evidence = NOTHING
     cache: Cache | None = None
     worker: str = engine.WORKER
 
@@ -31,7 +29,9 @@ class Compiled:
         check = engine.check(config, cache=self.cache, on_progress=look, worker=self.worker)
         if check.outcome != "fits":
             return Outcome(log=log_of(check), reason=check.message, predicted=True)
-        return Outcome((step_time_s(config, self.calibration),), check.peak_bytes, predicted=True)
+        step = predict(config, self.evidence).step_time_s
+        assert step is not None  # a campaign starts only where everything is known
+        return Outcome((step["estimate"],), check.peak_bytes, predicted=True)
 
 
 def log_of(check: CompileCheck) -> str:

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from perfmodel import legality, memory
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
+from perfmodel.memory_evidence import MemoryPosterior
 from perfmodel.priced import Z80
-from perfmodel.prices import CalibratedPrices
+from perfmodel.prices import Prices
 from perfmodel.step_time import combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.workload import Workload, from_config, stack
@@ -101,11 +102,15 @@ class Candidates:
 
 
 def price(
-    configs: Sequence[ExperimentConfig], work: Workload, efficiencies: Efficiencies | EfficiencyTable | None = None
+    configs: Sequence[ExperimentConfig],
+    work: Workload,
+    efficiencies: Efficiencies | EfficiencyTable | None = None,
+    known: MemoryPosterior | None = None,
 ) -> Candidates:
     """Price configurations of one workload.
 
-    work: the same as arrays along one dimension.  efficiencies: None for the shipped table.
+    work: the same as arrays along one dimension.  efficiencies: None for the shipped table.  known: of the memory of
+    the run.
     """
     count = len(configs)
     table = load_efficiencies() if efficiencies is None else efficiencies
@@ -113,7 +118,7 @@ def price(
         table = table.for_config(configs[0])
     terms = step_terms(work)
     priced = combine(terms, table)
-    used = memory.per_chip(work)
+    used = (known or MemoryPosterior()).corrected(memory.per_chip(work))
 
     def flat(value: npt.ArrayLike) -> Floats:
         return np.array(np.broadcast_to(np.asarray(value, dtype=np.float64), count))
@@ -133,7 +138,7 @@ def price(
         sigma=_sigma(terms, table, count),
         shares=np.column_stack([parts[name] / smooth for name in PARTS]),
         settings=_settings(work, count),
-        fill=np.log(flat(used.needed - used.sparable) / flat(used.capacity)),
+        fill=np.log(flat(used.needed) / flat(used.capacity)),
         fill_spread=flat(used.crash_spread),
         peak_bytes=flat(used.total),
         capacity_bytes=flat(used.capacity),
@@ -186,7 +191,7 @@ def _legal(config: ExperimentConfig, w: Workload) -> Bools:
     return np.asarray(~reduce(np.logical_or, broken))
 
 
-def calibrated(c: Candidates, prices: CalibratedPrices) -> Candidates:
+def calibrated(c: Candidates, prices: Prices) -> Candidates:
     """The same with times that a profile of one of them calibrated, and how unsure those are."""
     time_s = np.array(np.broadcast_to(prices.step_time_s, len(c)))
     sigma = np.maximum(np.broadcast_to(prices.sigma, len(c)), LEAST_SIGMA)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.space import key_of, settings_of
@@ -35,8 +34,7 @@ class CandidateLookup:
     constraints: Constraints | None = None
 
     def find(self, of: MeshAndChanges) -> int:
-        """The candidate of a mesh with training keys.  Axes may be in any order, and gradient accumulation follows
-        from the micro-batch where one is given.  Raises Refused."""
+        """Return the row of a mesh with training keys, however they are written.  Raises Refused."""
         try:
             own, change = given_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
         except ConfigError as error:
@@ -48,17 +46,8 @@ class CandidateLookup:
         asked = replace(candidate(self.config, Candidate(own.to_json(), change)), measured=None)
         row = self.by_key.get(key_of(asked))
         if row is None:
-            row = self._row_by_configuration.get(_configuration_key(asked))
-        if row is None:
             raise Refused(self._why_not(own, change))
         return row
-
-    @cached_property
-    def _row_by_configuration(self) -> dict[object, int]:
-        first: dict[object, int] = {}
-        for row, config in enumerate(self.candidates.configs):
-            first.setdefault(_configuration_key(config), row)
-        return first
 
     def _why_not(self, mesh: Mesh, change: Change) -> str:
         """The first rule of the space that it breaks; else that the space is narrower."""
@@ -73,12 +62,3 @@ class CandidateLookup:
             f"It is not among the {len(self.candidates):,} candidates of this campaign: it is equivalent to another "
             "one, changes more settings at once than are searched, or is predicted slower than all of them."
         )
-
-
-def _configuration_key(config: ExperimentConfig) -> object:
-    """What tells a configuration from others, however it is written."""
-    mesh, settings = config.mesh, settings_of(config)
-    if settings["micro_batch"]:
-        del settings["grad_accum"]
-    ici, dcn = (frozenset((axis, size) for axis, size in axes if size > 1) for axes in (mesh.ici, mesh.dcn))
-    return ici, dcn, repr(settings)

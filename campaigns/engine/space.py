@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -11,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from campaigns.engine.candidates import Candidates, Floats, Ints, calibrated, price
-from perfmodel import legality, memory
+from perfmodel import legality
 from perfmodel.arrays import picked
-from perfmodel.calibration import Calibration
 from perfmodel.config import ConfigError, ExperimentConfig, shown_sizes
 from perfmodel.efficiency import load_efficiencies
+from perfmodel.identity import placement, training_key
+from perfmodel.price import NOTHING, Evidence
 from perfmodel.step_time import combine, missing_facts
 from perfmodel.terms import step_terms
 from proposals.constraints import Constraints
@@ -43,14 +43,12 @@ class Space:
     held_back: Mapping[str, int]
 
 
-def searched(
-    config: ExperimentConfig, constraints: Constraints | None = None, calibration: Calibration | None = None
-) -> Space:
+def searched(config: ExperimentConfig, constraints: Constraints | None = None, evidence: Evidence = NOTHING) -> Space:
     """The space of a workload: mesh axes, micro-batches, accumulation, rematerialisation, weight sharding, virtual
     stages.  The global batch stays, since another one trains another model.
 
-    calibration: from a measurement of the current configuration; None to price by the shipped efficiencies.  Raises
-    ConfigError where model, batch or sequence length are not known.
+    evidence: of the current configuration, to price by.  Raises ConfigError where model, batch or sequence length are
+    not known.
     """
     if missing := missing_facts(config):
         raise ConfigError(missing[0], "is needed for a campaign: without it no candidate can be priced")
@@ -60,11 +58,11 @@ def searched(
         changes = further_changes(config, rules, most)
         if len(changes) * len(meshes.sizes) <= MOST_PRICED:
             break
-    candidates = all_with(meshes, config, changes)
+    candidates = all_with(meshes, config, changes, evidence.memory)
     efficiencies = load_efficiencies().for_config(config)
     per_step = candidates.flat(combine(step_terms(candidates.work), efficiencies).estimate_s)
     # Of memory the campaign learns more than the model knows.
-    full = memory.probability_fits(candidates.used) < LEAST_FIT
+    full = candidates.posterior.probability_fits(candidates.used) < LEAST_FIT
     told = rules_of(candidates, rules)
     first = legality.first_broken([full if rule.name == "memory" else rule.broken for rule in told])
     counts = np.bincount(first + 1, minlength=1 + len(told))[1:]
@@ -76,9 +74,9 @@ def searched(
     places: Any = np.unravel_index(candidates.at[kept], candidates.shape)
     work = picked(candidates.work, places, candidates.shape)
     configs = tuple(replace(candidates.configured(int(i)), measured=None) for i in kept)
-    priced = price(configs, work, efficiencies)
-    if calibration is not None:
-        priced = calibrated(priced, calibration.price_workload(work, candidates.doublings()[kept]))
+    priced = price(configs, work, efficiencies, evidence.memory)
+    if evidence.calibration is not None:
+        priced = calibrated(priced, evidence.calibration.price_workload(work, candidates.doublings()[kept]))
     return Space(priced, int(np.searchsorted(kept, candidates.baseline)), len(candidates), held_back)
 
 
@@ -100,14 +98,9 @@ def _different(c: All, rows: Ints, per_step: Floats) -> Ints:
 
 
 def key_of(config: ExperimentConfig) -> str:
-    """The same text for configurations that are the same trial: mesh and training, axes of size 1 left out."""
-    mesh = config.mesh
-    told = {
-        "ici": [[axis, size] for axis, size in mesh.ici if size > 1],
-        "dcn": [[axis, size] for axis, size in mesh.dcn if size > 1],
-        "training": settings_of(config),
-    }
-    return sha256(json.dumps(told).encode()).hexdigest()[:24]
+    """Return one text per trial: its placement and training (`perfmodel.identity`)."""
+    told = (placement(config.mesh), training_key(config.training, config.mesh))
+    return sha256(repr(told).encode()).hexdigest()[:24]
 
 
 def settings_of(config: ExperimentConfig) -> dict[str, Any]:

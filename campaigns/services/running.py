@@ -76,7 +76,7 @@ def backend_of(campaign: Campaign) -> Backend:
         return Local()
     if field.landscape is not None:
         return field.landscape
-    calibration = spaces.calibration_of(campaign, field.config)
+    evidence = spaces.evidence_of_campaign(campaign, field.config)
     if campaign.backend == Campaign.Backend.COMPILED:
-        return Compiled(calibration, compiling.cache(), compiling.worker_module())
-    return Modelled(calibration)
+        return Compiled(evidence, compiling.cache(), compiling.worker_module())
+    return Modelled(evidence)

@@ -7,8 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from campaigns.backends import Landscape, read_landscape
 from campaigns.engine.candidates import Candidates, calibrated, listed, price
 from campaigns.engine.pool import Pool
@@ -19,11 +17,10 @@ from campaigns.models import Campaign, TrialStatus
 from experiments.lru_cache import LruCache
 from experiments.models import RunStatus
 from experiments.services import profiles
-from perfmodel.calibration import Calibration
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import parse_config
-from perfmodel.from_baseline import measured_calibration
-from perfmodel.prices import mesh_distance
+from perfmodel.price import NOTHING, Evidence, baseline_of, evidence_of
+from perfmodel.price import price as priced_by
 from perfmodel.workload import from_config, stack
 from proposals.candidate import Candidate, candidate
 from proposals.constraints import Constraints
@@ -69,7 +66,7 @@ def _make(campaign: Campaign) -> Field:
         configs = landscape.configs
         return Field(config, listed(configs), _keys(configs), len(configs), {}, landscape)
     rules = Constraints.from_json(campaign.constraints or {})
-    space = searched(config, rules, calibration_of(campaign, config))
+    space = searched(config, rules, evidence_of_campaign(campaign, config))
     keys = _keys(space.candidates.configs)
     return Field(config, space.candidates, keys, space.considered, space.held_back)
 
@@ -89,17 +86,19 @@ def config_of(campaign: Campaign) -> ExperimentConfig:
     return parse_config(campaign.config)[0]
 
 
-def calibration_of(campaign: Campaign, config: ExperimentConfig) -> Calibration | None:
-    """From the newest profile of the experiment under the configuration that the campaign began with, else from the
-    step time that this gives as measured; None where there is neither.  Raises ConfigError for an impossible one."""
+def evidence_of_campaign(campaign: Campaign, config: ExperimentConfig) -> Evidence:
+    """Return the newest profile of the experiment under the configuration that the campaign began with, else the step
+    time that this gives as measured.  Raises ConfigError for an impossible one."""
     if campaign.on_other_devices:
-        return None  # steps of another machine say nothing of the devices here
+        return NOTHING  # steps of another machine say nothing of the devices here
     run = campaign.experiment.runs.filter(status=RunStatus.READY).select_related("profile").order_by("-pk").first()
     if run is not None:
         with suppress(ConfigError, profiles.NotIngested):
             baseline = of_run(run, campaign.config)
-            return Pricer(baseline.profile, baseline.config, baseline.diagnosis).calibration
-    return measured_calibration(config)
+            return Pricer(baseline.profile, baseline.config, baseline.diagnosis).evidence
+    if config.measured is not None and config.measured.step_time_s is not None:
+        return baseline_of(config)
+    return evidence_of(config)
 
 
 def config_of_trial(config: ExperimentConfig, trial: Mapping[str, Any]) -> ExperimentConfig:
@@ -120,11 +119,10 @@ def pool_of(campaign: Campaign, field: Field) -> tuple[Candidates, Pool]:
 
 
 def _joined(campaign: Campaign, field: Field, configs: Sequence[ExperimentConfig]) -> Candidates:
-    more = price(configs, stack([from_config(config) for config in configs]))
-    calibration = calibration_of(campaign, field.config)
-    if calibration is not None:
-        far = np.array([mesh_distance(field.config.mesh, config.mesh) for config in configs])
-        more = calibrated(more, calibration.price_workload(stack([from_config(config) for config in configs]), far))
+    evidence = evidence_of_campaign(campaign, field.config)
+    more = price(configs, stack([from_config(config) for config in configs]), known=evidence.memory)
+    if evidence.calibration is not None:
+        more = calibrated(more, priced_by(configs, evidence))
     return field.candidates.with_(more)
 
 

@@ -19,7 +19,8 @@ from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding
 from experiments.sentences import Sentence, join, say
 from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
 from perfmodel.config import ExperimentConfig, Measured
-from perfmodel.from_baseline import baseline_of, lacking
+from perfmodel.price import evidence_of, lacking
+from perfmodel.price import predict as predict_by
 from perfmodel.special import normal_cdf
 from perfmodel.step_time import missing_facts, predict
 
@@ -67,17 +68,17 @@ def read(profile: StepProfile, config: ExperimentConfig | None) -> Basis | None:
     """None where there is a profile, or too little is configured to predict anything."""
     if profile.basis == PROFILE or config is None or missing_facts(config):
         return None
+    alone = predict(config)
+    if alone.step_time_s is None or alone.parts_s is None:
+        return None
     if profile.basis == MODEL:
         # Divided as a measured step of the predicted length is.
-        alone = predict(config).step_time_s
-        config = replace(config, measured=Measured(step_time_s=alone["estimate"])) if alone else config
+        config = replace(config, measured=Measured(step_time_s=alone.step_time_s["estimate"]))
     if lacking(config):
         return None
-    baseline = baseline_of(config)
-    priced = baseline.price([config])[0].prediction
-    if priced.parts_s is None or baseline.predicted.step_time_s is None:
-        return None
-    return Basis(profile.basis, _flat(priced.parts_s), baseline.predicted.step_time_s["estimate"])
+    priced = predict_by(config, evidence_of(config))
+    assert priced.parts_s is not None
+    return Basis(profile.basis, _flat(priced.parts_s), alone.step_time_s["estimate"])
 
 
 def diagnose(facts: Facts, basis: Basis) -> Diagnosis:

@@ -32,7 +32,7 @@ from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.precedents import Precedent, published
 from proposals.proposer.pricer import Pricer
-from proposals.proposer.pricing import Prices
+from proposals.proposer.pricing import ProposalPrices
 from proposals.proposer.ranking import Ranked, rank
 from proposals.proposer.space import Candidates
 
@@ -50,11 +50,11 @@ SEEDS = range(4)
 class BlindPricer(Pricer):
     """A Pricer without the performance model's gains: rules, costs and precedents alone rank the candidates."""
 
-    def _priced(self, candidates: Candidates) -> tuple[Prices, Ranked]:
+    def _priced(self, candidates: Candidates) -> tuple[ProposalPrices, Ranked]:
         prices, _ = super()._priced(candidates)
         ran = np.arange(len(candidates)) == candidates.baseline
         prices = replace(prices, gain=np.zeros(len(candidates)), sigma=np.where(ran, 0.0, BLIND_SPREAD))
-        return prices, rank(candidates, prices, self.profile, self._library)
+        return prices, rank(candidates, prices, self._library)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from evaluation.steps.variants import perturbed
 from experiments.step_profile import Memory, StepProfile
 from perfmodel import legality
 from perfmodel.config import DATA_ROLES, ExperimentConfig, Mesh
-from perfmodel.prices import mesh_distance
+from perfmodel.identity import mesh_distance
 from perfmodel.space import build_space, default_axes
 from perfmodel.step_time import predict
 from perfmodel.workload import micro_batches

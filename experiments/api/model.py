@@ -18,7 +18,7 @@ from experiments.api.views import refuse_errors
 from experiments.services import configuration
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import parse_mesh_argument
-from perfmodel.from_baseline import Baseline, answer, baseline_of
+from perfmodel.price import Evidence, answer, baseline_of
 from perfmodel.search import search
 from perfmodel.space import count_factorisations, default_axes
 
@@ -58,7 +58,7 @@ class PredictView(APIView):
             return Response([self._predict(item, mesh, baseline) for item in data])
         return Response(self._predict(data, mesh, baseline))
 
-    def _baseline(self, data: Any) -> Baseline | None:
+    def _baseline(self, data: Any) -> Evidence | None:
         if data is None:
             return None
         try:
@@ -66,7 +66,7 @@ class PredictView(APIView):
         except ConfigError as error:
             raise Invalid(f"baseline: {error}") from error
 
-    def _predict(self, data: Any, mesh: str | None, baseline: Baseline | None) -> dict[str, Any]:
+    def _predict(self, data: Any, mesh: str | None, baseline: Evidence | None) -> dict[str, Any]:
         config = read_config(data)
         try:
             return answer(config, parse_mesh_argument(mesh, config.mesh.axis_roles) if mesh else None, baseline)

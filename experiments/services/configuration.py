@@ -15,7 +15,7 @@ from experiments.consistency import Contradiction, Facts, Prefilled, contradicti
 from experiments.models import Experiment, Profile, RunStatus
 from experiments.services import against_profile, events, runs
 from experiments.services.text import title
-from perfmodel import config_file, from_baseline
+from perfmodel import config_file, price
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.strict_text import MAX_BYTES, parse_text
 
@@ -75,7 +75,7 @@ def check_without_profile(data: Mapping[str, Any]) -> Checked:
     checked = check(data)
     if checked.config is None:
         return checked
-    lacking = from_baseline.lacking(checked.config)
+    lacking = price.lacking(checked.config)
     return Checked(checked.data, None, lacking) if lacking else checked
 
 

@@ -9,6 +9,7 @@ from itertools import product
 from math import prod
 
 from perfmodel.config import ROLE_SYNONYMS, Mesh
+from perfmodel.space import insert_axis
 
 #: Largest size of an axis that anybody means.
 MOST = 10**6
@@ -92,15 +93,28 @@ def fill(sizes: Sizes, base: Mapping[str, Mapping[str, int]], chips: int, mesh: 
             )
         named |= dict(zip(order, sizes.positional, strict=True))
         ran |= {axis: 1 for axis in ran if axis not in order}
-    start = {**ran, **named}
+    start = _start(ran, named, mesh)
     if prod(start.values()) == chips or sizes.positional:
         return CompletedMesh(({"ici": start, "dcn": dcn},))
     free = [axis for axis in ran if axis not in named]
     ways = sorted(_ways(named, free, ran, chips, mesh), key=lambda way: _distance(way, ran))
     if not ways:  # what the user named is whole, or fits no slice: the rule `chips` says so where it is priced
-        return CompletedMesh(({"ici": {**dict.fromkeys(ran, 1), **named}, "dcn": dcn},))
+        return CompletedMesh(({"ici": {axis: named.get(axis, 1) for axis in start}, "dcn": dcn},))
     meshes = tuple({"ici": {axis: {**ran, **way}[axis] for axis in start}, "dcn": dcn} for way in ways)
     return CompletedMesh(meshes, tuple(axis for axis in free if ways[0][axis] != ran[axis]))
+
+
+def _start(ran: Mapping[str, int], named: Mapping[str, int], mesh: Mesh) -> dict[str, int]:
+    """Return the sizes of all axes, major to minor: as they were named where that is all of them, else each axis that
+    the mesh lacks at its usual place."""
+    sizes = {**ran, **named}
+    if all(axis in named for axis, size in sizes.items() if size > 1):
+        return {**named, **sizes}
+    names = list(ran)
+    for axis in named:
+        if axis not in ran:
+            insert_axis(names, axis, mesh)
+    return {axis: sizes[axis] for axis in names}
 
 
 def _order(ran: Mapping[str, int], count: int, mesh: Mesh) -> list[str] | None:

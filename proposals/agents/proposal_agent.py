@@ -33,9 +33,8 @@ from proposals.agents.tools import Agent, toolbox
 from proposals.agents.tools.common import MESH_WORDS
 from proposals.agents.words import ratio
 from proposals.agents.workbench import Workbench
-from proposals.candidate import chips_ratio
-from proposals.constraints import same_mesh
-from proposals.plan import Listed, ProposalPlan, is_same
+from proposals.candidate import chips_ratio, is_same, keeps
+from proposals.plan import Listed, ProposalPlan
 
 AGENT: Agent = "proposer"
 FIRST_LOOK: Looks = (("run", {}), ("bottleneck", {}), ("findings", {}), ("proposals", {}))
@@ -196,7 +195,7 @@ class Judge:
             told += [
                 f"Proposal {number} is proposal {earlier} again: the same mesh and the same settings. Propose another."
                 for earlier, other in enumerate(plans[:-1], start=1)
-                if other is not None and is_same(plan, other)
+                if other is not None and is_same(self.bench.config, plan, other)
             ]
         kinds = [item.kind for item in answer.proposals]
         if kinds[0] not in ("recommendation", "keep"):
@@ -208,7 +207,7 @@ class Judge:
         return told
 
     def _runs(self, plan: ProposalPlan) -> bool:
-        return same_mesh(plan.mesh, self.bench.config.mesh.to_json()) and not plan.changes
+        return keeps(self.bench.config, plan)
 
     def _rules(self, item: Proposed, plan: ProposalPlan) -> Iterator[str]:
         keeps = self._runs(plan)

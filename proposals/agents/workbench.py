@@ -14,6 +14,7 @@ from typing import Any
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis
 from experiments.step_profile import Op, StepProfile
+from perfmodel.confidence import Confidence
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import config_to_json, parse_config
 from proposals.agents.identity import ComparedByIdentity
@@ -22,7 +23,6 @@ from proposals.agents.shipped import Shipped
 from proposals.compiling.result import CompileCheck
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
-from proposals.proposer.confidence import Confidence
 from proposals.proposer.precedents import Precedent
 from proposals.proposer.pricer import Pricer
 

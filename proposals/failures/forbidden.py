@@ -9,9 +9,10 @@ from typing import Any, Literal
 from experiments.sentences import Sentence, Value, say
 from perfmodel import memory
 from perfmodel.config import DATA_ROLES, ConfigError, ExperimentConfig
+from perfmodel.identity import key, placement
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import from_config
-from proposals.constraints import MOST_MARGIN, Constraints, same_mesh
+from proposals.constraints import MOST_MARGIN, Constraints
 
 #: Roles of the axes that shard the batch or the sequence, not the model.
 _OF_TOKENS = (*DATA_ROLES, "seq")
@@ -47,10 +48,10 @@ class Forbidden:
             return size == self.config.mesh.size(self.role)
         if other.hardware.chip != self.config.hardware.chip:
             return False
-        same_placement = same_mesh(other.mesh.to_json(), self.config.mesh.to_json())
+        same_placement = placement(other.mesh) == placement(self.config.mesh)
         if self.rule in ("axis", "mesh"):
             return same_placement and other.hardware == self.config.hardware
-        if same_placement and other.training == self.config.training:
+        if key(other) == key(self.config):
             return True
         if self.rule == "memory" and (now := _needed(other)) and (then := _needed(self.config)):
             return now[0] > then[0]
@@ -104,7 +105,7 @@ def _batch(config: ExperimentConfig) -> tuple[int | None, ...]:
 def _needed(config: ExperimentConfig) -> tuple[float, float, float] | None:
     """Bytes per chip that a run cannot do without, all that it fills, and the capacity; None where not known.
 
-    The first decides whether it runs out of memory (`memory.probability_fits`, fitted to runs that did): what a
+    The first decides whether it runs out of memory (`perfmodel.memory_evidence`, fitted to runs that did): what a
     pipeline on GPUs fills beyond it is given back, or recomputed where nobody said what is, before an allocation fails.
     """
     if missing_facts(config):
@@ -113,4 +114,4 @@ def _needed(config: ExperimentConfig) -> tuple[float, float, float] | None:
         used = memory.per_chip(from_config(config))
     except ConfigError:
         return None
-    return float(used.needed[0] - used.sparable[0]), float(used.total[0]), float(used.capacity[0])
+    return float(used.needed[0]), float(used.total[0]), float(used.capacity[0])

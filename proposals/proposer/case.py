@@ -8,12 +8,12 @@ from typing import Any
 from diagnosis.report import Diagnosis, Finding
 from history.moves import RECOMPUTES
 from history.similarity import Alike
+from perfmodel.confidence import claimed
 from perfmodel.config import ExperimentConfig, Mesh, doublings, doublings_moved
 from perfmodel.workload import micro_batches
 from proposals.candidate import Candidate, candidate, chips_ratio
 from proposals.constraints import RULE
 from proposals.plan import Broken, Predicted
-from proposals.proposer.confidence import claimed
 from proposals.proposer.observed import Observed
 from proposals.proposer.precedents import Precedent, sizes_by_role
 

@@ -12,7 +12,6 @@ from proposals.candidate import Candidate, candidate, chips_ratio
 from proposals.proposer.case import Case
 from proposals.proposer.detail import LADDER
 from proposals.proposer.precedents import sizes_by_role
-from proposals.proposer.pricing import HIDDEN_SHARE
 
 #: Parts of the step that a setting bears on (`breakdown_s`); `data`: the collectives of the axes that shard the batch.
 _PARTS = {
@@ -92,7 +91,7 @@ def _setting(case: Case, subject: str, words: str, was: float, becomes: float) -
 
 def _effect(case: Case, subject: str) -> float:
     if subject == "xla_flags":
-        return HIDDEN_SHARE * case.exposed_s
+        return 0.0  # nothing of it is priced
     parts = set(_PARTS[subject])
     names = {name for mesh in (case.config.mesh, case.mesh) for name in _names(mesh, *BATCH_ROLES)}
     return _moved(case, names if "data" in parts else set(), parts | ({"dcn"} if "data" in parts else set()))

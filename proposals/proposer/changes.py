@@ -1,5 +1,5 @@
 """Further changes that are tried beside every mesh: rematerialisation, weight sharding, micro-batches, virtual stages,
-batch, flags.
+batch.  Compiler flags are none of them: without a measured effect they have no price.
 
 Each is a mapping of training keys to new values; the empty one comes first.  Those that cannot be priced, because the
 model, the batch or the sequence length is not known, are not tried.
@@ -7,18 +7,15 @@ model, the batch or the sequence length is not known, are not tried.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import product
 from math import log2
 from typing import Any
 
 from diagnosis.report import AxisCollective, Diagnosis
-from experiments.step_profile import XLA_PROFILES, StepProfile
 from history.moves import RECOMPUTES
 from perfmodel import xla_flags
 from perfmodel.config import ExperimentConfig, Training
-from perfmodel.execution import compiled_by_xla, framework_of
-from perfmodel.observation import KINDS, communicating_axes, groups_on
 from perfmodel.workload import REMAT, SHARDING
 from proposals.constraints import Constraints
 
@@ -54,11 +51,6 @@ def further_changes(
         if len(change) <= most:
             changes.setdefault(key(change), change)
     return tuple(changes.values())
-
-
-def with_flags(changes: Sequence[Change], flags: Change | None) -> tuple[Change, ...]:
-    """Every change as it is, and with schedule flags where there are any to set."""
-    return (*changes, *({**change, **flags} for change in changes)) if flags else tuple(changes)
 
 
 def key(change: Mapping[str, Any]) -> str:
@@ -116,58 +108,11 @@ def without_model(config: ExperimentConfig, constraints: Constraints) -> Iterato
         yield from ({"weight_sharding": name} for name in reversed(more))
 
 
-def schedule_flags(
-    config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis, constraints: Constraints
-) -> Change | None:
-    """Flags that hide collectives, where XLA compiled the program, communication is exposed and they are not set."""
-    if profile.device.chip is None or constraints.no_flags or not profile.step_time_s:
-        return None  # on a CPU, or a device we do not know, these flags mean nothing
-    if profile.source_kind not in XLA_PROFILES or not compiled_by_xla(framework_of(config)):
-        return None
-    new = missing_flags(config, diagnosis)
-    return {"xla_flags": [*config.training.xla_flags, *new]} if new else None
-
-
 def missing_flags(config: ExperimentConfig, diagnosis: Diagnosis) -> tuple[str, ...]:
     """Documented flags (perfmodel/xla_flags.toml) of this chip for what is exposed, that the run does not set."""
     sets = _flag_sets(config, diagnosis)
     given = config.training.xla_flags
     return tuple(dict.fromkeys(flag for group, _ in sets for flag in xla_flags.missing(group, given)))
-
-
-def shares_of_schedule(
-    config: ExperimentConfig, change: Mapping[str, Any], diagnosis: Diagnosis
-) -> Mapping[str, float]:
-    """By part of the step (`ici:<group>`, `dcn`, `ici` for what has no axis): of its exposed communication, the share
-    on which the flags bear that a change adds; negative for those it takes away.  A part that the profile does not show
-    is absent: nothing is known of its exposure.
-    """
-    if "xla_flags" not in change:
-        return {}
-    before, after = set(config.training.xla_flags), set(change["xla_flags"])
-    bears = {
-        group.cause: sum((flag in after) - (flag in before) for flag in group.flags) / len(group.flags)
-        for group, _ in _flag_sets(config, diagnosis)
-    }
-    whole: dict[str, float] = {}
-    borne: dict[str, float] = {}
-    for row in diagnosis.collectives:
-        exposed = _exposed(row, diagnosis)
-        for part in _parts_of(row, config):
-            whole[part] = whole.get(part, 0.0) + exposed
-            borne[part] = borne.get(part, 0.0) + exposed * bears.get(_cause(row, config), 0.0)
-    return {part: borne[part] / seconds for part, seconds in whole.items() if seconds > 0}
-
-
-def _parts_of(row: AxisCollective, config: ExperimentConfig) -> Iterator[str]:
-    """The parts of the step that may include the time of a collective."""
-    talking = communicating_axes(config.mesh)
-    if row.axis == "dcn":
-        yield "dcn"
-    elif row.axis:
-        yield from (f"ici:{name}" for name in groups_on(frozenset(row.axis.split("+")), row.kind, talking))
-    else:
-        yield from ("ici", *(f"ici:{name}" for name, axes in talking.items() if axes and row.kind in KINDS[name]))
 
 
 def _flag_sets(config: ExperimentConfig, diagnosis: Diagnosis) -> list[tuple[xla_flags.FlagSet, float]]:
@@ -199,11 +144,6 @@ def _exposed(row: AxisCollective, diagnosis: Diagnosis) -> float:
     """Share of the step that a collective is exposed."""
     step = diagnosis.kpis.get("step_time_s")
     return row.exposed_s / step if row.exposed_s is not None and step else row.share
-
-
-def exposed_share(diagnosis: Diagnosis) -> float:
-    """Share of the step that communication takes with nothing beside it, as far as the profile tells."""
-    return diagnosis.kpis.get("communication_exposed") or diagnosis.kpis.get("communication") or 0.0
 
 
 def doublings_of(training: Training, change: Mapping[str, Any]) -> dict[str, float]:

@@ -1,4 +1,7 @@
-"""Three proposals out of the ranking: the best candidate as simple as it may be, a safer one, another hypothesis."""
+"""Three proposals out of the ranking: the best candidate as simple as it may be, a safer one, another hypothesis.
+
+All come from the set that nothing dominates, after every element that does not pay for itself was left out.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
+from perfmodel.confidence import claimed
 from perfmodel.config import ConfigError
 from perfmodel.priced import Z80
 from perfmodel.step_time import missing_facts
-from proposals.proposer.changes import Change
-from proposals.proposer.confidence import claimed
-from proposals.proposer.pricing import OFF_CHIP, Prices
+from proposals.proposer.pricing import OFF_CHIP, ProposalPrices
 from proposals.proposer.ranking import Ranked, Weights, shipped_weights, steps
 from proposals.proposer.space import CHANGE_KINDS, Candidates
 from proposals.proposer.verdict import Asked, asked_by
@@ -31,8 +33,12 @@ NO_DIFFERENCE = 0.001
 SAME_WAY = 0.8
 #: Meshes on which every combination of training keys is tried: the best ones, besides neighbouring ones.
 BEAM = 32
+#: Candidates that are simplified: the best by utility of each batch.
+SIMPLIFIED = 64
 #: What the verdict asks for is proposed unless it is less likely than this to gain.
 LEAST_LIKELY = 0.3
+#: A candidate of less utility is a loss that no engineer would try.
+CLEAR_LOSS = -0.5
 
 
 @dataclass(frozen=True)
@@ -45,80 +51,66 @@ class Choice:
 
 def choose(
     candidates: Candidates,
-    prices: Prices,
+    prices: ProposalPrices,
     ranked: Ranked,
     diagnosis: Diagnosis,
-    keep_is_asked_away: bool = False,
+    baseline_excluded: bool = False,
     weights: Weights | None = None,
     least: int = 3,
     constrained: bool = True,
 ) -> tuple[Choice, ...]:
-    """Three, all distinct; fewer, down to `least`, where the others would change nothing, or where no more are legal.
+    """Return three distinct choices, down to `least` where the others would change nothing or no more are legal.
 
     The first is the recommendation: the largest utility among what is more likely than not to gain what is worth a
-    change, without parts of negligible value; keeping the current configuration if nothing is.  A batch is changed
-    first only where nothing at the same batch is that likely to gain.  One of the three gives what the verdict asks
-    for, where anything legal does that may gain (`left_out` says why not).  keep_is_asked_away: the current
-    configuration breaks a constraint, so it is ranked last if at all.  Raises ConfigError where the constraints
-    (constrained: whether there are any) leave fewer than `least`.
+    change; keeping the current configuration if nothing is.  A batch is changed first only where nothing at the same
+    batch is that likely to gain.  One of the three gives what the verdict asks for, where anything legal does that may
+    gain (`left_out` says why not).  baseline_excluded: the current configuration breaks a constraint, so it is ranked
+    last if at all.  Raises ConfigError where the constraints (constrained: whether there are any) leave fewer than
+    `least`.
     """
-    c, base = candidates, candidates.baseline
+    c = candidates
     share = (weights or shipped_weights()).simplify
-    order = _order(c, ranked)
-    order = order[offered(c)[order]]
-    # Schedule flags go with any mesh: they are added to what is chosen, and never decide it.
-    flags = c.changes_kind("xla_flags")
-    plain = order[~flags[order]]
-    plain = _or(plain, ~_dominated(c, ranked)[plain])
-    same, steady = (rows[~c.changes_kind("global_batch")[rows]] for rows in (plain, order))
-    alone = order[flags[order] & (steps(c)[order] == 1)]
-    hide = Choice("safer", int(alone[0])) if len(alone) else None
-    keep = None if keep_is_asked_away else Choice("keep", base)
+    front = _front(c, ranked, share)
     likely = ranked.faster_by(WORTH_A_CHANGE) >= 0.5
-    fields = (same, alone, steady, plain, order)
-    best = next((int(rows[likely[rows]][0]) for rows in fields if likely[rows].any()), None)
-    if best is None and keep is None and len(order):
-        best = int((same if len(same) else order)[0])
+    same = front[~c.changes_kind("global_batch")[front]]
+    keep = None if baseline_excluded else Choice("keep", c.baseline)
+    best = next((int(rows[likely[rows]][0]) for rows in (same, front) if likely[rows].any()), None)
+    if best is None and keep is None and len(front):
+        best = int((same if len(same) else front)[0])
     if best is None:
-        wanted = [choice for choice in (keep, hide) if choice]
-    elif flags[best]:
-        wanted = [Choice("recommendation", best), *([keep] if keep else [])]
+        wanted = [keep] if keep else []
     else:
-        bare = simplest(c, ranked, best, share)
-        lead = Choice("recommendation", _flagged(c, ranked, bare))
-        wanted = [lead, *_safer(c, ranked, _likely_first(ranked, _or(plain, np.isin(plain, same))), bare, hide)]
+        wanted = [Choice("recommendation", best), *_safer(c, ranked, front, best)]
     used = [choice.index for choice in wanted]
-    another = [
-        *_answer(c, ranked, plain, used, asked_by(diagnosis, c, prices)),
-        *_another(c, ranked, plain, used, share),
-    ]
-    # The current configuration is the reference, and is dropped before what the verdict calls for.
-    if keep in wanted[1:] and another and len(wanted) > 2:
-        wanted.remove(keep)
-    return _three([*wanted[:2], *another, *wanted[2:]], c, ranked, keep is None, least, constrained)
+    another = [*_answer(ranked, front, used, asked_by(diagnosis, c, prices)), *_another(c, ranked, front, used)]
+    chosen = _complete([*wanted[:2], *another, *wanted[2:]], c, ranked, front, baseline_excluded, least)
+    if len(chosen) < least and constrained:
+        raise ConfigError(
+            "constraints",
+            f"only {len(chosen)} of the {least} configurations that are needed satisfy them; relax one and try again",
+        )
+    lead, scaled = chosen[0], bool(missing_facts(c.config))
+    return lead, *(_as_it_is(choice, lead, ranked, scaled) for choice in chosen[1:])
 
 
-def _flagged(c: Candidates, ranked: Ranked, index: int) -> int:
-    """The candidate with schedule flags, where these promise more."""
-    rest = _rest(c.change(index))
-    alike = np.array([_rest(change) == rest for change in c.changes])
-    same = (c.mesh_of == c.mesh_of[index]) & alike[c.change_of] & c.changes_kind("xla_flags")
-    rows = np.append(index, np.flatnonzero(same))
-    return int(rows[np.argmax(ranked.utility[rows])])
-
-
-def _rest(change: Change) -> Change:
-    return {name: value for name, value in change.items() if name != "xla_flags"}
-
-
-def _or(rows: Ints, wanted: Bools) -> Ints:
-    """The rows that are wanted, or all where none is."""
-    return rows[wanted] if wanted.any() else rows
+def _front(c: Candidates, ranked: Ranked, share: float) -> Ints:
+    """Return the candidates that are as simple as they may be and that no other dominates, best first."""
+    order = _order(c, ranked)
+    order = order[offered(c)[order] & _differs(ranked)[order]]
+    batches = c.tokens_ratio[order]
+    best = [order[batches == batch][:SIMPLIFIED] for batch in np.unique(batches)]
+    simple = np.unique([simplest(c, ranked, int(row), share) for rows in best for row in rows]).astype(np.int64)
+    if not len(simple):
+        return simple
+    kept = simple[~_dominated(c, ranked)[simple]]
+    # Simplifying may lead to what another dominates: then the candidates themselves are looked at.
+    front = kept if len(kept) else order[~_dominated(c, ranked)[order]]
+    return np.asarray(front[np.argsort(-ranked.utility[front], kind="stable")])
 
 
 def simplest(c: Candidates, ranked: Ranked, index: int, share: float) -> int:
-    """The candidate with the fewest steps on the way from the current configuration to this one that keeps all but a
-    share of its utility: parts of a move or change that add next to nothing are left out."""
+    """Return the candidate with the fewest steps on the way from the current configuration to this one that keeps all
+    but a share of its utility: parts of a move or change that add next to nothing are left out."""
     whole = float(ranked.utility[index])
     if whole <= 0.0:
         return index
@@ -137,9 +129,9 @@ def simplest(c: Candidates, ranked: Ranked, index: int, share: float) -> int:
     return int(fewest[np.argmax(ranked.utility[fewest])])
 
 
-def shortlist(c: Candidates, prices: Prices, ranked: Ranked, diagnosis: Diagnosis) -> Ints:
-    """Rows of the meshes worth a closer look: the best by utility, the best that give what the verdict asks for, those
-    at most one doubling away, and the one that ran."""
+def shortlist(c: Candidates, prices: ProposalPrices, ranked: Ranked, diagnosis: Diagnosis) -> Ints:
+    """Return rows of the meshes worth a closer look: the best by utility, the best that give what the verdict asks for,
+    those at most one doubling away, and the one that ran."""
     order = np.argsort(-ranked.utility, kind="stable")
     asked = asked_by(diagnosis, c, prices)
     best = [order] if asked is None else [order, order[asked.given[order]]]
@@ -151,12 +143,12 @@ def shortlist(c: Candidates, prices: Prices, ranked: Ranked, diagnosis: Diagnosi
 def left_out(
     asked: Asked | None,
     c: Candidates,
-    prices: Prices,
+    prices: ProposalPrices,
     ranked: Ranked,
     diagnosis: Diagnosis,
     chosen: tuple[Choice, ...],
 ) -> str | None:
-    """Why none of the three gives what the verdict asks for; None where one does, or nothing is asked for."""
+    """Return why none of the three gives what the verdict asks for; None where one does, or nothing is asked for."""
     if asked is None:
         if diagnosis.bottleneck.primary in OFF_CHIP:
             return "No mesh or training setting shortens what the chips wait for; fix that first."
@@ -168,8 +160,7 @@ def left_out(
     if not len(rows):
         return f"{start} no priced legal configuration at this or a larger batch reduces it by at least a tenth."
     best = int(rows[np.argmax(ranked.utility[rows])])
-    settings = [f"{name} {value}" for name, value in c.change(best).items() if name != "xla_flags"]
-    settings += ["XLA flags"] if "xla_flags" in c.change(best) else []
+    settings = [f"{name} {value}" for name, value in c.change(best).items()]
     which = " with ".join([c.mesh(best).text(), *([", ".join(settings)] if settings else [])])
     if prices.gain[best] < 0:
         why = "is predicted to be slower than the current one"
@@ -181,19 +172,20 @@ def left_out(
 
 
 def in_order(c: Candidates, ranked: Ranked) -> list[int]:
-    """All that the model can price, the current configuration included, in the order in which they are considered."""
+    """Return all that the model can price, the current configuration included, in the order in which they are
+    considered."""
     every = np.argsort(-ranked.utility, kind="stable")
     return [int(i) for i in _likely_first(ranked, every[_priced(c)[every]])]
 
 
 def _likely_first(ranked: Ranked, order: Ints) -> Ints:
-    """The order, led by those that are more likely than not to gain, where some of them are worth a trial."""
+    """Return the order, led by those that are more likely than not to gain, where some of them are worth a trial."""
     likely = (ranked.faster[order] >= 0.5) & (ranked.utility[order] > 0.0)
     return np.concatenate([order[likely], order[~likely]])
 
 
 def keeping_is_right(candidates: Candidates, ranked: Ranked, chosen: Sequence[Choice] = ()) -> float:
-    """Probability that nothing that may be offered, or was chosen, runs and gains what is worth a change."""
+    """Return the probability that nothing that may be offered, or was chosen, runs and gains what is worth a change."""
     counted = offered(candidates)
     counted[[choice.index for choice in chosen]] = True
     counted[candidates.baseline] = False
@@ -202,31 +194,32 @@ def keeping_is_right(candidates: Candidates, ranked: Ranked, chosen: Sequence[Ch
 
 
 def offered(c: Candidates) -> Bools:
-    """What may be proposed: what the model can price, at the batch that ran or a larger one.  A smaller batch is for
-    memory alone: it is offered where nothing else is left."""
+    """Return True for what may be proposed: what the model can price, at the batch that ran or a larger one.  A smaller
+    batch is for memory alone: it is offered where nothing else is left."""
     return _priced(c) & (c.changed[:, CHANGE_KINDS.index("global_batch")] >= 0)
 
 
 def _priced(c: Candidates) -> Bools:
-    """Candidates whose further changes the model can price: all where everything is known."""
+    """Return True for candidates whose further changes the model can price: all where everything is known."""
     return np.full(len(c), True) if not missing_facts(c.config) else ~c.changes_work()
 
 
 def _dominated(c: Candidates, ranked: Ranked) -> Bools:
-    """Whether another that may be offered, at the same batch, is faster, likelier to be so, and needs no more memory;
-    another batch must be better, by what is worth a change, than all that keeps the batch.  Nothing is dominated where
-    memory cannot be computed."""
+    """Return True where another that may be offered, at the same batch, is no slower, no less likely to be faster and
+    needs no more memory, and is better in one of them; another batch must be better, by what is worth a change, than
+    all that keeps the batch.  Nothing is dominated where memory cannot be computed."""
     dominated = np.zeros(len(c), dtype=bool)
     if missing_facts(c.config):
         return dominated
     gain, faster, memory, tokens = ranked.gain, ranked.faster, c.used.total, c.tokens_ratio
-    pool = np.flatnonzero(offered(c) & ~c.changes_kind("xla_flags"))
+    pool = np.flatnonzero(offered(c))
     kept: list[int] = []
     for batch in np.unique(tokens[pool]):  # the batch that ran is the smallest
         rows = pool[tokens[pool] == batch]
         front: list[int] = []
-        for row in rows[np.argsort(-gain[rows], kind="stable")]:
-            beaten = (faster[front] > faster[row]) & (memory[front] <= memory[row])
+        # Of what is equally fast, the one that needs less memory and fewer steps comes first.
+        for row in rows[np.lexsort((steps(c)[rows], memory[rows], -np.round(gain[rows], 6)))]:
+            beaten = (faster[front] >= faster[row] - 1e-9) & (memory[front] <= memory[row] * (1.0 + 1e-9))
             as_good = (gain[kept] > gain[row] - WORTH_A_CHANGE) & (faster[kept] > faster[row] - WORTH_A_CHANGE)
             dominated[row] = beaten.any() or (as_good & (memory[kept] <= 1.001 * memory[row])).any()
             if not dominated[row]:
@@ -240,52 +233,59 @@ def _order(c: Candidates, ranked: Ranked) -> Ints:
     return order[order != c.baseline]
 
 
-def _safer(c: Candidates, ranked: Ranked, order: Ints, lead: int, hide: Choice | None) -> Iterator[Choice]:
-    """Nearer to the current configuration than the recommendation and no less likely to gain: the best of these by
-    utility; else the schedule alone, or the next best."""
+def _safer(c: Candidates, ranked: Ranked, front: Ints, lead: int) -> Iterator[Choice]:
+    """Yield the best that is nearer to the current configuration than the recommendation and no less likely to gain;
+    else the next best."""
     far = steps(c)
-    nearer = (far[order] < far[lead]) & (ranked.faster[order] >= max(0.5, ranked.faster[lead]))
+    nearer = (far[front] < far[lead]) & (ranked.faster[front] >= max(0.5, ranked.faster[lead]))
     if nearer.any():
-        yield Choice("safer", int(order[nearer][0]))
-    elif hide is not None:
-        yield hide
+        yield Choice("safer", int(front[nearer][0]))
     else:
-        others = order[(order != lead) & (ranked.utility[order] > 0.0)]
+        others = front[(front != lead) & (ranked.utility[front] > 0.0) & ~_alike(ranked, c, front, [lead])]
         yield from (Choice("alternative", int(i)) for i in others[:1])
 
 
-def _answer(c: Candidates, ranked: Ranked, order: Ints, used: list[int], asked: Asked | None) -> Iterator[Choice]:
-    """The best of what gives what the verdict asks for, where none of the others does."""
+def _answer(ranked: Ranked, front: Ints, used: list[int], asked: Asked | None) -> Iterator[Choice]:
+    """Yield the best of what gives what the verdict asks for, where none of the others does."""
     if asked is None or asked.given[used].any():
         return
-    given = order[asked.given[order] & (ranked.faster[order] >= LEAST_LIKELY)]
+    given = front[asked.given[front] & (ranked.faster[front] >= LEAST_LIKELY)]
     if len(given):
         yield Choice("alternative", int(given[0]))
 
 
-def _another(c: Candidates, ranked: Ranked, order: Ints, used: list[int], share: float) -> Iterator[Choice]:
-    """The best by utility that moves another way than the others do; called bolder where it may win more than they."""
-    rows = order[~np.isin(order, used) & _differs(ranked)[order]]
+def _another(c: Candidates, ranked: Ranked, front: Ints, used: list[int]) -> Iterator[Choice]:
+    """Yield the best that moves another way than the others do; called bolder where it may win more than they."""
+    rows = front[~np.isin(front, used) & ~_alike(ranked, c, front, used)]
     if not len(rows):
         return
     promising = rows[ranked.faster_by(WORTH_A_CHANGE)[rows] >= 0.5]
     open_ = promising if len(promising) else rows[:1]
-    another = (_largest_cosine(c, open_, used) < SAME_WAY) & ~_shares_direction(c, open_, used)
-    best = int(_or(open_, another)[0])
-    best = best if (simple := simplest(c, ranked, best, share)) in used else simple
+    other_way = _largest_cosine(c, open_, used) < SAME_WAY
+    best = int((open_[other_way] if other_way.any() else open_)[0])
     hopes = ranked.gain + Z80 * ranked.sigma
     bolder = len(promising) and hopes[best] > max((hopes[i] for i in used), default=0.0)
     yield Choice("bolder" if bolder else "alternative", best)
 
 
+def _alike(ranked: Ranked, c: Candidates, rows: Ints, used: list[int]) -> Bools:
+    """Return True for rows with the numbers of one that is used: a reader would see the same proposal twice."""
+    same = np.zeros(len(rows), dtype=bool)
+    for index in used:
+        time = np.abs(ranked.gain[rows] - ranked.gain[index]) < NO_DIFFERENCE
+        memory = np.abs(c.used.total[rows] / c.used.total[index] - 1.0) < NO_DIFFERENCE
+        same |= time & memory & (c.tokens_ratio[rows] == c.tokens_ratio[index])
+    return same
+
+
 def _directions(c: Candidates, rows: Ints) -> Floats:
-    """Which way each axis and each training key moves: (rows, columns) of -1, 0 and 1."""
+    """Return which way each axis and each training key moves: (rows, columns) of -1, 0 and 1."""
     moves = np.sign(np.log2(c.sizes / c.sizes[c.home][None, :]))
     return np.column_stack([moves[c.mesh_of[rows]], np.sign(c.changed[rows])])
 
 
 def _largest_cosine(c: Candidates, rows: Ints, used: list[int]) -> Floats:
-    """Largest cosine between the directions in which each row and the candidates used move things, at least 0."""
+    """Return the largest cosine between the directions in which each row and those used move things, at least 0."""
 
     def unit(at: Ints) -> Floats:
         whole = _directions(c, at)
@@ -296,51 +296,37 @@ def _largest_cosine(c: Candidates, rows: Ints, used: list[int]) -> Floats:
     return np.asarray(np.maximum(unit(rows) @ unit(np.array(used)).T, 0.0).max(axis=1))
 
 
-def _shares_direction(c: Candidates, rows: Ints, used: list[int]) -> Bools:
-    """Whether a row makes every move that all candidates used have in common, so that it fails when they do."""
-    if len(used) < 2:
-        return np.zeros(len(rows), dtype=bool)
-    theirs = _directions(c, np.array(used))
-    common = (theirs == theirs[0]).all(axis=0) & (theirs[0] != 0)
-    if not common.any():
-        return np.zeros(len(rows), dtype=bool)
-    return np.asarray((_directions(c, rows)[:, common] == theirs[0][common]).all(axis=1))
-
-
 def _differs(ranked: Ranked) -> Bools:
-    """Whether a candidate is expected to take another time at all: an axis renamed from data to FSDP may not."""
+    """Return True where a candidate is expected to take another time at all: an axis renamed from data to FSDP may
+    not."""
     return np.asarray(np.abs(ranked.gain) >= NO_DIFFERENCE)
 
 
-def _three(
-    wanted: list[Choice], c: Candidates, ranked: Ranked, keep_is_asked_away: bool, least: int, constrained: bool
-) -> tuple[Choice, ...]:
-    """Drop repeats and fill up: by utility, those that keep the batch first, and the current configuration before worse
-    ones."""
-    chosen: list[Choice] = []
-    seen: set[int] = set()
-    order = _order(c, ranked)
-    sure = offered(c)[order] & ~c.changes_kind("global_batch")[order] & ~_dominated(c, ranked)[order]
+def _complete(
+    preferred: Sequence[Choice], c: Candidates, ranked: Ranked, front: Ints, baseline_excluded: bool, least: int
+) -> list[Choice]:
+    """Return up to three distinct choices: `preferred`, then others that nothing dominates, the current configuration,
+    and, up to `least`, what is left."""
     likely = ranked.faster_by(WORTH_A_CHANGE) >= 0.5
-    spare = [Choice("bolder" if likely[i] else "alternative", int(i)) for i in order[sure][:3]]
-    rest = [Choice("alternative", int(i)) for i in order[~sure][:3]]
-    near = [s for s in spare if ranked.utility[s.index] > -0.5]
-    keep = [Choice("keep", c.baseline)]
-    fill = (*near, *rest, *spare, *keep) if keep_is_asked_away else (*near, *keep, *rest, *spare)
-    differs = _differs(ranked) | (np.arange(len(c)) == c.baseline)
-    for choices, most in (((*wanted, *(x for x in fill if differs[x.index])), 3), (fill, least)):
+    good = [Choice("bolder" if likely[i] else "alternative", int(i)) for i in front if ranked.utility[i] > CLEAR_LOSS]
+    keep = Choice("keep", c.baseline)
+    order = _order(c, ranked)
+    rest = [Choice("alternative", int(i)) for i in order[offered(c)[order]][:3]]
+    rest += [Choice("alternative", int(i)) for i in order[:3]]
+    fillers = [*good, *rest, keep] if baseline_excluded else [*good, keep, *rest]
+    chosen: list[Choice] = []
+    for choices, most in ((preferred, 3), (fillers, least)):
         for choice in choices:
-            if choice.index not in seen and len(chosen) < most:
-                seen.add(choice.index)
+            seen = [other.index for other in chosen]
+            alike = choice.kind != "keep" and _alike(ranked, c, np.array([choice.index]), seen)[0]
+            if choice.index not in seen and len(chosen) < most and not (alike and len(choices) > most):
                 chosen.append(choice)
-    if len(chosen) < least and constrained:
-        raise ConfigError("constraints", f"leave only {len(chosen)} of three configurations; relax one and try again")
-    lead, scaled = chosen[0], bool(missing_facts(c.config))
-    return lead, *(_as_it_is(choice, lead, ranked, scaled) for choice in chosen[1:])
+    return chosen
 
 
 def _as_it_is(choice: Choice, lead: Choice, ranked: Ranked, scaled: bool) -> Choice:
-    """The choice, called safer only where it is no less likely to gain than the lead, and bolder only where it is."""
+    """Return the choice, called safer only where it is no less likely to gain than the lead, and bolder only where it
+    is."""
     # As they are printed.
     here, there = (round(100.0 * claimed(float(ranked.faster[each.index]), scaled)) for each in (choice, lead))
     surer = here >= there and lead.kind != "keep"

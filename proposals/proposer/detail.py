@@ -15,7 +15,7 @@ from perfmodel.workload import from_config
 from proposals.plan import Communication, Neighbour, PerChip
 from proposals.proposer.changes import Change
 from proposals.proposer.limits import Rule, reason
-from proposals.proposer.pricing import Prices, axes_of_group
+from proposals.proposer.pricing import ProposalPrices, axes_of_group
 from proposals.proposer.space import Candidates
 
 #: Traffic on the links of each group of axes.
@@ -32,7 +32,7 @@ MOVES = {
 LADDER = ("none", "minimal", "full", "offload")
 
 
-def communication(candidates: Candidates, prices: Prices, index: int) -> tuple[Communication, ...]:
+def communication(candidates: Candidates, prices: ProposalPrices, index: int) -> tuple[Communication, ...]:
     """Exposed communication before and after."""
     c, base = candidates, candidates.baseline
     rows: dict[tuple[tuple[str, ...], str, bool], list[float]] = {}
@@ -147,7 +147,7 @@ def own_change(config: ExperimentConfig, change: Change, key: str, value: object
 def neighbours(
     steps: Sequence[Step],
     candidates: Candidates,
-    prices: Prices,
+    prices: ProposalPrices,
     rules: Sequence[Rule],
     first: int,
     of: int,

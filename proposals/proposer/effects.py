@@ -291,4 +291,4 @@ def lowers(case: Case) -> Iterator[str]:
             "profile."
         )
     if "xla_flags" in case.changes:
-        yield "The performance model does not predict how much the schedule can hide; half is assumed."
+        yield "The performance model does not predict what compiler flags do, so the interval is wider."

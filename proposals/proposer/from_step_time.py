@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from diagnosis.report import Diagnosis
-from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
+from experiments.step_profile import MODEL, STEP_TIME, StepProfile
 from experiments.without_profile import without_profile
-from perfmodel.calibration import Calibration, calibrate
+from perfmodel.confidence import Confidence, shipped
 from perfmodel.config import ConfigError, ExperimentConfig
-from perfmodel.from_baseline import lacking
 from perfmodel.observation import Observation
-from perfmodel.priced import Z80
-from perfmodel.step_time import missing_facts, predict
+from perfmodel.price import NOTHING, Evidence, lacking
+from perfmodel.step_time import missing_facts
+from perfmodel.step_time import predict as predict_alone
 from proposals.proposer.observed import TRAFFIC, WORK, Observed
 
 #: Kind of traffic (`observed.TRAFFIC`) of each group of axes (`workload.GROUPS`).
@@ -57,15 +57,33 @@ def refuse(profile: StepProfile, config: ExperimentConfig) -> None:
             raise ConfigError(name, sentence)
 
 
-def calibration(config: ExperimentConfig, profile: StepProfile) -> Calibration:
-    """The calibration by the step time alone, measured or, where nothing was, predicted."""
-    return calibrate(config, Observation(_step_s(config, profile), {}, memory_bytes=profile.memory.peak_bytes))
+def evidence(config: ExperimentConfig, profile: StepProfile, confidence: Confidence) -> Evidence:
+    """Return the measured step time as evidence, or, where nothing was measured, the model's own step in its place."""
+    peak = profile.memory.peak_bytes
+    is_measured = profile.step_time_s is not None
+    step_s = profile.step_time_s if profile.step_time_s is not None else _predicted_s(config)
+    return Evidence(
+        config,
+        Observation(step_s, {}, memory_bytes=peak, coverage=0.0),
+        "measured step time" if is_measured else NOTHING.name,
+        peak,
+        confidence=confidence,
+        is_measured=is_measured,
+    )
+
+
+def _predicted_s(config: ExperimentConfig) -> float:
+    step = predict_alone(config).step_time_s
+    assert step is not None
+    return step["estimate"]
 
 
 def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis) -> Observed:
     """The predicted parts of the step, by what they scale with.  Raises ConfigError as `refuse`."""
     refuse(profile, config)
-    prices = calibration(config, profile).price([config])
+    priced = evidence(config, profile, shipped())
+    assert priced.calibration is not None
+    prices = priced.calibration.price([config])
     work, traffic, fixed = dict.fromkeys(WORK, 0.0), dict.fromkeys(TRAFFIC, 0.0), 0.0
     for name, values in prices.parts_s.items():
         seconds = float(np.broadcast_to(values, prices.step_time_s.shape)[0])
@@ -89,20 +107,3 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
         coverage=0.0,
         basis=profile.basis,
     )
-
-
-def spread_of_baseline(profile: StepProfile, config: ExperimentConfig) -> float:
-    """Standard deviation of the logarithm of the baseline's own step time: 0 where it was measured."""
-    if profile.basis in (PROFILE, STEP_TIME):
-        return 0.0
-    step = predict(config).step_time_s
-    assert step is not None
-    return float(max(np.log(step["estimate"] / step["low80"]), np.log(step["high80"] / step["estimate"])) / Z80)
-
-
-def _step_s(config: ExperimentConfig, profile: StepProfile) -> float:
-    if profile.step_time_s is not None:
-        return profile.step_time_s
-    step = predict(config).step_time_s
-    assert step is not None
-    return step["estimate"]

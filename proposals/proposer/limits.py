@@ -16,9 +16,11 @@ import numpy.typing as npt
 from formatting import limit
 from perfmodel import legality
 from perfmodel.config import BATCH_ROLES, TOKEN_ROLES, ExperimentConfig, mesh_text
+from perfmodel.identity import placement, placement_of
+from perfmodel.memory_evidence import MemoryPosterior
 from perfmodel.space import Space
 from perfmodel.step_time import missing_facts
-from proposals.constraints import RULE, Constraints, axes_named, same_mesh
+from proposals.constraints import RULE, Constraints, axes_named
 from proposals.plan import Broken, Rejected
 from proposals.proposer.changes import Change
 from proposals.proposer.space import Candidates, all_with
@@ -55,10 +57,11 @@ def legal(
     changes: Sequence[Change],
     constraints: Constraints,
     listed: int = LISTED,
+    known: MemoryPosterior | None = None,
 ) -> tuple[Candidates, list[Rejected]]:
     """Every legal mesh with every legal change, and so many of the other meshes with the first rule each broke, nearest
     first."""
-    plain = all_with(space, config, ({},))
+    plain = all_with(space, config, ({},), known)
     rules = rules_of(plain, constraints)
     # A batch, a policy or a sharding may mend these two, so they are judged with every change.
     hopeless = np.zeros(len(plain), dtype=bool)
@@ -67,7 +70,7 @@ def legal(
             hopeless |= rule.broken
     hopeless[plain.baseline] = False
     rows = np.flatnonzero(~hopeless)
-    everything = all_with(space.take(rows), config, changes)
+    everything = all_with(space.take(rows), config, changes, known)
     out = np.zeros(len(everything), dtype=bool)
     for rule in rules_of(everything, constraints):
         out |= rule.broken
@@ -122,15 +125,12 @@ def _checkable_rules(c: Candidates) -> Iterator[Rule]:
         if flag[c.baseline]:
             flags[name] = flag & ~at_home
     text = ""
-    if config.model is not None:
-        total, fits = c.used.total, c.used.fits
-        if missing_facts(config):
-            text = "Weights, gradients and optimizer state alone exceed the usable memory."
-            total = c.used.total - c.used.activations
-            fits = total <= c.used.capacity
-        # The current configuration ran: on its mesh anything that needs no more is as likely to run.
-        same = at_home & (not fits[c.baseline]) & (total <= total[c.baseline])
-        flags["memory"] = ~fits & ~same
+    if config.model is not None and missing_facts(config):
+        text = "Weights, gradients and optimizer state alone exceed the usable memory."
+        states = c.used.total - c.used.activations
+        flags["memory"] = (states > c.used.capacity) & (states > states[c.baseline])
+    elif config.model is not None:
+        flags["memory"] = ~c.posterior.fits(c.used)
     for name in legality.RULES:
         if name in flags:
             yield Rule(name, flags[name], text if name == "memory" else "")
@@ -212,9 +212,10 @@ def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:
         most = constraints.at_most_chips
         yield rule(f"at most {most} chips", c.chips > most, f"use at most {most:,} chips.")
     if constraints.excluded:
-        meshes = [c.mesh_at(row).to_json() for row in range(len(sizes))]
+        placements = [placement(c.mesh_at(row)) for row in range(len(sizes))]
         for left_out in constraints.excluded:
-            same = np.array([same_mesh(item, left_out) for item in meshes])
+            wanted = placement_of(left_out, mesh.axis_roles)
+            same = np.array([item == wanted for item in placements])
             text = f"not {mesh_text(left_out)}"
             yield rule(text, same[c.mesh_of], f"{text}.")
     for kept, kinds, text in (
@@ -231,7 +232,7 @@ def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:
         if kept:
             changed = np.logical_or.reduce([c.changes_kind(kind) for kind in kinds])
             yield rule(f"keep {kinds[0]}" if kinds[0] != "xla_flags" else "no flags", changed, text)
-    if constraints.memory_margin and not missing_facts(c.config):
+    if constraints.memory_margin and (not missing_facts(c.config) or c.posterior.has_peak):
         room = (1.0 - constraints.memory_margin) * c.used.capacity
         text = f"keep {limit(constraints.memory_margin, 'share', 6)} of memory per chip free."
         yield rule("memory margin", c.used.total > room, text)

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from experiments.sentences import say
-from experiments.step_profile import PROFILE, StepProfile
+from experiments.step_profile import MODEL, PROFILE, StepProfile
 from formatting import listed, number
 from perfmodel.calibration import Calibration
 from perfmodel.config import ExperimentConfig
+from perfmodel.price import Evidence
+from perfmodel.step_time import predict as predict_alone
 from proposals.constraints import Constraints
-from proposals.plan import Predicted
+from proposals.plan import Memory
 from proposals.proposer import effects, from_step_time
 from proposals.proposer.observed import Observed
-from proposals.proposer.pricing import Prices
 
 #: How the note begins that says with what a run without a model was priced.
 MODEL_UNKNOWN = "The model is unknown:"
@@ -30,10 +31,11 @@ class Run(Protocol):
     trains: bool
     recomputes_nothing: bool
     calibration: Calibration
+    evidence: Evidence
     missing: tuple[str, ...]
 
 
-def notes(run: Run, asked: Constraints, prices: Prices, baseline: Predicted) -> tuple[str, ...]:
+def notes(run: Run, asked: Constraints) -> tuple[str, ...]:
     """Sentences on the run, its profile and what could not be checked."""
     said: list[str] = []
     if run.observed.basis in from_step_time.NOTES:
@@ -45,19 +47,17 @@ def notes(run: Run, asked: Constraints, prices: Prices, baseline: Predicted) -> 
             f"names {run.config.hardware.chip}: gains are predicted for {run.config.hardware.chip} from measured times "
             "that transfer poorly between chips."
         )
-    memory = baseline.hbm_per_chip_bytes
-    if memory and memory.headroom < 0:
+    alone = predict_alone(run.config).hbm_per_chip_bytes if not run.missing else None
+    if alone and run.observed.basis != MODEL and (alone["total"] or 0.0) > (alone["capacity"] or 0.0):
         said.append(
             say(
-                "The current configuration is predicted to need {} of {} usable memory per chip, yet it ran: "
-                "model, batch, sequence length, remat or precision do not match the profile, or the memory model "
-                "is off. Correct the configuration first; until then, any candidate that needs no more than it "
-                "counts as fitting.",
-                *effects.memory_of(memory, "plan.baseline"),
+                "The model alone predicts {} of {} usable memory per chip for the current configuration, yet it ran: "
+                "model, batch, sequence length, remat or precision do not match the profile, or the memory model is "
+                "off. Memory of all configurations is corrected so that this one fits.",
+                *effects.memory_of(Memory(**{name: value or 0.0 for name, value in alone.items()}), "plan.baseline"),
             )
         )
-    measured = prices.memory_high_bytes is not None and run.profile.memory.capacity_bytes
-    if asked.memory_margin and run.missing and not measured:
+    if asked.memory_margin and run.missing and not run.evidence.memory.has_peak:
         said.append(
             "The memory margin could not be checked: it needs model, batch and sequence length, or a measured peak."
         )

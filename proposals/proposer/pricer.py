@@ -17,6 +17,7 @@ import numpy as np
 from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
 from experiments.step_profile import PROFILE, StepProfile
+from perfmodel.confidence import Confidence, shipped
 from perfmodel.config import ConfigError, ExperimentConfig, mesh_text
 from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.space import Space
@@ -27,24 +28,23 @@ from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Reject
 from proposals.proposer import detail, from_step_time
 from proposals.proposer.build_proposal import worded
 from proposals.proposer.case import Case
-from proposals.proposer.changes import MOST_AT_FIRST, Change, further_changes, schedule_flags, with_flags, without_model
+from proposals.proposer.changes import MOST_AT_FIRST, Change, further_changes, without_model
 from proposals.proposer.choose import choose, in_order, keeping_is_right, left_out, shortlist
-from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.limits import broken_by, legal, rules_of
 from proposals.proposer.notes import notes, slower
 from proposals.proposer.observed import observe, recomputes_nothing, trains
 from proposals.proposer.precedents import Precedent, case_of_change, closest_precedents, published
-from proposals.proposer.pricing import Prices, as_measured, calibrated, exposed_s, price
+from proposals.proposer.pricing import ProposalPrices, as_measured, evidence_of_profile, exposed_s, price
 from proposals.proposer.ranking import Ranked, library_for, rank
 from proposals.proposer.similarity import Library
 from proposals.proposer.smaller_hardware import fewer_chips
-from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, row_of, side_by_side
+from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, side_by_side
 from proposals.proposer.user_mesh import given_changes, given_mesh, impossible, products
 from proposals.proposer.verdict import asked_by
 
 
 class Pricer:
-    """Prices configurations of one run.  Nothing in it changes once it is made, but for what it remembers.
+    """ProposalPrices configurations of one run.  Nothing in it changes once it is made, but for what it remembers.
 
     precedents: measured optimisations to learn from (default: those of the database as shipped).  confidence: what own
     measured proposals make of the shipped fit (default: that fit).  Raises ConfigError for a mesh that does not match
@@ -77,10 +77,13 @@ class Pricer:
         self.trains = trains(profile, config, diagnosis)
         self.recomputes_nothing = recomputes_nothing(config, observed, diagnosis)
         ran = replace(config, training=replace(config.training, remat="none")) if self.recomputes_nothing else config
-        self.calibration = (
-            from_step_time.calibration(ran, profile) if no_profile else calibrated(ran, profile, diagnosis, observed)
+        self.evidence = (
+            from_step_time.evidence(ran, profile, self.confidence)
+            if no_profile
+            else evidence_of_profile(ran, profile, diagnosis, observed, self.confidence)
         )
-        self.sigma_of_baseline = from_step_time.spread_of_baseline(profile, config)
+        assert self.evidence.calibration is not None
+        self.calibration = self.evidence.calibration
         self.missing = missing_facts(config)
 
     def propose(self, constraints: Constraints | None = None) -> Plan:
@@ -116,7 +119,7 @@ class Pricer:
             plan = self._plan(case, candidates, prices, choice.index)
             proposals.append(replace(plan, sensitivity=self._sensitivity(case, asked)))
         step = self.observed.step_s
-        exposed = exposed_s(prices, candidates, self.observed, self.diagnosis)
+        exposed = exposed_s(prices, candidates)
         times = {
             **self.observed.work_s, **self.observed.traffic_s, "fixed": self.observed.fixed_s, "exposed": exposed
         }  # fmt: skip
@@ -136,7 +139,7 @@ class Pricer:
             priced=priced,
             constraints=asked.to_json(),
             notes=(
-                *notes(self, asked, prices, baseline),
+                *notes(self, asked),
                 *([_few(len(proposals))] if len(proposals) < least else []),
                 *slower([item.rank for item in proposals if item.slower]),
                 *([unanswered] if unanswered else []),
@@ -182,7 +185,7 @@ class Pricer:
             return impossible(own, change, wrong, self.missing)
         steps = list(detail.steps_from(self.config, own, change))
         listed = [(own, change), *((step.mesh, step.change) for step in steps)]
-        candidates = side_by_side(self.config, self.calibration.baseline, listed)
+        candidates = side_by_side(self.config, self.calibration.baseline, listed, self.evidence.memory)
         prices, ranked = self._priced(candidates)
         rules = rules_of(candidates, asked)
         broken = tuple(broken_by(candidates, 1, rules))
@@ -200,7 +203,7 @@ class Pricer:
         precedents = () if self.observed.stand_in else self.precedents
         return library_for(self.config, self.diagnosis, precedents)
 
-    def _field(self, asked: Constraints) -> tuple[Candidates, list[Rejected], int, int, Prices, Ranked]:
+    def _field(self, asked: Constraints) -> tuple[Candidates, list[Rejected], int, int, ProposalPrices, Ranked]:
         """The best legal candidates within the constraints, priced and ranked, the nearest of the rejected meshes, how
         many meshes were considered, and how many candidates priced.
 
@@ -209,29 +212,26 @@ class Pricer:
         asked.check(self.config)
         changes = self._changes(asked)
         if asked.at_most_chips is not None and asked.at_most_chips < self.config.hardware.chips:
-            candidates, rejected, considered = fewer_chips(self.config, self.calibration.baseline, changes, asked)
+            candidates, rejected, considered = fewer_chips(
+                self.config, self.calibration.baseline, changes, asked, self.evidence.memory
+            )
             prices, ranked = self._priced(candidates)
-            candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
             return candidates, rejected, considered, len(candidates), prices, ranked
-        candidates, rejected = legal(self._space, self.config, changes, asked)
+        candidates, rejected = legal(self._space, self.config, changes, asked, known=self.evidence.memory)
         considered, priced = len(self._space.sizes), len(candidates)
         prices, ranked = self._priced(candidates)
-        candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
         assert isinstance(candidates.meshes, Space)
         closer = candidates.meshes.take(shortlist(candidates, prices, ranked, self.diagnosis))
-        together = with_flags(
-            (*self._priceable_changes(asked, len(CHANGE_KINDS)), *self._unpriceable_changes(asked)), self._flags(asked)
-        )
-        candidates, _ = legal(closer, self.config, together, asked, listed=0)
+        together = (*self._priceable_changes(asked, len(CHANGE_KINDS)), *self._unpriceable_changes(asked))
+        candidates, _ = legal(closer, self.config, together, asked, listed=0, known=self.evidence.memory)
         priced += len(candidates)
         prices, ranked = self._priced(candidates)
-        candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
         return candidates, rejected, considered, priced, prices, ranked
 
     @cached_property
     def _space(self) -> Space:
         space = enumerate_meshes(self.config, self.calibration.baseline)
-        row = row_of(space, self.config.mesh)
+        row = space.row_of(self.config.mesh)
         return space.take(np.array([row])) if self.exchange_unrecorded and row is not None else space
 
     @property
@@ -246,8 +246,7 @@ class Pricer:
 
     def _changes(self, asked: Constraints) -> tuple[Change, ...]:
         """What is tried beside every mesh."""
-        flags = self._flags(asked)
-        return (*self._priceable_changes(asked), *([flags] if flags else []), *self._unpriceable_changes(asked))
+        return (*self._priceable_changes(asked), *self._unpriceable_changes(asked))
 
     def _priceable_changes(self, asked: Constraints, most: int = MOST_AT_FIRST) -> tuple[Change, ...]:
         """What can be priced."""
@@ -259,39 +258,20 @@ class Pricer:
             return asked
         return replace(asked, keep_remat=True, keep_weight_sharding=True, keep_micro_batches=True)
 
-    def _flags(self, asked: Constraints) -> Change | None:
-        return schedule_flags(self.config, self.profile, self.diagnosis, asked)
-
     def _unpriceable_changes(self, asked: Constraints) -> tuple[Change, ...]:
         """What can be tried although it cannot be priced."""
         return tuple(without_model(self.config, self._of_training(asked))) if self.missing else ()
 
-    def _priced(self, candidates: Candidates) -> tuple[Prices, Ranked]:
-        seconds = self.observed.timed
-        prices = price(candidates, self.calibration, self.observed, self.diagnosis, seconds, self.confidence)
-        prices = replace(prices, sigma_of_baseline=self.sigma_of_baseline)
-        return prices, rank(candidates, prices, self.profile, self._library)
-
-    def _with_room(
-        self, candidates: Candidates, prices: Prices, ranked: Ranked, asked: Constraints
-    ) -> tuple[Candidates, Prices, Ranked]:
-        """Only what leaves the memory free that was asked for, where it follows from the measured peak alone."""
-        capacity, high = self.profile.memory.capacity_bytes, prices.memory_high_bytes
-        if not asked.memory_margin or not self.missing or high is None or not capacity:
-            return candidates, prices, ranked
-        keep = high <= (1.0 - asked.memory_margin) * capacity
-        keep[candidates.baseline] = True
-        rows = np.flatnonzero(keep)
-        left = candidates.take(rows)
-        priced = prices.take(rows)
-        return left, priced, rank(left, priced, self.profile, self._library)
+    def _priced(self, candidates: Candidates) -> tuple[ProposalPrices, Ranked]:
+        prices = price(candidates, self.evidence, self.observed, self.diagnosis)
+        return prices, rank(candidates, prices, self._library)
 
     def _case(
         self,
         number: int,
         kind: str,
         candidates: Candidates,
-        prices: Prices,
+        prices: ProposalPrices,
         ranked: Ranked,
         index: int,
         baseline: Predicted,
@@ -322,7 +302,7 @@ class Pricer:
             faster=float(ranked.faster[index]),
             keeping=keeping,
             split=bool(candidates.split[index]),
-            exposed_s=exposed_s(prices, candidates, self.observed, self.diagnosis),
+            exposed_s=exposed_s(prices, candidates),
             utility=float(ranked.utility[index]),
             missing=self.missing,
             precedent=bears[0] if bears else None,
@@ -333,7 +313,7 @@ class Pricer:
             unchecked=unchecked,
         )
 
-    def _plan(self, case: Case, candidates: Candidates, prices: Prices, index: int) -> ProposalPlan:
+    def _plan(self, case: Case, candidates: Candidates, prices: ProposalPrices, index: int) -> ProposalPlan:
         used = case.predicted.hbm_per_chip_bytes
         plan = worded(case)
         return replace(
@@ -346,7 +326,7 @@ class Pricer:
     def _sensitivity(self, case: Case, asked: Constraints) -> tuple[Any, ...]:
         steps = list(detail.steps_from(self.config, case.mesh, case.changes))
         listed = [(case.mesh, case.changes), *((step.mesh, step.change) for step in steps)]
-        candidates = side_by_side(self.config, self.calibration.baseline, listed)
+        candidates = side_by_side(self.config, self.calibration.baseline, listed, self.evidence.memory)
         prices, _ = self._priced(candidates)
         return detail.neighbours(steps, candidates, prices, rules_of(candidates, asked), 2, 1)
 

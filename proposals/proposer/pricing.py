@@ -1,9 +1,4 @@
-"""What each candidate would take, by the calibration (`perfmodel.calibration`), and what is added to it.
-
-*Schedule flags* hide part of the exposed communication.  The range grows where the profile lists few ops, and where it
-was recorded on another kind of chip.  Further judgements were tried on landscapes kept apart and did not earn their
-place (docs/accuracy-calibration.md).
-"""
+"""The prices of candidates as proposals state them: `perfmodel.price` of a run, flattened."""
 
 from __future__ import annotations
 
@@ -14,15 +9,15 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, StepProfile
-from perfmodel.calibration import Calibration, calibrate
+from perfmodel.confidence import Confidence
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.observation import Observation
+from perfmodel.price import Evidence, transfer_spread
 from perfmodel.priced import Z80
 from perfmodel.step_time import missing_facts
+from perfmodel.step_time import predict as predict_alone
 from perfmodel.workload import GROUPS
 from proposals.plan import Memory, Predicted, Range
-from proposals.proposer.changes import exposed_share, shares_of_schedule
-from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.observed import Observed
 from proposals.proposer.space import Candidates
 
@@ -31,77 +26,58 @@ Floats = npt.NDArray[np.float64]
 #: Verdicts that no mesh or training key answers.  Idle chips wait for a pipeline's other stages or for kernel launches,
 #: which both shorten.
 OFF_CHIP = ("input", "host")
-#: Standard deviation added where the profile was recorded on another kind of chip than the configuration names.
-SPREAD_OF_STAND_IN = 0.3
-#: Of exposed communication, what schedule flags hide on average, and the spread of that share.
-HIDDEN_SHARE = 0.5
-HIDDEN_SPREAD = 0.3
 
 
 @dataclass(frozen=True)
-class Prices:
-    """Arrays over the candidates.  time_s: expected step; gain: log of the speed-up per token (and chip, where there
-    are fewer); sigma: its spread.
+class ProposalPrices:
+    """Arrays over the candidates.
 
-    parts_s: the candidate's step by the names of the diagnosis (`compute`, `hbm`, `ici:<group>`, `dcn`, `input`,
-    `host`, `idle`, `other`), adding up to time_s.  memory_high_bytes: the most that the measured peak becomes, None
-    where no peak was measured.  seconds: whether the profile had a step time.  confidence: how far gains like these
-    were measured to come true.  sigma_of_baseline: spread of the logarithm of the baseline's own time, 0 where it was
-    measured.
+    time_s: expected step, with its bounds and 80 % interval; gain: log of the speed-up per token (and chip, where there
+    are fewer); sigma: the model's own spread of it; spread: the one of the stated range.  parts_s: the candidate's step
+    by the names of the diagnosis (`compute`, `hbm`, `ici:<group>`, `dcn`, `input`, `host`, `idle`, `other`), adding up
+    to time_s.  seconds: whether the profile had a step time; measured: whether anything was.  confidence: how far gains
+    like these were measured to come true.
     """
 
-    calibration: Calibration
+    assumed: tuple[str, ...]
     time_s: Floats
+    lower_s: Floats
+    low80_s: Floats
+    high80_s: Floats
+    upper_s: Floats
     gain: Floats
     sigma: Floats
+    spread: Floats
     parts_s: dict[str, Floats]
-    memory_high_bytes: Floats | None
     seconds: bool
+    measured: bool
     confidence: Confidence
-    sigma_of_baseline: float = 0.0
-
-    def take(self, keep: npt.NDArray[np.int64]) -> Prices:
-        high = self.memory_high_bytes
-        return replace(
-            self,
-            time_s=self.time_s[keep],
-            gain=self.gain[keep],
-            sigma=self.sigma[keep],
-            parts_s={name: values[keep] for name, values in self.parts_s.items()},
-            memory_high_bytes=None if high is None else high[keep],
-        )
 
     def predicted(self, candidates: Candidates, index: int) -> Predicted:
-        """The contract's numbers of one candidate: the model's, part by part.  What precedents say of it only ranks it
-        and moves its confidence.
-
-        The ranges are as wide as measured gains lay around predicted ones.
-        """
-        gain, sigma = float(self.gain[index]), float(self.sigma[index])
-        spread = float(self.confidence.range_sigma(sigma))
-        time = float(self.time_s[index])
+        """The contract's numbers of one candidate, the same as `price.predict` gives.  What precedents say of it only
+        ranks it and moves its confidence."""
+        spread = float(self.spread[index])
         parts = {name: float(values[index]) for name, values in self.parts_s.items() if values[index] > 0}
-        work = sum(parts.get(name, 0.0) for name in ("compute", "hbm", "ici:model", "dcn"))
-        absolute = np.hypot(spread, self.sigma_of_baseline)
-        low, high = time * np.exp(-Z80 * absolute), time * np.exp(Z80 * absolute)
         step = Range(
-            lower=min(max(parts.values(), default=0.0), float(low)),
-            estimate=time,
-            upper=max(float(high), time * 1.5, work),
-            low80=float(low),
-            high80=float(high),
+            lower=float(self.lower_s[index]),
+            estimate=float(self.time_s[index]),
+            upper=float(self.upper_s[index]),
+            low80=float(self.low80_s[index]),
+            high80=float(self.high80_s[index]),
         )
-        missing = tuple(self.calibration.assumed)
-        speedup = float(np.exp(gain) / candidates.chips_ratio[index])
+        if not self.measured:  # without evidence the interval is that of the model alone
+            alone = predict_alone(candidates.configured(index)).step_time_s
+            step = Range(**alone) if alone else step
+        speedup = float(np.exp(self.gain[index]) / candidates.chips_ratio[index])
         return Predicted(
             step_time_s=step if self.seconds else None,
             speedup=speedup,
             speedup_low80=speedup * float(np.exp(-Z80 * spread)),
             speedup_high80=speedup * float(np.exp(Z80 * spread)),
-            sigma=sigma,
+            sigma=float(self.sigma[index]),
             hbm_per_chip_bytes=_memory(candidates, index),
             breakdown_s=by_axis(parts, candidates.config, candidates.mesh(index)) if self.seconds else {},
-            missing=missing if self.seconds else (*missing, "step_time"),
+            missing=self.assumed if self.seconds else (*self.assumed, "step_time"),
         )
 
 
@@ -111,9 +87,21 @@ def _memory(candidates: Candidates, index: int) -> Memory | None:
     return Memory(**{name: float(value[index]) for name, value in candidates.used.parts().items()})
 
 
-def observation(
-    config: ExperimentConfig, observed: Observed, profile: StepProfile, diagnosis: Diagnosis
-) -> Observation:
+def evidence_of_profile(
+    config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis, observed: Observed, confidence: Confidence
+) -> Evidence:
+    """Return the evidence of a profiled run.  config: as it ran."""
+    return Evidence(
+        config,
+        observation(observed, profile, diagnosis),
+        "profile",
+        profile.memory.peak_bytes,
+        stand_in=observed.stand_in,
+        confidence=confidence,
+    )
+
+
+def observation(observed: Observed, profile: StepProfile, diagnosis: Diagnosis) -> Observation:
     """What was measured, in the form the calibration takes."""
     work = observed.work_s
     bars = diagnosis.breakdown_s if profile.step_time_s else diagnosis.breakdown_share
@@ -144,71 +132,42 @@ def observation(
     )
 
 
-def calibrated(config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis, observed: Observed) -> Calibration:
-    return calibrate(config, observation(config, observed, profile, diagnosis))
-
-
-def price(
-    candidates: Candidates,
-    calibration: Calibration,
-    observed: Observed,
-    diagnosis: Diagnosis,
-    seconds: bool,
-    confidence: Confidence | None = None,
-) -> Prices:
-    """Price every candidate.  seconds: whether the profile had a step time; confidence: default the shipped fit."""
-    c = candidates
-    priced = calibration.price_workload(c.work, c.spread(c.mesh_doublings))
-    distance, ran = c.doublings(), np.arange(len(c)) == c.baseline
-    parts = {name: c.flat(values) for name, values in priced.parts_s.items()}
-    each = c.tokens_ratio * c.chips_ratio  # tokens on a chip
-    unsure = _hide(parts, c, observed, diagnosis)
-    total = sum(parts.values(), np.zeros(len(c)))
-    moved = (distance > 0) | c.changes_work()
-    thin = 0.1 * (1.0 - observed.coverage) * moved
-    stand_in = SPREAD_OF_STAND_IN * float(observed.stand_in) * moved
-    sigma = np.sqrt(c.flat(priced.sigma) ** 2 + thin**2 + stand_in**2 + (unsure / total) ** 2)
-    high, learnt = priced.memory_high_bytes, confidence or shipped()
-    if diagnosis.bottleneck.primary in OFF_CHIP:
-        learnt = learnt.where_chips_wait()
-    return Prices(
-        calibration=calibration,
-        time_s=total,
-        gain=np.log(observed.step_s / total * each),
-        sigma=np.where(ran, 0.0, sigma),
-        parts_s=parts,
-        memory_high_bytes=None if high is None else c.flat(high),
-        seconds=seconds,
-        confidence=learnt.where_assumed() if "model" in calibration.assumed else learnt,
+def price(c: Candidates, evidence: Evidence, observed: Observed, diagnosis: Diagnosis) -> ProposalPrices:
+    """Price every candidate under the evidence."""
+    calibration = evidence.calibration
+    assert calibration is not None
+    spreads = [transfer_spread(c.with_change(change), evidence) for change in c.changes]
+    transfer = c.per_change(spreads) if any(spreads) else 0.0
+    priced = calibration.price_workload(c.work, c.spread(c.mesh_doublings), transfer)
+    time_s = c.flat(priced.step_time_s)
+    return ProposalPrices(
+        assumed=tuple(calibration.assumed),
+        time_s=time_s,
+        lower_s=c.flat(priced.lower_s),
+        low80_s=c.flat(priced.low80_s),
+        high80_s=c.flat(priced.high80_s),
+        upper_s=c.flat(priced.upper_s),
+        gain=np.log(observed.step_s / time_s * c.tokens_ratio * c.chips_ratio),
+        sigma=c.flat(priced.sigma),
+        spread=c.flat(priced.spread),
+        parts_s={name: c.flat(values) for name, values in priced.parts_s.items()},
+        seconds=observed.timed,
+        measured=evidence.is_measured,
+        confidence=calibration.confidence.where_chips_wait(waiting_share(diagnosis, observed)),
     )
 
 
-def _hide(parts: dict[str, Floats], c: Candidates, observed: Observed, diagnosis: Diagnosis) -> Floats:
-    """Takes from each part what schedule flags hide of its exposed communication; returns how unsure that is, in
-    seconds."""
-    exposed, before = exposed_share(diagnosis) * observed.step_s, float(_communication_s(parts, len(c))[c.baseline])
-    unsure = np.zeros(len(c))
-    if exposed <= 0 or before <= 0:
-        return unsure
-    each = [shares_of_schedule(c.config, change, diagnosis) for change in c.changes]
-    for name in parts:
-        shares = np.array([shares.get(name, 0.0) for shares in each])[c.change_of]
-        borne = min(1.0, exposed / before) * shares * parts[name]
-        parts[name] = parts[name] - HIDDEN_SHARE * borne
-        unsure = unsure + HIDDEN_SPREAD * np.abs(borne)
-    return unsure
+def waiting_share(diagnosis: Diagnosis, observed: Observed) -> float:
+    """Return the share (0–1) of the step that waits for input, or for the host where that is the verdict."""
+    parts = diagnosis.breakdown_share
+    share = parts.get("input", 0.0)
+    return share + (parts.get("host", 0.0) if diagnosis.bottleneck.primary == "host" else 0.0)
 
 
-def _communication_s(parts: dict[str, Floats], count: int) -> Floats:
-    """Communication of each candidate."""
-    return sum((values for name, values in parts.items() if name.startswith("ici") or name == "dcn"), np.zeros(count))
-
-
-def exposed_s(prices: Prices, candidates: Candidates, observed: Observed, diagnosis: Diagnosis) -> float:
-    """Exposed communication of the current configuration, per step."""
-    total = float(_communication_s(prices.parts_s, len(candidates))[candidates.baseline])
-    exposed = exposed_share(diagnosis) * observed.step_s
-    return min(exposed, total) if total > 0 else exposed
+def exposed_s(prices: ProposalPrices, candidates: Candidates) -> float:
+    """Return the exposed communication of the current configuration, per step."""
+    named = (values for name, values in prices.parts_s.items() if name.startswith("ici") or name == "dcn")
+    return float(sum(named, np.zeros(len(candidates)))[candidates.baseline])
 
 
 def by_axis(parts: dict[str, float], config: ExperimentConfig, mesh: Mesh) -> dict[str, float]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
+from perfmodel.confidence import Confidence
 from perfmodel.config import ExperimentConfig
 from proposals.constraints import Constraints
 from proposals.plan import Plan
-from proposals.proposer.confidence import Confidence
 from proposals.proposer.precedents import Precedent
 from proposals.proposer.pricer import Pricer
 

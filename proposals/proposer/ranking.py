@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -18,15 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
-from experiments.step_profile import StepProfile
 from history.moves import ROLES
-from perfmodel import memory
 from perfmodel.catalogue import load_catalogue
+from perfmodel.confidence import Confidence
 from perfmodel.config import BATCH_ROLES, ExperimentConfig
 from perfmodel.step_time import missing_facts
-from proposals.proposer.confidence import Confidence
 from proposals.proposer.precedents import Precedent, situation
-from proposals.proposer.pricing import Prices
+from proposals.proposer.pricing import ProposalPrices
 from proposals.proposer.similarity import Library, Support
 from proposals.proposer.space import CHANGE_KINDS, Candidates
 
@@ -76,8 +74,7 @@ class Ranked:
 
 def rank(
     candidates: Candidates,
-    prices: Prices,
-    profile: StepProfile,
+    prices: ProposalPrices,
     library: Library,
     weights: Weights | None = None,
 ) -> Ranked:
@@ -85,7 +82,7 @@ def rank(
     c, w = candidates, weights or shipped_weights()
     said = _precedents(c, library)
     gain, sigma = drawn(prices.gain, prices.sigma, said.measured, said.spread)
-    runs = _heads(c) * _fits(c, prices, profile) * said.runs
+    runs = _heads(c) * _fits(c) * said.runs
     faster = runs * prices.confidence.probability(gain, sigma)
     return Ranked(gain, sigma, runs, faster, utility(c, gain, runs, w), said, prices.confidence)
 
@@ -154,18 +151,8 @@ def heads_divide(shards: int) -> float:
     ) / len(shapes)
 
 
-def _fits(c: Candidates, prices: Prices, profile: StepProfile) -> Floats:
-    """Probability that a candidate fits; 1 if it needs no more than the current configuration, and if nothing is
-    known."""
-    peak, capacity = profile.memory.peak_bytes, profile.memory.capacity_bytes
-    if not missing_facts(c.config):
-        used = c.used
-        # What was measured beyond the model grows as activations do: the states are what the shape says.
-        beyond = max(0.0, peak - float(used.total[c.baseline])) if peak else 0.0
-        grown = used.activations * (1.0 + beyond / used.activations[c.baseline])
-        fits = memory.probability_fits(replace(used, activations=grown))
-        return np.where(used.needed <= used.needed[c.baseline], 1.0, fits)
-    high = prices.memory_high_bytes
-    if peak and capacity and high is not None:
-        return prices.confidence.fits(high / capacity, high[c.baseline] / capacity)
-    return np.ones(len(c))
+def _fits(c: Candidates) -> Floats:
+    """Return the probability that each candidate fits; 1 where neither the model nor a peak says anything."""
+    if missing_facts(c.config) and not c.posterior.has_peak:
+        return np.ones(len(c))
+    return c.posterior.probability_fits(c.used)

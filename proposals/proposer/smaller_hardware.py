@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh
+from perfmodel.memory_evidence import MemoryPosterior
 from proposals.constraints import Constraints
 from proposals.plan import Rejected
 from proposals.proposer.changes import Change
@@ -43,7 +44,11 @@ def smaller(hardware: Hardware, chips: int) -> Hardware | None:
 
 
 def fewer_chips(
-    config: ExperimentConfig, filled: ExperimentConfig, changes: tuple[Change, ...], asked: Constraints
+    config: ExperimentConfig,
+    filled: ExperimentConfig,
+    changes: tuple[Change, ...],
+    asked: Constraints,
+    known: MemoryPosterior,
 ) -> tuple[Candidates, list[Rejected], int]:
     """The current configuration, every legal configuration on the smaller hardware, the nearest of the rejected meshes,
     and how many meshes were considered.  Raises ConfigError where the chips do not divide so far."""
@@ -56,12 +61,12 @@ def fewer_chips(
         )
     less = replace(config, hardware=hardware, mesh=mesh)
     space = enumerate_meshes(less, replace(filled, hardware=hardware, mesh=mesh))
-    few = tuple(change for change in changes if len(change) <= 1 and "xla_flags" not in change)
-    fitting, rejected = legal(space, less, few, replace(asked, at_most_chips=None, keep_axes=()))
+    few = tuple(change for change in changes if len(change) <= 1)
+    fitting, rejected = legal(space, less, few, replace(asked, at_most_chips=None, keep_axes=()), known=known)
     nearest = np.argsort(fitting.doublings(), kind="stable")[:MOST]
     own: Change = {"topology": list(hardware.topology), "slices": hardware.slices}
     listed = [(fitting.mesh(int(i)), {**own, **fitting.change(int(i))}) for i in nearest]
-    candidates = side_by_side(config, filled, listed)
+    candidates = side_by_side(config, filled, listed, known)
     out = np.zeros(len(candidates), dtype=bool)
     for rule in rules_of(candidates, asked):
         out |= rule.broken

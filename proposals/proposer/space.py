@@ -7,7 +7,7 @@ user asks about are laid side by side the same way, so both get the same numbers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -16,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel import memory
-from perfmodel.config import ExperimentConfig, Mesh
-from perfmodel.space import SearchBounds, Space, build_space, default_axes, space_workload
+from perfmodel.config import ExperimentConfig, Mesh, Training
+from perfmodel.identity import mesh_distances
+from perfmodel.memory_evidence import MemoryPosterior
+from perfmodel.space import SearchBounds, Space, build_space, changed, space_workload
 from perfmodel.workload import Workload, chip_of, from_config, stack
 from proposals.candidate import Candidate, candidate
 from proposals.proposer.changes import Change, doublings_of, key
@@ -36,7 +38,8 @@ class Candidates:
 
     config: as the user gave it, gaps and all.  meshes: distinct meshes; sizes: (meshes, columns), columns: (`ici` or
     `dcn`, axis).  changes: distinct further changes.  mesh_of, change_of: per candidate, indices into these.
-    work: all of them as arrays; shape: what its arrays broadcast to; at: per candidate, its place therein.
+    work: all of them as arrays; shape: what its arrays broadcast to; at: per candidate, its place therein.  posterior:
+    what is known of the memory of the run.
     """
 
     config: ExperimentConfig
@@ -50,6 +53,7 @@ class Candidates:
     work: Workload
     shape: tuple[int, ...]
     at: Ints
+    posterior: MemoryPosterior = field(default_factory=MemoryPosterior)
 
     def __len__(self) -> int:
         return len(self.at)
@@ -62,6 +66,16 @@ class Candidates:
     def spread(self, per_mesh: Floats) -> Floats:
         """Values per mesh as an array that broadcasts against the workload's."""
         return per_mesh.reshape((-1,) + (1,) * (len(self.shape) - 1))
+
+    def per_change(self, values: Sequence[float]) -> Floats:
+        """Values per change as an array that broadcasts against the workload's."""
+        return np.asarray(values, dtype=np.float64).reshape((1,) * (len(self.shape) - 1) + (-1,))
+
+    def with_change(self, change: Change) -> ExperimentConfig:
+        """The current configuration with a change of training keys, on its own mesh."""
+        known = {item.name for item in fields(Training)}
+        values = {name: tuple(v) if isinstance(v, list) else v for name, v in change.items() if name in known}
+        return changed(replace(self.config, measured=None), values)
 
     def take(self, keep: npt.NDArray[Any]) -> Candidates:
         """The candidates at these indices, which must hold the baseline."""
@@ -115,9 +129,10 @@ class Candidates:
 
     @cached_property
     def mesh_doublings(self) -> Floats:
-        """How far each mesh is from the current configuration: factors of two moved between axes."""
-        ratio = self.sizes / self.sizes[self.home][None, :]
-        return np.asarray(np.abs(np.log2(ratio)).sum(axis=1) / 2.0)
+        """How far each mesh is from the current configuration (`identity.mesh_distance`)."""
+        if isinstance(self.meshes, Space):
+            return self.meshes.distances(self.config.mesh)
+        return mesh_distances(self.config.mesh, list(self.meshes))
 
     def doublings(self) -> Floats:
         return np.asarray(self.mesh_doublings[self.mesh_of])
@@ -173,8 +188,9 @@ class Candidates:
 
     @cached_property
     def used(self) -> memory.MemoryUse:
-        """Memory per chip, per candidate; means something only where model, batch and length are known."""
-        of_meshes = memory.per_chip(self.work)
+        """Memory per chip as the evidence corrects it, per candidate; of the assumed shape where the model is not
+        known."""
+        of_meshes = self.posterior.corrected(memory.per_chip(self.work))
         return memory.MemoryUse(**{part.name: self.flat(getattr(of_meshes, part.name)) for part in fields(of_meshes)})
 
 
@@ -185,30 +201,23 @@ def enumerate_meshes(config: ExperimentConfig, filled: ExperimentConfig) -> Spac
     unknown are those its program has: others it may not support.
     """
     known = config.model is not None
-    axes = default_axes(config) if known else tuple(axis for axis, _ in config.mesh.ici)
+    axes = tuple(axis for axis, _ in config.mesh.ici)
     across = [axis for axis, _ in config.mesh.dcn]
     if known and config.hardware.slices > 1 and not any(config.mesh.role(axis) == "fsdp" for axis in across):
         across.append("fsdp")
-    return build_space(filled, SearchBounds(axes=axes, dcn_axes=tuple(across) or None))
+    return build_space(filled, SearchBounds(axes=None if known else axes, dcn_axes=tuple(across) or None))
 
 
-def row_of(space: Space, mesh: Mesh) -> int | None:
-    """The row of a mesh in a space, None where it has an axis that is not searched."""
-    matches = np.ones(len(space.sizes), dtype=bool)
-    for axes, sizes, own in ((space.axes, space.sizes, mesh.ici), (space.dcn_axes, space.dcn_sizes, mesh.dcn)):
-        given = dict(own)
-        if any(axis not in axes for axis, n in own if n > 1):
-            return None
-        matches &= (sizes == np.array([given.get(axis, 1) for axis in axes], dtype=np.int64)).all(axis=1)
-    rows = np.flatnonzero(matches)
-    return int(rows[0]) if len(rows) else None
+def all_with(
+    space: Space, config: ExperimentConfig, changes: Sequence[Change], known: MemoryPosterior | None = None
+) -> Candidates:
+    """Every mesh of a space with every change, mesh by mesh.  The mesh that ran is in it; the first change is empty.
 
-
-def all_with(space: Space, config: ExperimentConfig, changes: Sequence[Change]) -> Candidates:
-    """Every mesh of a space with every change, mesh by mesh.  The mesh that ran is in it; the first change is empty."""
+    known: of the memory of the run.
+    """
     space = replace(space, changes=tuple(changes))
     meshes, ways = space.shape
-    home = row_of(space, config.mesh)
+    home = space.row_of(config.mesh)
     assert home is not None
     columns = (*(("ici", axis) for axis in space.axes), *(("dcn", axis) for axis in space.dcn_axes))
     return Candidates(
@@ -223,13 +232,20 @@ def all_with(space: Space, config: ExperimentConfig, changes: Sequence[Change]) 
         work=space_workload(space, slice(0, meshes)),
         shape=space.shape,
         at=np.arange(meshes * ways),
+        posterior=known or MemoryPosterior(),
     )
 
 
 def side_by_side(
-    config: ExperimentConfig, filled: ExperimentConfig, listed: Sequence[tuple[Mesh, Change]]
+    config: ExperimentConfig,
+    filled: ExperimentConfig,
+    listed: Sequence[tuple[Mesh, Change]],
+    known: MemoryPosterior | None = None,
 ) -> Candidates:
-    """The current configuration, and these.  Their meshes must name the chips of the configuration; legal or not."""
+    """The current configuration, and these.  Their meshes must name the chips of the configuration; legal or not.
+
+    known: of the memory of the run.
+    """
     pairs = [(config.mesh, Change()), *listed]
     meshes = tuple(mesh for mesh, _ in pairs)
     columns = tuple(
@@ -249,6 +265,7 @@ def side_by_side(
         work=stack([from_config(candidate(filled, Candidate(mesh.to_json(), change))) for mesh, change in pairs]),
         shape=(count,),
         at=np.arange(count),
+        posterior=known or MemoryPosterior(),
     )
 
 

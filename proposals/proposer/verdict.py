@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
-from proposals.proposer.pricing import Prices, axes_of_group
+from proposals.proposer.pricing import ProposalPrices, axes_of_group
 from proposals.proposer.space import Candidates
 
 Bools = npt.NDArray[np.bool_]
@@ -26,14 +26,14 @@ class Asked:
     given: Bools
 
 
-def asked_by(diagnosis: Diagnosis, c: Candidates, prices: Prices) -> Asked | None:
+def asked_by(diagnosis: Diagnosis, c: Candidates, prices: ProposalPrices) -> Asked | None:
     """None where the verdict asks for nothing that a mesh or a training key could give: input and host, and steps
     whose limit is not clear."""
     parts, verdict = prices.parts_s, diagnosis.bottleneck.primary
     if verdict == "communication":
         name = _largest(parts, c.baseline)
-        if name is None:  # no collective is listed: only its schedule is known to bear on it
-            return Asked("exposed communication", c.changes_kind("xla_flags"))
+        if name is None:  # no collective is listed, so that nothing is known to shorten it
+            return None
         return Asked(_communication(name, c), _falls(parts[name], c))
     if verdict == "memory":
         return Asked("HBM traffic", _falls(parts["hbm"], c))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.models import Run
 from experiments.sentences import values
 from experiments.services import events
 from perfmodel.config import ConfigError, ExperimentConfig
-from perfmodel.step_time import Prediction, predict
+from perfmodel.price import Evidence, violations
 from proposals.candidate import candidate
 from proposals.models import PlanRecord, Proposal
 
@@ -25,37 +25,31 @@ class Verdict:
     values: int
 
 
-def check(record: PlanRecord, config: ExperimentConfig, only: int | None = None) -> Verdict:
-    """Check the stored proposals again, from what is stored.  only: the rank of the one to check; by default all."""
+def check(record: PlanRecord, config: ExperimentConfig, evidence: Evidence, only: int | None = None) -> Verdict:
+    """Check the stored proposals again, from what is stored, by the evidence that priced them.
+
+    only: the rank of the one to check; by default all.
+    """
     broken: list[str] = []
     count = 0
-    running = predict(config)
     chosen = record.proposals.order_by("rank")
     for proposal in chosen if only is None else chosen.filter(rank=only):
-        broken += _broken(proposal, config, running)
+        broken += _broken(proposal, config, evidence)
         plan = proposal.value
         texts = (plan.reasoning, plan.expected_impact, plan.trade_offs, plan.raises, plan.lowers)
         count += sum(len(values(text)) for group in texts for text in group)
     return Verdict(tuple(broken), count)
 
 
-def _broken(proposal: Proposal, config: ExperimentConfig, running: Prediction) -> Iterator[str]:
-    """What forbids the proposal; what holds of the configuration that ran forbids nothing."""
+def _broken(proposal: Proposal, config: ExperimentConfig, evidence: Evidence) -> Iterator[str]:
+    """Yield what forbids the proposal."""
     try:
-        value = proposal.value
-        prediction = predict(candidate(config, value))
+        made = replace(candidate(config, proposal.value), measured=None)
     except ConfigError as error:
         yield f"Proposal {proposal.rank} cannot run: {error}"
         return
-    for violation in prediction.violations:
-        if violation.rule != "memory" and violation not in running.violations:
-            yield f"Proposal {proposal.rank} breaks the rule {violation.rule}: {violation.message}"
-    if prediction.fits is False and not (running.fits is False and _bytes(prediction) <= _bytes(running)):
-        yield f"Proposal {proposal.rank} does not fit in memory per chip"
-
-
-def _bytes(prediction: Prediction) -> float:
-    return float((prediction.hbm_per_chip_bytes or {}).get("total") or 0.0)
+    for violation in violations(made, evidence):
+        yield f"Proposal {proposal.rank} breaks the rule {violation.rule}: {violation.message}"
 
 
 def store(run: Run, verdict: Verdict) -> None:

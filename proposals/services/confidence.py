@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import log
 
+from perfmodel.confidence import Confidence, OwnPair, shipped, updated
 from proposals.models import Measurement
-from proposals.proposer.confidence import Confidence, OwnPair, shipped, updated
 
 #: Own results that count, the newest.
 MOST = 500

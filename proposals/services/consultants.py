@@ -183,7 +183,7 @@ def _store(made: Consultation, proposed: EvaluatedProposal, base: PlanRecord, mo
         said_of={"consultation": made.pk, "model_confidence": [_claimed(item) for item in proposed.proposals]},
         config=base.config,
     )  # fmt: skip
-    verdict = checks.check(record, context.of_plan(record).config)
+    verdict = checks.check(record, context.of_plan(record).config, context.pricer(record).evidence)
     if verdict.broken:
         raise Refused(f"The model's proposals did not pass the final check: {'; '.join(verdict.broken)}.")
     checks.store(made.run, verdict)

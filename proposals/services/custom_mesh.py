@@ -13,10 +13,9 @@ from accounts.refusals import Refused
 from experiments.models import Experiment, ReviewState
 from experiments.services import events, profiles
 from perfmodel.config import ConfigError
-from proposals.candidate import MeshAndChanges
-from proposals.constraints import same_mesh
+from proposals.candidate import MeshAndChanges, is_same, keeps
 from proposals.models import PlanRecord, Proposal
-from proposals.plan import ProposalPlan, is_same
+from proposals.plan import ProposalPlan
 from proposals.services import checks, context, plans
 
 
@@ -54,21 +53,21 @@ def add(plan: PlanRecord, user: User, of: MeshAndChanges) -> Proposal:
     """
     check(user, plan, Role.ENGINEER)
     evaluated = evaluate(plan, of)
-    if not evaluated.changes and same_mesh(evaluated.mesh, plan.priced_with["mesh"]):
+    read = context.of_plan(plan)
+    if keeps(read.config, evaluated):
         raise CustomMeshError("This is the current configuration; change an axis or a setting.")
     if evaluated.violations:
         raise CustomMeshError(evaluated.violations[0].reason)
-    read = context.of_plan(plan)
     with transaction.atomic():
         events.lock(plan.run.experiment_id)
         for other in plan.proposals.order_by("rank"):  # not what was prefetched before the lock
-            if is_same(other.value, evaluated):
+            if is_same(read.config, other.value, evaluated):
                 raise AlreadyProposed(other)
         evaluated = replace(evaluated, rank=(plan.proposals.aggregate(last=Max("rank"))["last"] or 0) + 1)
         made = plans.row(plan.run, plan, evaluated)
         made.added_by = user
         made.save()
-        verdict = checks.check(plan, read.config, only=made.rank)
+        verdict = checks.check(plan, read.config, context.pricer(plan).evidence, only=made.rank)
         if verdict.broken:
             raise CustomMeshError(" ".join(verdict.broken))
         checks.store(plan.run, verdict)

@@ -14,7 +14,7 @@ from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, ReviewState, Run
 from experiments.services import events
 from experiments.services.text import clean_json
-from proposals.constraints import mesh_key
+from perfmodel.identity import placement_text
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import PLAN, PROPOSAL, Plan, ProposalPlan
 
@@ -116,7 +116,7 @@ def row(run: Run, record: PlanRecord, item: ProposalPlan) -> Proposal:
         predicted_speedup=item.predicted.speedup,
         confidence=item.confidence,
         data=data,
-        mesh_key=mesh_key(item.mesh),
+        mesh_key=placement_text(item.mesh, run.experiment.axis_roles),
     )
 
 

@@ -11,7 +11,6 @@ from experiments.models import Experiment
 from experiments.services import configuration
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.candidate import candidate
-from proposals.constraints import mesh_key
 from proposals.matching import Match, match
 from proposals.models import Measurement, Proposal
 
@@ -64,7 +63,7 @@ def offers(experiment: Experiment) -> list[Proposal]:
         return []
     measured = Exists(Measurement.objects.filter(experiment=experiment))
     open_ = waiting([experiment.team_id]).exclude(measured).exclude(experiment=experiment)
-    open_ = open_.filter(_unlinked(), experiment__chip=experiment.chip, mesh_key=mesh_key(experiment.mesh or {}))
+    open_ = open_.filter(_unlinked(), experiment__chip=experiment.chip, mesh_key=experiment.placement)
     # What was proposed after it was uploaded is no reason for it.
     open_ = open_.filter(created_at__lte=experiment.created_at)
     # A proposal with its plan and profile is long, and most experiments are the run of none.
@@ -88,8 +87,8 @@ def candidates(proposal: Proposal) -> list[Experiment]:
     ran = ran.filter(config__isnull=False, measures=None, created_at__gte=proposal.created_at)
     ran = ran.exclude(pk=proposal.experiment_id)
     # Few meshes are the same: only those experiments are read whole.
-    meshes = ran.values_list("pk", "mesh")[:MOST_LOOKED_AT]
-    alike = [pk for pk, mesh in meshes if mesh_key(mesh or {}) == proposal.mesh_key][:MOST_COMPARED]
+    meshes = ran.only("pk", "mesh", "config")[:MOST_LOOKED_AT]
+    alike = [item.pk for item in meshes if item.placement == proposal.mesh_key][:MOST_COMPARED]
     alike_runs = (item for item in ran.filter(pk__in=alike) if _is_run(proposal, configuration.load(item)))
     return list(islice((item for item in alike_runs if proposal.pk not in dismissed(item)), MOST_OFFERED))
 

@@ -9,6 +9,7 @@ import pytest
 from experiments.models import Event
 from experiments.sentences import Value, say
 from experiments.services import configuration
+from perfmodel.price import Evidence
 from proposals.models import PlanRecord
 from proposals.services import checks, plans
 from tests.backend.factories import CONFIG, plan
@@ -21,7 +22,8 @@ def checked(ready):
     def check(value):
         PlanRecord.objects.all().delete()
         record = plans.store(ready.run, value)
-        return checks.check(record, configuration.check(CONFIG).config)
+        config = configuration.check(CONFIG).config
+        return checks.check(record, config, Evidence(config))
 
     return check
 
@@ -46,7 +48,7 @@ def test_a_legal_plan_passes_with_the_count_of_its_values(ready, checked):
     [
         ({"ici": {"data": 8}, "dcn": {}}, {}, "cannot run"),
         ({"ici": {"data": 1, "model": 16}, "dcn": {"data": 1}}, {}, "breaks the rule kv_heads"),
-        ({"ici": {"data": 16}, "dcn": {"data": 1}}, {"weight_sharding": "none"}, "does not fit"),
+        ({"ici": {"data": 16}, "dcn": {"data": 1}}, {"weight_sharding": "none"}, "breaks the rule memory"),
     ],
 )
 def test_an_illegal_or_too_large_proposal_never_reaches_a_user(ready, checked, mesh, changes, why):

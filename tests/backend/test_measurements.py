@@ -16,11 +16,11 @@ from experiments.models import Event, Experiment, RunStatus
 from experiments.services import configuration, profiles, runs, uploads
 from history.models import HistoryRecord
 from history.services import store
+from perfmodel.confidence import shipped
+from perfmodel.identity import placement_of
 from proposals import measured
 from proposals.candidate import Candidate
-from proposals.constraints import same_mesh
 from proposals.models import Measurement, PlanRecord, Proposal
-from proposals.proposer.confidence import shipped
 from proposals.services import confidence, coordinator, custom_mesh, measuring, plans, reviews, unmeasured
 from proposals.tasks import measure
 from tests.backend.factories import diagnosis
@@ -342,7 +342,9 @@ def test_two_recordings_of_real_steps_close_the_loop(transactional_db):
     record = plans.newest(before)
     mesh = {"ici": {"data": 8, "seq": 1, "model": 1}}
     offered = [
-        item for item in record.proposals.all() if same_mesh(item.data["mesh"], mesh) and not item.data.get("changes")
+        item
+        for item in record.proposals.all()
+        if placement_of(item.data["mesh"]) == placement_of(mesh) and not item.data.get("changes")
     ]
     own = offered[0] if offered else custom_mesh.add(record, people.engineer, Candidate(mesh))
     reviews.decide(own, people.reviewer, "approved")

@@ -18,7 +18,7 @@ from campaigns.trajectory import trajectory
 from experiments.models import Experiment
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
-from perfmodel.from_baseline import measured_calibration
+from perfmodel.price import baseline_of
 from tests.backend.test_step_time import measured, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
@@ -63,7 +63,7 @@ def test_an_impossible_measured_step_time_is_refused_as_on_the_command_line(peop
     ready.experiment.runs.update(status="failed")  # without a profile to read the measured step time counts
     Experiment.objects.filter(pk=ready.experiment.pk).update(config=measured(1e-6))
     with pytest.raises(ConfigError) as refused:
-        measured_calibration(parse_config(measured(1e-6))[0])
+        baseline_of(parse_config(measured(1e-6))[0])
     sentence = str(refused.value)
     assert sentence.startswith("measured.step_time_s: is 1.00")
     form = {"backend": "modelled", "most_trials": 7, "parallel": 2, "most_hours": "1.5", "keep_remat": "on"}

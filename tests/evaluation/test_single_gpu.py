@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from diagnosis.analyzer import diagnose
-from evaluation.single_gpu import SETS, Run, calibration, load_runs, predicted
+from evaluation.single_gpu import SETS, Run, load_runs, predicted
 from experiments.consistency import facts_of
+from perfmodel.confidence import shipped
 from proposals.proposer.observed import observe
-from proposals.proposer.pricing import price
+from proposals.proposer.pricing import evidence_of_profile, price
 from proposals.proposer.ranking import library_for, rank
 from proposals.proposer.space import side_by_side
 
@@ -44,9 +45,9 @@ def _probability_of_running(run: Run, batches: set[int]) -> list[float]:
     """By the measured peak of a run, for other batches, largest first."""
     config = run.config(FRAMEWORK)
     diagnosis = diagnose(run.profile, config)
-    calibrated = calibration(run, FRAMEWORK)
     changes = [(config.mesh, {"global_batch": batch}) for batch in sorted(batches, reverse=True)]
-    candidates = side_by_side(config, calibrated.baseline, changes)
     observed = observe(run.profile, config, diagnosis)
-    prices = price(candidates, calibrated, observed, diagnosis, seconds=True)
-    return list(rank(candidates, prices, run.profile, library_for(config, diagnosis, ())).runs[1:])
+    evidence = evidence_of_profile(config, run.profile, diagnosis, observed, shipped())
+    candidates = side_by_side(config, evidence.calibration.baseline, changes, evidence.memory)
+    prices = price(candidates, evidence, observed, diagnosis)
+    return list(rank(candidates, prices, library_for(config, diagnosis, ())).runs[1:])

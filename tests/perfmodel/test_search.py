@@ -10,7 +10,7 @@ import pytest
 from perfmodel import legality
 from perfmodel.config import ConfigError
 from perfmodel.efficiency import Efficiencies
-from perfmodel.search import by_efficiencies, price_space, search
+from perfmodel.search import price_space, search
 from perfmodel.space import SearchBounds, build_space, count_factorisations, factorisations
 from perfmodel.step_time import predict
 from tests.perfmodel.cases import MIXTRAL, a100, tpu
@@ -43,7 +43,7 @@ def test_every_ordered_factorisation_once(number, axes):
 )
 def test_arrays_and_single_predictions_agree(config):
     space = build_space(config, SearchBounds(remats=("none", "full"), global_batches=(256, 1024)))
-    priced = price_space(space, by_efficiencies(Efficiencies()))
+    priced = price_space(space, efficiencies=Efficiencies())
     rng = np.random.default_rng(1)
     for flat in rng.choice(space.count, 25, replace=False):
         at = [int(i) for i in np.unravel_index(flat, space.shape)]

@@ -21,8 +21,8 @@ from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.shapes import ModelShape
 from perfmodel.step_time import predict
-from proposals.candidate import candidate
-from proposals.constraints import Constraints, same_mesh
+from proposals.candidate import Candidate, candidate, keeps
+from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
 from tests.proposer.sentences import check_sentences
@@ -118,12 +118,12 @@ def check(found: Plan, setup: ExperimentConfig, constraints: Constraints) -> Non
         if lead.kind != "keep" and item.kind in ("safer", "bolder"):
             assert (round(100 * item.confidence) >= round(100 * lead.confidence)) is (item.kind == "safer")
         if item.kind == "keep":
-            assert same_mesh(item.mesh, setup.mesh.to_json()) and not item.changes
+            assert keeps(setup, item)
             continue
         assert 0.0 < item.confidence < 1.0
         assert not item.violations
         proposed = candidate(setup, item)
-        stays = same_mesh(item.mesh, setup.mesh.to_json())
+        stays = keeps(setup, Candidate(item.mesh))
         already = {rule.rule for rule in running.violations} if stays else set()
         assert {rule.rule for rule in legality.check(proposed)} <= already
         if predict(proposed).fits is False:

@@ -122,36 +122,21 @@ def test_interleaving_shrinks_the_bubble_by_the_number_of_virtual_stages() -> No
     assert not any("virtual_stages" in change for change in further_changes(flat, Constraints()))
 
 
-def test_xla_flags_are_for_programs_that_xla_compiled() -> None:
-    """The same ops on the same chip, once as XProf and once as PyTorch's profiler recorded them."""
+def test_compiler_flags_have_no_price_and_are_not_proposed() -> None:
+    """Nobody measured what they do here: the estimate stays, the interval is wider, and none of the three sets any."""
     setup = config({"data": 4, "seq": 1, "model": 4})
     gather = op(
         "all-gather.1", "all-gather", 0.4, op_name="jit(step)/jvp()/layer/mlp",
         hlo="%all-gather.1 = bf16[8192,4096] all-gather(bf16[2048,4096] %x), replica_groups=[4,4]<=[4,4]T(1,0)",
     )  # fmt: skip
-    for kind, wanted in (("xprof_json", True), ("kineto", False)):
-        ran = replace(profile_of(MATMUL, NORM, gather, step_s=1.1, communication=0.36), source_kind=kind)
-        tried = Pricer(ran, setup, diagnose(ran, setup))._changes(Constraints())
-        assert any("xla_flags" in change for change in tried) == wanted
-
-
-def test_flags_shorten_only_the_collectives_that_they_bear_on() -> None:
-    """Asynchronous all-gathers of weights overlap; what a tensor-parallel matmul waits for does not."""
-    setup = config({"data": 4, "seq": 1, "model": 4})
-    gather = op(
-        "all-gather.1", "all-gather", 0.2, op_name="jit(step)/jvp()/layer/mlp",
-        hlo="%all-gather.1 = bf16[8192,4096] all-gather(bf16[2048,4096] %x), replica_groups=[4,4]<=[4,4]T(1,0)",
-    )  # fmt: skip
-    ran = profile_of(MATMUL, NORM, TENSOR, gather, step_s=1.3, communication=0.46)
+    ran = profile_of(MATMUL, NORM, gather, step_s=1.1, communication=0.36)
     made = Pricer(ran, setup, diagnose(ran, setup))
-    (flags,) = [change for change in made._changes(Constraints()) if set(change) == {"xla_flags"}]
-    both = (made.evaluate(Candidate(setup.mesh.to_json(), change)) for change in ({}, flags))
-    before, after = (item.predicted.breakdown_s for item in both)
-    assert after["ici:model"] == pytest.approx(before["ici:model"], rel=0.01)
-    assert after["ici:data"] < 0.9 * before["ici:data"]
-    alone = {"ici": {"data": 1, "seq": 1, "model": 16}}  # no axis is left that gathers weights
-    without, flagged = (made.evaluate(Candidate(alone, change)).predicted.speedup for change in ({}, flags))
-    assert flagged == pytest.approx(without)
+    assert not any("xla_flags" in item.changes for item in made.propose().proposals)
+    mesh = {"ici": {"data": 8, "seq": 1, "model": 2}}
+    flags = {"xla_flags": ["--xla_tpu_enable_async_collective_fusion=true"]}
+    plain, flagged = (made.evaluate(Candidate(mesh, change)).predicted.step_time_s for change in ({}, flags))
+    assert flagged.estimate == pytest.approx(plain.estimate)
+    assert flagged.high80 / flagged.low80 > plain.high80 / plain.low80
 
 
 def inference(shape: tuple[int, ...], ici: dict[str, int]) -> tuple[Pricer, Plan]:
@@ -204,17 +189,20 @@ def test_twice_the_batch_is_twice_the_work_and_as_many_gradients() -> None:
     assert after["ici:data"] == pytest.approx(before["ici:data"], rel=0.03)
 
 
-def test_waiting_for_input_halves_what_is_sure_of_any_gain() -> None:
-    """An input pipeline that runs beside the chips determines the step time: whatever they save, they wait longer."""
+def test_waiting_for_input_takes_what_is_sure_of_any_gain() -> None:
+    """An input pipeline that runs beside the chips determines the step time: whatever they save, they wait longer.  The
+    more of the step waits for it, the likelier that is."""
     setup = config({"data": 4, "seq": 1, "model": 4})
-    ran = profile_of(MATMUL, NORM, TENSOR, step_s=1.1)
-    seen = diagnose(ran, setup)
-    for verdict in ("input", "host"):
-        made = Pricer(ran, setup, replace(seen, bottleneck=Bottleneck(verdict, 0.9, "As the test has it.")))
+    most = []
+    for input_s in (0.0, 1e-6, 0.1, 1.1):
+        ran = profile_of(MATMUL, NORM, TENSOR, step_s=1.1 + input_s, input=input_s / (1.1 + input_s))
+        made = Pricer(ran, setup, diagnose(ran, setup))
         candidates, *_, ranked = made._field(Constraints())
         moved = np.arange(len(candidates)) != candidates.baseline
-        assert (ranked.faster[moved] <= 0.5).all()
-        assert made.propose().proposals[0].kind == "keep"
+        most.append(float(ranked.faster[moved].max()))
+    assert most[1] == pytest.approx(most[0], abs=1e-3)  # a microsecond says nothing
+    assert most[1] > most[2] > most[3]
+    assert most[3] < 0.6
 
 
 def test_renaming_data_to_fsdp_is_another_mesh_and_is_called_so() -> None:

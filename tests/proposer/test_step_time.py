@@ -134,8 +134,8 @@ def test_twice_the_step_time_about_doubles_the_times(data: dict[str, Any]) -> No
         found = pricer(read(data, {"step_time_s": step * factor})).evaluate(Candidate(own)).predicted.step_time_s
         assert found is not None
         times.append(found.estimate)
-    # What a longer step most likely waits for is what a candidate may gain; precedents draw the wider range further.
-    assert 1.3 < times[1] / times[0] < 2.3
+    # What a longer step most likely waits for is what a candidate may gain; time that nothing explains stays.
+    assert 1.3 < times[1] / times[0] < 2.6
 
 
 def test_a_candidate_was_not_measured() -> None:

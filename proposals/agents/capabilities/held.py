@@ -35,7 +35,8 @@ from proposals.agents.conversation import ConstraintStated, FactStated
 from proposals.agents.priced import Proposals
 from proposals.agents.tools import ModelTools, RunTools
 from proposals.agents.workbench import Workbench
-from proposals.constraints import MOST_MARGIN, Constraints, same_mesh
+from proposals.candidate import is_same
+from proposals.constraints import MOST_MARGIN, Constraints
 from proposals.facts import setting
 
 _FACTS = {
@@ -173,7 +174,7 @@ def _stated_sentence(item: ConstraintStated | FactStated, config: ExperimentConf
 def _recommendation_change(ctx: AnswerContext, before: Proposals, after: Proposals) -> Answer:
     """What became of the proposals."""
     old, new = before.proposals[0], after.proposals[0]
-    if same_mesh(old.mesh, new.mesh) and old.changes == new.changes:
+    if is_same(ctx.bench.config, old, new):
         yield from ctx.say(f"**The recommendation stays**: {words.title(new)}.")
     else:
         yield from ctx.say(f"**The recommendation changes**: now {words.title(new)}.")

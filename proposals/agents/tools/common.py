@@ -16,8 +16,9 @@ from perfmodel.step_time import missing_facts
 from proposals import facts
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.workbench import ProposalState, Workbench
+from proposals.candidate import is_same
 from proposals.constraints import Constraints
-from proposals.plan import Listed, Plan, Predicted, ProposalPlan, is_same
+from proposals.plan import Listed, Plan, Predicted, ProposalPlan
 
 MESH_WORDS = (
     'Sizes of the mesh axes inside a slice, major to minor, such as {"data": 8, "seq": 4, "model": 2}. The product '
@@ -113,7 +114,7 @@ def number_of(bench: Workbench, item: ProposalPlan | Listed) -> int | None:
     """The number of the proposal that is this configuration."""
     with as_tool_error():
         ranked = [state.proposal for state in bench.proposals]
-    return next((each.rank for each in ranked if is_same(each, item)), None)
+    return next((each.rank for each in ranked if is_same(bench.config, each, item)), None)
 
 
 def plan(bench: Workbench) -> Plan:

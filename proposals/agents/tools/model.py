@@ -7,7 +7,9 @@ from typing import Any
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
+from perfmodel.confidence import claimed
 from perfmodel.config import mesh_text
+from perfmodel.identity import placement_of
 from perfmodel.legality import RULES
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import REMAT, SHARDING, chip_of
@@ -32,10 +34,9 @@ from proposals.agents.tools.common import (
 from proposals.agents.tools.compiled import compiled
 from proposals.agents.tools.traffic import behind
 from proposals.agents.workbench import ProposalState
-from proposals.candidate import Candidate, candidate
-from proposals.constraints import RULE, same_mesh
+from proposals.candidate import Candidate, candidate, keeps
+from proposals.constraints import RULE
 from proposals.plan import Citation, Neighbour, ProposalPlan
-from proposals.proposer.confidence import claimed
 
 
 class Numbered(Arguments):
@@ -131,8 +132,11 @@ class ModelTools(Tools):
         missing = missing_facts(self._bench.config)
         if proposal_plan.violations or not missing or number_of(self._bench, proposal_plan):
             return ""
+        roles = self._bench.config.mesh.axis_roles
         for item in plan(self._bench).rejected:
-            if item.rule.endswith(UNCHECKED) and same_mesh(item.mesh, proposal_plan.mesh):
+            if item.rule.endswith(UNCHECKED) and placement_of(item.mesh, roles) == placement_of(
+                proposal_plan.mesh, roles
+            ):
                 return f"It is excluded from the search: {item.reason} No other rule excludes it."
         if not set(proposal_plan.changes) - {"xla_flags"}:
             return ""
@@ -319,7 +323,7 @@ class ModelTools(Tools):
             "status": state.status,
             "title": item.title,
             "compiled": compiled(state.compiled),
-            "keeps_the_mesh": same_mesh(item.mesh, self._bench.config.mesh.to_json()) or None,
+            "keeps_the_mesh": keeps(self._bench.config, Candidate(item.mesh)) or None,
             "reasons": item.reasoning,
             "trade_offs": item.trade_offs,
             "citations": [Citation(c.source, c.section, c.title, key=c.key) for c in item.citations],

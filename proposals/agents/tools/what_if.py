@@ -14,13 +14,12 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.chips import Chip
-from perfmodel.config import DATA_ROLES, ConfigError, ExperimentConfig, Hardware, Measured, Mesh
+from perfmodel.config import DATA_ROLES, ConfigError, ExperimentConfig, Hardware, Mesh
 from perfmodel.config_file import read_training
-from perfmodel.efficiency import load_efficiencies
-from perfmodel.from_baseline import Baseline, baseline_of
+from perfmodel.price import NOTHING, Evidence, predict_all
 from perfmodel.search import search
 from perfmodel.space import SearchBounds, prime_powers
-from perfmodel.step_time import Prediction, predict
+from perfmodel.step_time import Prediction
 from perfmodel.workload import REMAT
 from proposals.agents import notation
 from proposals.agents.identity import ComparedByIdentity
@@ -36,7 +35,7 @@ from proposals.plan import Broken, ProposalPlan
 
 #: The most chips tried for a step time.
 MOST_CHIPS = 8192
-#: Meshes of a slice priced with calibration, of those that the performance model alone puts first.
+#: Legal meshes that are compared: time per token ties within a tenth of a percent go to the smaller memory.
 CLOSER = 3
 
 Key = Literal["remat", "precision", "weight_sharding", "optimizer", "global_batch", "seq_len", "grad_accum", "axis"]
@@ -81,7 +80,7 @@ class WhatIfTools(common.Tools):
         with as_tool_error():
             mesh = ComparedByIdentity(_mesh(config, asked.mesh, chip, chips)) if asked.mesh else None
             quote = best(
-                ComparedByIdentity(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes), mesh
+                ComparedByIdentity(bench.config), _evidence(bench), chip.name, chips, _frozen(asked.changes), mesh
             )
         return Retargeted(current=self._current(), there=_row(quote, config), note=_note(quote, config, asked.changes))
 
@@ -95,7 +94,7 @@ class WhatIfTools(common.Tools):
         reached = None
         for chips in _counts(config.hardware.chips if chip.name == config.hardware.chip else 0):
             try:
-                quote = best(ComparedByIdentity(config), _measured(bench), chip.name, chips, ())
+                quote = best(ComparedByIdentity(config), _evidence(bench), chip.name, chips, ())
             except ConfigError as error:
                 rows.append(Priced(chips=chips, fits=False, reason=error.message))
                 continue
@@ -224,14 +223,12 @@ def _frozen(changes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((key, tuple(v) if isinstance(v, list) else v) for key, v in changes.items()))
 
 
-def _measured(bench: Workbench) -> Measured:
-    kpis = bench.diagnosis.kpis
-    return Measured(kpis.get("step_time_s"), bench.profile.memory.peak_bytes)
-
-
-@lru_cache(maxsize=16)
-def _baseline(config: ComparedByIdentity[ExperimentConfig], measured: Measured) -> Baseline | None:
-    return baseline_of(replace(config.value, measured=measured)) if measured.step_time_s else None
+def _evidence(bench: Workbench) -> ComparedByIdentity[Evidence]:
+    """What is known of the run: as its proposals are priced; nothing where these cannot be."""
+    try:
+        return ComparedByIdentity(bench.pricer.evidence)
+    except ConfigError:
+        return ComparedByIdentity(NOTHING)
 
 
 Quote = tuple[ExperimentConfig, Prediction, Mapping[str, Any]]
@@ -240,7 +237,7 @@ Quote = tuple[ExperimentConfig, Prediction, Mapping[str, Any]]
 @lru_cache(maxsize=256)
 def best(
     own: ComparedByIdentity[ExperimentConfig],
-    measured: Measured,
+    evidence: ComparedByIdentity[Evidence],
     chip: str,
     chips: int,
     changes: tuple[tuple[str, Any], ...],
@@ -253,7 +250,7 @@ def best(
     among the changes.  Raises ConfigError where no legal mesh fits.
     """
     try:
-        quote: Quote | None = _price_on_chips(own, measured, chip, chips, changes, mesh)
+        quote: Quote | None = _price_on_chips(own, evidence, chip, chips, changes, mesh)
     except ConfigError:
         if "remat" in dict(changes):
             raise
@@ -264,9 +261,9 @@ def best(
     tried = []
     for policy in REMAT:
         with suppress(ConfigError):
-            tried.append(_price_on_chips(own, measured, chip, chips, (*changes, ("remat", policy)), mesh))
+            tried.append(_price_on_chips(own, evidence, chip, chips, (*changes, ("remat", policy)), mesh))
     fitting = [item for item in tried if item[1].fits]
-    return min(fitting, key=_order) if fitting else quote or _price_on_chips(own, measured, chip, chips, changes, mesh)
+    return min(fitting, key=_order) if fitting else quote or _price_on_chips(own, evidence, chip, chips, changes, mesh)
 
 
 def _order(quote: Quote) -> tuple[bool, float]:
@@ -275,7 +272,7 @@ def _order(quote: Quote) -> tuple[bool, float]:
 
 def _price_on_chips(
     own: ComparedByIdentity[ExperimentConfig],
-    measured: Measured,
+    evidence: ComparedByIdentity[Evidence],
     chip: str,
     chips: int,
     changes: tuple[tuple[str, Any], ...],
@@ -292,16 +289,9 @@ def _price_on_chips(
     elif hardware.chips == config.hardware.chips and hardware.topology == config.hardware.topology:
         candidates = [there]
     else:
-        candidates = _candidates(there)
-    baseline = _baseline(own, measured)
-    priced: list[Quote] = []
-    for one in candidates:
-        if baseline is None:
-            priced.append((one, predict(one), {}))
-        else:
-            price = baseline.price([one])[0]
-            priced.append((one, price.prediction, price.calibrated_from))
-    return min(priced, key=_order)
+        candidates = _candidates(there, evidence.value)
+    priced = zip(candidates, predict_all(candidates, evidence.value), strict=True)
+    return min(((one, made, made.calibrated_from or {}) for one, made in priced), key=_order)
 
 
 def _training(config: ExperimentConfig, changes: dict[str, Any]) -> dict[str, Any]:
@@ -309,8 +299,8 @@ def _training(config: ExperimentConfig, changes: dict[str, Any]) -> dict[str, An
     return {key: getattr(read, key) for key in changes}
 
 
-def _candidates(there: ExperimentConfig) -> list[ExperimentConfig]:
-    """The configuration on the first few legal meshes of its hardware, by the performance model alone."""
+def _candidates(there: ExperimentConfig, evidence: Evidence) -> list[ExperimentConfig]:
+    """Return the configuration on the fastest legal meshes of its hardware."""
     hardware, mesh = there.hardware, there.mesh
     axes = tuple(axis for axis, _ in mesh.ici)
     first = next((axis for axis in axes if mesh.role(axis) in ("data", "fsdp", "replica")), "data")
@@ -320,10 +310,9 @@ def _candidates(there: ExperimentConfig) -> list[ExperimentConfig]:
         there,
         mesh=Mesh(tuple(sizes.items()), ((across, hardware.slices),) if hardware.slices > 1 else (), mesh.axis_roles),
     )
-    table = load_efficiencies().for_config(start)
-    result = search(start, CLOSER, SearchBounds(axes=tuple(sizes)), table)
+    result = search(start, CLOSER, SearchBounds(axes=tuple(sizes)), evidence)
     if not result.candidates:
-        result = search(start, CLOSER, None, table)
+        result = search(start, CLOSER, None, evidence)
     if not result.candidates:
         rule = max(result.rejected_by_rule, key=lambda name: result.rejected_by_rule[name], default="memory")
         raise ConfigError(
@@ -370,9 +359,9 @@ def _room(held: Mapping[str, float | None] | None) -> float | None:
 
 def _note(quote: Quote, config: ExperimentConfig, asked: Mapping[str, Any]) -> str:
     there, now = quote[0], config.training.remat
-    note = "Priced by the performance model, calibrated by this run's step time."
+    note = "Predicted by the performance model, calibrated by this run."
     if there.hardware.chip != config.hardware.chip:
-        note = "Priced by the performance model, scaled by this run's step time; another chip widens the interval."
+        note = "Predicted by the performance model, calibrated by this run; another chip widens the interval."
     if there.training.remat != asked.get("remat", now):
         note += f" Remat is {there.training.remat} there, because {now} does not fit in its memory."
     return note

@@ -17,14 +17,22 @@ from importlib.resources import files
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.calibration import INPUT_SETS_PACE
 from perfmodel.priced import Z80
-from perfmodel.special import log_normal_cdf, student_cdf, student_quantile
+from perfmodel.special import student_cdf, student_quantile
 
 Floats = npt.NDArray[np.float64]
 
+#: Probability that an input pipeline which stalls the step runs beside it and sets its pace, so that a faster step only
+#: waits longer: half where much of the step waits for input, less the less it does, since a pipeline that is slower
+#: than the step leaves a stall of any size.
+INPUT_SETS_PACE, INPUT_STALL = 0.5, 0.05
 #: An own pair further off than so many scales counts as one that is: one odd run must not decide.
 FURTHEST = 3.0
+
+
+def input_sets_pace(share: float) -> float:
+    """Return the probability that the input pipeline sets the pace of a step that waits for it for a share (0–1)."""
+    return INPUT_SETS_PACE * share / (share + INPUT_STALL)
 
 
 def claimed(probability: float, scaled: bool) -> float:
@@ -38,16 +46,14 @@ class Confidence:
 
     floor: error of a predicted log gain that the model's own spread does not hold, floor_assumed: the same where the
     model's shape, batch and length had to be assumed; freedom: of Student's t; families: independent sources in the
-    fit, which own pairs must outweigh; memory_spread: standard deviation between programs of the logarithm of memory
-    needed over computed; shift: log gain that own runs measured beyond the predicted; stretch: factor on every scale
-    from own runs; reaches: probability that what the chips save shortens the step at all.
+    fit, which own pairs must outweigh; shift: log gain that own runs measured beyond the predicted; stretch: factor on
+    every scale from own runs; reaches: probability that what the chips save shortens the step at all.
     """
 
     floor: float
     floor_assumed: float
     freedom: float
     families: int
-    memory_spread: float
     shift: float = 0.0
     stretch: float = 1.0
     reaches: float = 1.0
@@ -56,10 +62,10 @@ class Confidence:
         """For predictions whose model's shape had to be assumed."""
         return replace(self, floor=max(self.floor, self.floor_assumed))
 
-    def where_chips_wait(self) -> Confidence:
-        """For steps that wait for input or the host: where these run beside the chips and determine the time, what the
-        chips save only makes them wait longer (`INPUT_SETS_PACE`)."""
-        return replace(self, reaches=1.0 - INPUT_SETS_PACE)
+    def where_chips_wait(self, share: float) -> Confidence:
+        """For steps that wait for input or the host for a share (0–1): where these run beside the chips and determine
+        the time, what the chips save only makes them wait longer."""
+        return replace(self, reaches=1.0 - input_sets_pace(share))
 
     def scale(self, sigma: npt.ArrayLike) -> Floats:
         """Scale of Student's t around a predicted log gain whose own spread is sigma; 0 where sigma is, since nothing
@@ -76,18 +82,6 @@ class Confidence:
         moved = np.where(np.asarray(sigma) > 0, self.shift, 0.0)
         faster = student_cdf(self.freedom, (np.asarray(gain) + moved - worth) / scale)
         return np.asarray(self.reaches * faster, dtype=np.float64)
-
-    def fits(self, filled: npt.ArrayLike, ran: npt.ArrayLike) -> Floats:
-        """Probability that a program fits whose computed memory fills so much of a chip (1: all).
-
-        ran: the same of the current configuration, so that this program does not need so much more than computed; no
-        peak was measured. 1 for candidates that need no more than it.
-        """
-
-        def log_fits(share: npt.ArrayLike) -> Floats:
-            return np.asarray(log_normal_cdf(-np.log(np.maximum(share, 1e-9)) / self.memory_spread))
-
-        return np.asarray(np.exp(np.minimum(0.0, log_fits(filled) - log_fits(ran))))
 
     def range_sigma(self, sigma: npt.ArrayLike) -> Floats:
         """The spread s for which exp(gain ± Z80·s) holds the measured speed-up four times in five."""
@@ -106,7 +100,7 @@ class OwnPair:
 @cache
 def shipped() -> Confidence:
     """The fit of the shipped pairs, confidence.toml."""
-    data = tomllib.loads(files("proposals.proposer").joinpath("confidence.toml").read_text("utf-8"))
+    data = tomllib.loads(files("perfmodel").joinpath("confidence.toml").read_text("utf-8"))
     return Confidence(**data["confidence"])
 
 
