@@ -53,7 +53,8 @@ class MemoryUse:
     spared: activations that the framework must recompute or offload so that the rest fits, where nobody said what is
     recomputed; `activations` are without them.  held: of the activations, what the allocator keeps but gives back where
     the room is needed; wanted: the total if the memory had no end.  recomputed: share (0–1) of a full recomputation
-    that spares what is spared, which `step_time` charges.  runtime: of the activations, what lies outside the
+    that spares what is spared, which `step_time` charges; sparable: of the activations, what it could spare besides.
+    runtime: of the activations, what lies outside the
     framework's allocator.  crash_spread: of log(needed / capacity) among runs that ran and that ran out of memory.
     """
 
@@ -66,6 +67,7 @@ class MemoryUse:
     held: Floats
     wanted: Floats
     recomputed: Floats
+    sparable: Floats
     runtime: Floats
     crash_spread: Floats
 
@@ -152,6 +154,7 @@ def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
     spared = np.where(is_open, activations - np.clip(room, least, activations), 0.0)
     recomputed = spared / np.maximum(activations - least, 1.0)
     activations = activations - spared
+    sparable = np.where(is_open, np.maximum(0.0, activations - least), 0.0)
     flat = np.where(sharded, kept * c.of("optimizer_gather_bytes", profile), 0.0)
     elastic = handed - forced + flat
     held = np.clip(elastic, 0.0, np.maximum(0.0, room - activations))
@@ -165,6 +168,7 @@ def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
         held=held,
         wanted=params + optimizer + gradients + activations + elastic,
         recomputed=np.minimum(recomputed, 1.0),
+        sparable=sparable,
         runtime=runtime,
         crash_spread=c.of("crash_spread", profile),
     )

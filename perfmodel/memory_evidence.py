@@ -26,7 +26,7 @@ LEAST_ACTIVATIONS = 0.02
 #: The common factor, as a logarithm, in standard deviations.
 _GRID = np.linspace(-3.5, 3.5, 15)
 _STATES = ("params", "optimizer", "gradients")
-_ACTIVATIONS = ("activations", "spared", "held", "wanted", "runtime")
+_ACTIVATIONS = ("activations", "spared", "sparable", "held", "wanted", "runtime")
 
 
 @dataclass(frozen=True)

@@ -53,9 +53,11 @@ class Priced:
         resources = {"compute": compute, "hbm": self.hbm_s, **self.links_s, "bubble": self.parts_s["bubble"]}
         overhead = self.parts_s["overhead"]
         summed = sum(resources.values(), np.zeros(1)) + overhead
-        # Gaps no resource explains, as far as the fit has seen them, and no longer than the step.
+        # Gaps no resource explains, as far as the fit has seen them, and no longer than the step, stalled or not.
         unexplained = np.maximum(0.0, np.maximum(self.estimate_s / self._best, self._interval[1]) - summed)
-        return resources | {"overhead": np.minimum(overhead + unexplained, np.maximum(overhead, self.estimate_s))}
+        return resources | {
+            "overhead": np.minimum(overhead + unexplained, np.maximum(overhead, self.estimate_s + self.stall_s))
+        }
 
     @cached_property
     def lower_s(self) -> Floats:

@@ -117,9 +117,12 @@ class Space:
         return np.asarray(distance)
 
     def row_of(self, mesh: Mesh) -> int | None:
-        """Return the row with the placement of a mesh, None where the space has none."""
+        """Return the row with the placement of a mesh, written as it is where it can be; None where the space has
+        none."""
         rows = np.flatnonzero(self.distances(mesh) == 0.0)
-        return int(rows[0]) if len(rows) else None
+        wide = [(axis, n) for axis, n in mesh.ici if n > 1]
+        as_written = (row for row in rows if [(a, n) for a, n in self.mesh(int(row)).ici if n > 1] == wide)
+        return int(next(as_written, rows[0])) if len(rows) else None
 
     def take(self, rows: npt.NDArray[Any]) -> Space:
         """Only these meshes."""

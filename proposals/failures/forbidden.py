@@ -105,7 +105,7 @@ def _batch(config: ExperimentConfig) -> tuple[int | None, ...]:
 def _needed(config: ExperimentConfig) -> tuple[float, float, float] | None:
     """Bytes per chip that a run cannot do without, all that it fills, and the capacity; None where not known.
 
-    The first decides whether it runs out of memory (`perfmodel.memory_evidence`, fitted to runs that did): what a
+    The first decides whether it runs out of memory: what a
     pipeline on GPUs fills beyond it is given back, or recomputed where nobody said what is, before an allocation fails.
     """
     if missing_facts(config):
@@ -114,4 +114,4 @@ def _needed(config: ExperimentConfig) -> tuple[float, float, float] | None:
         used = memory.per_chip(from_config(config))
     except ConfigError:
         return None
-    return float(used.needed[0]), float(used.total[0]), float(used.capacity[0])
+    return float(used.needed[0] - used.sparable[0]), float(used.total[0]), float(used.capacity[0])

@@ -1,7 +1,8 @@
 """How candidates are ranked: expected gain against what could go wrong.
 
 `utility = P · gain − (1 − P) · failed_trial`, in logarithms of time per token, with P the probability that a candidate
-runs at all; where the model is not known, a gain is discounted with every step away from the current configuration.
+runs at all and the gain in *expected* time, which is less by half the variance of its logarithm; where the model is not
+known, a gain is discounted with every step away from the current configuration.
 The weights are learnt from measured outcomes (ranking.toml, docs/accuracy-proposals.md); none of the terms knows an
 experiment.
 """
@@ -84,11 +85,11 @@ def rank(
     gain, sigma = drawn(prices.gain, prices.sigma, said.measured, said.spread)
     runs = _heads(c) * _fits(c) * said.runs
     faster = runs * prices.confidence.probability(gain, sigma)
-    return Ranked(gain, sigma, runs, faster, utility(c, gain, runs, w), said, prices.confidence)
+    return Ranked(gain, sigma, runs, faster, utility(c, gain - sigma**2 / 2.0, runs, w), said, prices.confidence)
 
 
 def utility(c: Candidates, gain: Floats, runs: Floats, w: Weights) -> Floats:
-    """Utility that candidates are ranked by; 0 for the current configuration."""
+    """Return the utility that candidates are ranked by; 0 for the current configuration.  gain: in expected time."""
     discount = w.discount if c.config.model is None else 0.0
     trusted = np.where(gain > 0, np.maximum(0.0, 1.0 - discount * steps(c)), 1.0)
     expected = runs * gain * trusted - (1.0 - runs) * w.failed_trial

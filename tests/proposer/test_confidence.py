@@ -86,7 +86,7 @@ def draws(fit: Confidence, count: int, stretch: float, shift: float) -> list[Own
 
 
 def test_few_own_pairs_move_the_fit_little_and_many_move_it_all_the_way() -> None:
-    fit = Confidence(floor=0.14, floor_assumed=0.3, freedom=4.0, families=15, memory_spread=0.18)
+    fit = Confidence(floor=0.14, floor_assumed=0.3, freedom=4.0, families=15)
     assert updated(fit, []) == fit
     one = updated(fit, [OwnPair(0.1, 0.05, 2.0)])  # a wild one
     assert abs(one.stretch - 1.0) < 0.25 and abs(one.shift) < 0.05
@@ -101,12 +101,3 @@ def test_few_own_pairs_move_the_fit_little_and_many_move_it_all_the_way() -> Non
 
 def test_own_pairs_of_what_ran_teach_nothing() -> None:
     assert updated(shipped(), [OwnPair(0.0, 0.0, 0.3)]) == shipped()
-
-
-@given(st.floats(0.05, 60.0), st.floats(0.05, 60.0), st.floats(0.05, 60.0))
-def test_more_computed_memory_fits_less_surely_and_what_ran_surely(one: float, other: float, ran: float) -> None:
-    less, more = sorted((one, other))
-    fits = shipped().fits
-    assert fits(more, ran) <= fits(less, ran) <= 1.0
-    assert fits(ran, ran) == pytest.approx(1.0)
-    assert fits(more, ran) >= fits(more, 0.05) - 1e-9  # who ran nearly full is no hungry program

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from evaluation.proposing.evaluate import NUMBERS, VARIANTS, Outcome, outcomes, shares
@@ -43,7 +44,9 @@ def test_starts_are_legal_and_are_not_the_answer() -> None:
 def test_recipes_are_found(found: tuple[Outcome, ...]) -> None:
     every, tpu = shares(found), shares([*of(found, "v"), *of(found, "tpu")])
     assert every["family_three"] >= 0.5 and every["family_top"] >= 0.45
-    assert tpu["family_three"] >= 0.75 and tpu["family_top"] >= 0.7
+    assert tpu["family_three"] >= 0.75 and tpu["family_top"] >= 0.55
+    # Where the first is another mesh, it is no slower than the recipe in the recipe's own world.
+    assert np.mean([one.first <= 1.0 + 1e-9 for one in [*of(found, "v"), *of(found, "tpu")]]) >= 0.9
 
 
 def test_first_proposals_win_back_what_the_start_lost(found: tuple[Outcome, ...]) -> None:
