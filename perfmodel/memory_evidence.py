@@ -23,6 +23,8 @@ COMMON = 0.5
 PEAK_SPREAD = 0.1
 #: Where less than this share of a measured peak is left for activations, some states are offloaded.
 LEAST_ACTIVATIONS = 0.02
+#: A run that ran although the model expects so many times the capacity is not the one configured: it corrects nothing.
+IMPLAUSIBLE = 1.6
 #: The common factor, as a logarithm, in standard deviations.
 _GRID = np.linspace(-3.5, 3.5, 15)
 _STATES = ("params", "optimizer", "gradients")
@@ -114,7 +116,7 @@ def _factors(runs: Sequence[MemoryRun]) -> tuple[float, float, bool]:
         states, total = float(_states(run.used)[0]), float(run.used.total[0])
         capacity = float(run.used.capacity[0])
         peak = float(run.peak_bytes) if run.peak_bytes else min(total, capacity)
-        if peak == total:
+        if peak == total or (not run.peak_bytes and total > IMPLAUSIBLE * capacity):
             continue
         beyond = peak - states
         if beyond > LEAST_ACTIVATIONS * peak:

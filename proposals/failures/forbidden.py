@@ -105,8 +105,8 @@ def _batch(config: ExperimentConfig) -> tuple[int | None, ...]:
 def _needed(config: ExperimentConfig) -> tuple[float, float, float] | None:
     """Bytes per chip that a run cannot do without, all that it fills, and the capacity; None where not known.
 
-    The first decides whether it runs out of memory: what a
-    pipeline on GPUs fills beyond it is given back, or recomputed where nobody said what is, before an allocation fails.
+    The first decides whether it runs out of memory: what a pipeline on GPUs fills beyond it is given back, or
+    recomputed where nobody said what is, before an allocation fails.
     """
     if missing_facts(config):
         return None

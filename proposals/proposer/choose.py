@@ -99,12 +99,16 @@ def _front(c: Candidates, ranked: Ranked, share: float) -> Ints:
     order = order[offered(c)[order] & _differs(ranked)[order]]
     batches = c.tokens_ratio[order]
     best = [order[batches == batch][:SIMPLIFIED] for batch in np.unique(batches)]
-    simple = np.unique([simplest(c, ranked, int(row), share) for rows in best for row in rows]).astype(np.int64)
-    if not len(simple):
-        return simple
-    kept = simple[~_dominated(c, ranked)[simple]]
-    # Simplifying may lead to what another dominates: then the candidates themselves are looked at.
-    front = kept if len(kept) else order[~_dominated(c, ranked)[order]]
+    dominated = _dominated(c, ranked)
+    chosen = set()
+    for row in (int(row) for rows in best for row in rows):
+        simple = simplest(c, ranked, row, share)
+        # Simplifying may lead to what another dominates: then the candidate itself is looked at, where all of it pays.
+        if not dominated[simple]:
+            chosen.add(simple)
+        elif not dominated[row] and ranked.utility[row] > ranked.utility[simple]:
+            chosen.add(row)
+    front = np.array(sorted(chosen), dtype=np.int64)
     return np.asarray(front[np.argsort(-ranked.utility[front], kind="stable")])
 
 

@@ -13,7 +13,7 @@ from perfmodel.config import ExperimentConfig
 from perfmodel.price import Evidence
 from perfmodel.step_time import predict as predict_alone
 from proposals.constraints import Constraints
-from proposals.plan import Memory
+from proposals.plan import Predicted
 from proposals.proposer import effects, from_step_time
 from proposals.proposer.observed import Observed
 
@@ -35,7 +35,7 @@ class Run(Protocol):
     missing: tuple[str, ...]
 
 
-def notes(run: Run, asked: Constraints) -> tuple[str, ...]:
+def notes(run: Run, asked: Constraints, baseline: Predicted) -> tuple[str, ...]:
     """Sentences on the run, its profile and what could not be checked."""
     said: list[str] = []
     if run.observed.basis in from_step_time.NOTES:
@@ -47,15 +47,24 @@ def notes(run: Run, asked: Constraints) -> tuple[str, ...]:
             f"names {run.config.hardware.chip}: gains are predicted for {run.config.hardware.chip} from measured times "
             "that transfer poorly between chips."
         )
-    alone = predict_alone(run.config).hbm_per_chip_bytes if not run.missing else None
-    if alone and run.observed.basis != MODEL and (alone["total"] or 0.0) > (alone["capacity"] or 0.0):
+    ran = (
+        "it ran: model, batch, sequence length, remat or precision do not match the profile, or the memory model is off"
+    )
+    memory = baseline.hbm_per_chip_bytes
+    if memory and memory.headroom < 0:
+        needed = effects.memory_of(memory, "plan.baseline")
         said.append(
             say(
-                "The model alone predicts {} of {} usable memory per chip for the current configuration, yet it ran: "
-                "model, batch, sequence length, remat or precision do not match the profile, or the memory model is "
-                "off. Memory of all configurations is corrected so that this one fits.",
-                *effects.memory_of(Memory(**{name: value or 0.0 for name, value in alone.items()}), "plan.baseline"),
+                "The current configuration is predicted to need {} of {} usable memory per chip, yet {}. Correct the "
+                "configuration first; until then, any candidate that needs no more than it counts as fitting.",
+                *needed,
+                ran,
             )
+        )
+    elif not run.missing and run.observed.basis != MODEL and predict_alone(run.config).fits is False:
+        said.append(
+            f"By the model alone the current configuration needs more than the usable memory per chip, yet {ran}. "
+            "Memory of all configurations is corrected so that this one fits."
         )
     if asked.memory_margin and run.missing and not run.evidence.memory.has_peak:
         said.append(

@@ -139,7 +139,7 @@ class Pricer:
             priced=priced,
             constraints=asked.to_json(),
             notes=(
-                *notes(self, asked),
+                *notes(self, asked, baseline),
                 *([_few(len(proposals))] if len(proposals) < least else []),
                 *slower([item.rank for item in proposals if item.slower]),
                 *([unanswered] if unanswered else []),

@@ -276,7 +276,7 @@ def test_a_prediction_asks_for_no_less_than_flops_at_peak_and_no_overhead_beyond
 
 def test_a_file_with_a_measured_step_is_its_own_evidence() -> None:
     ran = field("tp8b_256")
-    assert predict(ran, evidence_of(ran)).step_time_s["estimate"] == ran.measured.step_time_s
+    assert predict(ran, evidence_of(ran)).step_time_s["estimate"] == pytest.approx(ran.measured.step_time_s)
     bare = replace(ran, measured=None)
     assert evidence_of(bare) is NOTHING and predict(bare).step_time_s == predict_alone(bare).step_time_s
     impossible = replace(ran, measured=Measured(1e-6))

@@ -138,8 +138,6 @@ def test_what_ran_though_the_model_says_it_cannot_corrects_the_memory_of_all() -
     found = plan(profile_of(MATMUL, NORM, step_s=0.7), setup)
     assert len({str(sorted(p.changes.items())) for p in found.proposals}) == 3
     for proposal in found.proposals:
-        used = proposal.predicted.hbm_per_chip_bytes
-        assert used.total <= used.capacity * (1 + 1e-9)
         assert needs_bytes(candidate(setup, proposal)) <= needs_bytes(setup)
     assert any("yet it ran" in note for note in found.notes)
 
