@@ -137,9 +137,8 @@ def _words(key: str, value: Any) -> str:
 def _offer(index: int, offered: MeshOffered, plan: PlanRecord | None) -> Offer:
     offer = None
     config = configuration.check(plan.priced_with).config if plan is not None else None
-    for item in plan.proposals.all() if plan is not None and config is not None else ():
-        if is_same(config, item.value, offered):
-            offer = item
+    if plan is not None and config is not None:
+        offer = next((item for item in plan.proposals.all() if is_same(config, item.value, offered)), None)
     return Offer(index, offered.mesh, offered.changes, offered.title, offer)
 
 
