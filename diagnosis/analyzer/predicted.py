@@ -156,7 +156,9 @@ def _share(words: str, value: float) -> Evidence:
 
 
 def _times(facts: Facts, basis: Basis) -> list[Evidence]:
-    predicted = evidence("predicted step time", basis.predicted_s, "s", "predicted", "asap predict", SOURCE)
+    predicted = evidence(
+        "step time predicted by the model alone", basis.predicted_s, "s", "predicted", "asap predict", SOURCE
+    )
     if facts.step_time_s is None:
         return [predicted]
     return [
@@ -175,7 +177,8 @@ def _statement(facts: Facts, basis: Basis, largest: str, rows: list[Evidence]) -
     if ratio >= WORTH_SAYING:
         formula = "measured ÷ predicted step time"
         return say(
-            "{} The measured step time of {} is {} the predicted {}; a profile is needed to attribute the difference.",
+            "{} The measured step time of {} is {} the {} that the performance model alone predicts; a profile is needed "
+            "to attribute the difference.",
             text,
             measured,
             evidence(formula, ratio, "speedup", "predicted", formula, SOURCE),
@@ -199,7 +202,7 @@ def _above_prediction(facts: Facts, basis: Basis) -> list[Finding]:
             title="Step time above prediction",
             insight=(
                 say(
-                    "The step takes {}, the performance model predicts {} for this configuration: {} per step is "
+                    "The step takes {}, the performance model alone predicts {} for this configuration: {} per step is "
                     "unexplained.",
                     measured,
                     predicted,
