@@ -94,7 +94,7 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
 
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
-    """Sign out; who has no password, and so no way back of their own, is told of the ways first."""
+    """Sign out; who has no password, and so no way back of their own, sees the ways first."""
     user = request.user
     if user.is_authenticated and not user.has_usable_password() and "anyway" not in request.POST:
         command = f".venv/bin/python manage.py sign_in_link {shlex.quote(user.get_username())}"

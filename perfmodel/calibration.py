@@ -356,7 +356,7 @@ def at_peak_s(workload: Workload) -> Floats:
 def foreign_share(measured_s: float, modelled_s: float, sigma: float) -> float:
     """Return the share (0–1) of a measured step that is more likely time of something else than an error of the model.
 
-    sigma: standard deviation of log(measured / modelled) among programs.  Two hypotheses: the model errs by a factor,
+    sigma: standard deviation of log(measured / modelled) among programs.  Two hypotheses: the model is off by a factor,
     normal on the log scale, or time is added that no part of the model stands for, as likely of any order of magnitude
     from 0.05 to 10 steps (FOREIGN_PRIOR).
     """

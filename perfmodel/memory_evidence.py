@@ -1,4 +1,4 @@
-"""Memory by evidence: what runs that ran, their peaks and runs that ran out of memory say of other configurations.
+"""Memory by evidence: completed runs, their peaks and failures for want of memory tell of other configurations.
 
 Start with `memory_posterior`.  Weights, gradients and optimizer state are what the shape says; activations and buffers
 are off by a factor that all configurations of a workload share.  A measured peak fixes it, a run that ran bounds it
@@ -91,7 +91,7 @@ class MemoryPosterior:
 
 
 def memory_posterior(runs: Sequence[MemoryRun]) -> MemoryPosterior:
-    """Return what runs of one workload say of its memory; without any, the model alone."""
+    """Return the posterior from the runs of one workload; without any, the model alone."""
     if not runs:
         return MemoryPosterior()
     states, activations, has_peak = _factors(runs)
@@ -109,7 +109,7 @@ def memory_posterior(runs: Sequence[MemoryRun]) -> MemoryPosterior:
 
 
 def _factors(runs: Sequence[MemoryRun]) -> tuple[float, float, bool]:
-    """Return the factors on states and activations that give every peak measured, or make what ran fit."""
+    """Return the factors on states and activations that give every peak measured, or make every completed run fit."""
     measured = [run for run in runs if run.peak_bytes]
     told: list[tuple[float, float]] = []
     for run in measured or [run for run in runs if run.ran_out == 0.0]:

@@ -312,8 +312,8 @@ def _with_memory(prediction: Prediction, config: ExperimentConfig, evidence: Evi
 def violations(
     config: ExperimentConfig, evidence: Evidence, used: memory.MemoryUse | None = None
 ) -> tuple[legality.Violation, ...]:
-    """Return the rules that a configuration breaks under the evidence: what ran is legal, and what the run breaks
-    forbids nothing on its own placement.
+    """Return the rules that a configuration breaks under the evidence: the run itself is legal, and a rule that
+    it breaks forbids nothing on its own placement.
 
     used: its memory as the evidence corrects it, where already known; else it is judged if the configuration says
     enough.

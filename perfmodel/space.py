@@ -61,7 +61,7 @@ class SearchBounds:
 class Space:
     """The candidates: every mesh with every change of the training.
 
-    axes: major to minor; one that stands in two places, for meshes in two orders, has its size in one of them.  sizes:
+    axes: major to minor; one that is listed twice, for meshes in two orders, has its size in one of the two.  sizes:
     (meshes, axes) of the ICI axes; dcn_sizes: (meshes, dcn_axes), the same across slices.  changes: training keys with
     other values than the configuration's.
     """
@@ -278,7 +278,7 @@ def _columns(axes: Sequence[str], axis: str) -> list[int]:
 
 
 def _in_one_order(config: ExperimentConfig, axes: Sequence[str], sizes: Ints) -> npt.NDArray[np.bool_]:
-    """Return True for meshes whose axes stand in the configuration's order or in the canonical one, each in the first
+    """Return True for meshes whose axes are in the configuration's order or in the canonical one, each in the first
     place that it may have."""
     keep = np.ones(len(sizes), dtype=bool)
     if len(set(axes)) == len(axes):

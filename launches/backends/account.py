@@ -22,7 +22,7 @@ _INTO_LOG = 'umask 077 && cd -- "$1" && shift && exec "$@" >>output.log 2>&1'
 class Account:
     """An account of this machine.
 
-    prefix: what runs a command as somebody else, such as `sudo -n -u asap-vision --`; empty: our own account.
+    prefix: words that run a command as another account, such as `sudo -n -u asap-vision --`; empty: our own account.
     needs: variables of ours that its commands see.
     """
 

@@ -96,7 +96,7 @@ class _Section(_Strict):
 
 
 class _OfAccounts(_Section):
-    """A backend whose commands run on this machine.  run_as: what runs a command as the account of a team."""
+    """A backend whose commands run on this machine.  run_as: words that run a command as the account of a team."""
 
     folder: str = ""
     run_as: str = ""

@@ -90,7 +90,7 @@ def _memory(candidates: Candidates, index: int) -> Memory | None:
 def evidence_of_profile(
     config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis, observed: Observed, confidence: Confidence
 ) -> Evidence:
-    """Return the evidence of a profiled run.  config: as it ran."""
+    """Return the evidence of a profiled run.  config: of the run."""
     return Evidence(
         config,
         observation(observed, profile, diagnosis),
