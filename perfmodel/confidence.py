@@ -22,16 +22,16 @@ from perfmodel.special import student_cdf, student_quantile
 
 Floats = npt.NDArray[np.float64]
 
-#: Probability that an input pipeline which stalls the step runs beside it and determines its time, so that a faster step only
-#: waits longer: half where much of the step waits for input, less the less it does, since a pipeline that is slower
-#: than the step leaves a stall of any size.
+#: Probability that an input pipeline which stalls the step runs beside it and determines its time, so that a faster
+#: step only waits longer: half where much of the step waits for input, less the less it does, since a pipeline that is
+#: slower than the step leaves a stall of any size.
 INPUT_SETS_PACE, INPUT_STALL = 0.5, 0.05
 #: An own pair further off than so many scales counts as one that is: one odd run must not decide.
 FURTHEST = 3.0
 
 
 def input_sets_pace(share: float) -> float:
-    """Return the probability that the input pipeline determines the time of a step that waits for it for a share (0–1)."""
+    """Return the probability that input determines the time of a step that waits for it for a share (0–1)."""
     return INPUT_SETS_PACE * share / (share + INPUT_STALL)
 
 

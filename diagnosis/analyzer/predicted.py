@@ -177,8 +177,8 @@ def _statement(facts: Facts, basis: Basis, largest: str, rows: list[Evidence]) -
     if ratio >= WORTH_SAYING:
         formula = "measured ÷ predicted step time"
         return say(
-            "{} The measured step time of {} is {} the {} that the performance model alone predicts; a profile is needed "
-            "to attribute the difference.",
+            "{} The measured step time of {} is {} the {} that the performance model alone predicts; a profile is "
+            "needed to attribute the difference.",
             text,
             measured,
             evidence(formula, ratio, "speedup", "predicted", formula, SOURCE),

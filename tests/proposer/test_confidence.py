@@ -34,7 +34,7 @@ def test_ranges_hold_and_stated_is_about_what_came_true_on_families_left_out(how
     assert 0.74 <= found["covered"] <= 0.86
     assert found["covered"] > found["covered_raw"]  # why there is a floor at all
     assert found["brier"] < 0.25
-    assert abs(found["stated"] - found["right"]) < 0.1
+    assert -0.15 < found["stated"] - found["right"] < 0.1  # of models that are not known, too little is promised
 
 
 def test_the_floor_at_which_four_in_five_lie_within() -> None:
