@@ -5,6 +5,7 @@ import json
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import OperationalError
 
 from experiments.models import Event, Experiment, ProfileFile, Run, RunStatus
 from experiments.services import runs, storage, uploads
@@ -134,13 +135,17 @@ def test_no_file_and_too_many_files_are_refused(people):
         uploads.receive(people.team, people.engineer, [file()] * (uploads.MAX_FILES + 1))
 
 
-def test_a_fault_of_the_database_leaves_no_file_behind(people, data_folder, settings):
-    class Team:  # not a row: the insert fails after the files were written
-        pk = None
+def test_a_fault_of_the_database_leaves_no_file_behind(people, data_folder, monkeypatch):
+    written = []
 
-    with pytest.raises(ValueError, match="Team"):
-        uploads.receive(Team(), people.engineer, [file()])
-    assert stored_files(data_folder) == []
+    def fail(*arguments, **options):
+        written.extend(stored_files(data_folder))
+        raise OperationalError("the server closed the connection")
+
+    monkeypatch.setattr(Experiment, "save", fail)
+    with pytest.raises(OperationalError, match="closed"):
+        uploads.receive(people.team, people.engineer, [file()])
+    assert len(written) == 1 and stored_files(data_folder) == []
 
 
 @pytest.mark.parametrize(
