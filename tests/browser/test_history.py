@@ -21,10 +21,11 @@ CSV = (
 
 @pytest.fixture(scope="module")
 def records(people: Any) -> Iterator[Any]:
-    """The shipped records, as at every start of the application; gone again for the tests of empty pages."""
+    """The shipped records and no other, gone again for the tests of empty pages."""
     from history.models import HistoryRecord
     from history.services import store
 
+    HistoryRecord.objects.all().delete()
     store.seed()
     yield HistoryRecord.objects
     HistoryRecord.objects.all().delete()
