@@ -268,7 +268,8 @@ class Plan:
     `Constraints.to_json`.  notes: sentences on what could not be done as asked.  author: the model that chose and
     argued the proposals; empty: the built-in reasoner.  basis: what is known of the step that ran, as
     Diagnosis.basis: without a profile `observed` and the baseline's breakdown are predicted.  model_error: of the
-    performance model without this run, on held-out runs as far from the measured ones as its configuration.
+    performance model without this run, on held-out runs as far from the measured ones as its configuration.  evidence:
+    {"name", "digest"} of `price.Evidence` that priced it; empty in plans of before.
     """
 
     baseline: Predicted
@@ -283,6 +284,7 @@ class Plan:
     author: str = ""
     basis: str = "profile"
     model_error: dict[str, Any] | None = None
+    evidence: dict[str, str] = field(default_factory=dict)
 
     def to_json(self, diagnosis: Diagnosis | None = None) -> dict[str, Any]:
         data = {**PLAN.plain(self), "proposals": [proposal.to_json() for proposal in self.proposals]}

@@ -147,6 +147,7 @@ class Pricer:
             basis=self.observed.basis,
             # Errors measured on the chip that is named say nothing of a profile from another one.
             model_error=known.to_json() if (known := self._model_error) else None,
+            evidence={"name": self.evidence.name, "digest": self.evidence.digest},
         )
 
     def search(self, constraints: Constraints | None = None, top: int = 10) -> tuple[Listed, ...]:
