@@ -67,7 +67,7 @@ class MemoryPosterior:
         )
 
     def fits(self, used: MemoryUse) -> np.ndarray:
-        """Return True where corrected memory `used` is within the capacity, or no larger than a run that ran."""
+        """Return True where corrected memory `used` is within the capacity, or no larger than a run that ran in it."""
         return np.asarray(used.fits | self._no_larger(used))
 
     def probability_fits(self, used: MemoryUse) -> Floats:
@@ -86,7 +86,8 @@ class MemoryPosterior:
         for run in self.ran:
             # To a rounding error: the run itself is no larger than it is.
             states = _states(used) <= 1.000001 * _states(run)
-            smaller = smaller | (states & (used.needed <= 1.000001 * run.needed))
+            room = used.capacity >= 0.999999 * run.capacity  # another chip may have less of it
+            smaller = smaller | (states & room & (used.needed <= 1.000001 * run.needed))
         return smaller
 
 

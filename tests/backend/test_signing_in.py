@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import io
 import logging
-import re
-import shlex
-import subprocess
-import tarfile
 import threading
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from django.conf import settings as configured
 from django.contrib.auth.hashers import make_password
 from django.core.management import call_command
 from django.db import connection, transaction
@@ -210,21 +204,6 @@ def _wait_for_waiting(connections):
                 return
         time.sleep(0.02)
     raise AssertionError("nobody waits for a lock")
-
-
-def test_the_documented_backup_takes_what_cannot_be_made_again_and_nothing_else(tmp_path):
-    docs = (Path(configured.BASE_DIR) / "docs" / "operation.md").read_text()
-    command = re.search(r"^tar czf .*?[^\\]$", docs, re.MULTILINE | re.DOTALL).group(0).replace("\\\n", " ")
-    kept = {"profiles/1.pb", "uploads/2.tar", "documents/3.pdf", "secret_key"}
-    left = {"services.json", "uploading/tmp1.upload", "run/launcher.json", "logs/web.log", "redis/dump.rdb",
-            "postgres/PG_VERSION", "static/app.css", "reserve"}  # fmt: skip
-    for name in kept | left:
-        path = tmp_path / "data" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x")
-    subprocess.run(shlex.split(command), cwd=tmp_path, check=True)
-    with tarfile.open(tmp_path / "files.tar.gz") as taken:
-        assert {each.name.removeprefix("./") for each in taken if each.isfile()} == kept
 
 
 NEW = {"new_password1": "staple battery horse", "new_password2": "staple battery horse"}

@@ -209,6 +209,14 @@ def test_a_larger_peak_makes_nothing_likelier_to_fit(pair, times: float) -> None
     assert chances[1] <= chances[0] + 1e-9
 
 
+def test_what_ran_on_a_chip_with_more_memory_does_not_fit_one_with_less() -> None:
+    """46 GB of 98 GB ran on v5p; v6e has 33 GB."""
+    ran = tpu({"fsdp": 8}, chip="v5p", topology=(2, 2, 2), batch=8, seq=8192, remat="minimal")
+    known = evidence_of(replace(ran, measured=Measured(2.0)))
+    other = replace(ran, hardware=replace(ran.hardware, chip="v6e", topology=(2, 4)))
+    assert predict(ran, known).fits and not predict(other, known).fits
+
+
 def test_a_run_that_ran_out_of_memory_lowers_what_is_larger() -> None:
     runs = [tpu({"data": 8, "model": 8}, topology=(8, 8), chip="v5e", batch=n, remat="none") for n in (64, 128, 256)]
     used = [memory.per_chip(from_config(each)) for each in runs]

@@ -67,7 +67,7 @@ def test_twice_the_measured_time_doubles_the_baseline_and_about_doubles_candidat
     once, twice = (
         predict_all([candidate], baseline_of(config(H100, alone * ratio * factor)))[0] for factor in (1.0, 2.0)
     )
-    assert 1.3 < twice.step_time_s["estimate"] / once.step_time_s["estimate"] < 3.5
+    assert 1.1 < twice.step_time_s["estimate"] / once.step_time_s["estimate"] < 3.5
     assert sum(_leaves(twice.parts_s)) == pytest.approx(twice.step_time_s["estimate"])
     assert sum(_leaves(once.parts_s)) == pytest.approx(once.step_time_s["estimate"])
 
