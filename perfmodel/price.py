@@ -124,7 +124,8 @@ class Evidence:
     @property
     def doubts(self) -> tuple[str, ...]:
         """A warning where the measured step is so long that the configuration is hardly that of the run."""
-        if self.measured_over_predicted < DOUBTFUL_RATIO:
+        has_profile = self.observation is not None and any(self.observation.parts_s.values())
+        if has_profile or self.measured_over_predicted < DOUBTFUL_RATIO:
             return ()
         ratio = plain(self.measured_over_predicted, "speedup")
         return (
