@@ -37,7 +37,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Price:
-    """What one entry says.  Seconds and bytes; None where the entry does not say it.  legal: breaks no rule."""
+    """The price by one entry, in seconds and bytes; None where the entry does not give it.  legal: breaks no rule."""
 
     entry: str
     step_time_s: float | None = None

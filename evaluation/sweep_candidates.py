@@ -127,7 +127,7 @@ class Sweep:
         return c, prices, rank(c, prices, library, weights)
 
     def _posterior(self, start: int) -> MemoryPosterior:
-        """What the start says of memory: that it ran and, where published, its peak."""
+        """Return the memory posterior from the start: it ran, and its peak where published."""
         used = memory.per_chip(self.group.work)
         flat = {part.name: np.broadcast_to(getattr(used, part.name), len(self.group)) for part in fields(used)}
         own = memory.MemoryUse(**{name: values[start : start + 1] for name, values in flat.items()})

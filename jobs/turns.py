@@ -31,7 +31,7 @@ NO_TEAM = 0
 
 
 class Kind(Protocol):
-    """What a queue needs to know of one table of jobs (`jobs.jobs.Jobs`)."""
+    """The parts of one table of jobs (`jobs.jobs.Jobs`) that a queue reads."""
 
     @property
     def queue(self) -> str | None: ...

@@ -43,7 +43,7 @@ class MemoryRun:
 
 @dataclass(frozen=True)
 class MemoryPosterior:
-    """What is known of the memory of a workload.
+    """Factors and weights that correct the computed memory of a workload.
 
     states, activations: factors on what is computed; spread: standard deviation of the logarithm of the common factor
     around them, in units of a candidate's `crash_spread` where no peak was measured (`has_peak`); weights: of the grid.

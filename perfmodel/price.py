@@ -51,7 +51,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured of a run; `NOTHING` where nothing was.
+    """Measurements of a run; `NOTHING` without any.
 
     config: the configuration that ran, gaps and all.  observation: of its step; None where only its peak memory is
     known.  name: what pages and answers call the evidence by.  peak_bytes: of the fullest chip.  stand_in: whether the
@@ -85,7 +85,7 @@ class Evidence:
 
     @cached_property
     def memory(self) -> MemoryPosterior:
-        """What is known of the memory of this workload."""
+        """The memory posterior of this workload."""
         if self.calibration is not None:
             return self.calibration.memory
         if self.config is None or self.peak_bytes is None or missing_facts(self.config):
@@ -94,7 +94,7 @@ class Evidence:
 
     @cached_property
     def alone(self) -> Prediction:
-        """What the model alone predicts for the run."""
+        """The prediction of the model alone for the run."""
         assert self.config is not None
         return predict_alone(self.config)
 
@@ -110,7 +110,7 @@ class Evidence:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What `calibrated_from` says of the run."""
+        """The content of `calibrated_from`."""
         assert self.config is not None
         return {
             "name": self.config.name,
@@ -217,7 +217,7 @@ def transfer_spread(config: ExperimentConfig, evidence: Evidence) -> float:
 
 
 def _carried(config: ExperimentConfig) -> tuple[object, ...]:
-    """What must be the same for a calibration to carry over as it is."""
+    """Return the settings that must be the same for a calibration to carry over unchanged."""
     hardware, training = config.hardware, config.training
     return (
         hardware.chip, tuple(sorted(hardware.overrides.items())), config.model, training.precision, training.optimizer,

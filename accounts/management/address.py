@@ -1,4 +1,4 @@
-"""Where people open the application."""
+"""Addresses at which people open the application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backup holds, so that it can be verified: rows of each table, size and SHA-256 of each file."""
+"""Manifest of a backup, to verify it by: rows of each table, size and SHA-256 of each file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured on the experiment that Explore started from: the evidence that it predicts by, and a bar."""
+"""Measurements of the experiment that Explore started from: the evidence for its predictions, and a bar."""
 
 from __future__ import annotations
 

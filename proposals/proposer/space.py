@@ -129,7 +129,7 @@ class Candidates:
 
     @cached_property
     def mesh_doublings(self) -> Floats:
-        """How far each mesh is from the current configuration (`identity.mesh_distance`)."""
+        """Distance of each mesh from the current configuration (`identity.mesh_distance`)."""
         if isinstance(self.meshes, Space):
             return self.meshes.distances(self.config.mesh)
         return mesh_distances(self.config.mesh, list(self.meshes))

@@ -58,6 +58,6 @@ class Visitor:
         return status, json.loads(text)
 
     def healthz(self) -> dict[str, str]:
-        """What is degraded; empty while the server does not answer."""
+        """Names of degraded parts; empty while the server does not answer."""
         status, text = self.request("GET", "/healthz")
         return json.loads(text) if status == 200 else {}

@@ -164,7 +164,7 @@ def test_evidence_that_the_model_expects_changes_no_price(name: str, with_parts:
 @SETTINGS
 @given(st.sampled_from(sorted(RUNS)), st.floats(1.05, 9.0), st.sampled_from(["none", "minimal"]))
 def test_time_that_nothing_explains_bounds_every_gain(name: str, ratio: float, remat: str) -> None:
-    """Of a step time alone; the batch stays, so that what is foreign stays whole."""
+    """Evidence is a step time alone; the batch stays, so that foreign time stays whole."""
     config = RUNS[name]
     step = predict_alone(config).step_time_s["estimate"] * ratio
     known = Evidence(config, Observation(step, {}, coverage=0.0))

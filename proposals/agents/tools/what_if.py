@@ -224,7 +224,7 @@ def _frozen(changes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _evidence(bench: Workbench) -> ComparedByIdentity[Evidence]:
-    """What is known of the run: as its proposals are priced; nothing where these cannot be."""
+    """Return the evidence that prices the run's proposals; NOTHING where none can be priced."""
     try:
         return ComparedByIdentity(bench.pricer.evidence)
     except ConfigError:
