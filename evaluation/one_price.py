@@ -70,7 +70,7 @@ def prices(config: ExperimentConfig, of: Candidate, profile: StepProfile | None 
     yield _plan("own mesh", own.predicted, not own.violations)
     for proposal in pricer.propose().proposals:
         if key(candidate(config, proposal)) == key(asked):
-            yield _plan(f"proposal {proposal.rank}", proposal.predicted, True)
+            yield _plan(f"proposal {proposal.rank}", proposal.predicted, True if proposal.kind != "keep" else None)
     by_search = _searched(asked, evidence)
     if by_search is not None:
         yield by_search

@@ -81,7 +81,9 @@ class Evidence:
         """The calibration from the observation; None without one.  Raises ConfigError as `calibrate`."""
         if self.config is None or self.observation is None:
             return None
-        return calibrate(self.config, self.observation, confidence=self.confidence, stand_in=self.stand_in)
+        made = calibrate(self.config, self.observation, confidence=self.confidence, stand_in=self.stand_in)
+        # What was not run says nothing of its memory.
+        return made if self.is_measured else replace(made, memory=MemoryPosterior())
 
     @cached_property
     def memory(self) -> MemoryPosterior:

@@ -54,3 +54,12 @@ def test_a_plan_names_the_evidence_that_priced_it() -> None:
     other = planned(replace(config, measured=replace(config.measured, step_time_s=3.0)))
     assert plan.evidence["name"] == "measured step time"
     assert plan.evidence["digest"] == again.evidence["digest"] != other.evidence["digest"]
+
+
+def test_an_illegal_configuration_that_nobody_ran_is_illegal_through_every_entry() -> None:
+    """Two sequences per micro-batch on shards of one: nothing was measured that would show that it runs."""
+    config = field("micro_batch_8_a100")
+    config = replace(config, measured=None, training=replace(config.training, micro_batch=2))
+    rows = list(prices(config, Candidate(config.mesh.to_json())))
+    assert disagreements(rows) == [] and rows[0].legal is False
+    assert all(item.changes.get("micro_batch") != 4 for item in planned(config).proposals)
