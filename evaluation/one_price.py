@@ -92,7 +92,7 @@ def _predicted(entry: str, prediction: Any) -> Price:
     )  # fmt: skip
 
 
-def _plan(entry: str, predicted: Predicted, legal: bool) -> Price:
+def _plan(entry: str, predicted: Predicted, legal: bool | None) -> Price:
     step, used = predicted.step_time_s, predicted.hbm_per_chip_bytes
     return Price(
         entry, step.estimate if step else None, step.low80 if step else None, step.high80 if step else None,
