@@ -122,7 +122,7 @@ def _checkable_rules(c: Candidates) -> Iterator[Rule]:
     flags = {rule: _flat(c, flag) for rule, flag in broken.items()}
     at_home = c.mesh_of == c.home
     for name, flag in flags.items():
-        if flag[c.baseline] and c.posterior.ran:  # only what ran shows that a rule does not hold for it
+        if flag[c.baseline] and c.posterior.ran:  # only a measured run shows that a rule does not hold for it
             flags[name] = flag & ~at_home
     text = ""
     if config.model is not None and missing_facts(config):
