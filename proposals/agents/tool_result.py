@@ -1,12 +1,35 @@
-"""What tools return: values that are written to JSON and read from it in one way."""
+"""What tools return: values that are written to JSON and read from it in one way, and that say what they are of."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, SerializerFunctionWrapHandler, model_serializer
+
+
+@dataclass(frozen=True)
+class About:
+    """What the values of a result are.  Empty: as of the result that holds this one.
+
+    origin: of `values.ORIGINS`.  subject: in words, such as `proposal 2`.  href: where the product shows it, as
+    `proposal:2`, `finding:1`, `op:KEY`, `kpi:mfu`, `passage:ID` or `record:ID`.
+    """
+
+    origin: str = ""
+    subject: str = ""
+    href: str = ""
+
+
+@dataclass(frozen=True)
+class Is:
+    """What one field is, where its name and its result do not say so: `Annotated[float, Is(unit="share")]`."""
+
+    origin: str = ""
+    unit: str | None = None
+    subject: str = ""
+    href: str = ""
 
 
 class ToolResult(BaseModel):
@@ -22,6 +45,10 @@ class ToolResult(BaseModel):
     #: Fields that are written even if they are empty, and those that come after all others.
     kept: ClassVar[frozenset[str]] = frozenset()
     last: ClassVar[tuple[str, ...]] = ()
+
+    def about(self) -> About:
+        """What its values are."""
+        return About()
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

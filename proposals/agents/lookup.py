@@ -1,0 +1,211 @@
+"""Paths into results: what stands at one, and which paths exist near a wrong one.
+
+A result may be a `ToolResult`, a dataclass or JSON.  Unit, origin, subject and link come from its structure: names of
+fields, `Is` on them, `ToolResult.about`, or a row's own `unit`, `origin` and `label`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from difflib import SequenceMatcher
+from typing import Any
+
+from pydantic import BaseModel
+
+from formatting import NBSP
+from proposals.agents.tool_result import About, Is, ToolResult
+from proposals.agents.values import ORIGINS, Value, unit_of, words_of
+
+#: Paths looked at for a wrong one, and of them shown.
+MOST_PATHS = 4_000
+NEAREST = 3
+#: Keys that add nothing to what a value is of.
+_SILENT = ("estimate", "value")
+_ENDS = {
+    "low80": "lower end of the 80 % interval", "high80": "upper end of the 80 % interval",
+    "lower": "lower bound", "upper": "upper bound",
+}  # fmt: skip
+_ORIGIN_WORDS = {"sourced": "stated"}
+
+
+class PathError(ValueError):
+    """A reference that leads nowhere, in one sentence without its full stop."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """What stands at a path.  words: what it is within `subject`."""
+
+    item: Any
+    path: str
+    unit: str = ""
+    origin: str = "computed"
+    subject: str = ""
+    href: str = ""
+    words: tuple[str, ...] = ()
+    inside: Any = None  # what holds it, for the interval of an estimate
+
+    @classmethod
+    def of(cls, item: object, name: str) -> Node:
+        return cls(item, name)._entered()
+
+    def child(self, key: str | int) -> Node | None:
+        """Return what stands at a key or index; None if nothing does."""
+        if isinstance(key, int):
+            rows = self.item
+            if not isinstance(rows, list | tuple) or not 0 <= key < len(rows):
+                return None
+            return replace(self, item=rows[key], path=f"{self.path}[{key}]", inside=rows)._entered(f"{key + 1}")
+        members = dict(_members(self.item))
+        name = key if key in members else next((each for each in members if written(each) == key), None)
+        if name is None or members[name] is None:
+            return None
+        declared = _declared(self.item, name)
+        unit = declared.unit if declared.unit is not None else unit_of(name)
+        if unit is None:
+            own = _text(self.item, "unit") if name == "value" else ""
+            unit = own or self.unit
+        word = declared.subject or _ENDS.get(name) or words_of(name)
+        node = replace(
+            self, item=members[name], path=f"{self.path}.{written(name)}", unit=unit, inside=self.item,
+            origin=declared.origin or self.origin, href=declared.href or self.href,
+            words=self.words if name in _SILENT else (*self.words, word),
+        )  # fmt: skip
+        return node._entered()
+
+    def _entered(self, number: str = "") -> Node:
+        """With what the item says of itself.  number: of a row in a list."""
+        about = self.item.about() if isinstance(self.item, ToolResult) else About()
+        if isinstance(self.item, str | int | float | bool):
+            return self
+        origin = about.origin or _ORIGIN_WORDS.get(_text(self.item, "origin"), _text(self.item, "origin"))
+        named = about.subject or _text(self.item, "label") or _text(self.item, "title") or _text(self.item, "name")
+        node = replace(
+            self,
+            origin=origin if origin in ORIGINS else self.origin,
+            href=about.href or self.href,
+        )
+        if named:
+            return replace(node, subject=named, words=())
+        return replace(node, words=(*node.words, number)) if number and node.words else node
+
+    @property
+    def _of(self) -> str:
+        return " · ".join(part for part in (self.subject, " ".join(self.words)) if part)
+
+    def value(self) -> Value:
+        """Return the value to be printed.  Raises PathError for what is no value."""
+        item, low, high, in_text = self.item, None, None, False
+        if (estimate := _get(item, "estimate")) is not None:
+            low, high, in_text, item = _get(item, "low80"), _get(item, "high80"), True, estimate
+        elif self.path.endswith(".estimate"):
+            low, high = _get(self.inside, "low80"), _get(self.inside, "high80")
+        if isinstance(item, bool):
+            item = "yes" if item else "no"
+        elif not isinstance(item, int | float | str):
+            item = self._words(item)
+        return Value(item, "" if isinstance(item, str) else self.unit, self.origin, self._of,  # type: ignore[arg-type]
+                     self.href, low=low, high=high, in_text=in_text)  # fmt: skip
+
+    def _words(self, item: Any) -> str:
+        if isinstance(item, Mapping):
+            if item and all(isinstance(size, int) for size in item.values()):
+                return ", ".join(f"{axis}={size}" for axis, size in item.items())
+            if set(item) <= {"ici", "dcn"} and item:
+                return "; ".join(
+                    f"{'DCN ' if kind == 'dcn' else ''}{self._words(sizes)}" for kind, sizes in item.items() if sizes
+                )
+        if isinstance(item, list | tuple) and item and all(isinstance(each, str | int) for each in item):
+            return ", ".join(map(str, item))
+        keys = [written(name) for name, value in _members(item) if value is not None]
+        inside = f"; it holds {', '.join(keys[:12])}" if keys else f" but a list of {len(item)}" if item else ""
+        raise PathError(f"{self.path} is no single value{inside}")
+
+    def quoted(self, words: str) -> Value:
+        """Return words of the item's text.  Raises PathError where it does not contain them."""
+        wanted = _flat(words)
+        if not any(wanted in _flat(text) for text in _texts(self.item)):
+            raise PathError(f"“{words[:60]}” does not occur in {self.path}")
+        return Value(words, origin="stated", subject=self._of or self.path, href=self.href)
+
+
+def written(key: str) -> str:
+    """Return the key of a mapping as paths write it: `ici:model` is `ici_model`."""
+    return re.sub(r"\W+", "_", key)
+
+
+def nearest(results: Mapping[str, object], name: str, prefix: str, path: Sequence[str]) -> list[str]:
+    """Return the paths that exist and are nearest to a wrong one, of the same result first."""
+    wanted = ".".join((name, *path))
+    last = path[-1]
+
+    def score(candidate: str) -> float:
+        keys = re.split(r"[.\[\]]+", candidate)
+        ends = 1.0 if keys[-1] == last else 0.6 if last in keys else 0.0
+        return ends + SequenceMatcher(None, wanted, candidate).ratio() + 0.3 * candidate.startswith(prefix)
+
+    of_result = _paths(results[name], name)
+    return sorted(dict.fromkeys(of_result), key=score, reverse=True)[:NEAREST]
+
+
+def _paths(item: Any, path: str, room: int = MOST_PATHS, depth: int = 0) -> list[str]:
+    if depth > 12 or item is None:
+        return []
+    found: list[str] = []
+    if isinstance(item, list | tuple):
+        for index, row in enumerate(item[:50]):
+            found += _paths(row, f"{path}[{index}]", room - len(found), depth + 1)
+            if len(found) >= room:
+                break
+        return found or ([path] if item else [])
+    members = list(_members(item))
+    if _get(item, "estimate") is not None:
+        found.append(path)
+    for name, value in members:
+        found += _paths(value, f"{path}.{written(name)}", room - len(found), depth + 1)
+        if len(found) >= room:
+            break
+    return found if members else [path]
+
+
+def _members(item: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(item, BaseModel):
+        yield from ((name, getattr(item, name)) for name in type(item).model_fields)
+    elif is_dataclass(item) and not isinstance(item, type):
+        yield from ((each.name, getattr(item, each.name)) for each in fields(item))
+    elif isinstance(item, Mapping):
+        yield from ((str(key), value) for key, value in item.items())
+
+
+def _declared(item: Any, name: str) -> Is:
+    if isinstance(item, BaseModel) and name in type(item).model_fields:
+        return next((each for each in type(item).model_fields[name].metadata if isinstance(each, Is)), Is())
+    return Is()
+
+
+def _get(item: Any, name: str) -> Any:
+    if isinstance(item, Mapping):
+        return item.get(name)
+    return getattr(item, name, None) if isinstance(item, BaseModel) or is_dataclass(item) else None
+
+
+def _text(item: Any, name: str) -> str:
+    value = _get(item, name)
+    return value if isinstance(value, str) else ""
+
+
+def _texts(item: Any) -> Iterator[str]:
+    if isinstance(item, str):
+        yield item
+    elif isinstance(item, list | tuple):
+        for each in item:
+            yield from _texts(each)
+    else:
+        for _, value in _members(item):
+            yield from _texts(value)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.replace(NBSP, " ").replace(",", "").split()).casefold()

@@ -1,0 +1,207 @@
+"""Texts that state numbers by reference: code looks each up, computes, checks units, and prints.
+
+`resolve` is where to start.  A reference is in braces: `{r3.proposals[0].step_time_s.estimate}`, an expression
+`{r1.a / r2.b as ratio}`, or a quotation `{r2.passages[0] "850 GB/s"}`, which must occur in what it quotes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from formatting import listed
+from proposals.agents import markdown
+from proposals.agents.lookup import Node, PathError, nearest
+from proposals.agents.typed_numbers import Typed
+from proposals.agents.values import Operand, UnitError, Value, combined, shown_as
+
+_BRACES = re.compile(r"\{([^{}\n]{1,400})\}")
+_FORM = re.compile(r"\A(.+?)\s+as\s+([\w/%]{1,12})\s*\Z")
+_QUOTATION = re.compile(r"\A\s*(\S+)\s+[\"“](.+)[\"”]\s*\Z")
+#: Names with a path behind them.
+_NAMES = re.compile(r"(?<![\w.\]\"'])([A-Za-z_]\w*)(?=\s*[.\[])")
+_RESULT_ID = re.compile(r"[rp]\d+")
+_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """What is wrong with a piece of a template, from `start` to `end`, as a sentence for its author."""
+
+    start: int
+    end: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A text with its values.  parts: words, and the values between them; complaints: what could not be resolved."""
+
+    parts: tuple[str | Value, ...]
+    complaints: tuple[Complaint, ...] = ()
+
+    @property
+    def plain(self) -> str:
+        """As plain text, for the command line, REST and MCP."""
+        return "".join(part if isinstance(part, str) else part.text for part in self.parts)
+
+    def __str__(self) -> str:
+        return self.plain
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Value))
+
+    def html(self, link: markdown.Link = markdown.no_link) -> str:
+        """As HTML of its Markdown, each value with its subject and origin.  link: the address of a `Value.href`."""
+        return markdown.to_html(self.parts, link)
+
+    def to_json(self) -> list[Any]:
+        """What is stored beside a template, so that it can be shown without its results."""
+        return [part if isinstance(part, str) else _written(part) for part in self.parts]
+
+    @classmethod
+    def from_json(cls, data: Iterable[Any]) -> Rendered:
+        known = {each.name for each in fields(Value)}
+        return cls(
+            tuple(
+                Value(**{key: value for key, value in part.items() if key in known})
+                if isinstance(part, dict)
+                else str(part)
+                for part in data
+            )
+        )
+
+
+def _written(value: Value) -> dict[str, Any]:
+    defaults = {each.name: each.default for each in fields(Value)}
+    return {key: each for key, each in vars(value).items() if defaults[key] is MISSING or each != defaults[key]}
+
+
+def resolve(template: str, results: Mapping[str, object], typed: Typed | None = None) -> Rendered:
+    """Return the template with its references resolved.
+
+    results: by the name that references begin with; `ToolResult`s, dataclasses or JSON.  typed: which numbers may
+    be digits in the template; None: any.  Braces that refer to nothing are words.
+    """
+    parts: list[str | Value] = []
+    complaints: list[Complaint] = []
+    places: list[tuple[int, int]] = []
+    end = 0
+    for match in _BRACES.finditer(template):
+        if not _refers(match[1], results):
+            continue
+        parts.append(template[end : match.start()])
+        places.append(match.span())
+        end = match.end()
+        try:
+            parts.append(_resolved(match[1], results))
+        except (PathError, UnitError) as error:
+            parts.append(match[0])
+            complaints.append(Complaint(*match.span(), f"`{match[0]}`: {error}."))
+    parts.append(template[end:])
+    if typed is not None:
+        complaints += [Complaint(*found) for found in typed.refused(template, places)]
+    return Rendered(tuple(part for part in parts if part != ""), tuple(sorted(complaints, key=lambda c: c.start)))
+
+
+def without_sentences(template: str, complaints: Sequence[Complaint]) -> str:
+    """Return the template without the sentences, rows and list items that complaints are about."""
+    gone = sorted({_sentence(template, each.start, each.end) for each in complaints}, reverse=True)
+    for start, end in gone:
+        template = template[:start] + template[end:]
+    lines = template.split("\n")
+    kept = [line for line in lines if not re.fullmatch(r"\s*(?:[-*+]|\d+[.)])\s*", line)]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
+
+
+def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
+    line = text.rfind("\n", 0, start) + 1
+    stop = text.find("\n", end)
+    stop = len(text) if stop < 0 else stop
+    if text[line:stop].lstrip().startswith("|"):
+        return line, min(stop + 1, len(text))
+    marker = re.match(r"\s*(?:[-*+]|\d+[.)]|#+)?\s*", text[line:stop])
+    begin = line + (marker.end() if marker else 0)
+    for boundary in re.finditer(r"[.!?:][\"”*_]*\s+", text[line:stop]):
+        if line + boundary.end() <= start:
+            begin = max(begin, line + boundary.end())
+        elif line + boundary.start() >= end:
+            return begin, line + boundary.end()
+    return begin, stop
+
+
+def _refers(content: str, results: Mapping[str, object]) -> bool:
+    """Return True if braces hold a reference, right or wrong, and not words, code or a mesh."""
+    names = _NAMES.findall(content) or [content.split(maxsplit=1)[0] if content.strip() else ""]
+    return any(name in results or _RESULT_ID.fullmatch(name) for name in names) or bool(
+        _NAMES.findall(content) and "=" not in content and ":" not in content
+    )
+
+
+def _resolved(content: str, results: Mapping[str, object]) -> Value:
+    if quotation := _QUOTATION.fullmatch(content):
+        return _lookup(_parsed(quotation[1]), results).quoted(quotation[2])
+    form = _FORM.fullmatch(content)
+    tree = _parsed(form[1] if form else content)
+    value = _evaluated(tree, results)
+    if not isinstance(value, Value):
+        raise PathError("it refers to no result; a number of your own is not printed")
+    return shown_as(value, form[2]) if form else value
+
+
+def _parsed(text: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise PathError("it is neither a path such as r1.a.b[0].c_s nor an expression of paths with + - * /") from None
+
+
+def _evaluated(tree: ast.expr, results: Mapping[str, object]) -> Operand:
+    if isinstance(tree, ast.BinOp) and type(tree.op) in _OPERATORS:
+        return combined(_OPERATORS[type(tree.op)], _evaluated(tree.left, results), _evaluated(tree.right, results))
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        return combined("*", -1.0, _evaluated(tree.operand, results))
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, int | float) and not isinstance(tree.value, bool):
+        try:
+            return float(tree.value)
+        except OverflowError:
+            raise UnitError("a constant is too large a number") from None
+    return _lookup(tree, results).value()
+
+
+def _lookup(tree: ast.expr, results: Mapping[str, object]) -> Node:
+    keys = list(_keys(tree))
+    name, *path = reversed(keys)
+    if not isinstance(name, str) or name not in results:
+        raise PathError(f"there is no result {name!s:.40}; there are {listed(list(results)) or 'none'}")
+    node = Node.of(results[name], name)
+    for key in path:
+        found = node.child(key)
+        if found is None:
+            near = nearest(results, name, node.path, [str(each) for each in path])
+            hint = f"; nearest: {', '.join(near)}" if near else ""
+            raise PathError(f"{node.path} has no {key!s:.60}{hint}")
+        node = found
+    return node
+
+
+def _keys(tree: ast.expr) -> Iterator[str | int]:
+    """Yield the keys of a path, the last first."""
+    while True:
+        if isinstance(tree, ast.Attribute):
+            yield tree.attr
+            tree = tree.value
+        elif isinstance(tree, ast.Subscript) and isinstance(tree.slice, ast.Constant):
+            if not isinstance(tree.slice.value, str | int):
+                raise PathError("in brackets stands a number or a quoted key")
+            yield tree.slice.value
+            tree = tree.value
+        elif isinstance(tree, ast.Name):
+            yield tree.id
+            return
+        else:
+            raise PathError("only paths, numbers and + - * / are read in braces")

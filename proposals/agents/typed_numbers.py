@@ -1,0 +1,143 @@
+"""Which numbers a text of a language model may hold as digits; all others are references.
+
+Allowed are numbers that the engineer wrote, ordinals, names that begin with a letter, the level `80 %`, and in
+backticks sizes and settings that are known: current, proposed, predicted in this conversation, or stated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
+#: A number, with the letters, points and hyphens that belong to the same word.
+_WORD = re.compile(r"(?<!\w)(?:[A-Za-z_]\w*[-./])*\w*\d(?:[\w]|[.,](?=\d)|-(?=\w)|/(?=\w))*")
+_DIGITS = "0123456789"
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_PAIR = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*[\"']?([\w.]+)")
+_STATED_PAIR = re.compile(r"([A-Za-z_]\w*)\s*(?:=|:|to|of|is)?\s*(\d[\d,]*)\b|\b(\d[\d,]*)[- ](?:way )?([A-Za-z_]\w*)")
+#: What is counted off, by its number.
+_ORDINAL = re.compile(
+    r"\b(?:proposals?|findings?|options?|steps?|candidates?|configurations?|alternatives?|sections?|chapters?|"
+    r"passages?|records?|points?|stages?|turns?|experiments?|questions?|slots?)\s+#?\d+(?:\.\d+)*"
+    r"(?:\s*(?:,|and|or|to|&|–|-)\s*#?\d+\b(?!\s*(?:%|×|ms|s\b|[GMKT]?B\b)))*|\b\d+(?:st|nd|rd|th)\b|#\d+|\b\d-?D\b",
+    re.IGNORECASE,
+)
+_LIST_MARKER = re.compile(r"^\s*(?:>\s*)?(?:#+\s*)?\d+[.)](?=\s)", re.MULTILINE)
+_LEVEL = re.compile(r"\b80\s?%")
+_UNKNOWN_SIZE = (
+    "is no size or setting that is current, proposed, predicted in this conversation or stated by the engineer; price "
+    "the configuration first, or refer to the value of a result"
+)
+_MESSAGE = "is a number that you typed; refer to the value of a result instead, such as {r1.step_time_s}"
+
+
+@dataclass(frozen=True)
+class Typed:
+    """What a text may hold as digits.
+
+    words: what the engineer wrote.  results: tool results by their name, whose sizes, settings and names may be in
+    backticks.  arguments: of tool calls.
+    """
+
+    words: Sequence[str] = ()
+    results: Mapping[str, object] = field(default_factory=dict)
+    arguments: Sequence[object] = ()
+
+    def refused(self, text: str, references: Iterable[tuple[int, int]] = ()) -> Iterator[tuple[int, int, str]]:
+        """Yield (start, end, sentence) of each number that may not be digits in `text`.
+
+        references: places of the references in it.
+        """
+        for start, end in references:
+            text = text[:start] + " " * (end - start) + text[end:]
+        for match in _CODE.finditer(text):
+            yield from self._in_code(match[0], match.start())
+        for pattern in (_CODE, _LIST_MARKER, _ORDINAL, _LEVEL):
+            text = pattern.sub(lambda match: " " * len(match[0]), text)
+        for match in _WORD.finditer(text):
+            if not self._is_known(match[0]):
+                yield match.start(), match.end(), f"“{match[0][:40]}” {_MESSAGE}."
+
+    def _is_known(self, word: str) -> bool:
+        """Return True for names, and for numbers that the engineer wrote."""
+        if word[0] not in _DIGITS:
+            return True
+        number = _NUMBER.match(word)
+        if number and number[0] == word:
+            return _value(word) in self._stated
+        return word.casefold() in self._names or (
+            number is not None and _value(number[0]) in self._stated and not re.search(r"\d", word[number.end() :])
+        )
+
+    def _in_code(self, code: str, start: int) -> Iterator[tuple[int, int, str]]:
+        pairs = [(match[1].casefold(), match[2].casefold()) for match in _PAIR.finditer(code)]
+        wrong = [f"{key}={value}" for key, value in pairs if re.search(r"\d", value) and not self._is_pair(key, value)]
+        rest = _PAIR.sub("", code)
+        has_name = bool(re.search(r"[A-Za-z_]", code))
+        for match in _WORD.finditer(rest):
+            word = match[0].casefold()
+            if not (word in self._names or self._is_known(word) or (has_name and word in self._sizes)):
+                wrong.append(match[0])
+        if wrong:
+            named = f"{', '.join(wrong)[:80]} in {code.strip('`')[:60]!r}"
+            yield start, start + len(code), f"{named} {_UNKNOWN_SIZE}."
+
+    def _is_pair(self, key: str, value: str) -> bool:
+        return (key, value) in self._pairs or value in self._names
+
+    @cached_property
+    def _stated(self) -> frozenset[float]:
+        return frozenset(_value(number) for text in self.words for number in _NUMBER.findall(text))
+
+    @cached_property
+    def _leaves(self) -> tuple[tuple[str, str | int], ...]:
+        """(key, value) of everything in results and arguments that is a text or a whole number."""
+        known = to_jsonable_python([dict(self.results), list(self.arguments)], serialize_unknown=True)
+        return tuple(_leaves(known, ""))
+
+    @cached_property
+    def _texts(self) -> tuple[str, ...]:
+        return tuple(value for _, value in self._leaves if isinstance(value, str)) + tuple(self.words)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """Words with a digit in texts of results, and in what the engineer wrote."""
+        words = (word for text in self._texts for word in _WORD.findall(text))
+        return frozenset(word.casefold() for word in words if re.search(r"[A-Za-z_]|\..*\.", word))
+
+    @cached_property
+    def _sizes(self) -> frozenset[str]:
+        """Whole numbers of results and arguments; only beside a name are they what a setting is."""
+        return frozenset(str(value) for _, value in self._leaves if isinstance(value, int))
+
+    @cached_property
+    def _pairs(self) -> frozenset[tuple[str, str]]:
+        pairs = {(key.casefold(), str(value).casefold()) for key, value in self._leaves}
+        pairs |= {(match[1].casefold(), match[2].casefold()) for text in self._texts for match in _PAIR.finditer(text)}
+        for text in self.words:
+            for match in _STATED_PAIR.finditer(text):
+                key, value = (match[1], match[2]) if match[1] else (match[4], match[3])
+                pairs.add((key.casefold(), value.replace(",", "")))
+        return frozenset(pairs)
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, str | int]]:
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield "", str(name)
+            yield from _leaves(each, str(name))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _leaves(each, key)
+    elif isinstance(value, str | int) and not isinstance(value, bool):
+        yield key, value
+
+
+def _value(number: str) -> float:
+    return float(number.replace(",", "") or 0)

@@ -1,0 +1,290 @@
+"""Texts that state numbers by reference: lookup, units, origins, complaints, and what reaches a page."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from itertools import product
+from typing import Annotated, Any
+
+import pytest
+
+from proposals.agents.references import Rendered, resolve, without_sentences
+from proposals.agents.tool_result import About, Is, ToolResult
+from proposals.agents.typed_numbers import Typed
+from proposals.agents.values import UnitError, Value, combined, shown_as
+from proposals.plan import Range
+
+HOSTILE = '<img src=x onerror=alert(1)> **bold** [a](javascript:alert(1)) {r1.total_bytes} ⁅0⁆ `"'
+
+
+class Row(ToolResult):
+    number: int = 0
+    step_time_s: Range | None = None
+    mfu: Annotated[float | None, Is(unit="share", origin="computed", subject="MFU")] = None
+    note: str = ""
+
+    def about(self) -> About:
+        return About("predicted", f"proposal {self.number}", f"proposal:{self.number}")
+
+
+class Run(ToolResult):
+    step_time_s: Annotated[float, Is(origin="measured", href="kpi:step_time_s")] = 0.0
+    total_bytes: float = 0.0
+    breakdown_s: dict[str, float] = {}
+    mesh: dict[str, dict[str, int]] = {}
+    rows: tuple[Row, ...] = ()
+    text: str = ""
+
+
+RUN = Run(
+    step_time_s=1.423, total_bytes=32.9e9, breakdown_s={"compute": 0.478, "ici:model": 0.799},
+    mesh={"ici": {"fsdp": 16, "tensor": 4}},
+    rows=(
+        Row(number=1, step_time_s=Range(estimate=0.63, low80=0.54, high80=0.79), mfu=0.4, note="links: 850 GB/s each"),
+        Row(number=2, step_time_s=Range(estimate=0.98, low80=0.89, high80=1.1), note=HOSTILE),
+    ),
+)  # fmt: skip
+RESULTS = {"r1": RUN}
+
+
+def one(reference: str) -> Value:
+    rendered = resolve(f"{{{reference}}}", RESULTS)
+    assert not rendered.complaints, rendered.complaints
+    (value,) = rendered.values
+    return value
+
+
+def complaint(reference: str) -> str:
+    (found,) = resolve(f"a {{{reference}}} b", RESULTS).complaints
+    return found.message
+
+
+# What a reference is
+
+
+@pytest.mark.parametrize(
+    ("reference", "value", "unit", "origin", "subject", "href"),
+    [
+        ("r1.step_time_s", 1.423, "s", "measured", "step time", "kpi:step_time_s"),
+        ("r1.total_bytes", 32.9e9, "bytes", "computed", "total", ""),
+        ("r1.breakdown_s.compute", 0.478, "s", "computed", "breakdown compute", ""),
+        ("r1.breakdown_s.ici_model", 0.799, "s", "computed", "breakdown ici:model", ""),
+        ('r1.breakdown_s["ici:model"]', 0.799, "s", "computed", "breakdown ici:model", ""),
+        ("r1.rows[1].step_time_s.estimate", 0.98, "s", "predicted", "proposal 2 · step time", "proposal:2"),
+        ("r1.rows[0].mfu", 0.4, "share", "computed", "proposal 1 · MFU", "proposal:1"),
+    ],
+)
+def test_a_reference_knows_unit_origin_subject_and_link(
+    reference: str, value: float, unit: str, origin: str, subject: str, href: str
+) -> None:
+    found = one(reference)
+    assert (found.value, found.unit, found.origin, found.subject, found.href) == (value, unit, origin, subject, href)
+
+
+def test_json_has_the_values_of_the_result_that_it_was_written_from() -> None:
+    data = json.loads(RUN.model_dump_json())
+    for reference in ("r1.rows[0].step_time_s", "r1.breakdown_s.compute / r1.step_time_s as percent", "r1.mesh"):
+        assert resolve(f"{{{reference}}}", {"r1": data}).plain.split() == one_text(reference).split()
+
+
+def one_text(reference: str) -> str:
+    value = one(reference)
+    return Value(**{**vars(value), "origin": "computed"}).text  # JSON alone does not know what predicts
+
+
+def test_a_range_is_printed_with_its_interval_and_an_estimate_keeps_it() -> None:
+    assert resolve("{r1.rows[0].step_time_s}", RESULTS).plain.replace("\xa0", " ") == "630 ms (540–790 ms)"
+    assert one("r1.rows[0].step_time_s.estimate").interval.replace("\xa0", " ") == "540–790 ms"
+    assert resolve("{r1.mesh}", RESULTS).plain == "fsdp=16, tensor=4"
+
+
+def test_braces_that_refer_to_nothing_are_words() -> None:
+    text = 'a {fsdp=8} {"data": 4} {} {x} { }'
+    assert resolve(text, RESULTS) == Rendered((text,))
+
+
+# Expressions
+
+
+def test_expressions_compute_as_arithmetic_does() -> None:
+    a, b = 1.423, 0.478
+    for text, expected in [
+        ("r1.step_time_s - r1.breakdown_s.compute", a - b), ("r1.step_time_s / r1.breakdown_s.compute", a / b),
+        ("(r1.step_time_s + r1.breakdown_s.compute) / 2", (a + b) / 2), ("-r1.step_time_s * 2", -2 * a),
+        ("1 - r1.breakdown_s.compute / r1.step_time_s", 1 - b / a),
+    ]:  # fmt: skip
+        assert one(text).value == pytest.approx(expected)
+        assert one(text).formula
+
+
+QUANTITIES = [
+    Value(3.0, "s", "measured"), Value(4.0, "bytes", "computed"), Value(2.0, "bytes_per_s", "predicted"),
+    Value(0.5, "share", "stated"), Value(6.0, "count", "measured"), Value(8.0, "flops", "computed"),
+]  # fmt: skip
+
+
+def test_unit_algebra_keeps_its_laws() -> None:
+    for one_side, other in product(QUANTITIES, QUANTITIES):
+        there = combined("*", one_side, other)
+        back = combined("/", there, other)
+        assert isinstance(there, Value) and isinstance(back, Value)
+        assert back.value == pytest.approx(one_side.value)
+        if one_side.unit not in ("share", "count"):
+            assert back.unit == one_side.unit
+        turned = combined("*", other, one_side)
+        assert isinstance(turned, Value)
+        assert there.unit == turned.unit
+        assert there.origin == max((one_side.origin, other.origin), key="measured computed stated predicted".index)
+        assert back.origin == there.origin
+    rate = combined("/", QUANTITIES[1], QUANTITIES[0])
+    assert isinstance(rate, Value) and rate.unit == "bytes_per_s"
+    ratio = combined("/", QUANTITIES[0], QUANTITIES[0])
+    assert isinstance(ratio, Value) and ratio.unit == ""
+
+
+def test_different_units_are_neither_added_nor_printed_as_each_other() -> None:
+    for one_side, other in product(QUANTITIES, QUANTITIES):
+        alike = {one_side.unit, other.unit} <= {"share", "count"} or one_side.unit == other.unit
+        for operator in "+-":
+            if alike:
+                combined(operator, one_side, other)
+            else:
+                with pytest.raises(UnitError):
+                    combined(operator, one_side, other)
+    assert shown_as(QUANTITIES[0], "ms").text.replace("\xa0", " ") == "3,000 ms"
+    for form in ("GB", "percent", "TFLOP/s", "furlong"):
+        with pytest.raises(UnitError):
+            shown_as(QUANTITIES[0], form)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "r1.step_time_s + r1.total_bytes", "r1.step_time_s + 1", "r1.step_time_s / (r1.total_bytes - r1.total_bytes)",
+        "r1.step_time_s as GB", "r1.text + r1.step_time_s", "r1.rows", "r1.rows[0]", "r1.rows[7].number",
+        "r1.breakdown_s",
+        "r1.step_time_s ** 9", "r1.step_time_s if r1.text else 1", "r1.about()", "r1.rows[-1].number", "r9.step_time_s",
+        "r1.__class__.__name__", "r1.model_fields.text", "r1." + "(" * 150, "r1.step_time_s * 1e999", "r1.rows[0:1]",
+        "r1.step_time_s * " + "9" * 380,
+    ],
+)  # fmt: skip
+def test_what_cannot_be_resolved_is_a_complaint(reference: str) -> None:
+    assert complaint(reference)
+    assert resolve(f"{{{reference}}}", RESULTS).values == ()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("r1.rows[0].step_time.estimate", "r1.rows[0].step_time_s"), ("r1.compute", "r1.breakdown_s.compute"),
+        ("r1.breakdown_s.ici_tensor", "r1.breakdown_s.ici_model"), ("r1.proposals[0].mfu", "r1.rows[0].mfu"),
+    ],
+)  # fmt: skip
+def test_a_wrong_path_comes_back_with_the_nearest_that_exist(wrong: str, right: str) -> None:
+    assert right in complaint(wrong)
+    one(right)
+
+
+# Quotations and digits
+
+
+def test_a_quotation_must_occur_in_what_it_quotes() -> None:
+    assert one('r1.rows[0] "850 GB/s"').value == "850 GB/s"
+    assert one('r1.rows[0].note "850 GB/s"').origin == "stated"
+    assert "851" in complaint('r1.rows[0] "851 GB/s"')
+
+
+TYPED = Typed(["Can we keep batch 128 and 2,048 chips with tp 8?"], RESULTS, [{"mesh": {"ici": {"data": 32}}}])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Batch 128 on 2048 chips.", "Proposals 1 and 2 beat finding 3.", "1. First\n2. Second", "The 80 % interval.",
+        "`fsdp=16, tensor=4`, `data=32` and `tp=8` on v5e-256 in bf16.", "{r1.step_time_s as ms} at r1", "A 3-D torus.",
+        "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
+    ],
+)  # fmt: skip
+def test_digits_that_need_no_reference_pass(text: str) -> None:
+    assert resolve(text, RESULTS, TYPED).complaints == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("It takes 1,423 ms.", "1,423"), ("It is 2.3x faster.", "2.3x"), ("MFU is 40 %.", "40"),
+        ("`fsdp=64`", "fsdp=64"),
+        ("`0.478`", "0.478"), ("- 56.1 % is exposed", "56.1"), ("| a | 0.63 |", "0.63"), ("`tensor=16`", "tensor=16"),
+        ("Proposal 1, 630 ms", "630"), ("saves 32.9GB", "32.9GB"), ("about 1e9 bytes", "1e9"),
+    ],
+)  # fmt: skip
+def test_other_digits_are_refused(text: str, digits: str) -> None:
+    (found,) = resolve(text, RESULTS, TYPED).complaints
+    assert digits in found.message
+    assert text[found.start : found.end].strip("`") in (digits, text.strip("`"))
+
+
+def test_what_is_complained_of_goes_with_its_sentence_alone() -> None:
+    text = (
+        "It takes {r1.step_time_s}. It could be 999 ms. Keep {r1.mesh}.\n\n- right {r1.mesh}\n- wrong 77\n\n"
+        "| a | b |\n|---|---|\n| x | {r1.step_time_s} |\n| y | 55 |"
+    )
+    left = without_sentences(text, resolve(text, RESULTS, TYPED).complaints)
+    assert resolve(left, RESULTS, TYPED).complaints == ()
+    assert left == (
+        "It takes {r1.step_time_s}. Keep {r1.mesh}.\n\n- right {r1.mesh}\n\n"
+        "| a | b |\n|---|---|\n| x | {r1.step_time_s} |"
+    )
+
+
+# What a page shows
+
+
+class Elements(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_page_shows_each_value_with_subject_origin_and_link() -> None:
+    rendered = resolve("**{r1.rows[0].step_time_s}** of {r1.step_time_s}", RESULTS)
+    page = Elements(rendered.html(lambda target: f"/x/{target}/"))
+    (predicted, measured) = [attributes for tag, attributes in page.found if tag == "a"]
+    assert predicted["class"] == "nb p" and predicted["href"] == "/x/proposal:1/"
+    assert predicted["data-of"] == "proposal 1 · step time" and predicted["data-origin"] == "predicted"
+    assert measured["class"] == "nb" and measured["data-origin"] == "measured"
+    unlinked = [attributes for tag, attributes in Elements(rendered.html()).found if tag == "span"]
+    assert any(attributes.get("tabindex") == "0" for attributes in unlinked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{r1.rows[1].note}", "`{r1.rows[1].note}`", "[x](/y '{r1.rows[1].note}')",
+        "| {r1.rows[1].note} |\n|---|\n| x |",
+        "```\n{r1.rows[1].note}\n```", "[{r1.rows[1].note}](/y)", "# {r1.rows[1].note}", HOSTILE,
+    ],
+)  # fmt: skip
+def test_hostile_text_stays_text(text: str) -> None:
+    page = Elements(resolve(text, {"r1": RUN}).html(lambda target: "javascript:" if not target else f"/{target}"))
+    allowed = {"p", "code", "a", "span", "table", "thead", "tbody", "tr", "th", "td", "div", "pre", "strong"}
+    assert {tag for tag, _ in page.found} <= allowed
+    for _, attributes in page.found:
+        assert not any(name.startswith("on") for name in attributes)
+        assert not (attributes.get("href") or "").startswith("javascript")
+
+
+def test_stored_values_are_shown_without_their_results() -> None:
+    rendered = resolve("{r1.rows[0].step_time_s}, {r1.total_bytes / 2 as GB}: {r1.rows[1].note}", RESULTS)
+    data: Any = json.loads(json.dumps(rendered.to_json()))
+    again = Rendered.from_json(data)
+    assert again.plain == rendered.plain and again.html() == rendered.html() and again.values == rendered.values
