@@ -16,12 +16,11 @@ from typing import Any
 # One core: NumPy's own threads would count for more.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, ModelShape, Training
 from perfmodel.efficiency import load_efficiencies
+from perfmodel.prediction import predict
 from perfmodel.search import price_space, ranking, search
-from perfmodel.shapes import ModelShape
 from perfmodel.space import SearchBounds, build_space
-from perfmodel.step_time import predict
 from perfmodel.workload import REMAT, chip_of
 
 LLAMA3_70B = ModelShape(80, 8192, 28_672, 64, 8, 128, 128_256, name="llama3-70b")

@@ -19,8 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from diagnosis.analyzer import diagnose
 from experiments.step_profile import Device, Op, Step, StepProfile
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, ModelShape, Training
 from proposals.proposer import Pricer
 from proposals.proposer.precedents import Precedent, published
 

@@ -23,7 +23,7 @@ from campaigns.services import campaigns as services
 from campaigns.trajectory import trajectory as trajectory_of
 from experiments.pages import experiment_page
 from experiments.services import configuration
-from perfmodel.step_time import missing_facts
+from perfmodel.config import missing_facts
 from proposals import facts
 
 #: What the table can be ordered by.

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from asapweb.explore.accuracy import Ablation, PartWithout
 from evaluation import scores
 from evaluation.accuracy import part_of
 from evaluation.fit_time import Fit, Problem, fitted
 from evaluation.held_out import folds
 from evaluation.time_priors import PRIORS
-from perfmodel.accuracy import Ablation, PartWithout
 from perfmodel.efficiency import to_scale
 
 #: Terms by the efficiencies that carry them, and the value of each at which the term is gone.

@@ -1,4 +1,4 @@
-"""How accurate the time model is, from out-of-fold predictions, as numbers: perfmodel/accuracy.json."""
+"""How accurate the time model is, from out-of-fold predictions, as numbers: asapweb/explore/accuracy.json."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import numpy as np
 import numpy.typing as npt
 
+from asapweb.explore.accuracy import Ablation, Accuracy, ErrorScores, FarOff, NewerScores, Noise, Point, Rankings
 from evaluation import scores
 from evaluation.fit_time import FOLD_STEPS, fitted
 from evaluation.held_out import Evaluation, HeldOut, naive_error
@@ -17,17 +18,7 @@ from evaluation.optico import agreement
 from evaluation.published import load_published
 from evaluation.ranges import Errors, errors_at
 from evaluation.time_rows import TimeRow
-from perfmodel.accuracy import (
-    Ablation,
-    Accuracy,
-    ErrorScores,
-    FarOff,
-    NewerScores,
-    Noise,
-    Point,
-    Rankings,
-)  # fmt: skip
-from perfmodel.distance import DISTANCES
+from perfmodel.efficiency import DISTANCES
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

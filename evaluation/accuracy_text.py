@@ -1,4 +1,4 @@
-"""docs/accuracy.md, its plots and perfmodel/accuracy.json, from the numbers of `evaluation.accuracy.report`."""
+"""docs/accuracy.md, its plots and asapweb/explore/accuracy.json, from the numbers of `evaluation.accuracy.report`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from asapweb.explore.accuracy import ACCURACY_FILE, Accuracy, ErrorScores
 from evaluation.accuracy import SOURCES
 from evaluation.accuracy_plots import bars, scatter
 from evaluation.report import percent, rounded, wrapped
-from perfmodel.accuracy import ACCURACY_FILE, Accuracy, ErrorScores
-from perfmodel.distance import DESCRIBED, DISTANCES
+from perfmodel.efficiency import DESCRIBED, DISTANCES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 KIND_WORDS = {"tpu": "TPU", "gpu": "GPU"}

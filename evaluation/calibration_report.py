@@ -24,10 +24,9 @@ from evaluation.report import rounded, wrapped
 from evaluation.rescaled import rescaled
 from perfmodel.calibration import Calibration, calibrate
 from perfmodel.efficiency import class_of
-from perfmodel.evidence import INFORMED
 from perfmodel.observation import Observation
-from perfmodel.priced import Z80
-from perfmodel.step_time import combine
+from perfmodel.posterior import INFORMED
+from perfmodel.step_time import Z80, combine
 from perfmodel.terms import step_terms
 from proposals.proposer.observed import Observed, observe, work_of
 from proposals.proposer.pricing import observation

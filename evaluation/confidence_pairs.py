@@ -16,9 +16,8 @@ import numpy.typing as npt
 from evaluation.measured_pairs import MeasuredRun, Pair, log_gain
 from evaluation.time_table import table_without_model
 from perfmodel.calibration import calibrate
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, mesh_distance
 from perfmodel.efficiency import EfficiencyTable, load_efficiencies
-from perfmodel.identity import mesh_distance
 from perfmodel.observation import Observation
 from perfmodel.workload import from_config, stack
 

@@ -79,7 +79,7 @@ def text(numbers: Mapping[str, Any]) -> str:
             "sources that list failures (nanotron's sweeps and OptiCo; a source of n runs counts as √n). "
             "nanotron's sweeps do not distinguish crashes from running out of memory: of the runs with three "
             f"quarters of the memory free {percent(numbers['crashes'])} failed, and this share is assumed at any "
-            "usage. The memory posterior of a workload is in `perfmodel.memory_evidence`.",
+            "usage. The memory posterior of a workload is in `perfmodel.legality`.",
             "",
             "| computed memory, of the chip's | sweeps: ran | OptiCo: ran | published: ran | probability |",
             "|---|--:|--:|--:|--:|",

@@ -1,6 +1,6 @@
 """`make fit`: fit the time model on all measured steps, predict rows it has not seen, and write what the product reads.
 
-Writes perfmodel/efficiencies.toml, perfmodel/measured_runs.json, perfmodel/accuracy.json and docs/accuracy.md.
+Writes perfmodel/efficiencies.toml, perfmodel/measured_runs.json, asapweb/explore/accuracy.json and docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 
+from asapweb.explore.accuracy import ACCURACY_FILE, load_accuracy
 from evaluation import accuracy, accuracy_text
 from evaluation.ablation import ablation
 from evaluation.fit_time import fitted, problem
@@ -17,9 +18,7 @@ from evaluation.held_out import Evaluation, held_out, summarise
 from evaluation.ranges import errors_at, ranges
 from evaluation.time_rows import load_rows
 from evaluation.time_table import KINDS, table, write
-from perfmodel.accuracy import ACCURACY_FILE, load_accuracy
-from perfmodel.distance import SEEN_FILE
-from perfmodel.efficiency import EFFICIENCIES_FILE, load_efficiencies
+from perfmodel.efficiency import EFFICIENCIES_FILE, SEEN_FILE, load_efficiencies
 
 
 def evaluate() -> dict[str, Evaluation]:

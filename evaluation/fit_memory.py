@@ -20,7 +20,7 @@ from scipy.special import ndtr
 from evaluation import memory_rows
 from evaluation.memory_rows import Floats, Mask, Rows, peak, peak_rows, sweep_rows, unrunnable_rows
 from perfmodel import memory
-from perfmodel.memory_profiles import (
+from perfmodel.execution import (
     FIT_FILE,
     MemoryConstants,
     MemoryProfile,

@@ -31,8 +31,7 @@ from evaluation.time_priors import (
 )
 from evaluation.time_rows import TimeRow
 from perfmodel.efficiency import Efficiencies, from_scale, to_scale
-from perfmodel.priced import TAIL, Priced
-from perfmodel.step_time import combine
+from perfmodel.step_time import TAIL, Priced, combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.workload import from_config, stack
 

@@ -1,7 +1,7 @@
 """Predictions of rows that the fit had not seen, by how far they are from what it had seen.
 
 Rows are left out by six rules (FOLDINGS), from single rows to whole programs; what a held-out row is worth is then told
-by its actual distance from the rows that were left in (`perfmodel.distance`), never by the rule.
+by its actual distance from the rows that were left in (`perfmodel.efficiency`), never by the rule.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from evaluation.fit_time import FOLD_STEPS, Fit, Problem, fitted
 from evaluation.time_rows import TimeRow
 from perfmodel.config import ExperimentConfig
-from perfmodel.distance import DISTANCES, RunKeys, architecture_key, distance_to, run_keys
+from perfmodel.efficiency import DISTANCES, RunKeys, architecture_key, distance_to, run_keys
 
 Floats = npt.NDArray[np.float64]
 
@@ -95,7 +95,7 @@ def held_out(whole: Fit, rules: Sequence[str] = tuple(FOLDINGS)) -> Evaluation:
 
 
 def summarise(configs: Iterable[ExperimentConfig]) -> dict[str, list[str]]:
-    """All keys of measured runs by level, as `perfmodel.distance` reads them from its SEEN_FILE."""
+    """All keys of measured runs by level, as `perfmodel.efficiency` reads them from its SEEN_FILE."""
     keys = [run_keys(config) for config in configs]
     return {level: sorted({getattr(key, level) for key in keys}) for level in RunKeys.__dataclass_fields__}
 

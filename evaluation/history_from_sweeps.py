@@ -22,10 +22,9 @@ from experiments.without_profile import without_profile
 from history.record import Record, Side, outcome_of
 from history.seeds import FOLDER
 from perfmodel.accounting import parameters
+from perfmodel.catalogue import model_to_json
 from perfmodel.chips import get_chip
-from perfmodel.config import Measured
-from perfmodel.model_file import model_to_json
-from perfmodel.shapes import ModelShape
+from perfmodel.config import Measured, ModelShape
 from proposals.proposer.precedents import Precedent
 
 FILE = FOLDER / "sweeps.json"

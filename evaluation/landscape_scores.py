@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
-from perfmodel.priced import Z80
+from perfmodel.step_time import Z80
 
 Floats = npt.NDArray[np.float64]
 

@@ -20,8 +20,8 @@ from evaluation.fit_memory import Z80, folds, left_out_fits, spread_of, unseen_s
 from evaluation.memory_rows import Floats, Mask, Rows, peak, peak_rows, published_rows, sweep_rows, unrunnable_rows
 from evaluation.report import wrapped
 from perfmodel import memory
-from perfmodel.memory_evidence import MemoryPosterior
-from perfmodel.memory_profiles import constants, design_profiles, load_memory_profiles
+from perfmodel.execution import constants, design_profiles, load_memory_profiles
+from perfmodel.legality import MemoryPosterior
 from perfmodel.workload import REMAT
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy-memory.md"

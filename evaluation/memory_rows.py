@@ -19,9 +19,9 @@ from evaluation.published import load_published
 from evaluation.sweeps import load_sweeps
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig
+from perfmodel.execution import MemoryConstants, fitted_constants
 from perfmodel.legality import schedule_fails
-from perfmodel.memory_profiles import MemoryConstants, fitted_constants
-from perfmodel.memory_stages import first_stage
+from perfmodel.memory import first_stage
 from perfmodel.workload import Workload, from_config, stack
 
 Floats = npt.NDArray[np.float64]

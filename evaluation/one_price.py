@@ -18,9 +18,8 @@ from campaigns.backends.modelled import Modelled
 from campaigns.engine.space import key_of, searched
 from diagnosis.analyzer import diagnose
 from experiments.step_profile import StepProfile
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh, config_key
 from perfmodel.config_file import read_config
-from perfmodel.identity import key
 from perfmodel.price import Evidence, predict
 from perfmodel.search import search
 from perfmodel.space import SearchBounds
@@ -69,7 +68,7 @@ def prices(config: ExperimentConfig, of: Candidate, profile: StepProfile | None 
     own = pricer.evaluate(of)
     yield _plan("own mesh", own.predicted, not own.violations)
     for proposal in pricer.propose().proposals:
-        if key(candidate(config, proposal)) == key(asked):
+        if config_key(candidate(config, proposal)) == config_key(asked):
             yield _plan(f"proposal {proposal.rank}", proposal.predicted, True if proposal.kind != "keep" else None)
     by_search = _searched(asked, evidence)
     if by_search is not None:
@@ -80,7 +79,7 @@ def prices(config: ExperimentConfig, of: Candidate, profile: StepProfile | None 
     changes = tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in of.changes.items())
     mesh = ComparedByIdentity(asked.mesh)
     one = best(ComparedByIdentity(config), ComparedByIdentity(evidence), hardware.chip, hardware.chips, changes, mesh)
-    if key(one[0]) == key(asked):  # where it does not fit, this tool answers with another policy
+    if config_key(one[0]) == config_key(asked):  # where it does not fit, this tool answers with another policy
         yield _predicted("other hardware", one[1])
 
 
@@ -105,7 +104,7 @@ def _searched(asked: ExperimentConfig, evidence: Evidence) -> Price | None:
     axes = tuple(axis for axis, _ in asked.mesh.ici)
     found = search(asked, 10**6, SearchBounds(axes=axes), evidence if evidence.is_measured else Evidence())
     for item in found.candidates:
-        if key(item.config) == key(asked):
+        if config_key(item.config) == config_key(asked):
             return _predicted("search", item.prediction)
     return Price("search", legal=False)
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from perfmodel.accuracy import Agreement
+from asapweb.explore.accuracy import Agreement
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_config
 from perfmodel.efficiency import EfficiencyTable
-from perfmodel.step_time import predict
+from perfmodel.prediction import predict
 
 OPTICO_FILE = Path(__file__).parent / "data" / "published" / "optico.json"
 #: The table's TFLOPS count six FLOPs per parameter of "8B" and token.

@@ -17,10 +17,9 @@ from typing import Any
 
 from perfmodel.catalogue import UnknownModelError, architecture, get_model
 from perfmodel.chips import Chip, get_chip
-from perfmodel.config import CANONICAL_ROLES, ExperimentConfig, Mesh
+from perfmodel.config import CANONICAL_ROLES, ExperimentConfig, Mesh, ModelShape
 from perfmodel.config_file import config_to_json, parse_config
 from perfmodel.memory import fits_so_far, parameters_only
-from perfmodel.shapes import ModelShape
 
 RUNS_FILE = Path(__file__).parent / "data" / "published" / "published_runs.json"
 

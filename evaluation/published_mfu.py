@@ -12,7 +12,7 @@ from typing import Any
 import proposals.agents.tools as tools
 from evaluation.published import load_published
 from perfmodel.accounting import parameters
-from perfmodel.step_time import predict
+from perfmodel.prediction import predict
 
 FILE = Path(tools.__file__).with_name("published_mfu.json")
 

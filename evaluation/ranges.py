@@ -18,10 +18,9 @@ from scipy.stats import t as student
 
 from evaluation.held_out import HeldOut
 from evaluation.time_rows import TimeRow
-from perfmodel.distance import DISTANCES, architecture_key
-from perfmodel.efficiency import CLASSES, ErrorRange, class_of
+from perfmodel.efficiency import CLASSES, DISTANCES, ErrorRange, architecture_key, class_of
 from perfmodel.execution import load_profiles
-from perfmodel.priced import TAIL, Z80
+from perfmodel.step_time import TAIL, Z80
 
 Floats = npt.NDArray[np.float64]
 

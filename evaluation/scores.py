@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
-from perfmodel.accuracy import ErrorScores, RankingScores
+from asapweb.explore.accuracy import ErrorScores, RankingScores
 
 Floats = npt.NDArray[np.float64]
 

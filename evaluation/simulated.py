@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
 from evaluation.simulated_cluster import Cluster, Kernel, World
-from perfmodel.config import ExperimentConfig
-from perfmodel.workload import micro_batches
+from perfmodel.config import ExperimentConfig, micro_batches
 
 _FORWARD = "jvp(loss)/layer"
 _BACKWARD = "transpose(jvp(loss))/layer"

@@ -26,10 +26,9 @@ from perfmodel.calibration import Calibration, calibrate
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_config
 from perfmodel.efficiency import load_efficiencies
+from perfmodel.legality import MemoryPosterior
 from perfmodel.memory import MemoryUse
-from perfmodel.memory_evidence import MemoryPosterior
-from perfmodel.priced import Z80
-from perfmodel.step_time import combine
+from perfmodel.step_time import Z80, combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
 from proposals.proposer.observed import observe

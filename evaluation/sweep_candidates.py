@@ -22,7 +22,7 @@ from perfmodel.calibration import SPREAD_PER_DOUBLING
 from perfmodel.confidence import shipped
 from perfmodel.config import Training
 from perfmodel.efficiency import EfficiencyTable
-from perfmodel.memory_evidence import MemoryPosterior, MemoryRun, memory_posterior
+from perfmodel.legality import MemoryPosterior, MemoryRun, memory_posterior
 from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from proposals.proposer.changes import Change

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from evaluation.sweeps import SweepRun, load_sweeps
 from perfmodel.config import ExperimentConfig
-from perfmodel.distance import run_keys
+from perfmodel.efficiency import run_keys
 from perfmodel.workload import Workload, from_config, stack
 
 Bools = npt.NDArray[np.bool_]

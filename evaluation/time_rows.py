@@ -10,10 +10,9 @@ from evaluation.published import load_published
 from evaluation.sweeps import load_sweeps
 from perfmodel.catalogue import architecture
 from perfmodel.chips import Chip, get_chip
-from perfmodel.config import ExperimentConfig
-from perfmodel.distance import model_key, run_keys
-from perfmodel.execution import ExecutionProfile, framework_of, profile_named
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, ModelShape, framework_of
+from perfmodel.efficiency import model_key, run_keys
+from perfmodel.execution import ExecutionProfile, profile_named
 
 #: Parts that share the die of another.
 SAME_SILICON = {"h200": "h100", "a100-40gb": "a100-80gb"}

@@ -33,7 +33,7 @@ from history.uncertainty import spread
 from perfmodel.confidence import shipped
 from perfmodel.config import Measured
 from perfmodel.efficiency import EfficiencyTable
-from perfmodel.priced import Z80
+from perfmodel.step_time import Z80
 from proposals.proposer.precedents import Precedent, precedents_of, published
 from proposals.proposer.ranking import drawn
 

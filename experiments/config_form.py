@@ -17,10 +17,10 @@ from django.http import QueryDict
 import formatting
 from experiments.consistency import Contradiction, Mark
 from experiments.form_fields import Quantity, Rows, Sheet, Text, Tick, Whole, Words, whole
+from perfmodel.catalogue import read_model
 from perfmodel.chips import load_chips
 from perfmodel.config import ROLES
 from perfmodel.execution import load_profiles, profile_named
-from perfmodel.model_file import read_model
 
 #: Axes offered to a form that starts empty, major to minor.
 DEFAULT_AXES = ("replica", "data", "seq", "model")

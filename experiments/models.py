@@ -14,7 +14,7 @@ from django.db.models import Func, Q, Value
 from experiments import event_text
 from experiments.fields import OrderedJSONField
 from jobs.models import Job
-from perfmodel.identity import placement_text
+from perfmodel.config import placement_text
 
 
 class Origin(models.TextChoices):
@@ -107,7 +107,7 @@ class Experiment(models.Model):
 
     @property
     def placement(self) -> str:
-        """The mesh as `identity.placement_text` writes it."""
+        """The mesh as `config.placement_text` writes it."""
         return placement_text(self.mesh or {}, self.axis_roles)
 
 

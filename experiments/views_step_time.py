@@ -18,7 +18,7 @@ from experiments.services import starting
 from experiments.services.configuration import Checked
 from experiments.views import config_text, form_context
 from perfmodel.config import ConfigError
-from perfmodel.strict_text import parse_text
+from perfmodel.reading import parse_text
 
 #: A configuration in an address longer than this is none that a page of ours wrote.
 MAX_ADDRESS = 20_000

@@ -29,7 +29,7 @@ class Case:
     move: what changes, by `moves.ROLES` and `moves.KEYS`; empty for a run without a proposal.  roles: sizes by role of
     the mesh (`fsdp` as data); settings: its policies by `moves.SETTINGS`.  batch: sequences per optimizer step;
     micro_batch: of these, what a batch shard works on at once; seq_len: tokens of each.  mixture: whether the model is
-    one of experts.  flags: the XLA flags that change, as they become (`perfmodel.xla_flags.changed`).  directed: False
+    one of experts.  flags: the XLA flags that change, as they become (`known_flags.changed`).  directed: False
     for a change that has no direction or changes nothing, and for a record that tells of a program that stalls.
 
     before, after: both sides as configurations, as far as they can be priced; mechanism: what the performance model has

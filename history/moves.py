@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import log2, prod
 
 from history.record import Record, Side
-from perfmodel import xla_flags
+from perfmodel import known_flags
 from perfmodel.config import BATCH_ROLES, ROLE_SYNONYMS, doublings
 from perfmodel.workload import SHARDING
 
@@ -71,7 +71,7 @@ def change_of(changes: Iterable[str], before: Side, after: Side, chip: str = "")
     if "xla_flags" in kinds:
         if flags(before, after, chip):
             moved["xla_flags"] = 1.0
-        elif any(xla_flags.flag_values(side.training.get("xla_flags")) for side in (before, after)):
+        elif any(known_flags.flag_values(side.training.get("xla_flags")) for side in (before, after)):
             kinds.remove("xla_flags")  # what it names acts on this chip anyway
     shown = {
         "mesh": bool(set(moved) & set(ROLES)),
@@ -131,7 +131,7 @@ def flags(before: Side, after: Side, chip: str) -> frozenset[str]:
     """The XLA flags that a change sets, sets otherwise or drops, as they become; of a side after it that names none
     nothing is known."""
     old, new = (side.training.get("xla_flags") for side in (before, after))
-    return frozenset() if new is None else xla_flags.changed(old, new, chip)
+    return frozenset() if new is None else known_flags.changed(old, new, chip)
 
 
 def signs(moved: Mapping[str, float]) -> list[str]:

@@ -42,8 +42,7 @@ from history.record import NO_CHANGE
 from history.term_effects import TERMS, TermEffects
 from history.uncertainty import spread
 from perfmodel.chips import load_chips
-from perfmodel.config import ExperimentConfig, Hardware
-from perfmodel.execution import framework_of
+from perfmodel.config import ExperimentConfig, Hardware, framework_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -19,17 +19,24 @@ from history import moves
 from history.record import Record, Side
 from perfmodel import legality, memory
 from perfmodel.accounting import parameters
-from perfmodel.catalogue import UnknownModelError, architecture, get_model
+from perfmodel.catalogue import UnknownModelError, architecture, get_model, read_model
 from perfmodel.chips import Chip, load_chips
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training, product_errors
+from perfmodel.config import (
+    REMAT_OPEN,
+    ExperimentConfig,
+    Hardware,
+    Mesh,
+    ModelShape,
+    Training,
+    framework_of,
+    product_errors,
+)
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
-from perfmodel.execution import framework_of, profile_named
-from perfmodel.memory_evidence import MemoryPosterior
-from perfmodel.model_file import read_model
-from perfmodel.shapes import ModelShape
+from perfmodel.execution import profile_named
+from perfmodel.legality import MemoryPosterior
 from perfmodel.step_time import combine
 from perfmodel.terms import Terms, step_terms
-from perfmodel.workload import REMAT_OPEN, Workload, chip_of, from_config, stack
+from perfmodel.workload import Workload, chip_of, from_config, stack
 
 Floats = npt.NDArray[np.float64]
 

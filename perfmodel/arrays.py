@@ -1,4 +1,8 @@
-"""Candidates as nested dataclasses of arrays that broadcast: their shape, some of their rows, some of their entries."""
+"""Candidates as nested dataclasses of arrays that broadcast; and special functions of arrays.
+
+Importing scipy's special functions takes 0.2 s, and many processes of the application never price anything; so each is
+imported by its first call.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,3 +73,35 @@ def _mapped(value: Any, change: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return type(value)(**{part.name: _mapped(getattr(value, part.name), change) for part in fields(value)})
     return value
+
+
+def normal_cdf(z: ArrayLike) -> Floats:
+    """Probability that a standard normal variable is at most z."""
+    from scipy.special import ndtr
+
+    values: Floats = ndtr(z)
+    return values
+
+
+def log_normal_cdf(z: ArrayLike) -> Floats:
+    """Its logarithm, exact where the probability itself is 0 in floating point."""
+    from scipy.special import log_ndtr
+
+    values: Floats = log_ndtr(z)
+    return values
+
+
+def student_cdf(freedom: ArrayLike, t: ArrayLike) -> Floats:
+    """Probability that a Student t variable with so many degrees of freedom is at most t."""
+    from scipy.special import stdtr
+
+    values: Floats = stdtr(freedom, t)
+    return values
+
+
+def student_quantile(freedom: ArrayLike, probability: ArrayLike) -> Floats:
+    """The t up to which a Student t variable with so many degrees of freedom lies with this probability."""
+    from scipy.special import stdtrit
+
+    values: Floats = stdtrit(freedom, probability)
+    return values

@@ -1,6 +1,6 @@
 """Calibration: a profile is evidence about a few efficiencies; candidates are priced with those it leaves most likely.
 
-Around the fitted efficiencies lies a prior: how much single programs and machines differ (`perfmodel.evidence`).  What
+Around the fitted efficiencies lies a prior: how much single programs and machines differ (`perfmodel.posterior`).  What
 a profile measured (matmuls, attention, elementwise work, exposed time and time in flight of each kind of traffic, gaps,
 or the step time alone) moves them to a posterior, and candidates go through the same `step_terms` and `combine` as
 everywhere.  So structure comes from physics: narrow shards become wide, weights stop streaming, bubbles shrink.
@@ -15,29 +15,66 @@ uncertainty, and does not scale with what it was booked under.  On the baseline 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
 
 from perfmodel import memory
-from perfmodel.arrays import joined, picked, shape_of, taken
-from perfmodel.baseline_step import BaselineStep, Shares
+from perfmodel.arrays import Floats, joined, picked, shape_of, taken
+from perfmodel.baseline import BaselineStep, Shares, fill_in
 from perfmodel.confidence import Confidence, input_sets_pace, shipped
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, mesh_distance
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
-from perfmodel.evidence import Asked, Informed, asked_by, informed_by, solve
-from perfmodel.identity import mesh_distance
-from perfmodel.imputation import fill_in
-from perfmodel.memory_evidence import MemoryPosterior, MemoryRun, memory_posterior
+from perfmodel.legality import MemoryPosterior, MemoryRun, memory_posterior
+from perfmodel.memory import MemoryUse
 from perfmodel.observation import Observation, by_group, equations_of
-from perfmodel.priced import Z80
-from perfmodel.prices import Prices, same_training
-from perfmodel.step_time import combine
+from perfmodel.posterior import Asked, Informed, asked_by, informed_by, solve
+from perfmodel.step_time import Z80, combine
 from perfmodel.terms import step_terms
-from perfmodel.topology import Floats
 from perfmodel.workload import REMAT, Workload, from_config, stack
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Candidates as arrays, in the order given.
+
+    step_time_s: seconds (relative to a baseline of 1 where it had no step time).  sigma: the model's own standard
+    deviation of log(time) relative to the baseline, 0 for the baseline alone; spread: the one for which 80 % of
+    measurements lie within Z80 of it either way.  speedup: measured baseline time per token over the candidate's.
+    parts_s: the candidate's parts by the names of the observation's; they add up to its step time.  at_peak_s: no step
+    is shorter, whatever the efficiencies.  distance: from the baseline's mesh, in doublings.  used: memory per chip as
+    the evidence corrects it.
+    """
+
+    step_time_s: Floats
+    sigma: Floats
+    spread: Floats
+    speedup: Floats
+    parts_s: Mapping[str, Floats]
+    at_peak_s: Floats
+    distance: Floats
+    used: MemoryUse
+
+    @cached_property
+    def low80_s(self) -> Floats:
+        return np.minimum(self.step_time_s, np.maximum(self.at_peak_s, self.step_time_s * np.exp(-Z80 * self.spread)))
+
+    @cached_property
+    def high80_s(self) -> Floats:
+        return np.asarray(self.step_time_s * np.exp(Z80 * self.spread))
+
+    @cached_property
+    def lower_s(self) -> Floats:
+        """Bound below: everything at its peak and at the same time."""
+        return np.minimum(self.low80_s, self.at_peak_s)
+
+    @cached_property
+    def upper_s(self) -> Floats:
+        """Bound above: as far beyond the interval as its upper end is from the estimate."""
+        return np.asarray(self.high80_s**2 / self.step_time_s)
+
 
 #: Standard deviation of log(time) that the model's form adds per unit of a part's change on the log scale (up to the
 #: most), of what is unexplained when the mesh changes, and per doubling of axes for what no term sees (layouts,
@@ -98,7 +135,7 @@ class Calibration(BaselineStep):
     def price_workload(self, workload: Workload, distance: Floats, transfer: Floats | float = 0.0) -> Prices:
         """Price a workload of any number of candidates.
 
-        distance: from the baseline's mesh (`identity.mesh_distance`).  transfer: standard deviation of log(time) of
+        distance: from the baseline's mesh (`config.mesh_distance`).  transfer: standard deviation of log(time) of
         candidates that run on other hardware or train otherwise than the calibration carries over to; 0 elsewhere.
         """
         shape = np.broadcast_shapes(shape_of(workload), np.shape(distance))
@@ -383,7 +420,7 @@ def calibrate(
     """Calibration of a run from what was measured of it: parts, or the step time alone.
 
     config: the baseline; model, batch and sequence length may be absent.  informed: what the profile may move (default:
-    `evidence.INFORMED`).  Raises ValueError where nothing was measured, ConfigError for a chip that is not known.
+    `posterior.INFORMED`).  Raises ValueError where nothing was measured, ConfigError for a chip that is not known.
     """
     if not observation.step_time_s and not any(value > 0 for value in observation.parts_s.values()):
         raise ValueError("the observation contains no measured part to calibrate with")
@@ -458,3 +495,14 @@ def _with_remat(workload: Workload, remat: np.ndarray) -> Workload:
 
 def _per_step_tokens(workload: Workload) -> Floats:
     return np.asarray(workload.training.global_batch * workload.training.seq_len)
+
+
+def same_training(workload: Workload, base: Workload) -> np.ndarray:
+    """Whether every setting of the training, precision and states of the optimizer included, is that of `base`."""
+    mine, theirs = workload.training, base.training
+    pairs = [(getattr(mine, field.name), getattr(theirs, field.name)) for field in fields(mine)]
+    # What neither says, such as the year of the software, is not a number on both sides.
+    # Precisions of eight bits and fewer differ in the peak alone.
+    pairs.append((workload.chip.peak, base.chip.peak))
+    same: np.ndarray = reduce(np.logical_and, [(a == b) | (np.isnan(a) & np.isnan(b)) for a, b in pairs])
+    return same

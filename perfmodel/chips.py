@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, Field
 
-from perfmodel.data_file import EXACT, DataError, read_rows
+from perfmodel.reading import EXACT, DataError, read_rows
 
 CHIPS_FILE = Path(__file__).with_name("chips.toml")
 

@@ -17,10 +17,8 @@ from importlib.resources import files
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.priced import Z80
-from perfmodel.special import student_cdf, student_quantile
-
-Floats = npt.NDArray[np.float64]
+from perfmodel.arrays import Floats, student_cdf, student_quantile
+from perfmodel.step_time import Z80
 
 #: Probability that an input pipeline which stalls the step runs beside it and determines its time, so that a faster
 #: step only waits longer: half where much of the step waits for input, less the less it does, since a pipeline that is

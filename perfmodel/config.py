@@ -1,18 +1,56 @@
-"""The experiment configuration as values: hardware, mesh, model, training.
+"""The experiment configuration as values: hardware, mesh, model, training; and when two are the same run.
 
-The contract of the JSON / YAML form is in docs/configuration.md; `perfmodel.config_file` reads it.
-All values are frozen; `None` means *not given*, never zero.
+The contract of the JSON / YAML form is in docs/configuration.md; `perfmodel.config_file` reads it.  All values are
+frozen; `None` means *not given*, never zero.  Configurations with one `config_key` place the same arrays on the same
+chips and run the same program, so that every page, command and tool gives them one price (docs/one-price.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from math import log2, prod
 from types import MappingProxyType
 from typing import Any
 
-from perfmodel.shapes import ModelShape
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Shape of a decoder-only transformer.
+
+    layers, d_model, d_ff, heads, kv_heads, head_dim, vocab: counts and widths.  mlp: `gated` (three matrices) or
+    `plain` (two).  Mixtures: `experts` routed experts of which each token takes `experts_per_token`, each `d_ff_expert`
+    wide, beside `shared_experts`; the first `first_dense_layers` layers are dense (`d_ff`), after that every
+    `moe_layer_step`-th layer is a mixture.  attention: `gqa`, or `mla` with its ranks.  sliding_window: tokens seen by
+    local layers; one layer in `sliding_window_every` is global.
+    """
+
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    name: str = ""
+    mlp: str = "gated"
+    tied_embeddings: bool = False
+    experts: int = 0
+    experts_per_token: int = 0
+    d_ff_expert: int = 0
+    shared_experts: int = 0
+    first_dense_layers: int = 0
+    moe_layer_step: int = 1
+    attention: str = "gqa"
+    q_lora_rank: int = 0
+    kv_lora_rank: int = 0
+    qk_nope_head_dim: int = 0
+    qk_rope_head_dim: int = 0
+    v_head_dim: int = 0
+    sliding_window: int = 0
+    sliding_window_every: int = 0
+    source: str = ""
+
 
 #: What an axis does.  Users may name axes as they like; the role decides the physics.
 ROLES = ("replica", "data", "fsdp", "seq", "context", "model", "tensor", "expert", "pipeline")
@@ -221,3 +259,140 @@ class ExperimentConfig:
     notes: str = ""
     extra: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
     measured: Measured | None = None
+
+
+#: ((role, size), …), major to minor, inside a slice and across slices.
+Placement = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]
+
+#: Distance, in doublings, of a mesh of the same sizes in another order: its axes lie on other links.
+DISTANCE_OF_ORDER = 1.0
+
+
+def placement(mesh: Mesh) -> Placement:
+    """Return the mesh as the chips see it: roles in order with their sizes.
+
+    Notation does not count: names of axes, axes of size 1, neighbours of one role, and inside a slice `fsdp` beside
+    `data`, which carry the same collectives there.  Across slices they differ: only `fsdp` shards weights.
+    """
+
+    def segments(axes: tuple[tuple[str, int], ...], inside: bool) -> tuple[tuple[str, int], ...]:
+        joined: list[tuple[str, int]] = []
+        for axis, size in axes:
+            if size == 1:
+                continue
+            role = merged_role(mesh.role(axis), inside)
+            if joined and joined[-1][0] == role:
+                joined[-1] = (role, joined[-1][1] * size)
+            else:
+                joined.append((role, size))
+        return tuple(joined)
+
+    return segments(mesh.ici, True), segments(mesh.dcn, False)
+
+
+def merged_role(role: str, inside: bool) -> str:
+    """Return the role under one name: inside a slice, `data` and `fsdp` carry the same collectives."""
+    return "data" if inside and role == "fsdp" else role
+
+
+def placement_of(sizes: MeshSizes, axis_roles: Mapping[str, str] | None = None) -> Placement:
+    """Return `placement` of a mesh as JSON has it."""
+    ici, dcn = (tuple((sizes.get(place) or {}).items()) for place in ("ici", "dcn"))
+    return placement(Mesh(ici, dcn, axis_roles or {}))
+
+
+def placement_text(sizes: MeshSizes, axis_roles: Mapping[str, str] | None = None) -> str:
+    """Return a placement as one line, `data=8 model=4 | fsdp=2`, for a column of the database."""
+    texts = [" ".join(f"{role}={size}" for role, size in side) for side in placement_of(sizes, axis_roles)]
+    return " | ".join(text for text in texts) if texts[1] else texts[0]
+
+
+def mesh_distance(old: Mesh, new: Mesh) -> float:
+    """Return how far one mesh is from another: factors of two moved between roles, 0 only for the same placement."""
+    one, other = placement(old), placement(new)
+    if one == other:
+        return 0.0
+    moved = sum(
+        abs(log2(_size(other[place], role) / _size(one[place], role)))
+        for place in (0, 1)
+        for role in {role for role, _ in (*one[place], *other[place])}
+    )
+    return moved / 2.0 or DISTANCE_OF_ORDER
+
+
+def config_key(config: ExperimentConfig) -> Hashable:
+    """Return what tells a configuration from every other one that is another run.
+
+    Micro-batches count by their number, however they were given; settings without effect are left out: virtual stages
+    without a pipeline, weight sharding over one shard, the order of XLA flags.  Names and notes are no part of it.
+    """
+    hardware = config.hardware
+    site = tuple(sorted(hardware.overrides.items()))
+    return (
+        (hardware.chip, hardware.topology, hardware.slices, site),
+        placement(config.mesh),
+        config.model,
+        training_key(config.training, config.mesh),
+        framework_of(config),
+        config.extra.get("software_year"),
+        bool(config.extra.get(REMAT_OPEN)) and config.training.remat == "none",
+    )
+
+
+def training_key(training: Training, mesh: Mesh) -> Hashable:
+    """Return the settings of a training that have an effect on this mesh."""
+    return (
+        training.global_batch,
+        training.seq_len,
+        training.precision,
+        training.optimizer,
+        training.weight_sharding if mesh.token_shards > 1 else None,
+        training.remat,
+        micro_batches(training, mesh),
+        training.virtual_stages if mesh.size("pipeline") > 1 else 1,
+        training.sequence_parallel if mesh.size("model") > 1 else None,
+        training.loss_parallel if mesh.size("model") > 1 else None,
+        tuple(sorted(training.xla_flags)),
+    )
+
+
+def _size(segments: tuple[tuple[str, int], ...], role: str) -> int:
+    size = 1
+    for name, own in segments:
+        size *= own if name == role else 1
+    return size
+
+
+def framework_of(config: ExperimentConfig) -> str | None:
+    """`software.framework` as given."""
+    text = config.extra.get("software_framework")
+    return text if isinstance(text, str) else None
+
+
+#: Key of `ExperimentConfig.extra` that says that `training.remat` is a default nobody asked for.
+REMAT_OPEN = "remat_open"
+
+
+def micro_batches(training: Training, mesh: Mesh) -> float:
+    """Micro-batches per optimizer step: from `micro_batch` where it is given, else `grad_accum`."""
+    if training.micro_batch and training.global_batch:
+        groups = mesh.batch_shards
+        return training.global_batch / (groups * training.micro_batch)
+    return float(max(1, training.grad_accum))
+
+
+def missing_facts(config: ExperimentConfig) -> tuple[str, ...]:
+    """Dotted names of what a full prediction needs and the configuration lacks."""
+    training = config.training
+    needed = {
+        "model": config.model,
+        "training.global_batch": training.global_batch,
+        "training.seq_len": training.seq_len,
+    }
+    return tuple(name for name, value in needed.items() if value is None)
+
+
+def check_products(config: ExperimentConfig) -> None:
+    """Raise ConfigError unless the mesh names every chip once (contract, section 4)."""
+    for error in product_errors(config.mesh, config.hardware):
+        raise error

@@ -2,22 +2,330 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import ValidationError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from perfmodel.checks import complaints, shown, suggestion
-from perfmodel.chips import load_chips
-from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Mesh, Training, product_errors
-from perfmodel.config_schema import MISSING, ConfigFile, SoftwareFile, TrainingFile
-from perfmodel.model_file import model_to_json
-from perfmodel.strict_text import decode, parse_text
-from perfmodel.workload import REMAT_OPEN
+from formatting import compared, plain
+from perfmodel.catalogue import model_to_json, read_model
+from perfmodel.chips import PRECISIONS, Chip, get_chip, load_chips
+from perfmodel.config import (
+    REMAT_OPEN,
+    ROLES,
+    ConfigError,
+    ExperimentConfig,
+    Hardware,
+    Measured,
+    Mesh,
+    ModelShape,
+    Training,
+    product_errors,
+)
+from perfmodel.reading import (
+    Bool,
+    Complaints,
+    FilePart,
+    Positive,
+    Whole,
+    choice,
+    complaints,
+    decode,
+    mapping,
+    parse_text,
+    shown,
+    suggestion,
+    warn,
+)
+from perfmodel.workload import chip_of
+
+PRECISION_NAMES = {name: name for name in PRECISIONS} | {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "fp8_full": "fp8",
+    "fp8_cs": "fp8",
+    "fp8_mx": "mxfp8",
+}
+SHARDING_NAMES = {name: name for name in ("none", "zero1", "fsdp")} | {"zero_1": "zero1", "zero3": "fsdp"}
+REMAT_NAMES = {name: name for name in ("none", "minimal", "full", "offload")} | {"selective": "minimal"}
+OPTIMIZERS = ("adamw", "adam", "adafactor", "sgd", "momentum", "lion", "muon")
+
+MAX_CHIPS = 10_000_000
+MAX_BATCH = 1_000_000_000
+MAX_TOKENS = 1_000_000_000
+#: No optimizer step of a day; and no program that trains holds less than a megabyte of device memory.
+LONGEST_STEP_S = 86_400.0
+LEAST_PEAK_BYTES = 1e6
+_AXIS_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_\-]{0,63}")
+_DATE = re.compile(r"(20\d\d)(?:-(0[1-9]|1[0-2])(?:-([0-2]\d|3[01]))?)?")
+
+#: What to give where a key is missing.
+MISSING = {
+    "hardware": "give chip and topology, e.g. {chip: v5e, topology: [16, 16]}",
+    "hardware.chip": "known chips: " + " ".join(load_chips()),
+    "hardware.topology": "give the chips per dimension, e.g. [16, 16]",
+    "mesh": "give the mesh axes, e.g. {ici: {data: 16, model: 16}}",
+    "mesh.ici": "give the size of each axis, e.g. {data: 16, model: 16}",
+}
+
+
+def _chip(value: Any) -> Chip:
+    if not isinstance(value, str):
+        raise ValueError(f"must be the name of a chip, not {shown(value)}")
+    try:
+        return get_chip(value)
+    except KeyError:
+        hint = suggestion(value, list(load_chips())) or "; known: " + " ".join(load_chips())
+        raise ValueError(f"{shown(value)} is not a known chip{hint}") from None
+
+
+def _dimensions(value: Any) -> Any:
+    """`4x4` and `4` are also understood."""
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}(x\d{1,9})*", value.strip().lower()):
+        value = [int(part) for part in value.strip().lower().split("x")]
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= 3:
+        raise ValueError(f"must be a list of one to three numbers, not {shown(value)}")
+    return value
+
+
+def _axes(value: Any) -> Any:
+    for axis in mapping(value):
+        if not _AXIS_NAME.fullmatch(axis):
+            raise ValueError(f"has the axis {shown(axis)}; a name is a letter, then letters, digits, _ or -")
+    if len(value) > 16:
+        raise ValueError(f"has {len(value)} axes; at most 16")
+    return value
+
+
+def _role(value: Any) -> str:
+    if not isinstance(value, str) or value not in ROLES:
+        raise ValueError(f"is {shown(value)}; use one of {' '.join(ROLES)}")
+    return value
+
+
+Size = Annotated[Whole, Field(ge=1, le=MAX_CHIPS)]
+Axes = Annotated[dict[str, Size], BeforeValidator(_axes)]
+Roles = Annotated[dict[str, Annotated[str, PlainValidator(_role)]], BeforeValidator(mapping)]
+Rate = Annotated[Positive, Field(le=1e21)]
+ShortText = Annotated[str, Field(max_length=100)]
+
+
+class OverridesFile(FilePart):
+    """Values of the chip that a site may replace.  SI units, bandwidths one-way; `dcn_bytes_per_s` is per host."""
+
+    PATH = "hardware.overrides"
+    peak_flops_per_s: Rate | None = None
+    peak_bf16_flops_per_s: Rate | None = None
+    hbm_bytes: Rate | None = None
+    hbm_bytes_per_s: Rate | None = None
+    host_link_bytes_per_s: Rate | None = None
+    ici_bytes_per_s: Rate | None = None
+    ici_link_bytes_per_s: Rate | None = None
+    nvlink_bytes_per_s: Rate | None = None
+    dcn_bytes_per_s: Rate | None = None
+    dcn_bytes_per_s_per_host: Rate | None = None
+
+
+class HardwareFile(FilePart):
+    PATH = "hardware"
+    chip: Annotated[Chip, PlainValidator(_chip)]
+    topology: Annotated[tuple[Size, ...], BeforeValidator(_dimensions)]
+    slices: Size = 1
+    overrides: OverridesFile = OverridesFile()
+
+    @model_validator(mode="after")
+    def _topology_of_the_chip(self) -> HardwareFile:
+        chip, dimensions = self.chip, len(self.topology)
+        if chip.kind == "gpu" and dimensions > 2:
+            text = "of GPUs is [GPUs per NVLink domain, domains]; give one or two numbers"
+        elif chip.kind == "tpu" and dimensions > chip.ici_axes:
+            text = f"has {dimensions} dimensions; {chip.title} is a {chip.ici_axes}D torus"
+        elif prod(self.topology) * self.slices > MAX_CHIPS:
+            text = f"times slices is more than the maximum of {MAX_CHIPS:,} chips"
+        else:
+            return self
+        raise ConfigError("hardware.topology", text)
+
+    def value(self) -> Hardware:
+        overrides = MappingProxyType(self.overrides.model_dump(exclude_none=True))
+        return Hardware(self.chip.name, self.topology, self.slices, overrides)
+
+
+class MeshFile(FilePart):
+    PATH = "mesh"
+    ici: Annotated[Axes, Field(min_length=1)]
+    dcn: Axes = {}
+    axis_roles: Roles = {}
+
+
+class TrainingFile(FilePart):
+    """Of what is not given, `value` knows the default."""
+
+    PATH = "training"
+    global_batch: Whole | None = Field(default=None, ge=1, le=MAX_BATCH)
+    seq_len: Whole | None = Field(default=None, ge=1, le=MAX_TOKENS)
+    precision: Annotated[str, choice(PRECISION_NAMES)] | None = None
+    optimizer: Annotated[str, Field(max_length=60)] | None = None
+    weight_sharding: Annotated[str, choice(SHARDING_NAMES)] | None = None
+    remat: Annotated[str, choice(REMAT_NAMES)] | None = None
+    grad_accum: Whole | None = Field(default=None, ge=1, le=MAX_BATCH)
+    micro_batch: Whole | None = Field(default=None, ge=1, le=MAX_BATCH)
+    virtual_stages: Whole | None = Field(default=None, ge=1, le=10_000)
+    sequence_parallel: Bool | None = None
+    loss_parallel: Bool | None = None
+    xla_flags: tuple[str, ...] | None = None
+
+    @field_validator("optimizer")
+    @classmethod
+    def _check_optimizer(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name and name.lower() not in OPTIMIZERS:
+            text = f"{shown(name.lower())} is unknown; its state is assumed to be two fp32 moments"
+            warn(info, "training.optimizer", text)
+        return name.lower() if name else None
+
+    @field_validator("xla_flags", mode="before")
+    @classmethod
+    def _texts(cls, value: Any) -> Any:
+        flags = value.split() if isinstance(value, str) else value
+        if not isinstance(flags, list | tuple) or any(not isinstance(flag, str) for flag in flags):
+            raise ValueError(f"must be a list of strings, not {shown(value)}")
+        if len(flags) > 1000 or any(len(flag) > 1000 for flag in flags):
+            raise ValueError("has too many flags or one that is too long; at most 1,000 of either")
+        return flags
+
+    def value(self, chip: Chip | None, mesh: Mesh | None) -> Training:
+        return replace(default_training(chip, mesh), **self.model_dump(exclude_none=True))
+
+
+def default_training(chip: Chip | None, mesh: Mesh | None) -> Training:
+    """Training where nothing is said.
+
+    TPU frameworks shard weights fully and recompute each layer; Megatron on GPUs shards the optimizer (ZeRO-1) and
+    recomputes nothing, unless the mesh has an `fsdp` axis.
+    """
+    if chip is None or chip.kind == "tpu":
+        return Training()
+    fully = mesh is not None and mesh.size("fsdp") > 1
+    return Training(weight_sharding="fsdp" if fully else "zero1", remat="none")
+
+
+class SoftwareFile(FilePart):
+    PATH = "software"
+    framework: ShortText | None = None
+    date: ShortText | None = None
+    version: ShortText | None = None
+
+    @field_validator("date")
+    @classmethod
+    def _is_a_date(cls, text: str | None) -> str | None:
+        if text and not _DATE.fullmatch(text.strip()):
+            raise ValueError(f"is {shown(text)}; write 2025, 2025-10 or 2025-10-31")
+        return text
+
+    def extra(self) -> dict[str, Any]:
+        """What was given, and `software_year` (2025.75 for 2025-10), for a model that knows how releases differ."""
+        extra: dict[str, Any] = {f"software_{key}": text for key, text in self if text}
+        if match := _DATE.fullmatch((self.date or "").strip()):
+            extra["software_year"] = int(match[1]) + (int(match[2] or 7) - 1) / 12
+        return extra
+
+
+class MeasuredFile(FilePart):
+    PATH = "measured"
+    step_time_s: Positive | None = Field(default=None, le=LONGEST_STEP_S)
+    peak_memory_bytes: Positive | None = Field(default=None, le=1e15)
+
+
+class ConfigFile(FilePart):
+    """The whole file; the order of its fields is that of the complaints."""
+
+    PATH: ClassVar[str] = ""
+    hardware: HardwareFile
+    axis_roles: Roles = {}
+    mesh: MeshFile
+    model: ModelShape | None = None
+    training: TrainingFile = TrainingFile()
+    name: str = Field(default="", max_length=300)
+    notes: str = Field(default="", max_length=100_000)
+    software: SoftwareFile = SoftwareFile()
+    measured: MeasuredFile = MeasuredFile()
+
+    @field_validator("mesh")
+    @classmethod
+    def _fits_the_hardware(cls, given: MeshFile, info: ValidationInfo) -> MeshFile:
+        roles = {**info.data.get("axis_roles", {}), **given.axis_roles}
+        wrong = []
+        for part, axes in (("ici", given.ici), ("dcn", given.dcn)):
+            for axis in (axis for axis in axes if axis not in ROLES and axis not in roles):
+                text = f'is not a known role{suggestion(axis, ROLES)}; add "axis_roles": {{"{axis}": ROLE}}'
+                wrong.append(ConfigError(f"mesh.{part}.{axis}", f"{text} with ROLE one of {' '.join(ROLES)}"))
+        if not wrong and (hardware := info.data.get("hardware")) is not None:
+            wrong = product_errors(_mesh(given, roles), hardware.value())
+        for axis in roles.keys() - given.ici.keys() - given.dcn.keys():
+            warn(info, f"mesh.axis_roles.{axis[:40]}", "names an axis the mesh does not have; ignored")
+        if wrong:
+            raise Complaints(wrong)
+        return given
+
+    @field_validator("model", mode="plain")
+    @classmethod
+    def _shape(cls, value: Any, info: ValidationInfo) -> ModelShape | None:
+        return read_model(value, warnings=info.context)
+
+    @field_validator("notes", mode="before")
+    @classmethod
+    def _free(cls, value: Any) -> str:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+    @field_validator("measured")
+    @classmethod
+    def _fits_the_memory(cls, given: MeasuredFile, info: ValidationInfo) -> MeasuredFile:
+        peak, field = given.peak_memory_bytes, "measured.peak_memory_bytes"
+        if peak is not None and peak < LEAST_PEAK_BYTES:
+            raise ConfigError(field, f"is {plain(peak, 'bytes')}; give bytes per chip, 61.5 GB as 61.5e9")
+        if peak is not None and (given_hardware := info.data.get("hardware")) is not None:
+            hardware = given_hardware.value()
+            chip = chip_of(hardware)
+            if peak > (memory := max(chip.hbm_bytes, hardware.overrides.get("hbm_bytes", 0.0))):
+                text = "is {}, more than the {} of one".format(*compared(peak, memory, "bytes"))
+                raise ConfigError(field, f"{text} {chip.name}; give the peak per chip")
+        return given
+
+    def value(self) -> ExperimentConfig:
+        hardware = self.hardware.value()
+        mesh = _mesh(self.mesh, {**self.axis_roles, **self.mesh.axis_roles})
+        training = self.training.value(self.hardware.chip, mesh)
+        extra = self.software.extra()
+        if self.hardware.chip.kind == "gpu" and training.remat == "none" and self.training.remat is None:
+            extra[REMAT_OPEN] = True
+        measured = Measured(**dict(self.measured))
+        return ExperimentConfig(
+            hardware, mesh, self.model, training, self.name, self.notes, MappingProxyType(extra),
+            measured if measured != Measured() else None,
+        )  # fmt: skip
+
+
+def _mesh(given: MeshFile, roles: Mapping[str, str]) -> Mesh:
+    named = {axis: role for axis, role in roles.items() if axis in given.ici or axis in given.dcn}
+    return Mesh(tuple(given.ici.items()), tuple(given.dcn.items()), MappingProxyType(named))
+
 
 TRAINING_KEYS = tuple(TrainingFile.model_fields)
 

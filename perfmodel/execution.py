@@ -1,4 +1,5 @@
-"""Execution profiles: how a kind of program runs a training step, from execution.toml.
+"""Execution profiles: how a kind of program runs a training step (execution.toml) and what it allocates
+(memory_profiles.toml and, fitted, memory_fit.toml).
 
 `software.framework` names the profile; without one it is what most programs on that kind of chip are.
 """
@@ -6,12 +7,18 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from perfmodel.config import ExperimentConfig
-from perfmodel.data_file import EXACT, read_rows
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.arrays import Floats
+from perfmodel.reading import EXACT, read_rows
 
 EXECUTION_FILE = Path(__file__).with_name("execution.toml")
 
@@ -83,7 +90,103 @@ def _name(framework: str) -> str | None:
     return max(parts)[1] if parts else None
 
 
-def framework_of(config: ExperimentConfig) -> str | None:
-    """`software.framework` as given."""
-    text = config.extra.get("software_framework")
-    return text if isinstance(text, str) else None
+DESIGN_FILE = Path(__file__).with_name("memory_profiles.toml")
+FIT_FILE = Path(__file__).with_name("memory_fit.toml")
+
+#: Spread of log(measured / predicted) of a program whose peaks nobody has measured, until a fit says it.
+SPREAD_UNSEEN = 0.15
+#: Distances at which a fit states its error: another mesh of a workload it has seen, another workload, another program.
+DISTANCES = ("mesh", "workload", "source")
+
+
+@dataclass(frozen=True)
+class MemoryProfile:
+    """What a program allocates; see memory_profiles.toml for each number.
+
+    spread_*: of log(measured / predicted) at a distance (DISTANCES); crash_spread: of log(needed / capacity) among runs
+    that ran and that ran out of memory.
+    """
+
+    __pydantic_config__ = EXACT
+
+    name: str
+    measured: bool
+    gradient_bytes: float
+    transient_gradient_bytes: float
+    summed_gradient_bytes: float
+    bucket_bytes: float
+    sharded_gradients: float
+    updated_bytes: float
+    whole_tensors: float
+    optimizer_gather_bytes: float
+    logit_bytes: float
+    logit_gradient_bytes: float
+    mlp_extra: float
+    score_bytes: float
+    runtime_bytes: float
+    workspace_bytes: float
+    held_tensors: float
+    held_share: float
+    held_needed: float
+    fragmentation: float
+    unfilled: float
+    source: str
+    spread_mesh: float = SPREAD_UNSEEN
+    spread_workload: float = SPREAD_UNSEEN
+    spread_source: float = SPREAD_UNSEEN
+    crash_spread: float = SPREAD_UNSEEN
+
+    @property
+    def spread(self) -> float:
+        """Of log(measured / predicted) of a workload that the fit has not seen, of this program or, where nobody has
+        measured it, of a program the fit has not seen."""
+        return self.spread_workload if self.measured else self.spread_source
+
+
+#: Numbers of a profile that are constants of the model, in the order of the fields.
+NUMBERS = tuple(part.name for part in fields(MemoryProfile) if part.type == "float")
+
+
+@dataclass(frozen=True)
+class MemoryConstants:
+    """The profiles as arrays, one entry per profile in the order of `load_profiles()`."""
+
+    values: Mapping[str, Floats]
+
+    def of(self, name: str, profile: npt.NDArray[np.int64]) -> Floats:
+        """One number for the profile of every candidate."""
+        constant_per_candidate: Floats = self.values[name][profile]
+        return constant_per_candidate
+
+
+@cache
+def load_memory_profiles() -> Mapping[str, MemoryProfile]:
+    """All profiles by name, with what is fitted."""
+    fitted = tomllib.loads(FIT_FILE.read_text(encoding="utf-8"))["profile"] if FIT_FILE.exists() else {}
+    return _profiles({name: {key: row[key] for key in row if key != "source"} for name, row in fitted.items()})
+
+
+@cache
+def design_profiles() -> Mapping[str, MemoryProfile]:
+    """All profiles by name as their sources say, before any fit."""
+    return _profiles({})
+
+
+def _profiles(fitted: Mapping[str, Mapping[str, Any]]) -> Mapping[str, MemoryProfile]:
+    rows = tomllib.loads(DESIGN_FILE.read_text(encoding="utf-8"))
+    known = {name: {"name": name, **row, **fitted.get(name, {})} for name, row in rows.items()}
+    return MappingProxyType(read_rows(MemoryProfile, known))
+
+
+def constants(profiles: Mapping[str, MemoryProfile] | None = None) -> MemoryConstants:
+    """The profiles as arrays; by default the fitted ones."""
+    chosen = load_memory_profiles() if profiles is None else profiles
+    ordered = [chosen[name] for name in load_profiles()]
+    values = {name: np.array([float(getattr(profile, name)) for profile in ordered]) for name in NUMBERS}
+    values["spread"] = np.array([profile.spread for profile in ordered])
+    return MemoryConstants(values)
+
+
+@cache
+def fitted_constants() -> MemoryConstants:
+    return constants()

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from perfmodel.config import Mesh
-from perfmodel.evidence import Equation
-from perfmodel.priced import Priced
+from perfmodel.step_time import Priced
 from perfmodel.workload import GROUPS
 
 #: Collectives that a group of axes issues; a profile that names kinds is split by them.
@@ -243,3 +242,14 @@ def groups_on(
         if fitting:
             return fitting
     return exact or touching
+
+
+@dataclass(frozen=True)
+class Equation:
+    """One measured quantity.  key: of `expected`, or several that it sums; seconds; spread: standard deviation of its
+    logarithm, attribution and what the model's form leaves out; floor_s: below it, durations mean nothing."""
+
+    keys: tuple[str, ...]
+    seconds: float
+    spread: float
+    floor_s: float

@@ -3,7 +3,7 @@
     evidence = evidence_of(config)            # the configuration's own `measured`, or NOTHING
     predict(other, evidence).step_time_s["estimate"]
 
-The same configuration (`perfmodel.identity`) under the same evidence (`Evidence.digest`) has one step time, one
+The same configuration (`perfmodel.config`) under the same evidence (`Evidence.digest`) has one step time, one
 interval, one memory verdict and one list of violations, whoever asks.
 """
 
@@ -20,19 +20,26 @@ import numpy as np
 
 from formatting import compared, listed, plain
 from perfmodel import legality, memory
-from perfmodel.calibration import Calibration, calibrate
+from perfmodel.arrays import Floats
+from perfmodel.calibration import Calibration, Prices, calibrate
 from perfmodel.confidence import Confidence
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.config import (
+    ConfigError,
+    ExperimentConfig,
+    Mesh,
+    check_products,
+    config_key,
+    framework_of,
+    mesh_distance,
+    missing_facts,
+    placement,
+)
 from perfmodel.config_file import with_mesh
-from perfmodel.execution import framework_of
-from perfmodel.identity import key, mesh_distance, placement
-from perfmodel.memory_evidence import MemoryPosterior, MemoryRun, memory_posterior
+from perfmodel.legality import MemoryPosterior, MemoryRun, memory_posterior
 from perfmodel.observation import Observation
-from perfmodel.priced import Z80
-from perfmodel.prices import Prices
-from perfmodel.step_time import Prediction, by_axis, check_products, missing_facts
-from perfmodel.step_time import predict as predict_alone
-from perfmodel.topology import Floats
+from perfmodel.prediction import Prediction, by_axis
+from perfmodel.prediction import predict as predict_alone
+from perfmodel.step_time import Z80
 from perfmodel.workload import from_config, stack
 
 #: Standard deviation of log(time) added where a candidate runs on another kind of chip than the baseline did: what the
@@ -73,7 +80,7 @@ class Evidence:
         """The same text for the same evidence, 16 hexadecimal digits; empty for NOTHING."""
         if self.config is None:
             return ""
-        told = (key(self.config), self.observation, self.peak_bytes, self.stand_in, self.confidence)
+        told = (config_key(self.config), self.observation, self.peak_bytes, self.stand_in, self.confidence)
         return sha256(repr(told).encode()).hexdigest()[:16]
 
     @cached_property
@@ -149,7 +156,7 @@ class Evidence:
 
     def is_run(self, config: ExperimentConfig) -> bool:
         """Return True if the configuration is that of the run, however it is written."""
-        return self.config is not None and key(self.filled(config)) == key(self.filled(self.config))
+        return self.config is not None and config_key(self.filled(config)) == config_key(self.filled(self.config))
 
 
 NOTHING = Evidence()

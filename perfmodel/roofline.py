@@ -1,16 +1,20 @@
-"""Rooflines: arithmetic intensity and time bounds of single operations, and of the operations of a layer.
+"""Rooflines of single operations and of those of a layer; and the book's thresholds, from which communication or HBM
+hides behind compute.
 
-Source: scaling book chapter 1.  An operation takes at least the larger of its compute and its transfer time, and at
-most their sum.
+Source: scaling book chapters 1, 5 and the GPU chapter.  An operation takes at least the larger of its compute and its
+transfer time, and at most their sum.  Thresholds are of bf16 values on links and in HBM, and of wrapped axes at
+data-sheet bandwidth; precision: that of the matmuls.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from perfmodel import accounting
-from perfmodel.config import ExperimentConfig
-from perfmodel.workload import ACTIVATION_BYTES, WEIGHT_BYTES, chip_of, micro_batches
+from perfmodel.chips import Chip
+from perfmodel.config import ExperimentConfig, micro_batches
+from perfmodel.workload import ACTIVATION_BYTES, WEIGHT_BYTES, chip_of
 
 
 @dataclass(frozen=True)
@@ -106,3 +110,69 @@ def roofs(config: ExperimentConfig) -> tuple[float, float]:
     """Peak FLOP/s in the training precision and HBM bytes/s of the chip."""
     chip = chip_of(config.hardware)
     return chip.peak(config.training.precision), config.hardware.overrides.get("hbm_bytes_per_s", chip.hbm_bytes_per_s)
+
+
+def axis_intensity(chip: Chip, precision: str = "bf16") -> float:
+    """FLOP/s over both directions of one wrapped ICI axis, FLOPs per byte."""
+    return chip.peak(precision) / (2 * chip.ici_link_bytes_per_s)
+
+
+def nvlink_intensity(chip: Chip, precision: str = "bf16") -> float:
+    """FLOP/s over one-way NVLink bandwidth: d_ff per rank that hides tensor parallelism inside the domain."""
+    return chip.peak(precision) / chip.nvlink_bytes_per_s
+
+
+def hbm_tokens(chip: Chip, precision: str = "bf16", weight_bytes: float = 2.0) -> float:
+    """Tokens from which a matmul is compute-bound."""
+    return chip.peak(precision) / chip.hbm_bytes_per_s * weight_bytes / 2
+
+
+def data_tokens(chip: Chip, axes: int, precision: str = "bf16") -> float:
+    """Tokens per data shard that hide data parallelism or FSDP on so many wrapped ICI axes."""
+    return axis_intensity(chip, precision) / axes
+
+
+def node_tokens(chip: Chip, cards: int = 8, precision: str = "bf16") -> float:
+    """Tokens per data rank that hide FSDP across nodes: every byte enters a node once, over so many cards together."""
+    return chip.peak(precision) / (cards * chip.dcn_bytes_per_s_per_chip)
+
+
+def slice_tokens(chip: Chip, precision: str = "bf16", slices: float = math.inf) -> float:
+    """Tokens per slice that hide data parallelism over DCN; independent of the slice's size (book 5.1.6).  Of an
+    all-reduce over n slices each sends (n - 1)/n, which the book takes as 1."""
+    return chip.peak(precision) / chip.dcn_bytes_per_s_per_chip * (1 - 1 / slices)
+
+
+def tensor_shards(chip: Chip, d_ff: float, axes: int = 1, precision: str = "bf16") -> float:
+    """Tensor shards above which the tensor axis waits for its links (book 5.1.3): M F W / C; inside an NVLink domain
+    F W / C."""
+    if chip.kind == "gpu":
+        return d_ff / nvlink_intensity(chip, precision)
+    return axes * d_ff / axis_intensity(chip, precision)
+
+
+def mixed_tokens(chip: Chip, d_ff: float, axes_product: float, precision: str = "bf16") -> float:
+    """Tokens per chip at the best mix of FSDP and tensor parallelism: 4 α² / (M_X M_Y F)."""
+    return 4 * axis_intensity(chip, precision) ** 2 / (axes_product * d_ff)
+
+
+def best_data_shards(tokens: float, d_ff: float, chips: float, axes_ratio: float = 1.0) -> float:
+    """FSDP shards at which FSDP and tensor parallelism together communicate least (book 5.1.4): √(B/F · M_X/M_Y · N)"""
+    return float((tokens / d_ff * axes_ratio * chips) ** 0.5)
+
+
+def host_width(chip: Chip, precision: str = "bf16") -> float:
+    """Parameters per layer over d_model that hide offloading a layer input; FLOPs per byte of the host link."""
+    return chip.peak(precision) / chip.host_link_bytes_per_s
+
+
+def expert_width(chip: Chip, degree: int, domain: int, precision: str = "bf16") -> float:
+    """Expert width that hides the all-to-all of a gated expert: C / (1.5 W) on a switch, over the network cards where
+    the group is larger than the NVLink domain; C n / (12 w) on a wrapped ring of n chips.
+
+    domain: GPUs of an NVLink domain; of no meaning on a TPU.
+    """
+    peak = chip.peak(precision)
+    if chip.kind == "tpu":
+        return peak * degree / (12 * chip.ici_link_bytes_per_s)
+    return peak / (1.5 * (chip.nvlink_bytes_per_s if degree <= domain else chip.dcn_bytes_per_s_per_chip))

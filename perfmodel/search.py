@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel import legality, memory
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.arrays import Floats
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh, check_products, missing_facts
 from perfmodel.efficiency import Efficiencies, load_efficiencies
+from perfmodel.prediction import Prediction
 from perfmodel.price import NOTHING, Evidence, evidence_of, predict_all
 from perfmodel.space import SearchBounds, Space, build_space, space_workload
-from perfmodel.step_time import Prediction, check_products, combine, missing_facts
+from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
-from perfmodel.topology import Floats
 
 #: Candidates priced at a time: their arrays stay in the processor's cache.
 BLOCK = 32_768

@@ -17,19 +17,21 @@ import numpy as np
 import numpy.typing as npt
 
 from formatting import large
-from perfmodel.config import CANONICAL_ROLES, ConfigError, ExperimentConfig, Hardware, Mesh
-from perfmodel.identity import merged_role, mesh_distance, placement
-from perfmodel.model_numbers import model_numbers
-from perfmodel.topology import Floats, Ints, Links
-from perfmodel.workload import (
+from perfmodel.accounting import model_numbers
+from perfmodel.arrays import Floats
+from perfmodel.config import (
+    CANONICAL_ROLES,
     REMAT_OPEN,
-    Workload,
-    assemble_mesh,
-    chip_numbers,
-    chip_of,
-    mesh_links,
-    training_numbers,
+    ConfigError,
+    ExperimentConfig,
+    Hardware,
+    Mesh,
+    merged_role,
+    mesh_distance,
+    placement,
 )
+from perfmodel.topology import Ints, Links
+from perfmodel.workload import Workload, assemble_mesh, chip_numbers, chip_of, mesh_links, training_numbers
 
 #: Training keys with new values.
 Change = Mapping[str, Any]
@@ -99,7 +101,7 @@ class Space:
         return Mesh(sizes, across, self.config.mesh.axis_roles)
 
     def distances(self, home: Mesh) -> Floats:
-        """Return how far each mesh is from another one (`identity.mesh_distance`)."""
+        """Return how far each mesh is from another one (`config.mesh_distance`)."""
         one = placement(home)
         moved = np.zeros(len(self.sizes))
         for place, axes, sizes in ((0, self.axes, self.sizes), (1, self.dcn_axes, self.dcn_sizes)):

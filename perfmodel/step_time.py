@@ -1,4 +1,4 @@
-"""Step time: bounds, estimate, breakdown; and `predict`, the model's front door.
+"""Step time: terms under efficiencies become an estimate, its parts, bounds and a range.
 
 The lower bound lets every resource work at its best and at the same time: the largest term.  The upper bound lets
 nothing overlap: the sum.  The estimate hides what the schedule can hide (scaling book 1.1).
@@ -7,29 +7,101 @@ nothing overlap: the sum.  The estimate hides what the schedule can hide (scalin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from formatting import plain
-from perfmodel import memory
-from perfmodel.config import ExperimentConfig, Mesh, product_errors
-from perfmodel.efficiency import Efficiencies, EfficiencyTable, ErrorRange, load_efficiencies
-from perfmodel.execution import ExecutionProfile, framework_of, profile_named
-from perfmodel.priced import Priced
-from perfmodel.special import normal_cdf
-from perfmodel.terms import Terms, step_terms
-from perfmodel.topology import Floats
+from perfmodel.arrays import Floats, normal_cdf
+from perfmodel.efficiency import CLASSES, Efficiencies
+from perfmodel.terms import Terms
 from perfmodel.traffic import Traffic
-from perfmodel.workload import GROUPS, REMAT, Workload, chip_of, from_config
+from perfmodel.workload import REMAT
+
+#: Two-sided 80 % of a normal distribution.  The bounds are to hold where its tails are heavier.
+Z80 = 1.2816
+ZBOUND = 2.5
+#: Share of measurements on either side of the 80 % interval.
+TAIL = 0.1
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Times of many candidates in seconds; arrays of one broadcast shape.  What only a page shows, the bounds and the
+    range, is computed where it is asked for: a proposal prices its candidates at dozens of efficiencies.
+
+    parts_s: parts of the estimate, which they add up to: compute, hbm, ici:<group>, dcn, bubble, overhead.
+    hbm_s: time of HBM, hidden or not; links_s: of the links, likewise, by ici:<group> and dcn.
+    resources_s: the breakdown behind the bounds: compute (at best, no less than the model
+    FLOPs at peak), hbm, ici:<group>, dcn, bubble, overhead.
+    lower is the largest of compute, hbm, each ici group and dcn; upper is the sum of all.  smooth_s: the step where
+    nothing stalls, stall_s: what a slow host adds, stall_chance: how likely there is one.  hardware_flops_s: time of
+    all FLOPs executed, recomputed ones included, at peak.
+    """
+
+    terms: Terms
+    efficiencies: Efficiencies
+    estimate_s: Floats
+    parts_s: Mapping[str, Floats]
+    hbm_s: Floats
+    links_s: Mapping[str, Floats]
+    exposed_comms_s: Floats
+    smooth_s: Floats
+    stall_s: Floats
+    stall_chance: Floats
+    hardware_flops_s: Floats
+
+    @cached_property
+    def resources_s(self) -> Mapping[str, Floats]:
+        t = self.terms
+        at_peak = t.dense_s + t.experts_s + t.scores_s + t.head_s
+        compute = np.maximum(self.parts_s["compute"] * self._best, np.minimum(at_peak, self.estimate_s))
+        resources = {"compute": compute, "hbm": self.hbm_s, **self.links_s, "bubble": self.parts_s["bubble"]}
+        overhead = self.parts_s["overhead"]
+        summed = sum(resources.values(), np.zeros(1)) + overhead
+        # Gaps no resource explains, as far as the fit has seen them, and no longer than the step, stalled or not.
+        unexplained = np.maximum(0.0, np.maximum(self.estimate_s / self._best, self._interval[1]) - summed)
+        return resources | {
+            "overhead": np.minimum(overhead + unexplained, np.maximum(overhead, self.estimate_s + self.stall_s))
+        }
+
+    @cached_property
+    def lower_s(self) -> Floats:
+        overlappable = [value for name, value in self.resources_s.items() if name not in ("bubble", "overhead")]
+        lower: Floats = np.maximum.reduce(np.broadcast_arrays(*overlappable))
+        return lower
+
+    @cached_property
+    def upper_s(self) -> Floats:
+        return sum(self.resources_s.values(), np.zeros(1))
+
+    @property
+    def low80_s(self) -> Floats:
+        return np.minimum(np.maximum(self.lower_s, self._interval[0]), self.estimate_s)
+
+    @property
+    def high80_s(self) -> Floats:
+        return np.minimum(self.upper_s, np.maximum(self._interval[1], self.estimate_s))
+
+    @cached_property
+    def _best(self) -> Floats:
+        """Of the compute: its time at best over the estimated one."""
+        low80, high80 = _range(self.terms, self.efficiencies)
+        best: Floats = np.exp(-ZBOUND / Z80 * np.maximum(-low80, high80))
+        return best
+
+    @cached_property
+    def _interval(self) -> tuple[Floats, Floats]:
+        """Ends of the 80 % interval, as the fit has them.  Where it may stall or not, it holds both."""
+        low80, high80 = _range(self.terms, self.efficiencies)
+        smooth, stalled, chance = self.smooth_s, self.smooth_s + self.stall_s, self.stall_chance
+        low = np.where(chance < 1.0 - TAIL, smooth, stalled) * np.exp(low80)
+        high = np.where(chance > TAIL, stalled, smooth) * np.exp(high80)
+        return low, high
+
 
 #: The median of what stalls or does not is either; how sharply it goes from one to the other with the chance.
 SHARP = 8.0
-MFU_CONVENTION = (
-    "model FLOPs: 6 per matmul parameter per token (embedding lookup excluded, output head included) plus causal "
-    "attention scores (half of the full square); recompute excluded; over the dense peak of the training precision"
-)
 
 
 def combine(t: Terms, e: Efficiencies) -> Priced:
@@ -172,177 +244,11 @@ def _slower(one: Floats, other: Floats) -> Floats:
     return both
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What the model says of one configuration.  Seconds, bytes, shares 0–1; None where `missing` names what lacks.
+def _range(t: Terms, e: Efficiencies) -> tuple[Floats, Floats]:
+    """Logarithms of the ends of the 80 % interval over the estimate."""
 
-    step_time_s: lower, estimate, upper, low80, high80.  breakdown_s: time each resource is asked for (compute at best,
-    hbm, ici by axis, dcn, bubble, overhead) and exposed_comms, the part of ici and dcn that the
-    estimate does not hide.  parts_s: what the estimate is made of, adding up to it.
-    hbm_per_chip_bytes: params, optimizer, gradients, activations, total, capacity.  framework: the execution profile it
-    is priced as; error: of held-out runs as far from the measured ones as this configuration; stall: `probability` and
-    `step_time_s` of a step that stalls, None where nothing does.  calibrated_from: the run whose evidence it is priced
-    by (`price.Evidence.facts`) and the `speedup` {estimate, low80, high80} per token and chip; None without evidence.
-    """
+    def chosen(side: str) -> Floats:
+        plain, pipelined, mixture = (np.asarray(getattr(e, f"{side}80_{name}")) for name in CLASSES)
+        return np.where(t.experts_s > 0, mixture, np.where(t.stages > 1, pipelined, plain))
 
-    step_time_s: Mapping[str, float] | None = None
-    breakdown_s: Mapping[str, Any] | None = None
-    parts_s: Mapping[str, Any] | None = None
-    hbm_per_chip_bytes: Mapping[str, float | None] | None = None
-    fits: bool | None = None
-    mfu: float | None = None
-    hfu: float | None = None
-    tokens_per_s_per_chip: float | None = None
-    mfu_convention: str = MFU_CONVENTION
-    violations: tuple[Any, ...] = ()
-    missing: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
-    framework: ExecutionProfile | None = None
-    error: ErrorRange | None = None
-    stall: Mapping[str, float] | None = None
-    calibrated_from: Mapping[str, Any] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The contract's object of `asap predict`."""
-        return {
-            **{name: getattr(self, name) for name in _NUMBERS},
-            "violations": [getattr(v, "to_json", lambda v=v: v)() for v in self.violations],
-            "missing": list(self.missing),
-            "warnings": list(self.warnings),
-            "framework": self.framework.name if self.framework else None,
-            "error": self.error.to_json() if self.error else None,
-            "stall": self.stall,
-            **({"calibrated_from": dict(self.calibrated_from)} if self.calibrated_from is not None else {}),
-        }
-
-
-_NUMBERS = (
-    "step_time_s", "breakdown_s", "parts_s", "hbm_per_chip_bytes", "fits", "mfu", "hfu", "mfu_convention",
-    "tokens_per_s_per_chip",
-)  # fmt: skip
-
-
-def missing_facts(config: ExperimentConfig) -> tuple[str, ...]:
-    """Dotted names of what a full prediction needs and the configuration lacks."""
-    training = config.training
-    needed = {
-        "model": config.model,
-        "training.global_batch": training.global_batch,
-        "training.seq_len": training.seq_len,
-    }
-    return tuple(name for name, value in needed.items() if value is None)
-
-
-def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTable | None = None) -> Prediction:
-    """Step time and memory of one configuration, as far as it says enough.
-
-    efficiencies: a set for this configuration, a table to resolve, or None for the shipped table.  Raises ConfigError
-    for a chip that is not known or a mesh whose product is not the number of chips.
-    """
-    from perfmodel import legality
-
-    check_products(config)
-    missing = missing_facts(config)
-    if config.model is None or missing:
-        known = memory.parameters_only(config) if config.model is not None else None
-        return Prediction(
-            hbm_per_chip_bytes=known,
-            fits=memory.fits_so_far(known),
-            violations=legality.check(config),
-            missing=missing,
-        )
-    if efficiencies is None:
-        efficiencies = load_efficiencies()
-    error = None
-    if isinstance(efficiencies, EfficiencyTable):
-        error = efficiencies.errors_of(config)
-        efficiencies = efficiencies.for_config(config)
-    workload = from_config(config)
-    terms = step_terms(workload)
-    priced = combine(terms, efficiencies)
-    breakdown = by_axis(config.mesh, priced.resources_s, workload)
-    # Groups of axes that share an axis share its links.
-    lower = max(_first(priced.lower_s), *breakdown["ici"].values(), 0.0)
-    used = memory.per_chip(workload)
-    estimate = _first(priced.estimate_s)
-    peak = _first(workload.chip.peak)
-    return Prediction(
-        step_time_s={
-            "lower": lower,
-            "estimate": estimate,
-            "upper": _first(priced.upper_s),
-            "low80": max(lower, _first(priced.low80_s)),
-            "high80": _first(priced.high80_s),
-        },
-        breakdown_s=breakdown | {"exposed_comms": _first(priced.exposed_comms_s)},
-        parts_s=by_axis(config.mesh, priced.parts_s, workload),
-        hbm_per_chip_bytes={name: _first(value) for name, value in used.parts().items()},
-        fits=bool(used.fits.reshape(-1)[0]),
-        mfu=_first(terms.model_flops_per_chip) / (estimate * peak),
-        hfu=_first(priced.hardware_flops_s) / estimate,
-        tokens_per_s_per_chip=_first(terms.tokens_per_chip) / estimate,
-        violations=legality.check(config, used),
-        warnings=(*_framework_assumed(config), *_assumptions(used)),
-        framework=profile_named(framework_of(config), chip_of(config.hardware).kind),
-        error=error,
-        stall=_stall(priced),
-    )
-
-
-def _stall(priced: Priced) -> dict[str, float] | None:
-    chance = _first(priced.stall_chance)
-    if chance <= 0.0 or _first(priced.stall_s) <= 0.0:
-        return None
-    return {"probability": chance, "step_time_s": _first(priced.smooth_s) + _first(priced.stall_s)}
-
-
-def _framework_assumed(config: ExperimentConfig) -> tuple[str, ...]:
-    """What was taken for granted of the program, in words."""
-    framework = framework_of(config)
-    profile = profile_named(framework, chip_of(config.hardware).kind)
-    if framework is None:
-        return (f"The framework (software.framework) is not given: priced as {profile.title}.",)
-    if not profile.has_measured(framework):
-        return (f"No runs of {framework[:60]} were measured: priced as {profile.title}, with a wider interval.",)
-    return ()
-
-
-def _assumptions(used: memory.MemoryUse) -> tuple[str, ...]:
-    """What the prediction took for granted of the memory, in words."""
-    spared, kept = _first(used.spared), _first(used.activations)
-    if spared <= 0:
-        return ()
-    return (
-        "training.remat is not given: saving all activations would need "
-        f"{plain(kept + spared, 'bytes', 'predicted')}; recompute or offload is assumed to leave the "
-        f"{plain(kept, 'bytes', 'predicted')} that fit; its time is part of the step.",
-    )
-
-
-def check_products(config: ExperimentConfig) -> None:
-    """Raise ConfigError unless the mesh names every chip once (contract, section 4)."""
-    for error in product_errors(config.mesh, config.hardware):
-        raise error
-
-
-def by_axis(mesh: Mesh, values: Mapping[str, Floats], workload: Workload) -> dict[str, Any]:
-    """Flat parts as {compute, hbm, ici {axis: s}, dcn, …}: a group's time goes to its axes by their share of the links.
-
-    A group that spans several axes drives them at once; an axis carries in proportion to the logarithm of its size.
-    """
-    ici = {axis: 0.0 for axis, _ in mesh.ici}
-    rest: dict[str, Any] = {}
-    for name, value in values.items():
-        if not name.startswith("ici:"):
-            rest[name] = _first(value)
-            continue
-        members = GROUPS[name.removeprefix("ici:")]
-        weights = {axis: float(np.log(size)) for axis, size in mesh.ici if mesh.role(axis) in members and size > 1}
-        total = sum(weights.values())
-        for axis, weight in weights.items():
-            ici[axis] += _first(value) * weight / total
-    return {"compute": rest.pop("compute"), "hbm": rest.pop("hbm"), "ici": ici, **rest}
-
-
-def _first(value: Floats) -> float:
-    return float(np.asarray(value).reshape(-1)[0])
+    return chosen("low"), chosen("high")

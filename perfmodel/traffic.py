@@ -1,13 +1,14 @@
-"""The communication of one kind of parallelism in a step: seconds at peak, bytes and calls, per chip."""
+"""The communication of a step by kind of parallelism: seconds at peak, bytes and calls, per chip (book 5.2)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.collectives import gather_transfer
-from perfmodel.topology import Floats, Links
+from perfmodel.arrays import Floats
+from perfmodel.topology import Links, all_to_all_transfer, gather_transfer, permute_transfer
+from perfmodel.workload import ACTIVATION_BYTES, REMAT, SHARDING, WEIGHT_BYTES, Workload
 
 
 @dataclass(frozen=True)
@@ -69,3 +70,119 @@ def gather(
 def others(links: Links) -> Floats:
     """Of an array that a group shares, the part that a chip does not hold itself."""
     return np.asarray(1.0 - 1.0 / links.size)
+
+
+#: How often a layer's weights are gathered where they are sharded: for the forward and for the backward pass.
+GATHERS = 2.0
+
+
+def dense_shards(w: Workload) -> Floats:
+    """Ways in which non-expert weights are sharded where weight sharding is on."""
+    ici = w.mesh.links["weights"].size
+    return ici * w.mesh.dcn_fsdp
+
+
+def expert_shards(w: Workload) -> Floats:
+    return w.mesh.links["expert_weights"].size * w.mesh.dcn_fsdp
+
+
+def step_traffic(
+    w: Workload,
+    group_tokens: Floats,
+    busiest: Floats,
+    layer_share: Floats,
+    dense: Floats,
+    experts: Floats,
+    vocabulary: Floats,
+) -> dict[str, Traffic]:
+    """Every kind of communication of a step (book 5.2, last table), at the full bandwidth of its links."""
+    model, mesh, train = w.model, w.mesh, w.training
+    links, dcn = mesh.links, mesh.dcn
+    micro, gradient_bytes = train.micro_batches, train.gradient_bytes
+    none = train.sharding == SHARDING.index("none")
+    recomputes = np.where((train.remat == REMAT.index("full")) | (train.remat == REMAT.index("offload")), 1.0, 0.0)
+    sharded = train.sharding == SHARDING.index("fsdp")
+    zero1 = train.sharding == SHARDING.index("zero1")
+    passes = busiest * micro
+    dense_all = dense + vocabulary
+
+    # Bytes of whole arrays on the weights groups.  FSDP: gather twice and scatter the gradient, every micro-batch;
+    # ZeRO-1: scatter the gradient and gather the weights, once; replicated: all-reduce the gradient, once.
+    rounds = np.where(
+        sharded,
+        micro * (GATHERS * WEIGHT_BYTES + gradient_bytes),
+        np.where(zero1, WEIGHT_BYTES + gradient_bytes, 2.0 * gradient_bytes),
+    )
+    calls = np.where(sharded, (GATHERS + 1.0) * passes, 2.0 * busiest)
+    weights, routed_weights = links["weights"], links["expert_weights"]
+    expert_calls = np.where(experts > 0, calls, 0.0)
+    across_slices = dcn["weights"]
+    traffic = {
+        "weights": gather("weights", "weights", weights, across_slices, rounds * dense_all, calls, none, zero1),
+        "expert_weights": gather(
+            "expert_weights", "weights", routed_weights, across_slices, rounds * experts, expert_calls, none, zero1
+        ),
+    }
+    # Pure data parallelism sums what the sharded groups left to each chip.
+    owned_dense = dense_all / np.where(none, 1.0, dense_shards(w))
+    owned_experts = experts / np.where(none, 1.0, expert_shards(w))
+    inside_dense = owned_dense / np.where(none, links["weights"].size, 1.0)
+    inside_experts = owned_experts / np.where(none, links["expert_weights"].size, 1.0)
+    summed = 2.0 * gradient_bytes * (owned_dense + owned_experts)
+    replica = gather("replica", "weights", links["replica"], dcn["gradients"], summed, 2.0 * busiest, np.ones(1))
+    across = gather_transfer(dcn["gradients"], 2.0 * gradient_bytes * inside_dense).time_s
+    across = across + gather_transfer(dcn["expert_gradients"], 2.0 * gradient_bytes * inside_experts).time_s
+    across = across / np.where(links["replica"].size > 1, links["replica"].size, 1.0)
+    traffic["replica"] = replace(replica, dcn_s=across)
+
+    # Tensor: gather and scatter the activations around both blocks, forward, backward, and forward again if recomputed.
+    activation = group_tokens * busiest * model.d_model * ACTIVATION_BYTES
+    often = 8.0 + 3.0 * recomputes
+    traffic["model"] = gather("model", "tensor", links["model"], dcn["model"], often * activation, often * passes)
+    # Sequence: keys and values gathered forward and backward, their gradient scattered (or passed round a ring: equal).
+    kv = group_tokens * mesh.seq * busiest * model.kv_width / mesh.model * ACTIVATION_BYTES
+    often = 3.0 + recomputes
+    traffic["seq"] = gather("seq", "seq", links["seq"], dcn["seq"], often * kv, often * passes)
+    # Experts: out and back, forward and backward.
+    routed = group_tokens * model.moe_layers * layer_share * model.experts_per_token * model.d_model * ACTIVATION_BYTES
+    routed = routed / mesh.model
+    moe_passes = model.moe_layers * layer_share * micro
+    times = 4.0 + 2.0 * recomputes
+    expert_links = links["expert"]
+    # A GPU sends a token once to each chip, and once to each NVLink domain, that holds any of its experts.
+    chosen = np.maximum(model.experts_per_token, 1.0)
+    gpu = w.chip.gpu > 0
+    to_chips = np.where(gpu, distinct(expert_links.size, chosen) / chosen, 1.0)
+    to_domains = distinct(expert_links.domains, chosen) / chosen
+    dispatched = all_to_all_transfer(expert_links, times * routed * to_chips, times * routed * to_domains)
+    traffic["expert"] = Traffic(
+        "expert",
+        "expert",
+        dispatched.inside_s,
+        dispatched.between_s,
+        all_to_all_transfer(dcn["expert"], times * routed).time_s,
+        np.where((expert_links.size > 1) | (dcn["expert"].size > 1), times * moe_passes, 0.0),
+        expert_links.size,
+        expert_links.domains,
+        np.zeros(1),
+        np.zeros(1),
+        times * routed * to_chips * others(expert_links),
+    )
+    boundary = 2.0 * group_tokens * model.d_model * ACTIVATION_BYTES / mesh.model
+    boundary = boundary * np.where(mesh.pipeline > 1, train.virtual_stages, 0.0)
+    stages = links["pipeline"]
+    passed = permute_transfer(stages, boundary)
+    traffic["pipeline"] = Traffic(
+        "pipeline",
+        "pipeline",
+        passed.inside_s,
+        passed.between_s,
+        permute_transfer(dcn["pipeline"], boundary).time_s,
+        np.where(mesh.pipeline > 1, 2.0 * micro * train.virtual_stages, 0.0),
+        mesh.pipeline,
+        stages.domains,
+        np.zeros(1),
+        np.zeros(1),
+        boundary * (stages.size > 1),
+    )
+    return traffic

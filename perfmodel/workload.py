@@ -14,14 +14,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.arrays import array_of
+from perfmodel.accounting import ModelNumbers, model_numbers
+from perfmodel.arrays import Floats, array_of
 from perfmodel.chips import Chip, get_chip
-from perfmodel.config import CANONICAL_ROLES, ConfigError, ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.config import (
+    CANONICAL_ROLES,
+    REMAT_OPEN,
+    ConfigError,
+    ExperimentConfig,
+    Hardware,
+    Mesh,
+    Training,
+)
 from perfmodel.execution import load_profiles, profile_named
-from perfmodel.model_numbers import ModelNumbers, model_numbers
 from perfmodel.topology import Layout, Links, group_links, lay_out, network_links, physical_dims
-
-Floats = npt.NDArray[np.float64]
 
 PROFILES = tuple(load_profiles())
 REMAT = ("none", "minimal", "full", "offload")
@@ -37,8 +43,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "expert": ("expert",),
     "pipeline": ("pipeline",),
 }
-#: Key of `ExperimentConfig.extra` that says that `training.remat` is a default nobody asked for.
-REMAT_OPEN = "remat_open"
 LOW_PRECISIONS = ("fp8", "mxfp8", "nvfp4", "int8")
 #: GPU recipes that train in these are the classic ones: gradients summed in float32, an unfused loss, nothing
 #: recomputed that is not asked for, and, unless `sequence_parallel` says so, activations as wide as the model whole on
@@ -332,14 +336,6 @@ def recipe(training: Training, extra: Mapping[str, Any] | None, kind: str) -> di
         "classic": array_of(1.0 if classic else 0.0),
         "remat_open": array_of(1.0 if is_open else 0.0),
     }
-
-
-def micro_batches(training: Training, mesh: Mesh) -> float:
-    """Micro-batches per optimizer step: from `micro_batch` where it is given, else `grad_accum`."""
-    if training.micro_batch and training.global_batch:
-        groups = mesh.batch_shards
-        return training.global_batch / (groups * training.micro_batch)
-    return float(max(1, training.grad_accum))
 
 
 def from_config(config: ExperimentConfig) -> Workload:

@@ -6,9 +6,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
-from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, MeshSizes, Training
+from perfmodel.config import (
+    ConfigError,
+    ExperimentConfig,
+    Hardware,
+    Mesh,
+    MeshSizes,
+    Training,
+    config_key,
+    placement_of,
+)
 from perfmodel.config_file import with_mesh
-from perfmodel.identity import key, placement_of
 from perfmodel.space import Change, changed
 
 #: Keys of a proposal's changes that are the hardware's.
@@ -50,9 +58,9 @@ def candidate(config: ExperimentConfig, of: MeshAndChanges) -> ExperimentConfig:
 
 
 def is_same(config: ExperimentConfig, one: MeshAndChanges, other: MeshAndChanges) -> bool:
-    """Return True if both are the same run of `config` (`perfmodel.identity.key`), however they are written."""
+    """Return True if both are the same run of `config` (`perfmodel.config.key`), however they are written."""
     try:
-        return key(candidate(config, one)) == key(candidate(config, other))
+        return config_key(candidate(config, one)) == config_key(candidate(config, other))
     except ConfigError:  # a mesh that does not name the chips is the same only to the letter
         roles = config.mesh.axis_roles
         return placement_of(one.mesh, roles) == placement_of(other.mesh, roles) and dict(one.changes) == dict(

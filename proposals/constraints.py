@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from formatting import limit
-from perfmodel.checks import Bool, complaints, mapping
 from perfmodel.config import ROLE_SYNONYMS, ROLES, ConfigError, ExperimentConfig, Mesh, mesh_text
+from perfmodel.reading import Bool, complaints, mapping
 
 #: How the rule of a candidate begins that a constraint left out.
 RULE = "your constraint"

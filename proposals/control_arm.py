@@ -21,7 +21,7 @@ import numpy as np
 
 import formatting
 from experiments.codec import Codec
-from perfmodel.special import student_quantile
+from perfmodel.arrays import student_quantile
 
 ADOPT, REJECT, NO_DIFFERENCE, UNDECIDED = "adopt", "reject", "no_difference", "undecided"
 WORDS = {ADOPT: "Adopt", REJECT: "Reject", NO_DIFFERENCE: "No difference", UNDECIDED: "Undecided"}

@@ -90,7 +90,7 @@ class Proposal(models.Model):
     predicted_speedup = models.FloatField(null=True)
     confidence = models.FloatField()
     data = OrderedJSONField()  # what `PROPOSAL` writes
-    mesh_key = models.TextField()  # `identity.placement_text` of the mesh in `data`, to look proposals up by
+    mesh_key = models.TextField()  # `config.placement_text` of the mesh in `data`, to look proposals up by
     added_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

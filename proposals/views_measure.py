@@ -16,7 +16,7 @@ from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
 from experiments import views, views_step_time
 from experiments.models import Experiment
-from perfmodel.strict_text import parse_text
+from perfmodel.reading import parse_text
 from proposals import measured
 from proposals.drawing import reliability_plot
 from proposals.failures import CAUSES

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ModelShape
 from reference_step.layout import Layout
 
 ROPE_BASE = 500_000.0

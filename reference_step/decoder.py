@@ -18,11 +18,11 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from perfmodel.accounting import moe_layers
-from perfmodel.shapes import ModelShape
-from perfmodel.sharded_arrays import Array, Dims
+from perfmodel.config import ModelShape
 from reference_step.attention import attention
 from reference_step.layout import Layout
 from reference_step.mixture import PRODUCT, routed_experts
+from reference_step.sharded_arrays import Array, Dims
 
 Params = dict[str, jax.Array]
 

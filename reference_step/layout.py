@@ -12,9 +12,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from perfmodel import sharded_arrays
 from perfmodel.config import ExperimentConfig
-from perfmodel.sharded_arrays import Array
+from reference_step import sharded_arrays
+from reference_step.sharded_arrays import Array
 
 Group = str | None
 """A name of `sharded_arrays.GROUPS`, or None for a dimension that stays whole."""

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
 
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ModelShape
 from reference_step.layout import Layout
 
 #: Name of the expert matmuls' results, which the policy `minimal` keeps.

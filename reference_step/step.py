@@ -14,12 +14,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from perfmodel import legality
 from perfmodel.chips import get_chip
-from perfmodel.config import ExperimentConfig
-from perfmodel.sharded_arrays import Array, activation_arrays, weight_arrays
-from perfmodel.workload import micro_batches, recipe
+from perfmodel.config import ExperimentConfig, micro_batches
+from perfmodel.workload import recipe
 from reference_step import adam
 from reference_step.decoder import Decoder
 from reference_step.layout import Layout, axis_sizes
+from reference_step.sharded_arrays import Array, activation_arrays, weight_arrays
 
 #: Places per expert over the mean number of tokens it gets (Switch Transformer, arXiv 2101.03961, table 2).
 CAPACITY_FACTOR = 1.25

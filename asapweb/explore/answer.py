@@ -11,9 +11,9 @@ from experiments import bars
 from experiments.bars import Term
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
+from perfmodel.prediction import Prediction
 from perfmodel.price import NOTHING, Evidence, predict
 from perfmodel.roofline import Operation, layer_operations, roofs
-from perfmodel.step_time import Prediction
 
 #: What a missing fact costs, in a sentence; key: dotted name as in `Prediction.missing`.
 MISSING = {

@@ -1,4 +1,4 @@
-"""The Accuracy page: the numbers of perfmodel/accuracy.json in the order in which a reader asks for them."""
+"""The Accuracy page: the numbers of asapweb/explore/accuracy.json in the order in which a reader asks for them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from asapweb.explore.accuracy import Ablation, Accuracy, ErrorScores, Point
 from asapweb.explore.proposing import SOURCES
-from perfmodel.accuracy import Ablation, Accuracy, ErrorScores, Point
-from perfmodel.distance import DESCRIBED, DISTANCES
+from perfmodel.efficiency import DESCRIBED, DISTANCES
 
 #: What an interval that claims 80 % should hold.
 CLAIMED_80 = (0.75, 0.85)

@@ -19,7 +19,7 @@ from experiments import config_form
 from perfmodel import config_file
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.config_schema import MAX_CHIPS, OverridesFile, SoftwareFile
+from perfmodel.config_file import MAX_CHIPS, OverridesFile, SoftwareFile
 from perfmodel.space import default_axes
 
 #: What the page shows to somebody who has asked for nothing yet.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from perfmodel.accuracy import ACCURACY_FILE, Accuracy, load_accuracy
+from asapweb.explore.accuracy import ACCURACY_FILE, Accuracy, load_accuracy
 
 
 def accuracy() -> Accuracy | None:

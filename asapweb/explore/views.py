@@ -26,16 +26,13 @@ from experiments import config_form
 from experiments.models import Experiment
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.services import configuration as configurations
-from perfmodel.catalogue import model_names
-from perfmodel.checks import Complaints
+from perfmodel.catalogue import model_names, model_to_json, read_model
 from perfmodel.chips import load_chips
-from perfmodel.config import ConfigError
-from perfmodel.config_schema import OPTIMIZERS
-from perfmodel.model_file import model_to_json, read_model
+from perfmodel.config import ConfigError, missing_facts
+from perfmodel.config_file import OPTIMIZERS
 from perfmodel.price import NOTHING, Evidence, predict
+from perfmodel.reading import Complaints, parse_text
 from perfmodel.space import count_factorisations
-from perfmodel.step_time import missing_facts
-from perfmodel.strict_text import parse_text
 
 #: Text longer than this is no config.json.
 MAX_PASTED = 200_000

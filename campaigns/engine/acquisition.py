@@ -18,8 +18,8 @@ from campaigns.engine.wording import reason
 from experiments.sentences import Sentence
 from formatting import probability
 from perfmodel import legality
-from perfmodel.priced import Z80
-from perfmodel.special import normal_cdf
+from perfmodel.arrays import normal_cdf
+from perfmodel.step_time import Z80
 
 Floats = npt.NDArray[np.float64]
 

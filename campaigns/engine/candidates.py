@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel import legality, memory
+from perfmodel.calibration import Prices
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
-from perfmodel.memory_evidence import MemoryPosterior
-from perfmodel.priced import Z80
-from perfmodel.prices import Prices
-from perfmodel.step_time import combine
+from perfmodel.legality import MemoryPosterior
+from perfmodel.step_time import Z80, combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.workload import Workload, from_config, stack
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.residuals import MOST_LEARNT, VarianceComponents, learn
-from perfmodel.special import normal_cdf
+from perfmodel.arrays import normal_cdf
 from proposals.failures.failure import OF_CONFIGURATION
 
 Floats = npt.NDArray[np.float64]

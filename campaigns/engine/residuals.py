@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from campaigns.engine.candidates import Candidates
-from perfmodel.data_file import EXACT, read_rows
+from perfmodel.reading import EXACT, read_rows
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

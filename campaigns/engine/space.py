@@ -12,11 +12,10 @@ import numpy as np
 from campaigns.engine.candidates import Candidates, Floats, Ints, calibrated, price
 from perfmodel import legality
 from perfmodel.arrays import picked
-from perfmodel.config import ConfigError, ExperimentConfig, shown_sizes
+from perfmodel.config import ConfigError, ExperimentConfig, missing_facts, placement, shown_sizes, training_key
 from perfmodel.efficiency import load_efficiencies
-from perfmodel.identity import placement, training_key
 from perfmodel.price import NOTHING, Evidence
-from perfmodel.step_time import combine, missing_facts
+from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from proposals.constraints import Constraints
 from proposals.proposer.changes import further_changes
@@ -98,7 +97,7 @@ def _different(c: All, rows: Ints, per_step: Floats) -> Ints:
 
 
 def key_of(config: ExperimentConfig) -> str:
-    """Return one text per trial: its placement and training (`perfmodel.identity`)."""
+    """Return one text per trial: its placement and training (`perfmodel.config`)."""
     told = (placement(config.mesh), training_key(config.training, config.mesh))
     return sha256(repr(told).encode()).hexdigest()[:24]
 

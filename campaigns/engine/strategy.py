@@ -14,7 +14,7 @@ import numpy.typing as npt
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import MOST_ATTEMPTS, Pool
 from campaigns.engine.posteriors import CandidatePosterior
-from perfmodel.special import normal_cdf
+from perfmodel.arrays import normal_cdf
 from proposals.failures.forbidden import Forbidden
 
 Bools = npt.NDArray[np.bool_]

@@ -25,9 +25,8 @@ from jobs.jobs import released
 from launches.models import ArmRun
 from launches.services.bundles import BundleError
 from launches.services.launching import LaunchError
-from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config import ConfigError, ExperimentConfig, missing_facts
 from perfmodel.config_file import config_to_json
-from perfmodel.step_time import missing_facts
 from proposals import facts
 from proposals.agents import endpoint
 from proposals.constraints import Constraints

@@ -1,6 +1,6 @@
 """What the links of a mesh axis carry at best: time of one collective, bandwidth per chip.
 
-The physics is `perfmodel.topology` and `perfmodel.collectives`; this asks them for single collectives of a profile.
+The physics is `perfmodel.topology` and `perfmodel.topology`; this asks them for single collectives of a profile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfmodel import collectives
+from perfmodel import topology
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ExperimentConfig, Hardware, Mesh
 from perfmodel.topology import Links, group_links, lay_out, physical_dims
@@ -110,13 +110,13 @@ def ideal_time_s(kind: str, payload_bytes: float, links: Links) -> float:
     """
     match kind:
         case "all-reduce":
-            time = collectives.all_reduce(links, payload_bytes)
+            time = topology.all_reduce(links, payload_bytes)
         case "all-gather":
-            time = collectives.all_gather(links, payload_bytes)
+            time = topology.all_gather(links, payload_bytes)
         case "reduce-scatter":
-            time = collectives.reduce_scatter(links, payload_bytes)
+            time = topology.reduce_scatter(links, payload_bytes)
         case "all-to-all":
-            time = collectives.all_to_all(links, payload_bytes)
+            time = topology.all_to_all(links, payload_bytes)
         case _:
-            time = collectives.permute(links, payload_bytes)
+            time = topology.permute(links, payload_bytes)
     return float(time[0])

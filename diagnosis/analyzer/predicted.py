@@ -18,11 +18,11 @@ from diagnosis.analyzer.rules.memory_traffic import near_capacity
 from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding
 from experiments.sentences import Sentence, join, say
 from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
-from perfmodel.config import ExperimentConfig, Measured
+from perfmodel.arrays import normal_cdf
+from perfmodel.config import ExperimentConfig, Measured, missing_facts
+from perfmodel.prediction import predict
 from perfmodel.price import evidence_of, lacking
 from perfmodel.price import predict as predict_by
-from perfmodel.special import normal_cdf
-from perfmodel.step_time import missing_facts, predict
 
 #: Standard deviation of the logarithm of one predicted part of a step.  A stated assumption, not a fit.
 SPREAD_OF_A_PART = 0.5

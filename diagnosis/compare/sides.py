@@ -10,8 +10,7 @@ from diagnosis.compare.comparison import Comparability, ConfigChange
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
 from formatting import listed
-from perfmodel.config import ExperimentConfig
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, ModelShape
 
 #: Training keys that change what a step computes, hence no mere tuning.
 _RESULT_KEYS = ("precision", "optimizer")

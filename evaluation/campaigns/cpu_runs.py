@@ -78,7 +78,8 @@ def run() -> Iterator[dict[str, Any]]:
     """Rows of a landscape; `step_times_s` in rounds of STEPS."""
     import jax
 
-    from reference_step import build, device_mesh
+    from reference_step.layout import device_mesh
+    from reference_step.step import build
 
     assert len(jax.devices()) == DEVICES
     config, rows = parse_config(CONFIG)[0], drawn()

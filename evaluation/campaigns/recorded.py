@@ -22,8 +22,7 @@ from evaluation.sweep_groups import Group, groups
 from evaluation.time_rows import TimeRow
 from evaluation.time_table import table_without
 from perfmodel.config import ExperimentConfig
-from perfmodel.distance import run_keys
-from perfmodel.efficiency import load_efficiencies
+from perfmodel.efficiency import load_efficiencies, run_keys
 from perfmodel.workload import REMAT, SHARDING
 from proposals.failures import Failure, read_failure
 

@@ -23,9 +23,8 @@ from experiments.ingest import read_profile
 from experiments.samples.samples import SAMPLES
 from experiments.step_profile import StepProfile
 from knowledge.passage_file import ShippedPassage, read_all
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import ExperimentConfig, Mesh, micro_batches
 from perfmodel.config_file import parse_config, read_config
-from perfmodel.workload import micro_batches
 from proposals.candidate import candidate
 from proposals.plan import Citation, Memory, Plan, ProposalPlan
 from proposals.proposer import Pricer

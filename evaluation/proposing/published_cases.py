@@ -31,11 +31,9 @@ from evaluation.steps.scenario import Scenario
 from evaluation.steps.variants import perturbed
 from experiments.step_profile import Memory, StepProfile
 from perfmodel import legality
-from perfmodel.config import DATA_ROLES, ExperimentConfig, Mesh
-from perfmodel.identity import mesh_distance
+from perfmodel.config import DATA_ROLES, ExperimentConfig, Mesh, mesh_distance, micro_batches
+from perfmodel.prediction import predict
 from perfmodel.space import build_space, default_axes
-from perfmodel.step_time import predict
-from perfmodel.workload import micro_batches
 
 #: How much longer the start takes than the recipe, by the performance model or as measured.
 SLOWER = (1.1, 1.6)

@@ -17,7 +17,7 @@ from typing import Any
 from evaluation.steps.scenario import Ledger, Scenario
 from evaluation.steps.writer import Writer
 from experiments.step_profile import Core, Device, Memory, Op, Step, StepProfile
-from perfmodel import collectives
+from perfmodel import topology
 
 
 def made(s: Scenario, seed: int = 0) -> tuple[StepProfile, Ledger]:
@@ -41,7 +41,7 @@ def made(s: Scenario, seed: int = 0) -> tuple[StepProfile, Ledger]:
         axis = tuple(name for name, size in s.ici if size > 1)[:1]
         one = w.links(list(axis), False)
         assert one is not None
-        each = float(collectives.all_to_all(one, 1e9)[0])
+        each = float(topology.all_to_all(one, 1e9)[0])
         w.talk(
             "all-to-all",
             axis,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, ModelShape, Training
 
 SMALL = ModelShape(24, 2048, 8192, 16, 16, 128, 50304, name="1.5B")
 MIDDLE = ModelShape(32, 4096, 14336, 32, 8, 128, 128256, name="8B")

@@ -10,17 +10,17 @@ import numpy as np
 
 from evaluation.steps.scenario import Scenario
 from experiments.step_profile import Op
-from perfmodel import collectives
+from perfmodel import topology
 from perfmodel.chips import get_chip
 from perfmodel.config import Hardware, Mesh
 from perfmodel.topology import Links, group_links, lay_out, network_links, physical_dims
 
 _COLLECTIVES = {
-    "all-reduce": collectives.all_reduce,
-    "all-gather": collectives.all_gather,
-    "reduce-scatter": collectives.reduce_scatter,
-    "all-to-all": collectives.all_to_all,
-    "collective-permute": collectives.permute,
+    "all-reduce": topology.all_reduce,
+    "all-gather": topology.all_gather,
+    "reduce-scatter": topology.reduce_scatter,
+    "all-to-all": topology.all_to_all,
+    "collective-permute": topology.permute,
 }
 
 

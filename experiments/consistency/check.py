@@ -9,8 +9,8 @@ from experiments.consistency.against_groups import devices, mesh
 from experiments.consistency.facts import Contradiction, Fact, Facts
 from experiments.consistency.model_shape import of_model, whole_sequences
 from perfmodel.chips import chips_of_device, get_chip
-from perfmodel.config import ExperimentConfig
-from perfmodel.execution import framework_of, profile_named
+from perfmodel.config import ExperimentConfig, framework_of
+from perfmodel.execution import profile_named
 
 #: `training.remat` as configured, and what is measured that cannot be of it.
 _NOT_OF = {"none": ("full", "minimal"), "minimal": ("full", "none"), "full": ("none", "minimal"), "offload": ("full",)}

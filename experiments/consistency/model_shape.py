@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from experiments.consistency.facts import Contradiction, Fact, Facts
 from formatting import listed
-from perfmodel.config import ExperimentConfig
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, ModelShape
 
 #: Frameworks pad the vocabulary to a multiple of this for each shard, or by less than this share.
 _VOCAB_MULTIPLE = 128

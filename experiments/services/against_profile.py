@@ -10,9 +10,8 @@ from typing import Any
 from experiments.consistency import Contradiction, Facts, contradictions, facts_of
 from experiments.models import Experiment, Profile
 from experiments.services import profiles, storage
-from perfmodel.catalogue import UnknownModelError, get_model
+from perfmodel.catalogue import UnknownModelError, get_model, model_to_json
 from perfmodel.config import ExperimentConfig
-from perfmodel.model_file import model_to_json
 
 
 def facts(profile: Profile) -> Facts:

@@ -17,7 +17,7 @@ from experiments.services import against_profile, events, runs
 from experiments.services.text import title
 from perfmodel import config_file, price
 from perfmodel.config import ConfigError, ExperimentConfig
-from perfmodel.strict_text import MAX_BYTES, parse_text
+from perfmodel.reading import MAX_BYTES, parse_text
 
 #: A configuration larger than this is something else that was dropped into the field.
 MAX_TEXT_BYTES = MAX_BYTES

@@ -14,7 +14,7 @@ from formatting import limit
 from jobs import child
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
-from reference_step import UnsupportedStep
+from reference_step.step import UnsupportedStep
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 MOST_CPU_DEVICES = 256

@@ -12,8 +12,7 @@ from math import gcd, prod
 
 from formatting import plain
 from perfmodel.accounting import model_flops_per_token, parameters
-from perfmodel.config import ExperimentConfig, Mesh, Training
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, Mesh, ModelShape, Training
 
 #: Bytes per parameter of the whole step: float32 weight, gradient and two moments, and the compute copy in bf16.
 _BYTES_PER_PARAMETER = 18

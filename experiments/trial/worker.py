@@ -14,7 +14,8 @@ from typing import Any
 import jax
 
 from perfmodel.config_file import parse_config
-from reference_step import build, device_mesh
+from reference_step.layout import device_mesh
+from reference_step.step import build
 
 
 def trial(request: dict[str, Any]) -> dict[str, Any]:

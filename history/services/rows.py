@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from experiments.services.text import clean
 from history.record import CHANGES, FAILURES, OUTCOMES, PROVENANCES, RECORD, Record, Side, outcome_of
-from perfmodel.checks import shown, suggestion
+from perfmodel.catalogue import read_model
 from perfmodel.chips import get_chip, load_chips
 from perfmodel.config import ROLES
-from perfmodel.model_file import read_model
+from perfmodel.reading import shown, suggestion
 
 #: What the Analyzer can name as the bottleneck, and none.
 BOTTLENECKS = ("", "compute", "memory", "communication", "input", "host", "idle", "unknown")

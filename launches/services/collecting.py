@@ -23,7 +23,7 @@ from experiments.services.text import clean
 from launches.models import ArmRun, Launch, ReportFile
 from launches.services import arms, bundles
 from perfmodel.config import ExperimentConfig
-from perfmodel.strict_text import parse_text
+from perfmodel.reading import parse_text
 from proposals.control_arm import VERDICT, Arm, Verdict, judge
 from proposals.control_arm import ArmRun as Timed
 from proposals.failures import Failure, read_failure

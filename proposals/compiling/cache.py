@@ -27,7 +27,7 @@ def _sources() -> str:
     digest = hashlib.sha256()
     files = [
         *ROOT.glob("reference_step/*.py"),
-        ROOT / "perfmodel/sharded_arrays.py",
+        ROOT / "reference_step/sharded_arrays.py",
         *ROOT.glob("experiments/hlo/*.py"),
     ]
     for path in sorted([*files, *ROOT.glob("proposals/compiling/*.py")]):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from perfmodel import flags, xla_flags
+from perfmodel import known_flags
 
 _VALUE = re.compile(r"[A-Za-z0-9_.,+-]{0,100}")
 
@@ -36,6 +36,6 @@ def refused_flag(written: Sequence[str], platform: str) -> str | None:
 @cache
 def _known(platform: str) -> frozenset[str]:
     kinds = {"xla", "xla-tpu" if platform == "tpu" else "xla-gpu"}
-    described = {name for name, flag in flags.load().items() if flag.takes in kinds}
+    described = {name for name, flag in known_flags.load().items() if flag.takes in kinds}
     other = "xla_gpu_" if platform == "tpu" else "xla_tpu_"
-    return frozenset(described | {name for name in xla_flags.documented() if not name.startswith(other)})
+    return frozenset(described | {name for name in known_flags.documented() if not name.startswith(other)})

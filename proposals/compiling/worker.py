@@ -120,7 +120,8 @@ def _step(
 ) -> tuple[Any, tuple[Any, ...], tuple[str, ...]]:
     """Jitted step, abstract arguments, notes: of the reference step, or of `module:function` with
     ``(config, mesh) -> (jitted step, abstract arguments)``, found in the folders `sources`."""
-    from reference_step import build, device_mesh
+    from reference_step.layout import device_mesh
+    from reference_step.step import build
 
     mesh = device_mesh(config, devices)
     if named:

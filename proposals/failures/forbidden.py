@@ -8,9 +8,7 @@ from typing import Any, Literal
 
 from experiments.sentences import Sentence, Value, say
 from perfmodel import memory
-from perfmodel.config import DATA_ROLES, ConfigError, ExperimentConfig
-from perfmodel.identity import key, placement
-from perfmodel.step_time import missing_facts
+from perfmodel.config import DATA_ROLES, ConfigError, ExperimentConfig, config_key, missing_facts, placement
 from perfmodel.workload import from_config
 from proposals.constraints import MOST_MARGIN, Constraints
 
@@ -51,7 +49,7 @@ class Forbidden:
         same_placement = placement(other.mesh) == placement(self.config.mesh)
         if self.rule in ("axis", "mesh"):
             return same_placement and other.hardware == self.config.hardware
-        if key(other) == key(self.config):
+        if config_key(other) == config_key(self.config):
             return True
         if self.rule == "memory" and (now := _needed(other)) and (then := _needed(self.config)):
             return now[0] > then[0]

@@ -7,8 +7,7 @@ from dataclasses import replace
 from experiments.sentences import Sentence, Value, say
 from formatting import counted
 from perfmodel import memory
-from perfmodel.config import ConfigError, ExperimentConfig
-from perfmodel.step_time import missing_facts
+from perfmodel.config import ConfigError, ExperimentConfig, missing_facts
 from perfmodel.workload import from_config
 from proposals.failures.failure import OF_CONFIGURATION, Failure, Hit, Values
 from proposals.failures.forbidden import Forbidden

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.catalogue import load_catalogue
-from perfmodel.config import ExperimentConfig
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, ModelShape
 from proposals.launch.file import (
     PROFILED,
     RUN_NOTE,

@@ -12,8 +12,7 @@ from __future__ import annotations
 from math import prod
 
 from perfmodel.chips import get_chip
-from perfmodel.config import ExperimentConfig, Mesh
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, Mesh, ModelShape
 from proposals.launch.file import (
     PROFILED,
     RUN_NOTE,

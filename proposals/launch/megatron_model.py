@@ -7,8 +7,7 @@ megatron/core/transformer/transformer_config.py (arguments made from its fields)
 from __future__ import annotations
 
 from perfmodel.accounting import expert_width, moe_layers
-from perfmodel.config import Training
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ModelShape, Training
 from proposals.launch.file import Word
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from perfmodel import legality
 from perfmodel.chips import Chip, get_chip
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import ExperimentConfig, Mesh, micro_batches
 from perfmodel.topology import lay_out, physical_dims
-from perfmodel.workload import micro_batches, recipe
+from perfmodel.workload import recipe
 from proposals.launch.file import NotExpressible
 
 #: Roles that take the second device of a chip, in this order: batch shards cost least.

@@ -9,10 +9,10 @@ from __future__ import annotations
 from math import prod
 
 from perfmodel.config import ExperimentConfig
-from perfmodel.sharded_arrays import GROUPS, Array, activation_arrays, far_names, fit, groups, weight_arrays
 from proposals.launch import jax_body
 from proposals.launch.file import Header, LaunchFile, NotExpressible, comment, xla_flags
 from proposals.launch.placement import Placement, must_split, place
+from reference_step.sharded_arrays import GROUPS, Array, activation_arrays, far_names, fit, groups, weight_arrays
 
 #: Roughly the accounting's policies: what a layer keeps for the backward pass.
 _POLICIES = {

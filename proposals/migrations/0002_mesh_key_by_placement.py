@@ -1,10 +1,10 @@
-"""Write `mesh_key` as `perfmodel.identity.placement_text` does: the order of axes counts, notation does not."""
+"""Write `mesh_key` as `perfmodel.config.placement_text` does: the order of axes counts, notation does not."""
 
 from django.apps.registry import Apps
 from django.db import migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
-from perfmodel.identity import placement_text
+from perfmodel.config import placement_text
 
 
 def rewrite(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:

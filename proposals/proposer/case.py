@@ -9,8 +9,7 @@ from diagnosis.report import Diagnosis, Finding
 from history.moves import RECOMPUTES
 from history.similarity import Alike
 from perfmodel.confidence import claimed
-from perfmodel.config import ExperimentConfig, Mesh, doublings, doublings_moved
-from perfmodel.workload import micro_batches
+from perfmodel.config import ExperimentConfig, Mesh, doublings, doublings_moved, micro_batches
 from proposals.candidate import Candidate, candidate, chips_ratio
 from proposals.constraints import RULE
 from proposals.plan import Broken, Predicted

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from formatting import counted
-from perfmodel.config import BATCH_ROLES, Mesh
-from perfmodel.workload import SHARDING, micro_batches
+from perfmodel.config import BATCH_ROLES, Mesh, micro_batches
+from perfmodel.workload import SHARDING
 from proposals.candidate import Candidate, candidate, chips_ratio
 from proposals.proposer.case import Case
 from proposals.proposer.detail import LADDER

@@ -14,7 +14,7 @@ from typing import Any
 
 from diagnosis.report import AxisCollective, Diagnosis
 from history.moves import RECOMPUTES
-from perfmodel import xla_flags
+from perfmodel import known_flags
 from perfmodel.config import ExperimentConfig, Training
 from perfmodel.workload import REMAT, SHARDING
 from proposals.constraints import Constraints
@@ -112,14 +112,14 @@ def missing_flags(config: ExperimentConfig, diagnosis: Diagnosis) -> tuple[str, 
     """Documented flags (perfmodel/xla_flags.toml) of this chip for what is exposed, that the run does not set."""
     sets = _flag_sets(config, diagnosis)
     given = config.training.xla_flags
-    return tuple(dict.fromkeys(flag for group, _ in sets for flag in xla_flags.missing(group, given)))
+    return tuple(dict.fromkeys(flag for group, _ in sets for flag in known_flags.missing(group, given)))
 
 
-def _flag_sets(config: ExperimentConfig, diagnosis: Diagnosis) -> list[tuple[xla_flags.FlagSet, float]]:
+def _flag_sets(config: ExperimentConfig, diagnosis: Diagnosis) -> list[tuple[known_flags.FlagSet, float]]:
     """(flags, exposed share of the step that they bear on) for every cause worth hiding, costliest first."""
     causes = sorted(exposed_by_cause(config, diagnosis).items(), key=lambda item: -item[1])
     sets = [
-        (xla_flags.flag_set(config.hardware.chip, cause), share) for cause, share in causes if share >= WORTH_HIDING
+        (known_flags.flag_set(config.hardware.chip, cause), share) for cause, share in causes if share >= WORTH_HIDING
     ]
     return [(group, share) for group, share in sets if group is not None]
 
@@ -137,7 +137,7 @@ def _cause(row: AxisCollective, config: ExperimentConfig) -> str:
     """The next matmul waits for a tensor-parallel collective, so that only collective matmul overlaps it."""
     if row.axis and "model" in {config.mesh.role(axis) for axis in row.axis.split("+")}:
         return "collective_matmul"
-    return xla_flags.cause_of(row.kind, row.axis == "dcn") or ""
+    return known_flags.cause_of(row.kind, row.axis == "dcn") or ""
 
 
 def _exposed(row: AxisCollective, diagnosis: Diagnosis) -> float:

@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from perfmodel.confidence import claimed
-from perfmodel.config import ConfigError
-from perfmodel.priced import Z80
-from perfmodel.step_time import missing_facts
+from perfmodel.config import ConfigError, missing_facts
+from perfmodel.step_time import Z80
 from proposals.proposer.pricing import OFF_CHIP, ProposalPrices
 from proposals.proposer.ranking import Ranked, Weights, shipped_weights, steps
 from proposals.proposer.space import CHANGE_KINDS, Candidates

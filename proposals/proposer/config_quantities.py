@@ -1,5 +1,5 @@
 """Quantities of a configuration that conditions of passages compare (`quantities`): sizes, settings, what falls to a
-chip, and bounds by `perfmodel.bounds` in the training precision.
+chip, and bounds by `perfmodel.roofline` in the training precision.
 
 Axes by role with `fsdp` as data; tokens and sequences of an optimizer step.  None where a fact is missing.
 """
@@ -11,9 +11,9 @@ from dataclasses import replace
 from math import log2
 
 from knowledge.supports import Quantity
-from perfmodel import accounting, bounds
-from perfmodel.config import ExperimentConfig
-from perfmodel.workload import chip_of, micro_batches
+from perfmodel import accounting, roofline
+from perfmodel.config import ExperimentConfig, micro_batches
+from perfmodel.workload import chip_of
 
 #: Facts of the chip: nothing is known of them where a run was recorded on another one than its configuration names.
 #: Bounds are, too.
@@ -243,11 +243,11 @@ def data_bound(config: ExperimentConfig) -> Quantity:
     if config.model is None or config.model.experts:
         return None
     if part.kind == "tpu":
-        return bounds.data_tokens(part, part.ici_axes, wide)
+        return roofline.data_tokens(part, part.ici_axes, wide)
     inside = config.hardware.topology[0]
     if config.hardware.chips <= inside:
-        return bounds.nvlink_intensity(part, wide)
-    return bounds.node_tokens(part, max(1, inside // config.mesh.size("model")), wide)
+        return roofline.nvlink_intensity(part, wide)
+    return roofline.node_tokens(part, max(1, inside // config.mesh.size("model")), wide)
 
 
 @of_config
@@ -259,20 +259,20 @@ def mixed_bound(config: ExperimentConfig) -> Quantity:
     part, width = chip_of(config.hardware), _dense_width(config)
     if part.kind != "tpu" or width is None:
         return None
-    return bounds.mixed_tokens(part, width, part.ici_axes - 1, config.training.precision)
+    return roofline.mixed_tokens(part, width, part.ici_axes - 1, config.training.precision)
 
 
 @of_config
 def slice_bound(config: ExperimentConfig) -> Quantity:
     """Tokens per slice that hide data parallelism over DCN between this many slices."""
-    return bounds.slice_tokens(chip_of(config.hardware), config.training.precision, config.hardware.slices)
+    return roofline.slice_tokens(chip_of(config.hardware), config.training.precision, config.hardware.slices)
 
 
 @of_config
 def tensor_bound(config: ExperimentConfig) -> Quantity:
     """Tensor shards of a dense model that one ICI axis, or NVLink inside its domain, hides."""
     width, part = _dense_width(config), chip_of(config.hardware)
-    return None if width is None else bounds.tensor_shards(part, width, 1, config.training.precision)
+    return None if width is None else roofline.tensor_shards(part, width, 1, config.training.precision)
 
 
 @of_config
@@ -280,14 +280,14 @@ def hbm_bound(config: ExperimentConfig) -> Quantity:
     """Tokens per micro-batch and chip from which matmuls of a dense model leave the HBM roof."""
     if config.model is None or config.model.experts:
         return None
-    return bounds.hbm_tokens(chip_of(config.hardware), config.training.precision)
+    return roofline.hbm_tokens(chip_of(config.hardware), config.training.precision)
 
 
 @of_config
 def link_bound(config: ExperimentConfig) -> Quantity:
     """FLOPs per byte that hide an exchange on one ICI axis or by NVLink."""
     part, wide = chip_of(config.hardware), config.training.precision
-    return bounds.axis_intensity(part, wide) if part.kind == "tpu" else bounds.nvlink_intensity(part, wide)
+    return roofline.axis_intensity(part, wide) if part.kind == "tpu" else roofline.nvlink_intensity(part, wide)
 
 
 @of_config
@@ -299,14 +299,14 @@ def attention_bound(config: ExperimentConfig) -> Quantity:
 @of_config
 def host_bound(config: ExperimentConfig) -> Quantity:
     """Parameters per layer over d_model that hide offloading a layer's input."""
-    return bounds.host_width(chip_of(config.hardware), config.training.precision)
+    return roofline.host_width(chip_of(config.hardware), config.training.precision)
 
 
 @of_config
 def expert_bound(config: ExperimentConfig) -> Quantity:
     """Expert width that hides the all-to-all over the expert axis."""
     part, inside = chip_of(config.hardware), config.hardware.topology[0]
-    return bounds.expert_width(part, config.mesh.size("expert"), inside, config.training.precision)
+    return roofline.expert_width(part, config.mesh.size("expert"), inside, config.training.precision)
 
 
 @of_config
@@ -316,5 +316,5 @@ def from_best_mix(config: ExperimentConfig) -> Quantity:
     tokens, width, mesh = config.training.global_batch_tokens, _dense_width(config), config.mesh
     if not tokens or width is None or mesh.size("seq", "expert", "pipeline", "replica") * mesh.dcn_product > 1:
         return None
-    best = bounds.best_data_shards(tokens, width, config.hardware.chips)
+    best = roofline.best_data_shards(tokens, width, config.hardware.chips)
     return abs(log2(mesh.size("data", "fsdp") / best))

@@ -9,8 +9,7 @@ from itertools import permutations
 import numpy as np
 
 from perfmodel import memory
-from perfmodel.config import ExperimentConfig, Mesh
-from perfmodel.step_time import missing_facts
+from perfmodel.config import ExperimentConfig, Mesh, missing_facts
 from perfmodel.workload import from_config
 from proposals.plan import Communication, Neighbour, PerChip
 from proposals.proposer.changes import Change

@@ -12,11 +12,10 @@ from diagnosis.report import Diagnosis
 from experiments.step_profile import MODEL, STEP_TIME, StepProfile
 from experiments.without_profile import without_profile
 from perfmodel.confidence import Confidence, shipped
-from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config import ConfigError, ExperimentConfig, missing_facts
 from perfmodel.observation import Observation
+from perfmodel.prediction import predict as predict_alone
 from perfmodel.price import NOTHING, Evidence, lacking
-from perfmodel.step_time import missing_facts
-from perfmodel.step_time import predict as predict_alone
 from proposals.proposer.observed import TRAFFIC, WORK, Observed
 
 #: Kind of traffic (`observed.TRAFFIC`) of each group of axes (`workload.GROUPS`).

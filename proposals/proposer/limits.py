@@ -15,11 +15,17 @@ import numpy.typing as npt
 
 from formatting import limit
 from perfmodel import legality
-from perfmodel.config import BATCH_ROLES, TOKEN_ROLES, ExperimentConfig, mesh_text
-from perfmodel.identity import placement, placement_of
-from perfmodel.memory_evidence import MemoryPosterior
+from perfmodel.config import (
+    BATCH_ROLES,
+    TOKEN_ROLES,
+    ExperimentConfig,
+    mesh_text,
+    missing_facts,
+    placement,
+    placement_of,
+)
+from perfmodel.legality import MemoryPosterior
 from perfmodel.space import Space
-from perfmodel.step_time import missing_facts
 from proposals.constraints import RULE, Constraints, axes_named
 from proposals.plan import Broken, Rejected
 from proposals.proposer.changes import Change

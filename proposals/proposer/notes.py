@@ -10,8 +10,8 @@ from experiments.step_profile import MODEL, PROFILE, StepProfile
 from formatting import listed, number
 from perfmodel.calibration import Calibration
 from perfmodel.config import ExperimentConfig
+from perfmodel.prediction import predict as predict_alone
 from perfmodel.price import Evidence
-from perfmodel.step_time import predict as predict_alone
 from proposals.constraints import Constraints
 from proposals.plan import Predicted
 from proposals.proposer import effects, from_step_time

@@ -13,11 +13,10 @@ from math import log, prod, sqrt
 from diagnosis.report import Diagnosis, OpDiagnosis
 from experiments.hlo import text as hlo
 from experiments.step_profile import XLA_PROFILES, StepProfile
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, micro_batches, missing_facts
 from perfmodel.observation import ObservedCollective
-from perfmodel.step_time import missing_facts
 from perfmodel.terms import step_terms
-from perfmodel.workload import from_config, micro_batches
+from perfmodel.workload import from_config
 
 #: Kinds of communication, by what moves; each scales with the mesh in its own way (`pricing`).
 TRAFFIC = ("tensor", "weights", "sequence", "expert", "pipeline", "dcn", "unplaced")

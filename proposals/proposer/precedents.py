@@ -19,7 +19,7 @@ from history.record import Record, Side
 from history.seeds import records
 from history.similarity import Alike, most_similar
 from history.term_effects import can_be_priced, price
-from perfmodel import accounting, xla_flags
+from perfmodel import accounting, known_flags
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from proposals.candidate import MeshAndChanges, candidate
@@ -159,7 +159,7 @@ def situation(config: ExperimentConfig, diagnosis: Diagnosis) -> Case:
         roles=sizes_by_role(config.mesh),
         settings={key: str(getattr(training, key)) for key in moves.SETTINGS},
         mixture=config.model.experts > 0 if config.model is not None else None,
-        flags=xla_flags.changed((), missing_flags(config, diagnosis), chip),
+        flags=known_flags.changed((), missing_flags(config, diagnosis), chip),
         before=config if can_be_priced(config) else None,
     )
 
@@ -175,7 +175,9 @@ def case_of_change(config: ExperimentConfig, diagnosis: Diagnosis, of: MeshAndCh
         (), Side(mesh=config.mesh.to_json(), axis_roles=roles, training=held),
         Side(mesh=of.mesh, axis_roles=roles, training={**held, **of.changes}),
     )  # fmt: skip
-    flags = xla_flags.changed(training.xla_flags, of.changes.get("xla_flags", training.xla_flags), config.hardware.chip)
+    flags = known_flags.changed(
+        training.xla_flags, of.changes.get("xla_flags", training.xla_flags), config.hardware.chip
+    )
     move = {**(moved or {}), **({"xla_flags": 1.0} if flags else {})}
     ours = replace(situation(config, diagnosis), move=move, flags=flags, directed=bool(move))
     if ours.before is None or not move:

@@ -18,10 +18,9 @@ from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
 from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.confidence import Confidence, shipped
-from perfmodel.config import ConfigError, ExperimentConfig, mesh_text
+from perfmodel.config import ConfigError, ExperimentConfig, check_products, mesh_text, missing_facts
 from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.space import Space
-from perfmodel.step_time import check_products, missing_facts
 from proposals.candidate import Candidate, MeshAndChanges
 from proposals.constraints import RULE, Constraints
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected

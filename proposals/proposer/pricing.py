@@ -10,12 +10,11 @@ import numpy.typing as npt
 from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.confidence import Confidence
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import ExperimentConfig, Mesh, missing_facts
 from perfmodel.observation import Observation
+from perfmodel.prediction import predict as predict_alone
 from perfmodel.price import Evidence, transfer_spread
-from perfmodel.priced import Z80
-from perfmodel.step_time import missing_facts
-from perfmodel.step_time import predict as predict_alone
+from perfmodel.step_time import Z80
 from perfmodel.workload import GROUPS
 from proposals.plan import Memory, Predicted, Range
 from proposals.proposer.observed import Observed

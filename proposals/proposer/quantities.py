@@ -14,10 +14,9 @@ import numpy as np
 
 from knowledge.supports import Quantity
 from perfmodel import memory
-from perfmodel.config import ExperimentConfig
-from perfmodel.step_time import missing_facts
+from perfmodel.config import ExperimentConfig, missing_facts
+from perfmodel.known_flags import flag_set
 from perfmodel.workload import from_config
-from perfmodel.xla_flags import flag_set
 from proposals.candidate import Candidate, candidate
 from proposals.proposer.case import Case
 from proposals.proposer.changed import changed

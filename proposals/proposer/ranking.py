@@ -22,8 +22,7 @@ from diagnosis.report import Diagnosis
 from history.moves import ROLES
 from perfmodel.catalogue import load_catalogue
 from perfmodel.confidence import Confidence
-from perfmodel.config import BATCH_ROLES, ExperimentConfig
-from perfmodel.step_time import missing_facts
+from perfmodel.config import BATCH_ROLES, ExperimentConfig, missing_facts
 from proposals.proposer.precedents import Precedent, situation
 from proposals.proposer.pricing import ProposalPrices
 from proposals.proposer.similarity import Library, Support

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh
-from perfmodel.memory_evidence import MemoryPosterior
+from perfmodel.legality import MemoryPosterior
 from proposals.constraints import Constraints
 from proposals.plan import Rejected
 from proposals.proposer.changes import Change

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel import memory
-from perfmodel.config import ExperimentConfig, Mesh, Training
-from perfmodel.identity import mesh_distances
-from perfmodel.memory_evidence import MemoryPosterior
+from perfmodel.config import ExperimentConfig, Mesh, Training, mesh_distance
+from perfmodel.legality import MemoryPosterior
 from perfmodel.space import SearchBounds, Space, build_space, changed, space_workload
 from perfmodel.workload import Workload, chip_of, from_config, stack
 from proposals.candidate import Candidate, candidate
@@ -129,10 +128,10 @@ class Candidates:
 
     @cached_property
     def mesh_doublings(self) -> Floats:
-        """Distance of each mesh from the current configuration (`identity.mesh_distance`)."""
+        """Distance of each mesh from the current configuration (`config.mesh_distance`)."""
         if isinstance(self.meshes, Space):
             return self.meshes.distances(self.config.mesh)
-        return mesh_distances(self.config.mesh, list(self.meshes))
+        return np.array([mesh_distance(self.config.mesh, mesh) for mesh in self.meshes])
 
     def doublings(self) -> Floats:
         return np.asarray(self.mesh_doublings[self.mesh_of])

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from perfmodel.checks import shown
 from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Mesh
 from perfmodel.config_file import TRAINING_KEYS, read_training
+from perfmodel.reading import shown
 from proposals.candidate import HARDWARE_KEYS, hardware_of
 from proposals.plan import Broken, Predicted, ProposalPlan
 from proposals.proposer.changes import Change

@@ -20,8 +20,8 @@ from experiments.services.text import clean, clean_json
 from jobs import workers
 from jobs.declared import DIALOGUE_QUEUE
 from jobs.jobs import Jobs
-from perfmodel.config import ExperimentConfig
-from perfmodel.execution import compiled_by_xla, framework_of
+from perfmodel.config import ExperimentConfig, framework_of
+from perfmodel.execution import compiled_by_xla
 from proposals.compiling import engine, targets
 from proposals.compiling.cache import Cache
 from proposals.compiling.compiler_flags import refused_flag

@@ -13,9 +13,8 @@ from history.models import HistoryRecord
 from history.record import CHANGES, Record, Side, outcome_of
 from history.services import rows, store
 from perfmodel.accounting import parameters
-from perfmodel.config import ExperimentConfig, MeshSizes, flat_sizes
-from perfmodel.execution import framework_of
-from perfmodel.model_file import model_to_json
+from perfmodel.catalogue import model_to_json
+from perfmodel.config import ExperimentConfig, MeshSizes, flat_sizes, framework_of
 from proposals.models import Measurement, Proposal
 from proposals.services.compared import Compared
 

@@ -16,7 +16,7 @@ from evaluation.quality.evidence import ask, bench
 from experiments.step_profile import Step
 from experiments.without_profile import without_profile
 from formatting import plain
-from perfmodel import flags
+from perfmodel import known_flags
 from perfmodel.chips import get_chip
 from perfmodel.config_file import parse_config
 from proposals.agents import amounts
@@ -174,14 +174,14 @@ def test_a_doubt_without_a_profile_says_what_would_decide_it() -> None:
 
 
 def test_every_flag_says_what_it_does_and_cites_where_that_stands() -> None:
-    for flag in flags.load().values():
-        assert flags.citation(flag) and not flag.does.endswith(".")
+    for flag in known_flags.load().values():
+        assert known_flags.citation(flag) and not flag.does.endswith(".")
         assert flag.on and all(held.startswith("--") for held in flag.holds)
 
 
 def test_named_flags_are_found_whole_by_a_star_by_their_end_and_by_other_names() -> None:
     def names(text: str) -> list[tuple[str, int]]:
-        return [(name, len(found)) for name, found in flags.named(text)]
+        return [(name, len(found)) for name, found in known_flags.named(text)]
 
     assert names("--xla_tpu_enable_async_collective_fusion* go where") == [
         ("--xla_tpu_enable_async_collective_fusion*", 5)

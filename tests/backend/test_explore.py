@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 import formatting
 from asapweb.explore import proposing
+from asapweb.explore.accuracy import load_accuracy
 from asapweb.explore.answer import answer
 from asapweb.explore.report import RANKED
 from asapweb.explore.spaces import meshes_of
 from asapweb.explore.state import divisors, from_config, pairs_of, read, refit
 from asapweb.explore.treemap import treemap
 from experiments.templatetags.quantities import percent
-from perfmodel.accuracy import load_accuracy
 from perfmodel.config_file import parse_config
+from perfmodel.prediction import predict
 from perfmodel.search import search
-from perfmodel.step_time import predict
 from tests.backend.factories import CONFIG, People, Stored
 
 V5E = {

@@ -17,7 +17,7 @@ from experiments.services import configuration, profiles, runs, uploads
 from history.models import HistoryRecord
 from history.services import store
 from perfmodel.confidence import shipped
-from perfmodel.identity import placement_of
+from perfmodel.config import placement_of
 from proposals import measured
 from proposals.candidate import Candidate
 from proposals.models import Measurement, PlanRecord, Proposal

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel import xla_flags
+from perfmodel import known_flags
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_config
@@ -58,7 +58,7 @@ def test_flags_pass_at_home(tmp_path: Path) -> None:
 
 
 def test_every_flag_that_proposals_use_is_admitted() -> None:
-    for one in xla_flags._sets():
+    for one in known_flags._sets():
         platform = "tpu" if get_chip(one.chips[0]).kind == "tpu" else "gpu"
         assert refused_flag(one.flags, platform) is None
     assert words(("xla_a=1 --xla_b",)) == ("--xla_a=1", "--xla_b")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from experiments.step_profile import Core, Device, Memory, Note, Op, Step, StepProfile, Timeline
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, ModelShape, Training
 
 SHARES = st.one_of(st.none(), st.just(0.0), st.floats(0, 1), st.floats(0, 1e-9))
 #: A trace counts picoseconds.

@@ -13,8 +13,7 @@ from diagnosis.analyzer import diagnose
 from diagnosis.compare import Comparison, compare
 from experiments.sentences import spans_of, values
 from experiments.step_profile import Op, StepProfile
-from perfmodel.config import ExperimentConfig
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, ModelShape
 from tests.diagnosis.arbitrary import configs, profiles
 from tests.diagnosis.build import collective, config, matmul, profile, stream
 from tests.diagnosis.test_numbers import QUANTITY

@@ -6,8 +6,7 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from experiments.step_profile import Core, Memory
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, ModelShape, Training
 from tests.diagnosis.build import BANDWIDTH, PEAK, config, matmul, op, profile, stream
 
 

@@ -7,8 +7,7 @@ import pytest
 from diagnosis.analyzer import diagnose
 from diagnosis.analyzer.rules.matmuls import padding_waste
 from experiments.step_profile import Core, Memory
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, ModelShape, Training
 from tests.diagnosis.build import collective, config, find, matmul, op, profile, rules, stream
 
 DATA_MODEL = config({"data": 4, "model": 4}, (4, 4))

@@ -14,7 +14,7 @@ from evaluation.landscapes import Scenario, scenarios
 from evaluation.simulated import simulate
 from evaluation.simulated_cluster import World
 from perfmodel.config import Mesh
-from perfmodel.step_time import predict
+from perfmodel.prediction import predict
 
 
 def scenario(kind: str, chip: str) -> Scenario:

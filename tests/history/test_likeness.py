@@ -12,8 +12,8 @@ from history.case import Case, case_of
 from history.labels import BOUND, REPEAT
 from history.record import Record, Side
 from history.similarity import expected, likeness, most_similar, reason
+from perfmodel.catalogue import model_to_json
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.model_file import model_to_json
 from tests.perfmodel.cases import LLAMA3_8B
 
 

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from knowledge.passage_file import Computed
-from perfmodel import accounting, bounds, collectives, roofline
+from perfmodel import accounting, roofline, topology
 from perfmodel.catalogue import get_model
 from perfmodel.chips import get_chip
 from perfmodel.topology import ICI_HOP_S, group_links, lay_out
@@ -36,31 +36,31 @@ def compute(entry: Computed) -> float:
 @formula
 def hbm_ridge(chip: str, precision: str = "bf16", weight_bytes: str = "2") -> float:
     """Tokens from which a matmul is compute-bound."""
-    return bounds.hbm_tokens(get_chip(chip), precision, float(weight_bytes))
+    return roofline.hbm_tokens(get_chip(chip), precision, float(weight_bytes))
 
 
 @formula
 def ici_ridge(chip: str, axes: str = "1") -> float:
     """Tokens per chip that hide data parallelism or FSDP on so many wrapped axes."""
-    return bounds.data_tokens(get_chip(chip), int(axes))
+    return roofline.data_tokens(get_chip(chip), int(axes))
 
 
 @formula
 def nvlink_ridge(chip: str) -> float:
     """d_ff per tensor rank that hides tensor parallelism inside the NVLink domain."""
-    return bounds.nvlink_intensity(get_chip(chip))
+    return roofline.nvlink_intensity(get_chip(chip))
 
 
 @formula
 def node_ridge(chip: str) -> float:
     """Tokens per GPU that hide FSDP across nodes: every byte enters a node once, over its eight cards together."""
-    return bounds.node_tokens(get_chip(chip))
+    return roofline.node_tokens(get_chip(chip))
 
 
 @formula
 def dcn_critical_tokens(chip: str, slices: str = "inf") -> float:
     """Tokens per slice that hide data parallelism over DCN; independent of the slice's size."""
-    return bounds.slice_tokens(get_chip(chip), slices=float(slices))
+    return roofline.slice_tokens(get_chip(chip), slices=float(slices))
 
 
 @formula
@@ -73,18 +73,18 @@ def two_chip_width(chip: str) -> float:
 @formula
 def host_ridge(chip: str) -> float:
     """Parameters per layer over d_model that hide offloading a layer input; FLOPs per byte of the host link."""
-    return bounds.host_width(get_chip(chip))
+    return roofline.host_width(get_chip(chip))
 
 
 @formula
 def tensor_bound(chip: str, d_ff: str, axes: str = "1") -> float:
     """Tensor shards above which the tensor axis waits for its links (book 5.1.3): M F W / C."""
-    return bounds.tensor_shards(get_chip(chip), float(d_ff), int(axes))
+    return roofline.tensor_shards(get_chip(chip), float(d_ff), int(axes))
 
 
 @formula
 def nvlink_tensor_bound(chip: str, d_ff: str) -> float:
-    return bounds.tensor_shards(get_chip(chip), float(d_ff))
+    return roofline.tensor_shards(get_chip(chip), float(d_ff))
 
 
 @formula
@@ -96,13 +96,13 @@ def whole_layer_width(d_ff: str, heads: str, kv_heads: str, head_dim: str) -> fl
 @formula
 def mixed_bound(chip: str, d_ff: str, axes_product: str) -> float:
     """Tokens per chip at the best mix of FSDP and tensor parallelism: 4 α² / (M_X M_Y F)."""
-    return bounds.mixed_tokens(get_chip(chip), float(d_ff), float(axes_product))
+    return roofline.mixed_tokens(get_chip(chip), float(d_ff), float(axes_product))
 
 
 @formula
 def best_data_shards(batch_tokens: str, d_ff: str, chips: str, data_axes: str) -> float:
     """FSDP shards at which FSDP and tensor parallelism together communicate least (book 5.1.4): √(B N M_X / F)."""
-    return bounds.best_data_shards(float(batch_tokens), float(d_ff), float(chips), int(data_axes))
+    return roofline.best_data_shards(float(batch_tokens), float(d_ff), float(chips), int(data_axes))
 
 
 @formula
@@ -110,7 +110,7 @@ def expert_width_per_ring_chip(chip: str) -> float:
     """Expert width that hides its all-to-all on a wrapped ring, for each chip of the ring: C / (12 w)."""
     found, size, local = get_chip(chip), 16, 1e9
     links = group_links(found, lay_out(np.array([[size]]), (size,)), [0], (True,))
-    return float(found.peak("bf16") * collectives.all_to_all(links, local)[0] / local / 1.5 / size)
+    return float(found.peak("bf16") * topology.all_to_all(links, local)[0] / local / 1.5 / size)
 
 
 @formula

@@ -9,8 +9,7 @@ from math import prod
 from typing import Any
 
 from perfmodel.chips import get_chip
-from perfmodel.config import ExperimentConfig
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, ModelShape
 
 GIVEN = "given"
 

@@ -1,7 +1,6 @@
 """Configurations the tests of the performance model share."""
 
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, ModelShape, Training
 
 LLAMA3_8B = ModelShape(32, 4096, 14_336, 32, 8, 128, 128_256, name="llama3-8b")
 LLAMA3_70B = ModelShape(80, 8192, 28_672, 64, 8, 128, 128_256, name="llama3-70b")

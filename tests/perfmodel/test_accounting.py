@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from perfmodel import accounting
 from perfmodel.catalogue import get_model
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ModelShape
 from tests.perfmodel.cases import LLAMA3_8B, LLAMA3_70B, MIXTRAL
 
 

@@ -8,15 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.accounting import forward_flops, parameters
+from perfmodel.baseline import fill_in
 from perfmodel.calibration import calibrate
 from perfmodel.catalogue import get_model, load_catalogue
 from perfmodel.config import Mesh
 from perfmodel.config_file import parse_config
 from perfmodel.efficiency import load_efficiencies
-from perfmodel.imputation import fill_in
 from perfmodel.observation import Observation, ObservedCollective
+from perfmodel.prediction import predict
 from perfmodel.space import SearchBounds, build_space, space_workload
-from perfmodel.step_time import combine, predict
+from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
 from tests.perfmodel.cases import MIXTRAL, tpu
@@ -145,7 +146,7 @@ def test_an_axis_the_baseline_lacked_is_uncertain_and_more_so_without_the_model(
 
 def test_inferred_tokens_take_the_measured_time():
     """With the batch withheld, the batch that explains the compute time is close to the true one."""
-    from perfmodel.step_time import predict
+    from perfmodel.prediction import predict
 
     config = known()
     prediction = predict(config)

@@ -8,10 +8,10 @@ import pytest
 
 from evaluation.held_out import summarise
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.distance import DISTANCES, distance_to
-from perfmodel.efficiency import Efficiencies
+from perfmodel.efficiency import DISTANCES, Efficiencies, distance_to
 from perfmodel.execution import EXECUTION_FILE, load_profiles, profile_named
-from perfmodel.step_time import combine, predict
+from perfmodel.prediction import predict
+from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
 from tests.perfmodel.cases import LLAMA3_8B, tpu

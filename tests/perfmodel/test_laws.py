@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from perfmodel import memory
 from perfmodel.calibration import at_peak_s, foreign_share
 from perfmodel.confidence import input_sets_pace
-from perfmodel.config import ExperimentConfig, Measured, Mesh
+from perfmodel.config import ExperimentConfig, Measured, Mesh, config_key
 from perfmodel.config_file import read_config
-from perfmodel.identity import key
-from perfmodel.memory_evidence import MemoryPosterior, MemoryRun, memory_posterior
+from perfmodel.legality import MemoryPosterior, MemoryRun, memory_posterior
 from perfmodel.observation import Observation
+from perfmodel.prediction import predict as predict_alone
 from perfmodel.price import NOTHING, Evidence, evidence_of, predict, predict_all, price
 from perfmodel.search import search
-from perfmodel.step_time import predict as predict_alone
 from perfmodel.workload import from_config
 from tests.perfmodel.cases import LLAMA3_8B, MIXTRAL, a100, tpu
 from tests.perfmodel.test_calibration import as_modelled
@@ -86,7 +85,7 @@ def test_notation_changes_no_price(pair) -> None:
     names = {"data": "fsdp", "model": "tensor"}
     renamed = replace(config.mesh, ici=tuple((names.get(axis, axis), n) for axis, n in config.mesh.ici if n > 1))
     other = replace(config, mesh=renamed, name="another name")
-    assert key(other) == key(config)
+    assert config_key(other) == config_key(config)
     one, two = predict_all([config, other], known)
     assert one.step_time_s == pytest.approx(two.step_time_s, rel=1e-9)
     assert one.hbm_per_chip_bytes == pytest.approx(two.hbm_per_chip_bytes, rel=1e-9)
@@ -101,7 +100,9 @@ def test_only_the_run_itself_is_certain_and_is_as_measured(pair) -> None:
     ran, other = predict_all([known.config, config], known)
     assert ran.step_time_s["estimate"] == pytest.approx(known.step_time_s)
     assert ran.step_time_s["low80"] == pytest.approx(ran.step_time_s["high80"])
-    assert (other.step_time_s["high80"] > other.step_time_s["low80"] * (1 + 1e-9)) == (key(config) != key(known.config))
+    assert (other.step_time_s["high80"] > other.step_time_s["low80"] * (1 + 1e-9)) == (
+        config_key(config) != config_key(known.config)
+    )
 
 
 @SETTINGS
@@ -244,8 +245,8 @@ def test_replicas_go_across_nodes_and_shards_inside() -> None:
     full_s, hybrid_s, inside_s = (predict(each).step_time_s["estimate"] for each in (ran, hybrid, inside))
     assert hybrid_s < full_s < inside_s
     found = search(ran, 50)
-    assert any(key(item.config) == key(hybrid) for item in found.candidates)
-    assert key(found.candidates[0].config) == key(hybrid)
+    assert any(config_key(item.config) == config_key(hybrid) for item in found.candidates)
+    assert config_key(found.candidates[0].config) == config_key(hybrid)
 
 
 def test_a_measured_peak_is_the_memory_of_the_run_and_moves_the_others() -> None:
@@ -296,7 +297,7 @@ def test_what_ran_is_among_the_candidates_of_a_search_whatever_the_model_says_of
     config = tpu({"fsdp": 8}, chip="v6e", topology=(2, 4), shape=LLAMA3_8B, batch=32, seq=8192, remat="full")
     assert predict_alone(config).fits is False
     found = search(replace(config, measured=Measured(5.2)), 50)
-    assert any(key(item.config) == key(config) for item in found.candidates)
+    assert any(config_key(item.config) == config_key(config) for item in found.candidates)
     assert all(item.prediction.fits for item in found.candidates)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from perfmodel import legality
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ModelShape
 from tests.perfmodel.cases import LLAMA3_8B, MIXTRAL, tpu
 
 

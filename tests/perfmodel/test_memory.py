@@ -9,12 +9,11 @@ from evaluation.memory_rows import of_first_stage
 from evaluation.sweeps import load_sweeps
 from perfmodel import accounting
 from perfmodel.config_file import parse_config
-from perfmodel.legality import check
+from perfmodel.legality import MemoryPosterior, check
 from perfmodel.memory import per_chip
-from perfmodel.memory_evidence import MemoryPosterior
+from perfmodel.prediction import predict
 from perfmodel.search import search
 from perfmodel.space import SearchBounds
-from perfmodel.step_time import predict
 from perfmodel.workload import from_config, stack
 from tests.perfmodel.cases import LLAMA3_8B, a100, tpu
 

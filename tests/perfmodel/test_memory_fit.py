@@ -7,8 +7,7 @@ import pytest
 
 from evaluation import fit_memory, memory_rows
 from perfmodel import memory
-from perfmodel.execution import load_profiles
-from perfmodel.memory_profiles import NUMBERS, constants, design_profiles, load_memory_profiles
+from perfmodel.execution import NUMBERS, constants, design_profiles, load_memory_profiles, load_profiles
 
 
 def test_peaks_of_a_model_left_out_are_within_ten_percent_at_the_median():

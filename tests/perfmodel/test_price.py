@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from perfmodel.config import ConfigError, Measured, Mesh
 from perfmodel.config_file import config_to_json, parse_config
+from perfmodel.prediction import predict
 from perfmodel.price import baseline_of, predict_all
 from perfmodel.search import search
-from perfmodel.step_time import predict
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,7 @@
 
 from scipy.stats import spearmanr
 
-from perfmodel.step_time import predict
+from perfmodel.prediction import predict
 from tests.perfmodel.cases import a100
 from tests.perfmodel.test_memory import OPTICO
 

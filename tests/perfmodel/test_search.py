@@ -10,9 +10,9 @@ import pytest
 from perfmodel import legality
 from perfmodel.config import ConfigError
 from perfmodel.efficiency import Efficiencies
+from perfmodel.prediction import predict
 from perfmodel.search import price_space, search
 from perfmodel.space import SearchBounds, build_space, count_factorisations, factorisations
-from perfmodel.step_time import predict
 from tests.perfmodel.cases import MIXTRAL, a100, tpu
 
 

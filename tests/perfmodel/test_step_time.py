@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.efficiency import Efficiencies
-from perfmodel.step_time import combine, predict
+from perfmodel.prediction import predict
+from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config, stack
 from tests.perfmodel.cases import LLAMA3_8B, MIXTRAL, a100, tpu

@@ -15,12 +15,12 @@ from perfmodel.catalogue import (
     load_catalogue,
     model_names,
     parse_models,
+    read_model,
     recognised,
 )
-from perfmodel.data_file import DataError
-from perfmodel.distance import model_key
-from perfmodel.model_file import read_model
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ModelShape
+from perfmodel.efficiency import model_key
+from perfmodel.reading import DataError
 
 
 @pytest.mark.parametrize("name", list(load_catalogue()))

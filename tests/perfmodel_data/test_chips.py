@@ -14,7 +14,7 @@ from perfmodel.chips import (
     load_chips,
     parse_chips,
 )
-from perfmodel.data_file import DataError
+from perfmodel.reading import DataError
 
 CONTRACT = [
     "v3", "v4", "v5e", "v5p", "v6e", "tpu7x", "v100-16gb", "a100-40gb", "a100-80gb", "h100", "h200", "b200", "b300",

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from asapweb.explore.accuracy import load_accuracy
 from evaluation import optico
 from evaluation.accuracy_plots import bars, scatter
 from evaluation.fit_time import Fit, Stalls, fit_stalls, fitted, problem, solve
@@ -14,11 +15,9 @@ from evaluation.ranges import Errors, errors_at, quantiles
 from evaluation.scores import rank, rank_all, summary
 from evaluation.time_rows import load_rows
 from evaluation.time_table import table, write
-from perfmodel.accuracy import load_accuracy
-from perfmodel.distance import DISTANCES, distance_to
-from perfmodel.efficiency import CLASSES, load_efficiencies
+from perfmodel.efficiency import CLASSES, DISTANCES, distance_to, load_efficiencies
 from perfmodel.execution import load_profiles
-from perfmodel.step_time import predict
+from perfmodel.prediction import predict
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +126,7 @@ def test_a_range_is_judged_without_the_row_s_own_workload(evaluation):
 
 def test_the_written_table_predicts_what_the_fit_predicts(some, whole, tmp_path):
     from perfmodel.efficiency import parse_efficiencies
-    from perfmodel.strict_text import decode
+    from perfmodel.reading import decode
 
     found = table([whole], load_efficiencies().ranges)
     write(tmp_path / "efficiencies.toml", found)

@@ -18,9 +18,8 @@ from evaluation.steps.scenario import config as configured
 from experiments.step_profile import StepProfile
 from perfmodel import legality
 from perfmodel.catalogue import get_model
-from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.shapes import ModelShape
-from perfmodel.step_time import predict
+from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, ModelShape, Training
+from perfmodel.prediction import predict
 from proposals.candidate import Candidate, candidate, keeps
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan

@@ -20,7 +20,7 @@ from knowledge.supports import SupportError, read
 from perfmodel.chips import get_chip, load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.config_file import parse_config
-from perfmodel.xla_flags import CAUSES
+from perfmodel.known_flags import CAUSES
 from proposals.candidate import Candidate
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer

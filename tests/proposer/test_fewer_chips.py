@@ -14,7 +14,7 @@ from evaluation.steps.scenario import MIDDLE, Scenario
 from evaluation.steps.scenario import config as configured
 from perfmodel import legality
 from perfmodel.config import ConfigError, Hardware
-from perfmodel.step_time import predict
+from perfmodel.prediction import predict
 from proposals.candidate import Candidate, candidate
 from proposals.constraints import Constraints
 from proposals.models import Proposal

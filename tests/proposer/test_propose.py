@@ -14,7 +14,7 @@ from evaluation.steps.scenario import config as configured
 from experiments.step_profile import Device, Op, Step, StepProfile
 from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.step_time import predict
+from perfmodel.prediction import predict
 from proposals.candidate import Candidate, candidate
 from proposals.plan import Plan
 from proposals.proposer import Pricer, propose

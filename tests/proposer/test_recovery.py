@@ -16,7 +16,7 @@ from diagnosis.analyzer import diagnose
 from evaluation.steps.generated import profile
 from evaluation.steps.scenario import LARGE, MIDDLE, SMALL, Scenario, config
 from perfmodel import legality
-from perfmodel.shapes import ModelShape
+from perfmodel.config import ModelShape
 from proposals.plan import ProposalPlan
 from proposals.proposer import propose
 

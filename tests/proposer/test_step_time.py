@@ -15,7 +15,7 @@ from experiments.step_profile import STEP_PROFILE
 from experiments.without_profile import without_profile
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import parse_config
-from perfmodel.step_time import predict
+from perfmodel.prediction import predict
 from proposals.candidate import Candidate, candidate
 from proposals.constraints import Constraints
 from proposals.proposer import Pricer

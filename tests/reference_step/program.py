@@ -10,7 +10,8 @@ import jax
 
 from perfmodel import accounting
 from perfmodel.config_file import parse_config
-from reference_step import UnsupportedStep, build, device_mesh
+from reference_step.layout import device_mesh
+from reference_step.step import UnsupportedStep, build
 
 
 def axes(entry: Any) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.config_file import parse_config
-from reference_step import device_mesh
+from reference_step.layout import device_mesh
 
 
 class Gpu:

@@ -14,7 +14,7 @@ import pytest
 
 from perfmodel import accounting
 from perfmodel.catalogue import get_model, model_names
-from perfmodel.sharded_arrays import weight_arrays
+from reference_step.sharded_arrays import weight_arrays
 from tests.xla import COMPILED_QUICKLY
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from diagnosis.analyzer.facts import Facts, OpFacts
-from perfmodel import xla_flags
+from perfmodel import known_flags
 
 #: Profiles of programs that XLA compiled; a PyTorch trace has no use for its flags.
 _WORDS = {
@@ -41,7 +41,7 @@ def causes_of(ops: Iterable[OpFacts]) -> tuple[str, ...]:
     """The causes of these exposed collectives, costliest first."""
     costs: dict[str, float] = {}
     for op in ops:
-        cause = xla_flags.cause_of(op.collective.kind, op.over_dcn) if op.collective else None
+        cause = known_flags.cause_of(op.collective.kind, op.over_dcn) if op.collective else None
         if cause:
             costs[cause] = costs.get(cause, 0.0) + op.exposed_share
     return tuple(sorted(costs, key=lambda cause: -costs[cause]))
@@ -52,11 +52,11 @@ def advise(facts: Facts, causes: Iterable[str], verb: str = "overlap") -> Advice
     if facts.chip is None or not facts.of_xla:
         return Advice()
     given = facts.config.training.xla_flags if facts.config else ()
-    shown = xla_flags.shown_by((op.op.name, op.collective.kind) for op in facts.collectives if op.collective)
-    sets = [flag_set for cause in causes if (flag_set := xla_flags.flag_set(facts.chip.name, cause)) is not None]
+    shown = known_flags.shown_by((op.op.name, op.collective.kind) for op in facts.collectives if op.collective)
+    sets = [flag_set for cause in causes if (flag_set := known_flags.flag_set(facts.chip.name, cause)) is not None]
     if not sets:
         return Advice()
-    flags = tuple(dict.fromkeys(flag for flag_set in sets for flag in xla_flags.missing(flag_set, (*given, *shown))))
+    flags = tuple(dict.fromkeys(flag for flag_set in sets for flag in known_flags.missing(flag_set, (*given, *shown))))
     sources = "; ".join(dict.fromkeys(title for flag_set in sets for title, _ in flag_set.sources))
     what = " and ".join(dict.fromkeys(_WORDS[flag_set.cause] for flag_set in sets))
     if not flags:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from agent.tools import Arguments, NoArguments, ToolError
 from formatting import limit, listed
-from perfmodel.execution import framework_of
+from perfmodel.config import framework_of
 from proposals.agents import words
 from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability

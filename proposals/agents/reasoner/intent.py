@@ -281,7 +281,7 @@ def chances(
 ) -> NDArray[np.float64]:
     """Probabilities of the capabilities, and of none of them last.  scored: their features; said: the clause's
     vector."""
-    from scipy.special import softmax  # as in perfmodel.special: slow to import, and only a question needs it
+    from scipy.special import softmax  # as in perfmodel.arrays: slow to import, and only a question needs it
 
     return np.asarray(softmax(np.append(scored @ w.of_features + directed.scores(said), w.nothing)))
 

@@ -11,8 +11,7 @@ from pydantic import Field, model_validator
 from agent.tools import Arguments, ToolError
 from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, STEP_TIME
-from perfmodel.config import ConfigError, mesh_text
-from perfmodel.step_time import missing_facts
+from perfmodel.config import ConfigError, mesh_text, missing_facts
 from proposals import facts
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.workbench import ProposalState, Workbench

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field, TypeAdapter
 
 from agent.tools import Arguments, ToolError
-from perfmodel.step_time import missing_facts
+from perfmodel.config import missing_facts
 from perfmodel.workload import chip_of
 from proposals import facts
 from proposals.agents.tool_result import ToolResult

@@ -8,9 +8,10 @@ from pydantic import Field
 
 from agent.tools import Arguments
 from experiments.step_profile import PROFILE, XLA_PROFILES
-from perfmodel import flags, xla_flags
-from perfmodel.execution import framework_of, profile_named
-from perfmodel.flags import Flag
+from perfmodel import known_flags
+from perfmodel.config import framework_of
+from perfmodel.execution import profile_named
+from perfmodel.known_flags import Flag
 from perfmodel.workload import chip_of
 from proposals.agents.tool_result import ToolResult
 from proposals.agents.tools.common import Tools
@@ -91,14 +92,14 @@ class FlagTools(Tools):
         """What named flags, variables and arguments do (XLA, NCCL, PyTorch, Megatron, MaxText's bundles): whether this
         program reads them and where they are set, whether they are in effect, and the time of this run that they can
         affect."""
-        rows = (self._row(name, flag) for name, every in flags.named(asked.text) for flag in (every or (None,)))
+        rows = (self._row(name, flag) for name, every in known_flags.named(asked.text) for flag in (every or (None,)))
         run = PROGRAMS.get(program(self._bench), "")
         return FlagRows(flags=tuple(rows), program=run, framework=framework_of(self._bench.config) or "")
 
     def for_program(self, kinds: frozenset[str]) -> Iterator[Flag]:
         """Flags of the program's own framework that act on kinds of collectives."""
         run = program(self._bench)
-        return (item for item in flags.load().values() if item.takes == run and kinds & set(item.on))
+        return (item for item in known_flags.load().values() if item.takes == run and kinds & set(item.on))
 
     def _row(self, name: str, known: Flag | None) -> FlagRow:
         if known is None:
@@ -109,14 +110,14 @@ class FlagTools(Tools):
         plain = known.name.replace("-", "_")
         held = [flag for flag in set_now if plain in flag.lower().replace("-", "_")]
         bundles = [flag for flag in set_now if any(plain in each for each in _holds(flag))]
-        acting = xla_flags.shown_by((op.name, op.collective or "") for op in bench.diagnosis.ops if op.collective)
+        acting = known_flags.shown_by((op.name, op.collective or "") for op in bench.diagnosis.ops if op.collective)
         run = program(bench)
         return FlagRow(
             name=known.name, known=True, does=known.does, takes=known.takes, set_in=_variable(known, chip.kind),
             taken_here=_is_read_by_program(known, run, chip.kind), set_in_the_configuration=(*held, *bundles),
             acts_already=f"--{known.name}" in acting or None, holds=known.holds, memory=known.memory,
             lacks_axis=self._lacks(known), proposals_with_the_axis=self._proposals_with_axis(known),
-            acts_on=tuple(self._acts_on(known)), documented_in=flags.citation(known),
+            acts_on=tuple(self._acts_on(known)), documented_in=known_flags.citation(known),
         )  # fmt: skip
 
     def _lacks(self, flag: Flag) -> str | None:
@@ -171,7 +172,7 @@ class FlagTools(Tools):
 
 
 def _holds(bundle: str) -> tuple[str, ...]:
-    flag = flags.load().get(bundle.lower())
+    flag = known_flags.load().get(bundle.lower())
     return flag.holds if flag else ()
 
 

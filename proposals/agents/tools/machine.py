@@ -13,10 +13,9 @@ from experiments.step_profile import PROFILE
 from formatting import did_you_mean
 from perfmodel.accounting import forward_flops, model_flops_per_token, parameters
 from perfmodel.chips import Chip, load_chips
-from perfmodel.config import BATCH_ROLES
-from perfmodel.step_time import missing_facts
+from perfmodel.config import BATCH_ROLES, missing_facts
+from perfmodel.known_flags import cause_of, flag_set
 from perfmodel.workload import chip_of
-from perfmodel.xla_flags import cause_of, flag_set
 from proposals.agents.tool_result import ToolResult
 from proposals.agents.tools.common import Tools
 from proposals.agents.tools.flags import PROGRAMS, FlagTools, program

@@ -6,8 +6,7 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.accounting import parameters
-from perfmodel.config import DATA_ROLES
-from perfmodel.step_time import missing_facts
+from perfmodel.config import DATA_ROLES, missing_facts
 from perfmodel.workload import chip_of
 from proposals import facts
 from proposals.agents.tool_result import ToolResult

@@ -8,10 +8,8 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.confidence import claimed
-from perfmodel.config import mesh_text
-from perfmodel.identity import placement_of
+from perfmodel.config import mesh_text, missing_facts, placement_of
 from perfmodel.legality import RULES
-from perfmodel.step_time import missing_facts
 from perfmodel.workload import REMAT, SHARDING, chip_of
 from proposals import facts
 from proposals.agents import priced

@@ -10,8 +10,8 @@ from pydantic import Field
 from agent.tools import Arguments, ToolError
 from diagnosis import compare as comparing
 from diagnosis.report import Evidence
+from perfmodel.config import missing_facts
 from perfmodel.config_file import config_to_json
-from perfmodel.step_time import missing_facts
 from proposals.agents.diagnosed import CollectiveRow, Collectives, EvidenceRow, FindingRow, Kpis, Verdict
 from proposals.agents.retrieval import Peer
 from proposals.agents.tool_result import BRIEF, ToolResult, present

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfmodel.config import ExperimentConfig
-from perfmodel.step_time import missing_facts
+from perfmodel.config import ExperimentConfig, missing_facts
 from perfmodel.terms import step_terms
 from perfmodel.workload import chip_of, from_config
 from proposals.agents.tool_result import present

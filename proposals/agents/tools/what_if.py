@@ -16,10 +16,10 @@ from agent.tools import Arguments, ToolError
 from perfmodel.chips import Chip
 from perfmodel.config import DATA_ROLES, ConfigError, ExperimentConfig, Hardware, Mesh
 from perfmodel.config_file import read_training
+from perfmodel.prediction import Prediction
 from perfmodel.price import NOTHING, Evidence, predict_all
 from perfmodel.search import search
 from perfmodel.space import SearchBounds, prime_powers
-from perfmodel.step_time import Prediction
 from perfmodel.workload import REMAT
 from proposals.agents import notation
 from proposals.agents.identity import ComparedByIdentity

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from perfmodel.accounting import expert_width, moe_layers
-from perfmodel.config import BATCH_ROLES, Mesh, Training
-from perfmodel.shapes import ModelShape
+from perfmodel.config import BATCH_ROLES, Mesh, ModelShape, Training
 
 GROUPS = ("BATCH", "SEQ", "MODEL", "EXPERT", "STAGE", "WEIGHTS", "EXPERT_WEIGHTS")
 

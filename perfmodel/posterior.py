@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.arrays import Floats
 from perfmodel.efficiency import Efficiencies
+from perfmodel.observation import Equation
 from perfmodel.step_time import combine
 from perfmodel.terms import Terms, step_terms
-from perfmodel.topology import Floats
 from perfmodel.workload import GROUPS, MeshNumbers, Workload
 
 
@@ -235,17 +236,6 @@ def expected(terms: Terms, efficiencies: Efficiencies) -> dict[str, Floats]:
             times[f"links:{name.removeprefix('ici:')}"] = priced.links_s[name]
     times["dcn"], times["links:dcn"] = parts["dcn"], priced.links_s["dcn"]
     return times
-
-
-@dataclass(frozen=True)
-class Equation:
-    """One measured quantity.  key: of `expected`, or several that it sums; seconds; spread: standard deviation of its
-    logarithm, attribution and what the model's form leaves out; floor_s: below it, durations mean nothing."""
-
-    keys: tuple[str, ...]
-    seconds: float
-    spread: float
-    floor_s: float
 
 
 @dataclass(frozen=True)
