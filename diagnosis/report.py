@@ -221,6 +221,7 @@ class Diagnosis:
     was.  Without a profile breakdown_s, breakdown_share and the bottleneck are predicted, not measured, and
     predicted_step_time_s is what the performance model alone makes of the configuration.
     coverage: share 0–1 of op time that the listed ops make up; None in what earlier versions stored.
+    not_modelled: why the performance model does not apply, so that nothing is priced; empty where it may.
     """
 
     kpis: dict[str, float | None]
@@ -240,6 +241,7 @@ class Diagnosis:
     basis: str = PROFILE
     predicted_step_time_s: float | None = None
     coverage: float | None = None
+    not_modelled: str = ""
 
     @property
     def measured(self) -> bool:

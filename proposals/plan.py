@@ -269,7 +269,8 @@ class Plan:
     argued the proposals; empty: the built-in reasoner.  basis: what is known of the step that ran, as
     Diagnosis.basis: without a profile `observed` and the baseline's breakdown are predicted.  model_error: of the
     performance model without this run, on held-out runs as far from the measured ones as its configuration.  evidence:
-    {"name", "digest"} of `price.Evidence` that priced it; empty in plans of before.
+    {"name", "digest"} of `price.Evidence` that priced it; empty in plans of before.  not_modelled: why nothing is
+    priced or proposed; empty where something is.
     """
 
     baseline: Predicted
@@ -285,6 +286,7 @@ class Plan:
     basis: str = "profile"
     model_error: dict[str, Any] | None = None
     evidence: dict[str, str] = field(default_factory=dict)
+    not_modelled: str = ""
 
     def to_json(self, diagnosis: Diagnosis | None = None) -> dict[str, Any]:
         data = {**PLAN.plain(self), "proposals": [proposal.to_json() for proposal in self.proposals]}

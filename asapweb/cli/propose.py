@@ -18,7 +18,7 @@ from perfmodel.config_file import parse_mesh_argument, read_config
 from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 from proposals.plan import Citation
-from proposals.proposer import Pricer
+from proposals.proposer import Pricer, propose
 from proposals.proposer.from_step_time import start
 
 
@@ -69,12 +69,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     mesh = parse_mesh_argument(args.mesh, config.mesh.axis_roles) if args.mesh is not None else config.mesh
     profile = read_profile(args.profiles) if args.profiles else start(config)
     diagnosis = diagnose(profile, config)
-    pricer = Pricer(profile, config, diagnosis)
-    if own:
+    if diagnosis.not_modelled:
+        answer: dict[str, Any] = propose(profile, config, diagnosis).to_json(diagnosis)
+    elif own:
+        pricer = Pricer(profile, config, diagnosis)
         evaluation = pricer.evaluate(Candidate(mesh.to_json(), changes), constraints)
-        answer: dict[str, Any] = {"diagnosis": diagnosis.to_json(), "evaluation": evaluation.to_json()}
+        answer = {"diagnosis": diagnosis.to_json(), "evaluation": evaluation.to_json()}
     else:
-        answer = pricer.propose(constraints).to_json(diagnosis)
+        answer = propose(profile, config, diagnosis, constraints=constraints).to_json(diagnosis)
     answer["warnings"] = list(warnings)
     against = print_contradictions(profile, config, args.config) if args.profiles else ()
     answer["contradictions"] = [item.to_json() for item in against]
@@ -112,7 +114,9 @@ def as_text(result: dict[str, Any]) -> str:
         lines += ["", *_one(result["evaluation"], result["evaluation"]["title"])]
     for item in result.get("proposals", ()):
         lines += ["", *_one(item, f"{item['rank']}. {item['title']} ({item['kind']})")]
-    if "proposals" in result:
+    if result.get("not_modelled"):
+        lines += ["", result["not_modelled"]]
+    elif "proposals" in result:
         asked = Constraints.from_json(result["constraints"]).describe()
         lines += ["", *(f"Constraint: {text}" for text in asked), *result["notes"]]
         listed = len(result["rejected"])

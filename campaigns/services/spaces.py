@@ -17,7 +17,7 @@ from campaigns.models import Campaign, TrialStatus
 from experiments.lru_cache import LruCache
 from experiments.models import RunStatus
 from experiments.services import profiles
-from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_config
 from perfmodel.price import NOTHING, Evidence, baseline_of, evidence_of
 from perfmodel.price import price as priced_by
@@ -88,12 +88,12 @@ def config_of(campaign: Campaign) -> ExperimentConfig:
 
 def evidence_of_campaign(campaign: Campaign, config: ExperimentConfig) -> Evidence:
     """Return the newest profile of the experiment under the configuration that the campaign began with, else the step
-    time that this gives as measured.  Raises ConfigError for an impossible one."""
+    time that this gives as measured.  Raises ConfigError for an impossible one, and for a profile that is not modelled."""
     if campaign.on_other_devices:
         return NOTHING  # steps of another machine say nothing of the devices here
     run = campaign.experiment.runs.filter(status=RunStatus.READY).select_related("profile").order_by("-pk").first()
     if run is not None:
-        with suppress(ConfigError, profiles.NotIngested):
+        with suppress(profiles.NotIngested):
             baseline = of_run(run, campaign.config)
             return Pricer(baseline.profile, baseline.config, baseline.diagnosis).evidence
     if config.measured is not None and config.measured.step_time_s is not None:

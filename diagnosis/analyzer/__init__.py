@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnosis.analyzer import bottleneck, breakdown, kpis, links, predicted, report, rules, tables
+from diagnosis.analyzer import bottleneck, breakdown, domain, kpis, links, predicted, report, rules, tables
 from diagnosis.analyzer.caches import forget
 from diagnosis.analyzer.collectives import Collectives
 from diagnosis.analyzer.facts import Facts
@@ -86,6 +86,7 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
         timeline=profile.timeline,
         coverage=facts.coverage,
         warnings=(*_mismatch(profile, config), *_above_links(facts), *_severe(profile)),
+        not_modelled=domain.not_modelled(facts),
     )
 
 

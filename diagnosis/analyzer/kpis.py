@@ -208,10 +208,24 @@ def _exposed(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[float | None
     return exposed / step, max(0.0, total - exposed) / step
 
 
+def implied_utilization(step: float | None, config: ExperimentConfig | None, chip: Chip | None) -> float | None:
+    """Model FLOPs of the configured step over what the chips could do in that time, above 1 where they contradict.
+
+    None where a fact is missing.  Source of the count: scaling book 4.3.
+    """
+    training = config.training if config else None
+    if not (step and config and config.model and training and training.global_batch_tokens and training.seq_len):
+        return None
+    if chip is None:
+        return None
+    per_token = accounting.model_flops_per_token(config.model, training.seq_len)
+    return per_token * training.global_batch_tokens / (step * chip.peak(training.precision) * config.hardware.chips)
+
+
 def model_flops_utilization(
     step: float | None, config: ExperimentConfig | None, chip: Chip | None
 ) -> tuple[float | None, str, str]:
-    """(MFU, reason if None, convention).  Source of the count: scaling book 4.3."""
+    """(MFU, reason if None, convention)."""
     if config is None:
         return None, "no configuration was given", ""
     training = config.training
@@ -226,11 +240,10 @@ def model_flops_utilization(
         )
         if not value
     ]
-    if lacking or not (step and config.model and training.global_batch_tokens and training.seq_len and chip):
+    share = implied_utilization(step, config, chip)
+    if share is None:
         return None, f"needs {formatting.listed(lacking)}", ""
-    per_token = accounting.model_flops_per_token(config.model, training.seq_len)
-    peak = chip.peak(training.precision)
-    total = per_token * training.global_batch_tokens
+    assert config.model and training.seq_len
     scores = "half of the full square"
     if 0 < config.model.sliding_window < training.seq_len:
         scores = (
@@ -238,7 +251,6 @@ def model_flops_utilization(
             "ones"
         )
     convention = MFU_CONVENTION.format(scores=scores, precision=training.precision, chips=config.hardware.chips)
-    share = total / (step * peak * config.hardware.chips)
     if share > 1.0:
         times = formatting.plain(share, "speedup")
         text = f"the configuration implies {times} the chips' peak FLOP/s: check model, batch, precision and chip count"

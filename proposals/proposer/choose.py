@@ -24,6 +24,8 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+#: How many are offered.
+PROPOSALS = 3
 #: A smaller gain, as a logarithm of time per token, is not worth a change: published repeats differ by as much.
 WORTH_A_CHANGE = 0.01
 #: Gains below this, as a logarithm, are the model's rounding.
@@ -55,17 +57,15 @@ def choose(
     diagnosis: Diagnosis,
     baseline_excluded: bool = False,
     weights: Weights | None = None,
-    least: int = 3,
     constrained: bool = True,
 ) -> tuple[Choice, ...]:
-    """Return three distinct choices, down to `least` where the others would change nothing or no more are legal.
+    """Return three distinct choices, fewer where no more are legal.
 
     The first is the recommendation: the largest utility among what is more likely than not to gain what is worth a
     change; keeping the current configuration if nothing is.  A batch is changed first only where nothing at the same
     batch is that likely to gain.  One of the three gives what the verdict asks for, where anything legal does that may
     gain (`left_out` says why not).  baseline_excluded: the current configuration breaks a constraint, so it is ranked
-    last if at all.  Raises ConfigError where the constraints (constrained: whether there are any) leave fewer than
-    `least`.
+    last if at all.  Raises ConfigError where the constraints (constrained: whether there are any) leave fewer.
     """
     c = candidates
     share = (weights or shipped_weights()).simplify
@@ -82,11 +82,11 @@ def choose(
         wanted = [Choice("recommendation", best), *_safer(c, ranked, front, best)]
     used = [choice.index for choice in wanted]
     another = [*_answer(ranked, front, used, asked_by(diagnosis, c, prices)), *_another(c, ranked, front, used)]
-    chosen = _complete([*wanted[:2], *another, *wanted[2:]], c, ranked, front, baseline_excluded, least)
-    if len(chosen) < least and constrained:
+    chosen = _complete([*wanted[:2], *another, *wanted[2:]], c, ranked, front, baseline_excluded)
+    if len(chosen) < PROPOSALS and constrained:
         raise ConfigError(
             "constraints",
-            f"only {len(chosen)} of the {least} configurations that are needed satisfy them; relax one and try again",
+            f"only {len(chosen)} of the {PROPOSALS} configurations needed satisfy them; relax one and try again",
         )
     lead, scaled = chosen[0], bool(missing_facts(c.config))
     return lead, *(_as_it_is(choice, lead, ranked, scaled) for choice in chosen[1:])
@@ -306,10 +306,10 @@ def _differs(ranked: Ranked) -> Bools:
 
 
 def _complete(
-    preferred: Sequence[Choice], c: Candidates, ranked: Ranked, front: Ints, baseline_excluded: bool, least: int
+    preferred: Sequence[Choice], c: Candidates, ranked: Ranked, front: Ints, baseline_excluded: bool
 ) -> list[Choice]:
     """Return up to three distinct choices: `preferred`, then others that nothing dominates, the current configuration,
-    and, up to `least`, what is left."""
+    and what is left."""
     likely = ranked.faster_by(WORTH_A_CHANGE) >= 0.5
     good = [Choice("bolder" if likely[i] else "alternative", int(i)) for i in front if ranked.utility[i] > CLEAR_LOSS]
     keep = Choice("keep", c.baseline)
@@ -318,11 +318,11 @@ def _complete(
     rest += [Choice("alternative", int(i)) for i in order[:3]]
     fillers = [*good, *rest, keep] if baseline_excluded else [*good, keep, *rest]
     chosen: list[Choice] = []
-    for choices, most in ((preferred, 3), (fillers, least)):
+    for choices in (preferred, fillers):
         for choice in choices:
             seen = [other.index for other in chosen]
             alike = choice.kind != "keep" and _alike(ranked, c, np.array([choice.index]), seen)[0]
-            if choice.index not in seen and len(chosen) < most and not (alike and len(choices) > most):
+            if choice.index not in seen and len(chosen) < PROPOSALS and not (alike and len(choices) > PROPOSALS):
                 chosen.append(choice)
     return chosen
 

@@ -28,7 +28,6 @@ class Run(Protocol):
     config: ExperimentConfig
     observed: Observed
     exchange_unrecorded: str
-    trains: bool
     recomputes_nothing: bool
     calibration: Calibration
     evidence: Evidence
@@ -69,11 +68,6 @@ def notes(run: Run, asked: Constraints, baseline: Predicted) -> tuple[str, ...]:
     if asked.memory_margin and run.missing and not run.evidence.memory.has_peak:
         said.append(
             "The memory margin could not be checked: it needs model, batch and sequence length, or a measured peak."
-        )
-    if not run.trains:
-        said.append(
-            "The profile has no backward pass: it is inference, not a training step, so rematerialisation, weight and "
-            "optimizer sharding and micro-batches are not proposed."
         )
     if "model" in run.calibration.assumed and run.observed.basis == PROFILE:
         said.append(_assumed(run))

@@ -12,7 +12,7 @@ from math import log, prod, sqrt
 
 from diagnosis.report import Diagnosis, OpDiagnosis
 from experiments.hlo import text as hlo
-from experiments.step_profile import XLA_PROFILES, StepProfile
+from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig, micro_batches, missing_facts
 from perfmodel.observation import ObservedCollective
 from perfmodel.terms import step_terms
@@ -128,19 +128,6 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
         copies_s=copies,
         recomputed_s=sum(seconds for op, seconds in timed if op.phase == "recompute") / (coverage or 1.0) or None,
     )
-
-
-def trains(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis) -> bool:
-    """Whether the program may be a training step: not where its ops carry names and none of them was differentiated or
-    belongs to an optimizer.  True where no names tell, and where the configuration says what is trained."""
-    return not missing_facts(config) or not is_inference(profile, diagnosis)
-
-
-def is_inference(profile: StepProfile, diagnosis: Diagnosis) -> bool:
-    """Whether the ops carry names, and none of them was differentiated or belongs to an optimizer: a forward pass."""
-    if profile.source_kind not in (*XLA_PROFILES, "kineto") or not any(op.op_name for op in profile.ops):
-        return False
-    return not any(op.phase for op in diagnosis.ops)
 
 
 def recomputes_nothing(config: ExperimentConfig, observed: Observed, diagnosis: Diagnosis) -> bool:

@@ -28,10 +28,10 @@ from proposals.proposer import detail, from_step_time
 from proposals.proposer.build_proposal import worded
 from proposals.proposer.case import Case
 from proposals.proposer.changes import MOST_AT_FIRST, Change, further_changes, without_model
-from proposals.proposer.choose import choose, in_order, keeping_is_right, left_out, shortlist
+from proposals.proposer.choose import PROPOSALS, choose, in_order, keeping_is_right, left_out, shortlist
 from proposals.proposer.limits import broken_by, legal, rules_of
 from proposals.proposer.notes import notes, slower
-from proposals.proposer.observed import observe, recomputes_nothing, trains
+from proposals.proposer.observed import observe, recomputes_nothing
 from proposals.proposer.precedents import Precedent, case_of_change, closest_precedents, published
 from proposals.proposer.pricing import ProposalPrices, as_measured, evidence_of_profile, exposed_s, price
 from proposals.proposer.ranking import Ranked, library_for, rank
@@ -47,7 +47,8 @@ class Pricer:
 
     precedents: measured optimisations to learn from (default: those of the database as shipped).  confidence: what own
     measured proposals make of the shipped fit (default: that fit).  Raises ConfigError for a mesh that does not match
-    the chips, or where the profile has neither a step time nor ops.
+    the chips, where the profile has neither a step time nor ops, or where the performance model does not describe the
+    program (`Diagnosis.not_modelled`).
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class Pricer:
         confidence: Confidence | None = None,
     ) -> None:
         check_products(config)
+        if diagnosis.not_modelled:
+            raise ConfigError("", diagnosis.not_modelled)
         no_profile = profile.basis != PROFILE
         find = from_step_time.observe if no_profile else observe
         observed = find(profile, config, diagnosis)
@@ -73,7 +76,6 @@ class Pricer:
         self.exchange_unrecorded = exchange_unrecorded(profile)
         self.precedents = tuple(published() if precedents is None else precedents)
         self.confidence = confidence or shipped()
-        self.trains = trains(profile, config, diagnosis)
         self.recomputes_nothing = recomputes_nothing(config, observed, diagnosis)
         ran = replace(config, training=replace(config.training, remat="none")) if self.recomputes_nothing else config
         self.evidence = (
@@ -87,7 +89,7 @@ class Pricer:
 
     def propose(self, constraints: Constraints | None = None) -> Plan:
         """Three proposals, legal as far as is known and within the constraints; the first is the recommendation.
-        Fewer where the program does not train, so that less can be changed, or where no more are legal.
+        Fewer where no more are legal.
 
         The current configuration may be among them even if it breaks a constraint, and then says so.  Raises
         ConfigError where a constraint makes no sense, or too little is left.
@@ -96,11 +98,8 @@ class Pricer:
         candidates, rejected, considered, priced, prices, ranked = self._field(asked)
         rules = rules_of(candidates, asked)
         unwanted = tuple(broken_by(candidates, candidates.baseline, [r for r in rules if r.asked]))
-        least = 3 if self.trains else 1
         try:
-            choices = choose(
-                candidates, prices, ranked, self.diagnosis, bool(unwanted), least=least, constrained=bool(asked)
-            )
+            choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted), constrained=bool(asked))
         except ConfigError as error:
             near = next((item for item in rejected if not item.rule.startswith(RULE)), None)
             why = f"; the nearest alternative is {mesh_text(near.mesh)}: {near.reason}" if near else ""
@@ -139,7 +138,7 @@ class Pricer:
             constraints=asked.to_json(),
             notes=(
                 *notes(self, asked, baseline),
-                *([_few(len(proposals))] if len(proposals) < least else []),
+                *([_few(len(proposals))] if len(proposals) < PROPOSALS else []),
                 *slower([item.rank for item in proposals if item.slower]),
                 *([unanswered] if unanswered else []),
             ),
@@ -250,17 +249,11 @@ class Pricer:
 
     def _priceable_changes(self, asked: Constraints, most: int = MOST_AT_FIRST) -> tuple[Change, ...]:
         """What can be priced."""
-        return further_changes(self.config, self._of_training(asked), most)
-
-    def _of_training(self, asked: Constraints) -> Constraints:
-        """Without a backward pass there are no gradients, no optimizer and nothing to recompute."""
-        if self.trains:
-            return asked
-        return replace(asked, keep_remat=True, keep_weight_sharding=True, keep_micro_batches=True)
+        return further_changes(self.config, asked, most)
 
     def _unpriceable_changes(self, asked: Constraints) -> tuple[Change, ...]:
         """What can be tried although it cannot be priced."""
-        return tuple(without_model(self.config, self._of_training(asked))) if self.missing else ()
+        return tuple(without_model(self.config, asked)) if self.missing else ()
 
     def _priced(self, candidates: Candidates) -> tuple[ProposalPrices, Ranked]:
         prices = price(candidates, self.evidence, self.observed, self.diagnosis)

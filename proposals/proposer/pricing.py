@@ -189,9 +189,9 @@ def axes_of_group(group: str, config: ExperimentConfig, mesh: Mesh) -> list[str]
 
 def as_measured(profile: StepProfile, diagnosis: Diagnosis, baseline: Predicted) -> Predicted:
     """The baseline's bars are what was measured, not what the model makes of it."""
-    if profile.step_time_s is None or baseline.step_time_s is None or not diagnosis.breakdown_s:
+    if profile.step_time_s is None or not diagnosis.breakdown_s:
         return baseline
-    step = baseline.step_time_s.estimate
+    step = baseline.step_time_s.estimate if baseline.step_time_s else profile.step_time_s
     exact = Range(lower=step, estimate=step, upper=step, low80=step, high80=step)
     # Without a profile the bars are predicted, by the same groups of axes as the proposals'.
     parts = diagnosis.breakdown_s if profile.basis == PROFILE else baseline.breakdown_s

@@ -9,9 +9,10 @@ from experiments.step_profile import StepProfile
 from perfmodel.confidence import Confidence
 from perfmodel.config import ExperimentConfig
 from proposals.constraints import Constraints
-from proposals.plan import Plan
+from proposals.plan import Plan, Predicted
 from proposals.proposer.precedents import Precedent
 from proposals.proposer.pricer import Pricer
+from proposals.proposer.pricing import as_measured
 
 
 def propose(
@@ -24,6 +25,10 @@ def propose(
 ) -> Plan:
     """Three proposals, always legal as far as is known; the first is the recommendation.  See `Pricer.propose`.
 
-    confidence: what own measured proposals make of the shipped fit (`confidence.updated`); default the shipped one.
+    None where the performance model does not describe the program; the plan says why.  confidence: what own measured
+    proposals make of the shipped fit (`confidence.updated`); default the shipped one.
     """
+    if diagnosis.not_modelled:
+        measured = as_measured(profile, diagnosis, Predicted())
+        return Plan(measured, (), basis=profile.basis, not_modelled=diagnosis.not_modelled)
     return Pricer(profile, config, diagnosis, precedents, confidence).propose(constraints)

@@ -12,6 +12,7 @@ from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.price import Evidence, violations
 from proposals.candidate import candidate
 from proposals.models import PlanRecord, Proposal
+from proposals.services import context
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,17 @@ class Verdict:
     values: int
 
 
-def check(record: PlanRecord, config: ExperimentConfig, evidence: Evidence, only: int | None = None) -> Verdict:
+def check(record: PlanRecord, only: int | None = None) -> Verdict:
     """Check the stored proposals again, from what is stored, by the evidence that priced them.
 
     only: the rank of the one to check; by default all.
     """
     broken: list[str] = []
     count = 0
+    config = context.of_plan(record).config
     chosen = record.proposals.order_by("rank")
     for proposal in chosen if only is None else chosen.filter(rank=only):
-        broken += _broken(proposal, config, evidence)
+        broken += _broken(proposal, config, context.pricer(record).evidence)
         plan = proposal.value
         texts = (plan.reasoning, plan.expected_impact, plan.trade_offs, plan.raises, plan.lowers)
         count += sum(len(values(text)) for group in texts for text in group)

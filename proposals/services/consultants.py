@@ -28,7 +28,7 @@ from proposals.agents.statements import Line
 from proposals.agents.tools import Agent
 from proposals.agents.workbench import Workbench
 from proposals.models import Consultation, PlanRecord
-from proposals.services import checks, consulting, context, plans, recording, stored
+from proposals.services import checks, consulting, plans, recording, stored
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def _work(work: Work) -> None:
     bench = stored.workbench(made.run.experiment, None, base)
     if not made.report:  # else an earlier worker got so far before it died
         _report(work, bench, analyst)
-    if not work.cancel.is_set() and not made.proposals:
+    if not work.cancel.is_set() and not made.proposals and not base.value.not_modelled:
         _propose(work, bench, base, proposer)
     if not work.cancel.is_set():
         consulting.end(made, worker, Consultation.Status.DONE)
@@ -183,7 +183,7 @@ def _store(made: Consultation, proposed: EvaluatedProposal, base: PlanRecord, mo
         said_of={"consultation": made.pk, "model_confidence": [_claimed(item) for item in proposed.proposals]},
         config=base.config,
     )  # fmt: skip
-    verdict = checks.check(record, context.of_plan(record).config, context.pricer(record).evidence)
+    verdict = checks.check(record)
     if verdict.broken:
         raise Refused(f"The model's proposals did not pass the final check: {'; '.join(verdict.broken)}.")
     checks.store(made.run, verdict)

@@ -33,7 +33,7 @@ from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
 from proposals.proposer import from_step_time, propose
 from proposals.proposer.precedents import situation
-from proposals.services import checks, compiling, confidence, consulting, context, measuring, plans, precedents
+from proposals.services import checks, compiling, confidence, consulting, measuring, plans, precedents
 
 logger = logging.getLogger(__name__)
 
@@ -254,7 +254,7 @@ def _check(work: Work) -> None:
     if record is None:
         raise StageFailed("The proposals of this run no longer exist; retry the analysis.")
     work.progress("Checking legality and memory of the proposals")
-    verdict = checks.check(record, work.config, context.pricer(record).evidence)
+    verdict = checks.check(record)
     with transaction.atomic():
         checks.store(work.run, verdict)
         work.move(RunStatus.READY)

@@ -67,7 +67,7 @@ def add(plan: PlanRecord, user: User, of: MeshAndChanges) -> Proposal:
         made = plans.row(plan.run, plan, evaluated)
         made.added_by = user
         made.save()
-        verdict = checks.check(plan, read.config, context.pricer(plan).evidence, only=made.rank)
+        verdict = checks.check(plan, only=made.rank)
         if verdict.broken:
             raise CustomMeshError(" ".join(verdict.broken))
         checks.store(plan.run, verdict)

@@ -125,7 +125,7 @@ def _make(made: PlanRequest) -> None:
             run, plan, constraints=made.constraints, precedents=known.keys, again=True, user=made.created_by,
             config=experiment.config,
         )  # fmt: skip
-        checks.store(run, checks.check(record, run_context.config, context.pricer(record).evidence))
+        checks.store(run, checks.check(record))
         held = REQUESTS.row_of_worker(made.pk, made.worker)
         if not held.update(status=PlanRequest.Status.DONE, plan=record, finished_at=timezone.now()):
             transaction.set_rollback(True)  # another worker has it, and makes the same

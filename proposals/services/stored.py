@@ -55,7 +55,7 @@ def workbench(experiment: Experiment, user: AbstractBaseUser | None, plan: PlanR
                 name=experiment.name, experiment_id=experiment.pk, run_id=diagnosed.run_id,
             )  # fmt: skip
         read = context.of_plan(plan)
-        pricer = context.pricer(plan)
+        pricer = context.pricer(plan) if not read.diagnosis.not_modelled else None
     except (ConfigError, profiles.NotIngested) as error:
         raise Unavailable(str(error)) from error
     compiled = {key: made.value for key, made in compiling.of_plan(plan).items()}
@@ -70,8 +70,8 @@ def workbench(experiment: Experiment, user: AbstractBaseUser | None, plan: PlanR
         plan.asked,
         stored=replace(plan.value, proposals=tuple(item.proposal for item in standing)),
         rows=standing,
-        precedents=pricer.precedents,
-        confidence=pricer.confidence,
+        precedents=pricer.precedents if pricer else None,
+        confidence=pricer.confidence if pricer else None,
         name=experiment.name,
         experiment_id=experiment.pk,
         run_id=plan.run_id,

@@ -250,7 +250,7 @@ def test_facts_and_constraints_change_what_is_priced_and_can_be_taken_back(name:
         assert item["mesh"]["ici"].get(axis, 1) == dict(of.config.mesh.ici)[axis]
     for tool in ("run", "proposals"):
         assert ask(held, tool)["fixed_by_user"]["keep_axes"] == [axis]
-    told = held.with_facts({"model.name": "llama3.1-8b", "training.global_batch": 4096, "training.seq_len": 4096})
+    told = held.with_facts({"model.name": "llama3.1-8b", "training.global_batch": 2048, "training.seq_len": 4096})
     assert told.constraints == held.constraints
     assert ask(told, "run")["configuration"]["model"]["name"] == "llama3.1-8b"
     assert "hbm_per_chip_bytes" in ask(told, "predict", ici=dict(of.config.mesh.ici))

@@ -8,8 +8,6 @@ import pytest
 
 from experiments.models import Event
 from experiments.sentences import Value, say
-from experiments.services import configuration
-from perfmodel.price import Evidence
 from proposals.models import PlanRecord
 from proposals.services import checks, plans
 from tests.backend.factories import CONFIG, plan
@@ -22,8 +20,7 @@ def checked(ready):
     def check(value):
         PlanRecord.objects.all().delete()
         record = plans.store(ready.run, value)
-        config = configuration.check(CONFIG).config
-        return checks.check(record, config, Evidence(config))
+        return checks.check(record)
 
     return check
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from launches.backends.command import Command
 from launches.backends.slurm import Slurm
 from perfmodel.config_file import parse_config
 from proposals.compiling import engine
+from tests.launcher.foreign import missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_processes")]
 
@@ -113,6 +115,8 @@ def run_in_background(folder: Path) -> None:
 
 
 def submit_to_slurm(folder: Path) -> None:
+    if shutil.which("sbatch") is None:
+        missing("slurm-client")
     slurm = Slurm(folder)
     with suppress(BackendError):  # there need not be a cluster: its commands are started all the same
         slurm.submit(SPEC)

@@ -147,8 +147,8 @@ def test_a_gain_counts_less_the_less_likely_and_where_the_model_is_hidden_the_fa
 
 
 def test_too_tight_constraints_are_still_a_sentence() -> None:
-    setup = replace(config({"data": 1}, batch=4), hardware=Hardware("v5e", (1,)))
-    ran = profile_of(MATMUL, NORM, step_s=0.7)
+    setup = replace(config({"data": 1}, batch=2), hardware=Hardware("v5e", (1,)))
+    ran = profile_of(MATMUL, NORM, step_s=2.8)
     every = Constraints(
         keep_batch=True, keep_remat=True, keep_weight_sharding=True, keep_micro_batches=True, no_flags=True
     )

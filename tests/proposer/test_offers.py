@@ -10,7 +10,6 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Bottleneck
-from experiments.step_profile import Device
 from perfmodel.catalogue import get_model
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 from proposals.candidate import Candidate
@@ -137,22 +136,6 @@ def test_compiler_flags_have_no_price_and_are_not_proposed() -> None:
     plain, flagged = (made.evaluate(Candidate(mesh, change)).predicted.step_time_s for change in ({}, flags))
     assert flagged.estimate == pytest.approx(plain.estimate)
     assert flagged.high80 / flagged.low80 > plain.high80 / plain.low80
-
-
-def inference(shape: tuple[int, ...], ici: dict[str, int]) -> tuple[Pricer, Plan]:
-    ops = [replace(MATMUL, op_name="aten::mm"), replace(NORM, op_name="aten::add")]
-    ran = replace(profile_of(*ops, step_s=0.7), source_kind="kineto", device=Device("NVIDIA H100", "h100", 8, 1))
-    setup = ExperimentConfig(Hardware("h100", shape), Mesh(tuple(ici.items())), None, Training())
-    made = Pricer(ran, setup, diagnose(ran, setup))
-    return made, made.propose()
-
-
-def test_a_program_without_a_backward_pass_gets_no_measures_of_training() -> None:
-    for shape, ici in (((8, 1), {"data": 8}), ((1, 1), {"data": 1})):
-        _, found = inference(shape, ici)
-        assert 1 <= len(found.proposals) <= 3
-        assert not any({"remat", "weight_sharding", "grad_accum"} & set(item.changes) for item in found.proposals)
-        assert any("no backward pass" in note for note in found.notes)
 
 
 def test_one_chip_has_nothing_to_shard_weights_over() -> None:

@@ -16,11 +16,9 @@ from proposals.agents.diagnosed import CollectiveRow, Collectives, EvidenceRow, 
 from proposals.agents.retrieval import Peer
 from proposals.agents.tool_result import BRIEF, ToolResult, present
 from proposals.agents.tools.common import Tools, as_tool_error, refuse_without_profile, without_profile
-from proposals.proposer.observed import is_inference
 
 #: Of a model's shape, what is said of it.
 _SHAPE = ("layers", "d_model", "d_ff", "heads", "kv_heads", "head_dim", "vocab", "experts", "experts_per_token")
-_INFERENCE = "inference: the profile has ops with names, and none of a backward pass or an optimizer"
 #: Ops named behind one number.
 OPS_NAMED = 5
 
@@ -114,7 +112,7 @@ class RunTools(Tools):
                 cores=profile.device.core_count, hosts=profile.device.host_count, steps=len(profile.steps),
                 ops=len(profile.ops), omitted_ops=profile.ops_dropped,
             ),
-            program=_INFERENCE if is_inference(profile, bench.diagnosis) else "", warnings=bench.diagnosis.warnings,
+            program=bench.diagnosis.not_modelled, warnings=bench.diagnosis.warnings,
         )  # fmt: skip
 
     def kpis(self) -> Kpis:

@@ -1,0 +1,60 @@
+"""A program that the performance model does not describe: ready with a diagnosis, and no proposals from any entry."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from django.db import transaction
+
+from campaigns.services import campaigns
+from campaigns.services.campaigns import CampaignError, CampaignRequest
+from experiments.models import RunStatus
+from experiments.services import profiles, runs
+from proposals.services import coordinator, plans, stored
+from tests.backend.factories import make_experiment, step_profile
+
+RECOMMENDER = "no op is attention: a recommender"
+
+
+@pytest.fixture
+def recommender(people):
+    """Lookups in embedding tables take half of the step, as in DLRM."""
+    experiment = make_experiment(people, "dlrm")
+    run = runs.newest(experiment)
+    value = step_profile()
+    first, *others = (dataclasses.replace(op, hlo="", op_name="") for op in value.ops)
+    lookup = dataclasses.replace(
+        first, name="lookup", category="embedding gather", op_name="forward/EmbeddingBag/embedding_lookup"
+    )
+    value = dataclasses.replace(value, ops=(lookup, *others))
+    assert runs.move(run, RunStatus.UPLOADED, RunStatus.INGESTING, actor="coordinator")
+    with transaction.atomic():
+        profiles.store(run.profile, value, profiles.write(run, value))
+    assert runs.move(run, RunStatus.INGESTING, RunStatus.DIAGNOSING, actor="coordinator")
+    coordinator.advance(run.pk)
+    run.refresh_from_db()
+    assert run.status == RunStatus.READY, run.reason
+    return experiment
+
+
+def test_the_run_is_ready_and_every_entry_gives_the_reason(people, recommender, client):
+    plan = plans.newest(recommender)
+    assert RECOMMENDER in plan.value.not_modelled and not plan.proposals.exists()
+    client.force_login(people.engineer)
+    assert RECOMMENDER in client.get(f"/experiments/{recommender.pk}/proposals/").content.decode()
+    assert client.get(f"/experiments/{recommender.pk}/").status_code == 200
+    assert client.get(f"/explore/?experiment={recommender.pk}").status_code == 200
+    data = client.get(f"/api/plans/{plan.pk}/").json()
+    assert RECOMMENDER in data["not_modelled"] and data["proposals"] == []
+    own = client.post(f"/plans/{plan.pk}/own/price/", {"mesh_data": 4, "mesh_model": 4}, headers={"hx-request": "true"})
+    assert RECOMMENDER in own.content.decode()
+    with pytest.raises(CampaignError, match="recommender"):
+        campaigns.begin(recommender, people.engineer, CampaignRequest(backend="modelled"))
+
+
+def test_the_dialogue_can_look_at_the_run_and_prices_nothing(people, recommender):
+    bench = stored.workbench(recommender, people.engineer)
+    assert bench.diagnosis.findings is not None
+    with pytest.raises(Exception, match="recommender"):
+        _ = bench.pricer
