@@ -88,7 +88,10 @@ def config_of(campaign: Campaign) -> ExperimentConfig:
 
 def evidence_of_campaign(campaign: Campaign, config: ExperimentConfig) -> Evidence:
     """Return the newest profile of the experiment under the configuration that the campaign began with, else the step
-    time that this gives as measured.  Raises ConfigError for an impossible one, and for a profile that is not modelled."""
+    time that this gives as measured.
+
+    Raises ConfigError for an impossible one, and for a profile that is not modelled.
+    """
     if campaign.on_other_devices:
         return NOTHING  # steps of another machine say nothing of the devices here
     run = campaign.experiment.runs.filter(status=RunStatus.READY).select_related("profile").order_by("-pk").first()
