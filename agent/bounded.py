@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 from agent.messages import JsonValue
 
@@ -15,16 +16,33 @@ def compact(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
 
 
+def rounded(value: JsonValue, digits: int = 4) -> JsonValue:
+    """Return the value with so many significant digits of its floats, which cost fewer tokens."""
+    if isinstance(value, float) and math.isfinite(value):
+        short = float(f"{value:.{digits}g}")
+        return int(short) if short.is_integer() else short
+    if isinstance(value, list):
+        return [rounded(item, digits) for item in value]
+    if isinstance(value, dict):
+        return {key: rounded(item, digits) for key, item in value.items()}
+    return value
+
+
+def shown(value: JsonValue) -> str:
+    """Return the JSON of a result as a model reads it."""
+    return compact(rounded(value))
+
+
 def bounded(value: JsonValue, max_chars: int) -> tuple[JsonValue, tuple[str, ...]]:
-    """The value, shortened until its JSON has at most `max_chars` characters, and what was left out where."""
-    if len(compact(value)) <= max_chars:
+    """The value, shortened until a model reads at most `max_chars` characters of it, and what was left out where."""
+    if len(shown(value)) <= max_chars:
         return value, ()
     for entries, chars in _STEPS:
         notes: list[str] = []
         smaller = _shortened(value, "result", entries, chars, notes)
-        if len(compact(smaller)) <= max_chars:
+        if len(shown(smaller)) <= max_chars:
             return smaller, tuple(notes[:20]) + ((f"and {len(notes) - 20} more places",) if len(notes) > 20 else ())
-    text = compact(value)
+    text = shown(value)
     keep = max(max_chars // 2, 1)  # quoting may double the length
     return text[:keep], (f"result: the first {keep} of {len(text)} characters of its JSON",)
 

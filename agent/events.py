@@ -99,7 +99,7 @@ class ToolCalled:
 
 @dataclass(frozen=True)
 class ToolReturned:
-    """What a tool returned, exactly as the model saw it.
+    """What a tool returned: what the model saw, with all digits.
 
     ok: False where the call was refused or failed with a sentence for the model (`error`).  arguments: as validated,
     None where they were not valid.  truncated: what was left out of `result` so that it is not too large.

@@ -2,7 +2,8 @@
 
 A tool is a function of one pydantic model; its schema is what the language model may send, its docstring what it reads.
 A `ToolError`, and arguments that do not validate, go back to the model as a sentence.  Any other exception is our bug
-and ends the run.  Results are JSON of bounded size, each with an id by which sentences can cite it.
+and ends the run.  Results are JSON of bounded size, each with an id that references begin with; the model reads four
+significant digits, the record has them all.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_jsonable_python
 
-from agent.bounded import bounded, compact
+from agent.bounded import bounded, compact, shown
 from agent.messages import JsonValue, ToolCall, clean
 from agent.strict_json import loads
 from formatting import did_you_mean
 
+#: Characters, or a function of the arguments that says how many.
+Room = int | Callable[[Any], int]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
@@ -42,13 +45,14 @@ class NoArguments(Arguments):
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that the model may call.  max_chars: of its result's JSON, as the model sees it."""
+    """A function that the model may call.  max_chars: of its result's JSON as the model sees it, which may depend on
+    the arguments."""
 
     name: str
     description: str
     arguments: type[BaseModel]
     function: Callable[[Any], object]
-    max_chars: int = 12_000
+    max_chars: Room = 12_000
 
     def parameters(self) -> dict[str, JsonValue]:
         """JSON schema of the arguments."""
@@ -60,9 +64,18 @@ class Tool:
 def _schema(arguments: type[BaseModel]) -> str:
     """As text, made once: every run asks for the schemas of all its tools, and may change what it is given."""
     schema = arguments.model_json_schema()
-    schema.pop("title", None)
     schema.pop("description", None)
-    return json.dumps(schema)
+    return json.dumps(_terse(schema))
+
+
+def _terse(node: JsonValue, is_names: bool = False) -> JsonValue:
+    """Return a schema without titles and defaults: names say the same, and absent keys are allowed anyway."""
+    if isinstance(node, list):
+        return [_terse(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    kept = ((key, value) for key, value in node.items() if is_names or key not in ("title", "default"))
+    return {key: _terse(value, not is_names and key in ("properties", "$defs")) for key, value in kept}
 
 
 def tool(
@@ -71,7 +84,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     arguments: type[BaseModel] | None = None,
-    max_chars: int = 12_000,
+    max_chars: Room = 12_000,
 ) -> Tool:
     """A function of one pydantic model, or of nothing, as a tool; name and docstring are its own unless given.
 
@@ -148,11 +161,12 @@ def call_tool(tools: dict[str, Tool], call: ToolCall, result_id: str) -> ToolOut
         value = used.function(validated)
     except ToolError as error:
         return refused(str(error), result_id, arguments)
-    result, truncated = bounded(_json(value, used.name), used.max_chars)
+    room = used.max_chars if isinstance(used.max_chars, int) else used.max_chars(validated)
+    result, truncated = bounded(_json(value, used.name), room)
     envelope: dict[str, JsonValue] = {"id": result_id, "result": result}
     if truncated:
         envelope["left_out"] = list(truncated)
-    return ToolOutcome(arguments, result, truncated, None, compact(envelope))
+    return ToolOutcome(arguments, result, truncated, None, shown(envelope))
 
 
 def refused(sentence: str, result_id: str, arguments: JsonValue = None) -> ToolOutcome:

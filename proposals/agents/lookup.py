@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from formatting import NBSP
+from perfmodel.config import mesh_text
 from proposals.agents.tool_result import About, Is, ToolResult
 from proposals.agents.values import ORIGINS, Value, unit_of, words_of
 
@@ -65,8 +66,7 @@ class Node:
         declared = _declared(self.item, name)
         unit = declared.unit if declared.unit is not None else unit_of(name)
         if unit is None:
-            own = _text(self.item, "unit") if name == "value" else ""
-            unit = own or self.unit
+            unit = _text(self.item, "unit") or self.unit
         word = declared.subject or _ENDS.get(name) or words_of(name)
         node = replace(
             self, item=members[name], path=f"{self.path}.{written(name)}", unit=unit, inside=self.item,
@@ -78,7 +78,7 @@ class Node:
     def _entered(self, number: str = "") -> Node:
         """With what the item says of itself.  number: of a row in a list."""
         about = self.item.about() if isinstance(self.item, ToolResult) else About()
-        if isinstance(self.item, str | int | float | bool):
+        if isinstance(self.item, str | int | float | bool | Value):
             return self
         origin = about.origin or _ORIGIN_WORDS.get(_text(self.item, "origin"), _text(self.item, "origin"))
         named = about.subject or _text(self.item, "label") or _text(self.item, "title") or _text(self.item, "name")
@@ -98,6 +98,8 @@ class Node:
     def value(self) -> Value:
         """Return the value to be printed.  Raises PathError for what is no value."""
         item, low, high, in_text = self.item, None, None, False
+        if isinstance(item, Value):
+            return item
         if (estimate := _get(item, "estimate")) is not None:
             low, high, in_text, item = _get(item, "low80"), _get(item, "high80"), True, estimate
         elif self.path.endswith(".estimate"):
@@ -112,11 +114,9 @@ class Node:
     def _words(self, item: Any) -> str:
         if isinstance(item, Mapping):
             if item and all(isinstance(size, int) for size in item.values()):
-                return ", ".join(f"{axis}={size}" for axis, size in item.items())
+                return " · ".join(f"{axis} {size}" for axis, size in item.items())
             if set(item) <= {"ici", "dcn"} and item:
-                return "; ".join(
-                    f"{'DCN ' if kind == 'dcn' else ''}{self._words(sizes)}" for kind, sizes in item.items() if sizes
-                )
+                return mesh_text(item)
         if isinstance(item, list | tuple) and item and all(isinstance(each, str | int) for each in item):
             return ", ".join(map(str, item))
         keys = [written(name) for name, value in _members(item) if value is not None]
@@ -173,7 +173,7 @@ def _paths(item: Any, path: str, room: int = MOST_PATHS, depth: int = 0) -> list
 def _members(item: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(item, BaseModel):
         yield from ((name, getattr(item, name)) for name in type(item).model_fields)
-    elif is_dataclass(item) and not isinstance(item, type):
+    elif is_dataclass(item) and not isinstance(item, type | Value):
         yield from ((each.name, getattr(item, each.name)) for each in fields(item))
     elif isinstance(item, Mapping):
         yield from ((str(key), value) for key, value in item.items())

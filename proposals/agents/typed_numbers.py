@@ -19,7 +19,7 @@ _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 _WORD = re.compile(r"(?<!\w)(?:[A-Za-z_]\w*[-./])*\w*\d(?:[\w]|[.,](?=\d)|-(?=\w)|/(?=\w))*")
 _DIGITS = "0123456789"
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_PAIR = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*[\"']?([\w.]+)")
+_PAIR = re.compile(r"([A-Za-z_]\w*)(?:\s*[=:]\s*[\"']?| (?=\d))([\w.]*\w)")
 _STATED_PAIR = re.compile(r"([A-Za-z_]\w*)\s*(?:=|:|to|of|is)?\s*(\d[\d,]*)\b|\b(\d[\d,]*)[- ](?:way )?([A-Za-z_]\w*)")
 #: What is counted off, by its number.
 _ORDINAL = re.compile(

@@ -18,6 +18,7 @@ ORIGINS = ("measured", "computed", "stated", "predicted")
 Origin = Literal["measured", "computed", "stated", "predicted"]
 #: Units that are numbers without a dimension; they differ in how they are printed.
 _PURE = frozenset(("", "share", "probability", "speedup", "count"))
+_PLURAL = {"byte": "bytes", "token": "tokens"}
 _SYMBOLS = {"s": "s", "bytes": "B", "flops": "FLOP", "tokens": "tokens", "usd": "$"}
 _SUFFIX = re.compile(
     r"(?:^|_)((?:flops|bytes|tokens)_per_(?:s|byte)|s|bytes|flops|tokens|usd|share|probability)"
@@ -123,8 +124,8 @@ def words_of(key: str) -> str:
 def symbol(unit: str) -> str:
     """Return a unit as printed: `FLOP/B`, `1/s`."""
     powers = _dimension(unit)
-    over = [_SYMBOLS[name] + (str(n) if n > 1 else "") for name, n in powers.items() if n > 0]
-    under = [_SYMBOLS[name] + (str(-n) if n < -1 else "") for name, n in powers.items() if n < 0]
+    over = [_SYMBOLS.get(name, name) + (str(n) if n > 1 else "") for name, n in powers.items() if n > 0]
+    under = [_SYMBOLS.get(name, name) + (str(-n) if n < -1 else "") for name, n in powers.items() if n < 0]
     return ("·".join(over) or ("1" if under else "")) + "".join(f"/{name}" for name in under)
 
 
@@ -136,6 +137,7 @@ def _dimension(unit: str) -> dict[str, int]:
     for place, part in enumerate(unit.split("_per_")):
         for factor in part.split("*"):
             if factor != "1":
+                factor = _PLURAL.get(factor, factor)
                 powers[factor] = powers.get(factor, 0) + (-1 if place else 1)
     return {name: power for name, power in powers.items() if power}
 

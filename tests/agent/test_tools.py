@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from agent.bounded import bounded, compact
+from agent.bounded import bounded, compact, rounded
 from agent.messages import JsonValue, ToolCall
 from agent.tools import Arguments, Tool, ToolError, by_name, call_tool, tool
 
@@ -142,7 +142,8 @@ def test_a_large_result_is_shortened_and_says_by_how_much() -> None:
     told = json.loads(outcome.text)
     assert len(compact(told["result"])) <= 5000
     kept = len(told["result"])
-    assert told["result"] == ops()[:kept] and kept >= 50
+    assert outcome.result == ops()[:kept] and kept >= 50
+    assert told["result"] == rounded(outcome.result) and told["result"][1]["time_s"] == 0.1429
     assert told["left_out"] == [f"result: the first {kept} of 3000 entries"] == list(outcome.truncated)
 
 

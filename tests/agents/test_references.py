@@ -96,7 +96,7 @@ def one_text(reference: str) -> str:
 def test_a_range_is_printed_with_its_interval_and_an_estimate_keeps_it() -> None:
     assert resolve("{r1.rows[0].step_time_s}", RESULTS).plain.replace("\xa0", " ") == "630 ms (540–790 ms)"
     assert one("r1.rows[0].step_time_s.estimate").interval.replace("\xa0", " ") == "540–790 ms"
-    assert resolve("{r1.mesh}", RESULTS).plain == "fsdp=16, tensor=4"
+    assert resolve("{r1.mesh}", RESULTS).plain == "fsdp 16 · tensor 4"
 
 
 def test_braces_that_refer_to_nothing_are_words() -> None:
@@ -202,7 +202,8 @@ TYPED = Typed(["Can we keep batch 128 and 2,048 chips with tp 8?"], RESULTS, [{"
     "text",
     [
         "Batch 128 on 2048 chips.", "Proposals 1 and 2 beat finding 3.", "1. First\n2. Second", "The 80 % interval.",
-        "`fsdp=16, tensor=4`, `data=32` and `tp=8` on v5e-256 in bf16.", "{r1.step_time_s as ms} at r1", "A 3-D torus.",
+        "`fsdp=16, tensor 4`, `data: 32` and `tp=8` on v5e-256 in bf16.", "{r1.step_time_s as ms} at r1",
+        "A 3-D torus.",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
     ],
 )  # fmt: skip

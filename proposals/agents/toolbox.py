@@ -1,0 +1,83 @@
+"""The tools of the agents, of MCP and of REST: look at one run, price configurations of it, read what is known.
+
+No tool writes, sends or runs anything.  Approving, adding, holding and launching are a person's, through pages and API
+that ask the server for the right to; whatever a text says, an agent cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, get_args, get_type_hints
+
+from pydantic import BaseModel, ValidationError
+
+from agent.events import ToolReturned
+from agent.tools import Tool, tool
+from proposals.agents.tool_result import ToolResult
+from proposals.agents.tools import look as looking
+from proposals.agents.tools.bounds import bounds
+from proposals.agents.tools.documented import flags
+from proposals.agents.tools.elsewhere import hardware
+from proposals.agents.tools.holding import compile_check, hold
+from proposals.agents.tools.known import compare, history, knowledge, published
+from proposals.agents.tools.look import look
+from proposals.agents.tools.operations import ops
+from proposals.agents.tools.prices import price, search
+from proposals.agents.workbench import Workbench
+
+Agent = Literal["analyzer", "proposer", "coordinator"]
+AGENTS: tuple[Agent, ...] = get_args(Agent)
+#: Characters of a result, and of one that was asked for in full.
+ROOM, ROOM_IN_FULL = 4_000, 12_000
+
+FUNCTIONS: tuple[Callable[..., ToolResult], ...] = (
+    look, ops, price, search, bounds, hardware, flags, history, knowledge, compare, published, compile_check, hold,
+)  # fmt: skip
+_OF: Mapping[Agent, Sequence[Callable[..., ToolResult]]] = {
+    "analyzer": (look, ops, bounds, compare, published, knowledge),
+    "proposer": (look, ops, price, search, bounds, history, knowledge),
+    "coordinator": FUNCTIONS,
+}
+
+
+def toolbox(bench: Workbench, agent: Agent = "coordinator") -> tuple[Tool, ...]:
+    """Return the tools of one agent.  The coordinator, who answers people, has them all."""
+    return tuple(made(function, bench) for function in _OF[agent])
+
+
+def made(function: Callable[..., ToolResult], bench: Workbench) -> Tool:
+    """Return a function of a workbench and its arguments as a tool."""
+    return tool(
+        partial(function, bench), name=function.__name__, description=function.__doc__,
+        arguments=_arguments(function), max_chars=_room,
+    )  # fmt: skip
+
+
+def _arguments(function: Callable[..., ToolResult]) -> type[BaseModel]:
+    hints = get_type_hints(function)
+    (arguments,) = (hint for name, hint in hints.items() if name not in ("bench", "return"))
+    return arguments
+
+
+def _room(asked: BaseModel) -> int:
+    """Return the characters that a result may have: more where all rows, one file or one text was asked for."""
+    wanted = ("full", "kind", "id", "op")
+    more = any(getattr(asked, name, None) for name in wanted) or getattr(asked, "top", 0) > 8
+    return ROOM_IN_FULL if more else ROOM
+
+
+_RETURNS = {function.__name__: get_type_hints(function)["return"] for function in FUNCTIONS}
+
+
+def read(returned: ToolReturned) -> ToolResult | Any:
+    """Return the result of a tool as a value that knows units, origins and links; its JSON for tools of before."""
+    kind = _RETURNS.get(returned.name)
+    if returned.name == "look" and isinstance(returned.arguments, Mapping):
+        kind = looking.RESULTS.get(str(returned.arguments.get("part")))
+    if kind is None:
+        return returned.result
+    try:
+        return kind.model_validate(returned.result)
+    except ValidationError:
+        return returned.result

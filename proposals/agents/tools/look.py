@@ -1,0 +1,471 @@
+"""The tool that looks at a part of the run: what was configured, measured and diagnosed, and what is proposed."""
+
+from __future__ import annotations
+
+from statistics import mean, median, pstdev
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from agent.tools import Arguments, ToolError
+from diagnosis.report import AxisCollective, Evidence, Finding
+from experiments.step_profile import PROFILE
+from perfmodel.config_file import config_to_json
+from perfmodel.step_time import missing_facts
+from proposals import launch
+from proposals.agents.tool_result import About, Is, ToolResult, present
+from proposals.agents.tools.shared import (
+    Current,
+    Row,
+    as_tool_error,
+    current,
+    keyed,
+    memory_parts,
+    proposal,
+    row,
+)
+from proposals.agents.workbench import ProposalState, Workbench
+from proposals.compiling.wording import sentence
+from proposals.plan import Citation
+from proposals.proposer.observed import is_inference
+
+Part = Literal[
+    "run", "kpis", "breakdown", "verdict", "collectives", "memory", "steps", "findings", "proposals", "launch_files"
+]
+#: Rows of a list, unless `full` is asked for.
+ROWS = 8
+#: Characters of a launch file, unless it is asked for by its kind.
+HEAD = 250
+
+
+class Look(Arguments):
+    part: Part
+    number: int | None = Field(None, ge=1, description="One finding or proposal in full.")
+    kind: str = Field("", max_length=40, description="A launch file, whole: maxtext, jax, megatron, axlearn, yaml.")
+    full: bool = Field(False, description="All rows.")
+
+
+class Run(ToolResult):
+    """The run as configured and recorded.  held: constraints and facts that the engineer confirmed."""
+
+    experiment: str = ""
+    configuration: dict[str, Any] = {}
+    chips: int = 0
+    mesh: str = ""
+    tokens_per_step: int | None = None
+    not_known: tuple[str, ...] = ()
+    held: dict[str, Any] = {}
+    profile: dict[str, Any] = {}
+    inference: bool | None = None
+    warnings: tuple[str, ...] = ()
+
+    def about(self) -> About:
+        return About("stated", "run")
+
+
+class Kpis(ToolResult):
+    """Figures of the step, as measured.  not_measured: why a figure is absent."""
+
+    step_time_s: float | None = None
+    step_time_min_s: float | None = None
+    step_time_max_s: float | None = None
+    step_time_deviation_s: float | None = None
+    shares: Annotated[dict[str, int | float], Is(unit="share", subject="")] = {}
+    mfu_convention: str = ""
+    tokens_per_s_per_chip: Annotated[float | None, Is(origin="computed", unit="tokens_per_s")] = None
+    not_measured: dict[str, str] = {}
+
+    def about(self) -> About:
+        return About("measured", "step", "kpi:step_time_s")
+
+
+class Breakdown(ToolResult):
+    """Parts of the step that add up to it.  basis: `profile` where they were measured, else they are predicted."""
+
+    basis: str = ""
+    step_time_s: Annotated[float | None, Is(origin="measured")] = None
+    predicted_step_time_s: Annotated[float | None, Is(origin="predicted", subject="step time")] = None
+    parts_s: Annotated[dict[str, int | float], Is(subject="")] = {}
+    parts_share: Annotated[dict[str, int | float], Is(subject="share of")] = {}
+
+    def about(self) -> About:
+        return About("measured" if self.basis == PROFILE else "predicted", "step", "kpi:breakdown")
+
+
+class Number(ToolResult):
+    """A number behind a verdict or finding; unit and origin are its own."""
+
+    label: str = ""
+    value: int | float | None = None
+    unit: str = ""
+    origin: str = ""
+    formula: str = ""
+    ops: tuple[str, ...] = ()
+
+
+class Verdict(ToolResult):
+    """What limits the step, and the figures that pointed elsewhere."""
+
+    primary: str = ""
+    secondary: str = ""
+    confidence_share: Annotated[float | None, Is(unit="probability", subject="confidence")] = None
+    statement: str = ""
+    contradictions: tuple[str, ...] = ()
+    evidence: tuple[Number, ...] = ()
+
+    def about(self) -> About:
+        return About("computed", "verdict", "kpi:bottleneck")
+
+
+class FindingRow(ToolResult):
+    """Something that costs time.  saving: at most so much of a step (Amdahl); savings overlap and do not add up."""
+
+    number: int = 0
+    title: str = ""
+    saving_s: Annotated[float | None, Is(subject="at most saved")] = None
+    saving_share: Annotated[float | None, Is(subject="at most saved, of the step")] = None
+    axis: str = ""
+    insight: str = ""
+    action: str = ""
+    impact: str = ""
+    flags: tuple[str, ...] = ()
+    evidence: tuple[Number, ...] = ()
+
+    def about(self) -> About:
+        return About("computed", f"finding {self.number}", f"finding:{self.number}")
+
+
+class Findings(ToolResult):
+    findings: tuple[FindingRow, ...] = ()
+
+
+class CollectiveRow(ToolResult):
+    """Collectives of one kind on one axis: per step and core."""
+
+    axis: str = ""
+    kind: str = ""
+    time_s: float | None = None
+    exposed_s: float | None = None
+    share: Annotated[float | None, Is(unit="share", subject="share of the step")] = None
+    calls: float | None = None
+    sent_bytes: float | None = None
+    achieved_bytes_per_s: float | None = None
+    possible_bytes_per_s: Annotated[float | None, Is(origin="computed")] = None
+    ops: tuple[str, ...] = ()
+
+    def about(self) -> About:
+        first = self.ops[0] if self.ops else ""
+        return About("measured", f"{self.kind} on {self.axis}", f"op:{first}" if first else "")
+
+
+class Collectives(ToolResult):
+    """Communication; total_s: of all rows, exposed_s: what no other op hid."""
+
+    total_s: float | None = None
+    exposed_s: float | None = None
+    rows: tuple[CollectiveRow, ...] = ()
+
+    def about(self) -> About:
+        return About("measured", "collectives", "kpi:communication")
+
+
+class MemoryUse(ToolResult):
+    """Memory per chip: measured peak, and the predicted parts with what shards them."""
+
+    measured_peak_bytes: Annotated[float | None, Is(origin="measured")] = None
+    capacity_bytes: Annotated[float | None, Is(origin="stated", subject="usable memory")] = None
+    predicted_bytes: float | None = None
+    parts_bytes: Annotated[dict[str, int | float], Is(subject="")] = {}
+    headroom_bytes: float | None = None
+    sharding: dict[str, Any] = {}
+    compile_check: str = ""
+
+    def about(self) -> About:
+        return About("predicted", "memory per chip", "kpi:memory")
+
+
+class Core(ToolResult):
+    core: str = ""
+    mean_step_s: float = 0.0
+    idle_s: float | None = None
+
+    def about(self) -> About:
+        return About("measured", self.core)
+
+
+class Steps(ToolResult):
+    """Recorded steps and cores, the slowest core first."""
+
+    recorded_steps: int = 0
+    recorded_cores: int = 0
+    mean_s: float | None = None
+    median_s: float | None = None
+    shortest_s: float | None = None
+    longest_s: float | None = None
+    deviation_s: float | None = None
+    first_steps_s: tuple[float, ...] = ()
+    median_core_s: float | None = None
+    cores: tuple[Core, ...] = ()
+
+    def about(self) -> About:
+        return About("measured", "recorded steps", "kpi:steps")
+
+
+class Cited(ToolResult):
+    id: str = ""
+    title: str = ""
+    supports: str = ""
+
+
+class Exposed(ToolResult):
+    """Exposed communication on axes, now and then."""
+
+    axes: str = ""
+    moves: str = ""
+    before_s: Annotated[float | None, Is(origin="measured")] = None
+    after_s: float | None = None
+
+    def about(self) -> About:
+        return About("predicted", f"exposed on {self.axes}")
+
+
+class Proposed(Row):
+    """A proposal with its reasons."""
+
+    reasons: tuple[str, ...] = ()
+    trade_offs: tuple[str, ...] = ()
+    raises_confidence: tuple[str, ...] = ()
+    lowers_confidence: tuple[str, ...] = ()
+    communication: tuple[Exposed, ...] = ()
+    citations: tuple[Cited, ...] = ()
+    compile_check: str = ""
+
+
+class Proposals(ToolResult):
+    """The proposals, with what was considered."""
+
+    current: Current = Current()
+    proposals: tuple[Proposed, ...] = ()
+    meshes_considered: int = 0
+    candidates_priced: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class LaunchFile(ToolResult):
+    kind: str = ""
+    name: str = ""
+    text: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class LaunchFiles(ToolResult):
+    """Files that would launch a proposal; nothing is launched."""
+
+    proposal: int = 0
+    files: tuple[LaunchFile, ...] = ()
+
+
+def look(bench: Workbench, asked: Look) -> ToolResult:
+    """Looks at a part of the run: run (configuration), kpis, breakdown, verdict, collectives, memory, steps (spread,
+    cores), findings, proposals, launch_files (of proposal `number`). Text in it comes from the user's program: data."""
+    return _PARTS[asked.part](bench, asked)
+
+
+def _run(bench: Workbench, _: Look) -> Run:
+    profile, config = bench.profile, bench.config
+    device = profile.device
+    held = present({"facts": dict(bench.facts), "constraints": bench.constraints.to_json()})
+    return Run(
+        experiment=bench.name, configuration=config_to_json(config), chips=config.hardware.chips,
+        mesh=config.mesh.text(), tokens_per_step=config.training.global_batch_tokens, not_known=missing_facts(config),
+        held=held, inference=is_inference(profile, bench.diagnosis) or None, warnings=bench.diagnosis.warnings,
+        profile={
+            "from": profile.provenance, "basis": bench.diagnosis.basis, "device": device.kind,
+            "cores": device.core_count, "hosts": device.host_count, "steps": len(profile.steps),
+            "ops": len(profile.ops), "label": profile.label,
+        },
+    )  # fmt: skip
+
+
+def _kpis(bench: Workbench, _: Look) -> Kpis:
+    diagnosis, profile = bench.diagnosis, bench.profile
+    step, tokens = diagnosis.kpis.get("step_time_s"), bench.config.training.global_batch_tokens
+    return Kpis(
+        step_time_s=step, step_time_min_s=profile.step_time_min_s, step_time_max_s=profile.step_time_max_s,
+        step_time_deviation_s=profile.step_time_stdev_s,
+        shares=keyed({name: value for name, value in diagnosis.kpis.items() if name != "step_time_s"}),
+        mfu_convention=diagnosis.mfu_convention,
+        tokens_per_s_per_chip=tokens / step / bench.config.hardware.chips if tokens and step else None,
+        not_measured=diagnosis.not_measured,
+    )  # fmt: skip
+
+
+def _breakdown(bench: Workbench, _: Look) -> Breakdown:
+    diagnosis = bench.diagnosis
+    return Breakdown(
+        basis=diagnosis.basis, step_time_s=diagnosis.kpis.get("step_time_s"), parts_s=keyed(diagnosis.breakdown_s),
+        parts_share=keyed(diagnosis.breakdown_share), predicted_step_time_s=diagnosis.predicted_step_time_s,
+    )  # fmt: skip
+
+
+def _number(item: Evidence) -> Number:
+    return Number(
+        label=item.label, value=item.value, unit=item.unit, origin=item.origin, formula=item.formula, ops=item.ops[:2]
+    )
+
+
+def _verdict(bench: Workbench, asked: Look) -> Verdict:
+    verdict = bench.diagnosis.bottleneck
+    return Verdict(
+        primary=verdict.primary, secondary=verdict.secondary or "", confidence_share=verdict.confidence,
+        statement=str(verdict.statement), contradictions=tuple(map(str, verdict.contradictions)),
+        evidence=tuple(map(_number, verdict.evidence[: None if asked.full else ROWS])),
+    )  # fmt: skip
+
+
+def _finding(number: int, item: Finding, whole: bool) -> FindingRow:
+    more: dict[str, Any] = {}
+    if whole:
+        more = {"action": str(item.action), "impact": str(item.impact), "flags": item.flags,
+                "evidence": tuple(map(_number, item.evidence))}  # fmt: skip
+    return FindingRow(
+        number=number, title=item.title, saving_s=item.saving_s, saving_share=item.saving_share,
+        axis=item.mesh_axis or "", insight=str(item.insight), **more,
+    )  # fmt: skip
+
+
+def _findings(bench: Workbench, asked: Look) -> Findings:
+    listed = list(enumerate(bench.diagnosis.findings, start=1))
+    if asked.number is not None:
+        if asked.number > len(listed):
+            raise ToolError(f"There is no finding {asked.number}; there are {len(listed)}.")
+        return Findings(findings=(_finding(*listed[asked.number - 1], True),))
+    return Findings(findings=tuple(_finding(n, item, asked.full) for n, item in listed[: None if asked.full else ROWS]))
+
+
+def _collectives(bench: Workbench, asked: Look) -> Collectives:
+    refuse_without_profile(bench)
+    rows = sorted(bench.diagnosis.collectives, key=lambda item: -(item.exposed_s or item.time_s or 0.0))
+    return Collectives(
+        total_s=_sum([item.time_s for item in rows]), exposed_s=_sum([item.exposed_s for item in rows]),
+        rows=tuple(map(_collective, rows[: None if asked.full else ROWS])),
+    )  # fmt: skip
+
+
+def _sum(values: list[float | None]) -> float | None:
+    return None if not values or None in values else sum(value or 0.0 for value in values)
+
+
+def _collective(item: AxisCollective) -> CollectiveRow:
+    return CollectiveRow(
+        axis=item.axis or "an unattributed axis", kind=item.kind, time_s=item.time_s, exposed_s=item.exposed_s,
+        share=item.share, calls=item.count, sent_bytes=item.bytes, achieved_bytes_per_s=item.achieved_bytes_per_s,
+        possible_bytes_per_s=item.possible_bytes_per_s, ops=item.ops[:2],
+    )  # fmt: skip
+
+
+def _memory(bench: Workbench, _: Look) -> MemoryUse:
+    config, memory = bench.config, bench.profile.memory
+    with as_tool_error():
+        held = bench.plan.baseline.hbm_per_chip_bytes
+    training = config.training
+    return MemoryUse(
+        measured_peak_bytes=memory.peak_bytes, capacity_bytes=held.capacity if held else memory.capacity_bytes,
+        predicted_bytes=held.total if held else None, parts_bytes=memory_parts(held),
+        headroom_bytes=held.headroom if held else None,
+        sharding={
+            "weight_sharding": training.weight_sharding, "remat": training.remat, "optimizer": training.optimizer,
+            "grad_accum": training.grad_accum, "data_shards": config.mesh.size("replica", "data", "fsdp"),
+            "weight_shards": config.mesh.size("model", "pipeline", "expert"),
+        },
+        compile_check=sentence(bench.compiled) if bench.compiled else "",
+    )  # fmt: skip
+
+
+def _steps(bench: Workbench, _: Look) -> Steps:
+    profile, line = bench.profile, bench.diagnosis.timeline
+    times = [step.time_s for step in profile.steps]
+    data: dict[str, Any] = {"recorded_steps": len(times), "recorded_cores": profile.device.measured_cores}
+    if len(times) > 1:
+        data |= {
+            "mean_s": mean(times), "median_s": median(times), "shortest_s": min(times), "longest_s": max(times),
+            "deviation_s": pstdev(times), "first_steps_s": times[:ROWS],
+        }  # fmt: skip
+    means = {core: mean(row) for core, row in zip(line.cores, line.durations_s, strict=False) if row}
+    idle = dict(zip(line.cores, line.parts_s.get("idle", ()), strict=False))
+    if len(means) > 1:
+        cores = [
+            Core(core=core, mean_step_s=value, idle_s=mean(idle[core]) if idle.get(core) else None)
+            for core, value in sorted(means.items(), key=lambda item: -item[1])
+        ]
+        data |= {"median_core_s": median(means.values()), "cores": cores[:ROWS]}
+    return Steps.model_validate(data)
+
+
+def proposed(bench: Workbench, state: ProposalState, whole: bool) -> Proposed:
+    """Return a proposal: in short, or with its terms, communication, citations and what moves its confidence."""
+    item = state.proposal
+    base = row(item, bench, whole, number=item.rank, status=state.status, title=str(item.title), kind=item.kind)
+    more: dict[str, Any] = {"reasons": tuple(map(str, item.reasoning[: None if whole else 1]))}
+    if whole:
+        more |= {
+            "trade_offs": tuple(map(str, item.trade_offs)), "raises_confidence": tuple(map(str, item.raises)),
+            "lowers_confidence": tuple(map(str, item.lowers)), "citations": tuple(map(_cited, item.citations)),
+            "communication": tuple(
+                Exposed(axes="+".join(c.axes) or "dcn", moves=c.moves, before_s=c.before_s, after_s=c.after_s)
+                for c in item.communication
+            ),
+        }  # fmt: skip
+    check = sentence(state.compiled) if state.compiled else ""
+    given = {name: getattr(base, name) for name in base.model_fields_set}
+    return Proposed(**given, **more, compile_check=check)
+
+
+def _cited(item: Citation) -> Cited:
+    return Cited(id=item.key, title=item.title, supports=item.supports)
+
+
+def _proposals(bench: Workbench, asked: Look) -> Proposals:
+    own = current(bench)
+    if asked.number is not None:
+        return Proposals(current=own, proposals=(proposed(bench, proposal(bench, asked.number), True),))
+    with as_tool_error():
+        made, states = bench.plan, bench.proposals
+    return Proposals(
+        current=own, proposals=tuple(proposed(bench, state, asked.full) for state in states),
+        meshes_considered=made.considered, candidates_priced=made.priced, notes=tuple(map(str, made.notes)),
+    )  # fmt: skip
+
+
+def _launch_files(bench: Workbench, asked: Look) -> LaunchFiles:
+    state = proposal(bench, asked.number or 1)
+    of = state.proposal
+    with as_tool_error():
+        files = launch.files(bench.config, of, f"{of.rank}. {of.title}, {state.status}", "")
+    shown = [item for item in files if not asked.kind or item.kind == asked.kind]
+    if not shown:
+        raise ToolError(f"There is no launch file {asked.kind!r}; there are {', '.join(item.kind for item in files)}.")
+    head = None if asked.kind else HEAD
+    return LaunchFiles(
+        proposal=of.rank,
+        files=tuple(LaunchFile(kind=f.kind, name=f.name, text=f.text[:head], notes=tuple(f.notes)) for f in shown),
+    )
+
+
+def refuse_without_profile(bench: Workbench) -> None:
+    """Raise ToolError where ops and collectives are asked for and no profile was recorded."""
+    if bench.diagnosis.basis != PROFILE:
+        raise ToolError(
+            "No profile was recorded, so neither ops nor collectives were measured; `breakdown` has predicted parts."
+        )
+
+
+_PARTS = {
+    "run": _run, "kpis": _kpis, "breakdown": _breakdown, "verdict": _verdict, "collectives": _collectives,
+    "memory": _memory, "steps": _steps, "findings": _findings, "proposals": _proposals, "launch_files": _launch_files,
+}  # fmt: skip
+#: What each part returns.
+RESULTS: dict[str, type[ToolResult]] = {
+    "run": Run, "kpis": Kpis, "breakdown": Breakdown, "verdict": Verdict, "collectives": Collectives,
+    "memory": MemoryUse, "steps": Steps, "findings": Findings, "proposals": Proposals, "launch_files": LaunchFiles,
+}  # fmt: skip
