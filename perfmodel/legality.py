@@ -257,7 +257,7 @@ class MemoryPosterior:
 
     states, activations: factors on what is computed; spread: standard deviation of the logarithm of the common factor
     around them, in units of a candidate's `crash_spread` where no peak was measured (`has_peak`); weights: of the grid.
-    ran: runs that ran, corrected.
+    ran: runs that ran, corrected.  runs: everything that it was made from.
     """
 
     states: float = 1.0
@@ -265,6 +265,11 @@ class MemoryPosterior:
     has_peak: bool = False
     weights: tuple[float, ...] = ()
     ran: tuple[MemoryUse, ...] = ()
+    runs: tuple[MemoryRun, ...] = ()
+
+    def with_runs(self, more: Sequence[MemoryRun]) -> MemoryPosterior:
+        """Return the posterior from these runs too."""
+        return memory_posterior((*self.runs, *more)) if more else self
 
     def corrected(self, used: MemoryUse) -> MemoryUse:
         """Return computed memory as the measured peak, or the mere fact that a run ran, corrects it."""
@@ -316,7 +321,7 @@ def memory_posterior(runs: Sequence[MemoryRun]) -> MemoryPosterior:
             continue  # what failed for no known cause says nothing
         log_weight = log_weight + (1.0 - run.ran_out) * log_fits + run.ran_out * log_short
     weight = np.exp(log_weight - log_weight.max())
-    return replace(plain, weights=tuple(weight / weight.sum()), ran=ran)
+    return replace(plain, weights=tuple(weight / weight.sum()), ran=ran, runs=tuple(runs))
 
 
 def _factors(runs: Sequence[MemoryRun]) -> tuple[float, float, bool]:

@@ -76,7 +76,7 @@ def _health(c: Candidates, best: Trial | None) -> Health:
         return Health("unknown", Sentence("No trial has a result yet."))
     mfu = mfu_of(c, best)
     stages = 2.0 ** c.settings[best.candidate, COLUMNS["pipeline"][0]]
-    memory = best.peak_bytes / c.capacity_bytes[best.candidate] if best.peak_bytes else None
+    memory = best.peak_bytes / c.used.capacity[best.candidate] if best.peak_bytes else None
     used = Value("memory in use", memory, "share", best.origin) if memory is not None else None
     if best.duty_cycle is not None and memory is not None and best.duty_cycle < IDLE and memory < ROOMY:
         busy = Value("duty cycle", best.duty_cycle, "share", "measured")

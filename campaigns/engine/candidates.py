@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel import legality, memory
-from perfmodel.calibration import Prices
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.legality import MemoryPosterior
+from perfmodel.memory import MemoryUse
+from perfmodel.price import NOTHING, Evidence
 from perfmodel.step_time import Z80, combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.workload import Workload, from_config, stack
@@ -45,9 +47,8 @@ class Candidates:
 
     tokens: per step.  time_s: predicted seconds per step where nothing stalls; stalled_s: where it does, and
     stall_chance how likely that is.  sigma: standard deviation of log(measured / predicted).  shares: (n, PARTS) of the
-    predicted step; settings: (n, …) sizes and policies on a scale of doublings.  fill: log(bytes that the program
-    cannot do without / capacity); fill_spread: of it among runs that ran and that ran out of memory, around 0.
-    peak_bytes: predicted.  legal: keeps all rules but that of memory.
+    predicted step; settings: (n, …) sizes and policies on a scale of doublings.  used: memory as computed; known:
+    what the run before the campaign tells of it.  legal: keeps all rules but that of memory.
     """
 
     configs: Sequence[ExperimentConfig]
@@ -58,10 +59,8 @@ class Candidates:
     sigma: Floats
     shares: Floats
     settings: Floats
-    fill: Floats
-    fill_spread: Floats
-    peak_bytes: Floats
-    capacity_bytes: Floats
+    used: MemoryUse
+    known: MemoryPosterior
     model_flops_s: Floats
     legal: Bools
 
@@ -78,14 +77,28 @@ class Candidates:
         return np.asarray(np.log(self.stalled_s / self.tokens))
 
     @cached_property
+    def peak_bytes(self) -> Floats:
+        """Predicted memory per chip."""
+        return self.known.corrected(self.used).total
+
+    @cached_property
+    def fill(self) -> Floats:
+        """Log of the memory that the program cannot do without over the capacity."""
+        return np.asarray(np.log(self.known.corrected(self.used).needed / self.used.capacity))
+
+    def memory_of(self, row: int) -> MemoryUse:
+        """Return the memory of one candidate as computed, arrays of one entry."""
+        return _rows(self.used, np.array([row]))
+
+    @cached_property
     def known_covered(self) -> dict[object, Bools]:
         """What failures forbid, worked out once each (`strategy.covered`)."""
         return {}
 
     def take(self, rows: npt.NDArray[np.integer]) -> Candidates:
         """The candidates at these indices."""
-        arrays = {part.name: getattr(self, part.name)[rows] for part in fields(self) if part.name != "configs"}
-        return replace(self, configs=tuple(self.configs[int(i)] for i in rows), **arrays)
+        arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
+        return replace(self, configs=tuple(self.configs[int(i)] for i in rows), used=_rows(self.used, rows), **arrays)
 
     def in_units_of(self, row: int, step_time_s: float) -> Candidates:
         """Predicted times as of a machine on which this candidate takes so long: trials may run on other devices than
@@ -95,21 +108,32 @@ class Candidates:
 
     def with_(self, more: Candidates) -> Candidates:
         """These, then others."""
-        names = [part.name for part in fields(self) if part.name != "configs"]
-        arrays = {name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in names}
-        return replace(self, configs=(*self.configs, *more.configs), **arrays)
+        arrays: dict[str, Any] = {name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in _ARRAYS}
+        used = {
+            part.name: np.concatenate([getattr(self.used, part.name), getattr(more.used, part.name)])
+            for part in fields(MemoryUse)
+        }
+        return replace(self, configs=(*self.configs, *more.configs), used=MemoryUse(**used), **arrays)
+
+
+_ARRAYS = tuple(part.name for part in fields(Candidates) if part.name not in ("configs", "used", "known"))
+
+
+def _rows(used: MemoryUse, rows: npt.NDArray[np.integer]) -> MemoryUse:
+    return MemoryUse(**{part.name: getattr(used, part.name)[rows] for part in fields(used)})
 
 
 def price(
     configs: Sequence[ExperimentConfig],
     work: Workload,
+    evidence: Evidence = NOTHING,
+    doublings: Floats | float = 0.0,
     efficiencies: Efficiencies | EfficiencyTable | None = None,
-    known: MemoryPosterior | None = None,
 ) -> Candidates:
-    """Price configurations of one workload.
+    """Price configurations of one workload under the evidence.
 
-    work: the same as arrays along one dimension.  efficiencies: None for the shipped table.  known: of the memory of
-    the run.
+    work: the same as arrays along one dimension.  doublings: distance of each mesh from that of the evidence.
+    efficiencies: None for the shipped table.
     """
     count = len(configs)
     table = load_efficiencies() if efficiencies is None else efficiencies
@@ -117,12 +141,16 @@ def price(
         table = table.for_config(configs[0])
     terms = step_terms(work)
     priced = combine(terms, table)
-    used = (known or MemoryPosterior()).corrected(memory.per_chip(work))
+    used = memory.per_chip(work)
 
     def flat(value: npt.ArrayLike) -> Floats:
         return np.array(np.broadcast_to(np.asarray(value, dtype=np.float64), count))
 
-    smooth = flat(priced.smooth_s)
+    smooth = time_s = flat(priced.smooth_s)
+    sigma = _sigma(terms, table, count)
+    if evidence.calibration is not None:
+        calibrated = evidence.calibration.price_workload(work, np.asarray(doublings))
+        time_s, sigma = flat(calibrated.step_time_s), np.maximum(flat(calibrated.sigma), LEAST_SIGMA)
     parts = dict.fromkeys(PARTS, np.zeros(count))
     for name, value in priced.parts_s.items():
         parts[_OF_PART[name]] = parts[_OF_PART[name]] + flat(value)
@@ -131,16 +159,14 @@ def price(
     return Candidates(
         configs=tuple(configs),
         tokens=flat(work.training.global_batch) * flat(work.training.seq_len),
-        time_s=smooth,
-        stalled_s=smooth + flat(priced.stall_s),
+        time_s=time_s,
+        stalled_s=time_s + flat(priced.stall_s),
         stall_chance=flat(priced.stall_chance),
-        sigma=_sigma(terms, table, count),
+        sigma=sigma,
         shares=np.column_stack([parts[name] / smooth for name in PARTS]),
         settings=_settings(work, count),
-        fill=np.log(flat(used.needed) / flat(used.capacity)),
-        fill_spread=flat(used.crash_spread),
-        peak_bytes=flat(used.total),
-        capacity_bytes=flat(used.capacity),
+        used=MemoryUse(**{part.name: flat(getattr(used, part.name)) for part in fields(used)}),
+        known=evidence.memory,
         model_flops_s=flat(terms.model_flops_per_chip / work.chip.peak),
         legal=np.array(np.broadcast_to(_legal(configs[0], work), count)),
     )
@@ -150,7 +176,7 @@ def listed(
     configs: Sequence[ExperimentConfig], efficiencies: Efficiencies | EfficiencyTable | None = None
 ) -> Candidates:
     """The configurations of a recorded landscape."""
-    return price(configs, stack([from_config(config) for config in configs]), efficiencies)
+    return price(configs, stack([from_config(config) for config in configs]), efficiencies=efficiencies)
 
 
 def _sigma(terms: Terms, e: Efficiencies, count: int) -> Floats:
@@ -188,10 +214,3 @@ def _settings(w: Workload, count: int) -> Floats:
 def _legal(config: ExperimentConfig, w: Workload) -> Bools:
     broken = legality.of_workload(w, config.model).values()
     return np.asarray(~reduce(np.logical_or, broken))
-
-
-def calibrated(c: Candidates, prices: Prices) -> Candidates:
-    """The same with times that a profile of one of them calibrated, and how unsure those are."""
-    time_s = np.array(np.broadcast_to(prices.step_time_s, len(c)))
-    sigma = np.maximum(np.broadcast_to(prices.sigma, len(c)), LEAST_SIGMA)
-    return replace(c, time_s=time_s, stalled_s=time_s + c.stalled_s - c.time_s, sigma=sigma)

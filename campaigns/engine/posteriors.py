@@ -11,24 +11,18 @@ import numpy.typing as npt
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.residuals import MOST_LEARNT, VarianceComponents, learn
-from perfmodel.arrays import normal_cdf
+from perfmodel.legality import MemoryRun
 from proposals.failures.failure import OF_CONFIGURATION
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-#: Share of the memory model's variance that all candidates of a workload have in common.
-COMMON_FILL = 0.5
-#: Standard deviation of log(measured / predicted) of a peak as evidence of what a program cannot do without: an
-#: allocator keeps more than it needs.
-PEAK_SPREAD = 0.2
 #: Chance that a legal candidate fails for want of something other than memory, before any trial.
 OTHER_FAILURES = 0.02
 #: Trials that a prior chance of a stall is worth.
 STALL_WEIGHT = 2.0
 #: Open trials whose neighbourhood counts as explored: the latest.  Long campaigns plan hundreds ahead.
 MOST_PENDING = 64
-_BIAS = np.linspace(-0.6, 0.6, 61)
 
 
 @dataclass(frozen=True)
@@ -96,41 +90,30 @@ def _stall(c: Candidates, rows: Ints, slow: npt.NDArray[np.bool_], division: Var
 
 
 def _fits(c: Candidates, done: Sequence[Trial], failed: Sequence[Trial]) -> tuple[Floats, Floats]:
-    """Probability that memory suffices, and of each failed trial that memory was what it wanted.
+    """Probability that memory suffices, and of each failed trial that it ran out of memory.
 
-    What the memory model errs by on this workload is one unknown: peaks that were measured, runs that ran and runs that
-    ran out of memory each say something of it.
+    Trials that ran and trials of a known cause come first; where the cause is not known, memory is as likely as it
+    looks to these.
     """
-    spread = float(c.fill_spread.mean())
-    common, own = spread * np.sqrt(COMMON_FILL), spread * np.sqrt(1.0 - COMMON_FILL)
-    log_weight = -0.5 * (_BIAS / common) ** 2
+    ran = [MemoryRun(c.memory_of(trial.candidate), trial.peak_bytes) for trial in done]
+    share = np.array([_memory_share(trial) for trial in failed])
+    posterior = c.known.with_runs([*ran, *_ran_out(c, failed, share)])
+    fits = posterior.probability_fits(posterior.corrected(c.used))
+    if not np.isnan(share).any():
+        return fits, share
+    short = 1.0 - fits[[trial.candidate for trial in failed]]
+    share = np.where(np.isnan(share), short / (short + OTHER_FAILURES * (1.0 - short)), share)
+    posterior = c.known.with_runs([*ran, *_ran_out(c, failed, share)])
+    return posterior.probability_fits(posterior.corrected(c.used)), share
 
-    def suffices(rows: Ints) -> Floats:
-        return np.asarray(normal_cdf(-(c.fill[rows][:, None] + _BIAS[None, :]) / own))
 
-    ran = np.array([trial.candidate for trial in done], dtype=np.int64)
-    if len(ran):
-        log_weight = log_weight + np.log(suffices(ran) + 1e-9).sum(axis=0)
-    for trial in done:
-        if trial.peak_bytes:
-            off = np.log(trial.peak_bytes / c.peak_bytes[trial.candidate])
-            log_weight = log_weight - 0.5 * ((_BIAS - off) / PEAK_SPREAD) ** 2 / len(done)
-    rows = np.array([trial.candidate for trial in failed], dtype=np.int64)
-    memory = np.array([_memory_share(trial) for trial in failed])
-    if len(rows):
-        short = 1.0 - suffices(rows)
-        # A known cause counts as it is; without one, memory or anything else.
-        likely = memory[:, None] * short + (1.0 - memory[:, None]) * (1.0 - short)
-        unknown = 1.0 - (1.0 - OTHER_FAILURES) * (1.0 - short)
-        log_weight = log_weight + np.log(np.where(np.isnan(memory)[:, None], unknown, likely) + 1e-9).sum(axis=0)
-    weight = np.exp(log_weight - log_weight.max())
-    weight = weight / weight.sum()
-    fits = suffices(np.arange(len(c))) @ weight
-    if not len(rows):
-        return fits, np.zeros(0)
-    short = 1.0 - fits[rows]
-    guessed = short / (short + OTHER_FAILURES * (1.0 - short))
-    return fits, np.where(np.isnan(memory), guessed, memory)
+def _ran_out(c: Candidates, failed: Sequence[Trial], share: Floats) -> list[MemoryRun]:
+    """Failed trials that tell of memory: what failed for another cause may not have needed all of it yet."""
+    return [
+        MemoryRun(c.memory_of(trial.candidate), None, float(of))
+        for trial, of in zip(failed, share, strict=True)
+        if of > 0.0
+    ]
 
 
 def _memory_share(trial: Trial) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from campaigns.engine.candidates import Candidates, Floats, Ints, calibrated, price
+from campaigns.engine.candidates import Candidates, Floats, Ints, price
 from perfmodel import legality
 from perfmodel.arrays import picked
 from perfmodel.config import ConfigError, ExperimentConfig, missing_facts, placement, shown_sizes, training_key
@@ -73,9 +73,7 @@ def searched(config: ExperimentConfig, constraints: Constraints | None = None, e
     places: Any = np.unravel_index(candidates.at[kept], candidates.shape)
     work = picked(candidates.work, places, candidates.shape)
     configs = tuple(replace(candidates.configured(int(i)), measured=None) for i in kept)
-    priced = price(configs, work, efficiencies, evidence.memory)
-    if evidence.calibration is not None:
-        priced = calibrated(priced, evidence.calibration.price_workload(work, candidates.doublings()[kept]))
+    priced = price(configs, work, evidence, candidates.doublings()[kept], efficiencies)
     return Space(priced, int(np.searchsorted(kept, candidates.baseline)), len(candidates), held_back)
 
 

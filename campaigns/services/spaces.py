@@ -7,8 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from campaigns.backends import Landscape, read_landscape
-from campaigns.engine.candidates import Candidates, calibrated, listed, price
+from campaigns.engine.candidates import Candidates, listed, price
 from campaigns.engine.pool import Pool
 from campaigns.engine.pool import Trial as Tried
 from campaigns.engine.requested_trials import CandidateLookup
@@ -17,10 +19,9 @@ from campaigns.models import Campaign, TrialStatus
 from experiments.lru_cache import LruCache
 from experiments.models import RunStatus
 from experiments.services import profiles
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, mesh_distance
 from perfmodel.config_file import parse_config
 from perfmodel.price import NOTHING, Evidence, baseline_of, evidence_of
-from perfmodel.price import price as priced_by
 from perfmodel.workload import from_config, stack
 from proposals.candidate import Candidate, candidate
 from proposals.constraints import Constraints
@@ -123,10 +124,8 @@ def pool_of(campaign: Campaign, field: Field) -> tuple[Candidates, Pool]:
 
 def _joined(campaign: Campaign, field: Field, configs: Sequence[ExperimentConfig]) -> Candidates:
     evidence = evidence_of_campaign(campaign, field.config)
-    more = price(configs, stack([from_config(config) for config in configs]), known=evidence.memory)
-    if evidence.calibration is not None:
-        more = calibrated(more, priced_by(configs, evidence))
-    return field.candidates.with_(more)
+    doublings = np.array([mesh_distance(field.config.mesh, config.mesh) for config in configs])
+    return field.candidates.with_(price(configs, stack([from_config(one) for one in configs]), evidence, doublings))
 
 
 def _tried(field: Field, row: int, stored: Mapping[str, Any]) -> Tried:

@@ -15,6 +15,7 @@ from campaigns.engine.strategy import Abilities
 from evaluation.campaigns.baselines import BUDGET
 from evaluation.campaigns.fit import fold_of, without_folds
 from evaluation.campaigns.recorded import Recorded
+from perfmodel.legality import MemoryPosterior
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ def run(
 def without_model(c: Candidates) -> Candidates:
     """Candidates of whose times and memory nothing is known but the ideal compute time, the same for all."""
     count = len(c)
+    nothing = np.zeros(count)
+    roomy = replace(
+        c.used, params=np.exp(-2.0) * c.used.capacity, optimizer=nothing, gradients=nothing, activations=nothing,
+        held=nothing,
+    )  # fmt: skip
     return replace(
         c,
         time_s=c.model_flops_s / 0.4,
@@ -72,7 +78,8 @@ def without_model(c: Candidates) -> Candidates:
         stall_chance=np.zeros(count),
         sigma=np.full(count, UNKNOWN_SPREAD),
         shares=np.zeros_like(c.shares),
-        fill=np.full(count, -2.0),
+        used=roomy,
+        known=MemoryPosterior(),
     )
 
 

@@ -10,13 +10,13 @@ from functools import cache
 
 import numpy as np
 
-from campaigns.engine.candidates import Candidates, calibrated, price
+from campaigns.engine.candidates import Candidates, price
 from evaluation.calibration_report import Trial
 from evaluation.campaigns.ours import run
 from evaluation.campaigns.recorded import Recorded, trajectory
 from evaluation.landscapes import configured, scenarios
-from perfmodel.calibration import calibrate
 from perfmodel.observation import Observation
+from perfmodel.price import Evidence
 
 #: Trials of a campaign here.
 BUDGET = 8
@@ -36,10 +36,11 @@ def regrets() -> Mapping[str, np.ndarray]:
         if landscape.regret[0] <= 0.02:
             continue
         distance = trial.distance.reshape(-1)
-        step = calibrate(scenario.config, Observation(scenario.baseline_s, {}))
+        step = Evidence(scenario.config, Observation(scenario.baseline_s, {}))
+        profile = Evidence(scenario.config, trial.observation)
         seen: dict[str, Candidates] = {
-            "with the profile": calibrated(plain, trial.calibration.price_workload(trial.candidates.work, distance)),
-            "with its step time alone": calibrated(plain, step.price_workload(trial.candidates.work, distance)),
+            "with the profile": price(configs, trial.candidates.work, profile, distance),
+            "with its step time alone": price(configs, trial.candidates.work, step, distance),
             "model alone": plain,
         }
         for method, candidates in seen.items():

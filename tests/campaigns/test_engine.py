@@ -195,7 +195,7 @@ def test_health_states_follow_the_measurements_of_the_best_trial():
     c, row = found.candidates, found.baseline
     nothing = np.zeros(len(c))
     slow, quick = 5.0 * c.model_flops_s[row], 1.5 * c.model_flops_s[row]
-    full, roomy = 0.97 * c.capacity_bytes[row], 0.5 * c.capacity_bytes[row]
+    full, roomy = 0.97 * c.used.capacity[row], 0.5 * c.used.capacity[row]
 
     def state(trial: Trial) -> str:
         return analyse(c, Pool((trial,)), nothing).health.state
