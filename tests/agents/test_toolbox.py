@@ -237,7 +237,7 @@ def test_what_cannot_be_priced_is_named_and_the_rest_is_priced() -> None:
     ],
 )  # fmt: skip
 def test_a_change_of_what_is_unknown_is_not_priced_until_it_is_stated(change: dict[str, int], missing: str) -> None:
-    of = bench("asap-experiment-2")
+    of = bench("asap-experiment-1")
     assert missing in refusal(of, "price", configurations=[{"changes": change}])
     told = of.with_facts(TOLD)
     assert ask(told, "price", configurations=[{"changes": change}])["configurations"][0]["step_time_s"]

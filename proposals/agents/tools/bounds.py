@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from agent.tools import NoArguments
-from perfmodel import bounds as book
+from perfmodel import roofline as book
 from perfmodel.config import BATCH_ROLES, TOKEN_ROLES
 from perfmodel.workload import chip_of
 from proposals.agents.tool_result import About, Is, ToolResult

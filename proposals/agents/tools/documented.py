@@ -9,12 +9,11 @@ from pydantic import Field
 
 from agent.tools import Arguments
 from experiments.step_profile import PROFILE, XLA_PROFILES
-from perfmodel import flags as documented
-from perfmodel import xla_flags
-from perfmodel.execution import framework_of, profile_named
-from perfmodel.flags import Flag
+from perfmodel import known_flags as documented
+from perfmodel.config import framework_of
+from perfmodel.execution import profile_named
+from perfmodel.known_flags import Flag, cause_of, flag_set
 from perfmodel.workload import chip_of
-from perfmodel.xla_flags import cause_of, flag_set
 from proposals.agents.tool_result import About, Is, ToolResult
 from proposals.agents.workbench import Workbench
 
@@ -132,7 +131,7 @@ def _row(bench: Workbench, name: str, known: Flag | None) -> FlagRow:
         return FlagRow(name=name, known=False)
     chip, mesh = chip_of(bench.config.hardware), bench.config.mesh
     plain = known.name.replace("-", "_")
-    acting = xla_flags.shown_by((op.name, op.collective or "") for op in bench.diagnosis.ops if op.collective)
+    acting = documented.shown_by((op.name, op.collective or "") for op in bench.diagnosis.ops if op.collective)
     rows = [
         row for row in bench.diagnosis.collectives if row.kind in known.on or ("dcn" in known.on and row.axis == "dcn")
     ]

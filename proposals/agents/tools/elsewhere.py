@@ -14,12 +14,12 @@ from pydantic import Field
 from agent.tools import Arguments, ToolError
 from formatting import did_you_mean
 from perfmodel.chips import Chip, load_chips
-from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh
+from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, missing_facts
 from perfmodel.config_file import read_training
+from perfmodel.prediction import Prediction
 from perfmodel.price import NOTHING, Evidence, predict_all
 from perfmodel.search import search
 from perfmodel.space import SearchBounds, prime_powers
-from perfmodel.step_time import Prediction, missing_facts
 from perfmodel.workload import REMAT
 from proposals import facts
 from proposals.agents.identity import ComparedByIdentity

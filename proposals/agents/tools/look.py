@@ -10,8 +10,8 @@ from pydantic import Field
 from agent.tools import Arguments, ToolError
 from diagnosis.report import AxisCollective, Evidence, Finding
 from experiments.step_profile import PROFILE
+from perfmodel.config import missing_facts
 from perfmodel.config_file import config_to_json
-from perfmodel.step_time import missing_facts
 from proposals import launch
 from proposals.agents.tool_result import About, Is, ToolResult, present
 from proposals.agents.tools.shared import (
@@ -27,7 +27,6 @@ from proposals.agents.tools.shared import (
 from proposals.agents.workbench import ProposalState, Workbench
 from proposals.compiling.wording import sentence
 from proposals.plan import Citation
-from proposals.proposer.observed import is_inference
 
 Part = Literal[
     "run", "kpis", "breakdown", "verdict", "collectives", "memory", "steps", "findings", "proposals", "launch_files"
@@ -46,7 +45,8 @@ class Look(Arguments):
 
 
 class Run(ToolResult):
-    """The run as configured and recorded.  held: constraints and facts that the engineer confirmed."""
+    """The run as configured and recorded.  held: constraints and facts that the engineer confirmed.  not_modelled: why
+    no configuration of this program can be priced."""
 
     experiment: str = ""
     configuration: dict[str, Any] = {}
@@ -56,7 +56,7 @@ class Run(ToolResult):
     not_known: tuple[str, ...] = ()
     held: dict[str, Any] = {}
     profile: dict[str, Any] = {}
-    inference: bool | None = None
+    not_modelled: str = ""
     warnings: tuple[str, ...] = ()
 
     def about(self) -> About:
@@ -278,7 +278,7 @@ def _run(bench: Workbench, _: Look) -> Run:
     return Run(
         experiment=bench.name, configuration=config_to_json(config), chips=config.hardware.chips,
         mesh=config.mesh.text(), tokens_per_step=config.training.global_batch_tokens, not_known=missing_facts(config),
-        held=held, inference=is_inference(profile, bench.diagnosis) or None, warnings=bench.diagnosis.warnings,
+        held=held, not_modelled=bench.diagnosis.not_modelled, warnings=bench.diagnosis.warnings,
         profile={
             "from": profile.provenance, "basis": bench.diagnosis.basis, "device": device.kind,
             "cores": device.core_count, "hosts": device.host_count, "steps": len(profile.steps),

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.confidence import claimed
-from perfmodel.config import mesh_text
-from perfmodel.step_time import missing_facts
+from perfmodel.config import mesh_text, missing_facts
 from proposals.agents.tool_result import About, Is, ToolResult
 from proposals.agents.tools.shared import (
     Configuration,

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
-from perfmodel.config import ConfigError, mesh_text
-from perfmodel.step_time import missing_facts
+from perfmodel.config import ConfigError, mesh_text, missing_facts
 from proposals import facts
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.tool_result import About, Is, ToolResult
