@@ -35,7 +35,7 @@ def _schema(properties: Mapping[str, Any], required: tuple[str, ...]) -> dict[st
     return {"type": "object", "properties": dict(properties), "required": list(required), "additionalProperties": False}
 
 
-#: Tools that read, beside one for each capability.
+#: Tools that read, beside one for each computation.
 READERS = (
     types.Tool(
         name="list_experiments",
@@ -122,8 +122,8 @@ def make_server(url: str, token: str = "") -> Server[Any]:
     async def list_tools(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        capabilities = await api(context).get("/api/capabilities/")
-        return types.ListToolsResult(tools=[*READERS, *map(_tool, capabilities)])
+        computations = await api(context).get("/api/computations/")
+        return types.ListToolsResult(tools=[*READERS, *map(_tool, computations)])
 
     async def call_tool(
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -137,16 +137,15 @@ def make_server(url: str, token: str = "") -> Server[Any]:
     return Server("asap-web", instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-def _tool(capability: Mapping[str, Any]) -> types.Tool:
-    """A capability as a tool: its arguments, and the experiment that it is computed for."""
-    schema = dict(capability["schema"])
+def _tool(computation: Mapping[str, Any]) -> types.Tool:
+    """A computation as a tool: its arguments, and the experiment that it is computed for."""
+    schema = dict(computation["schema"])
     schema["properties"] = {**_EXPERIMENT, **schema.get("properties", {})}
     schema["required"] = ["experiment", *schema.get("required", ())]
-    examples = " ".join(f"“{each}”" for each in capability["examples"][:2])
     return types.Tool(
-        name=capability["key"],
-        title=capability["title"],
-        description=f"{capability['description']} {examples}".strip(),
+        name=computation["key"],
+        title=computation["title"],
+        description=computation["description"],
         input_schema=schema,
     )
 
@@ -165,7 +164,7 @@ async def call(api: Api, name: str, given: dict[str, Any]) -> Any:
         case "search_history":
             return await api.get("/api/history/records/", q=given.get("query"))
     experiment = given.pop("experiment", None)
-    return await api.post(f"/api/capabilities/{quote(name, safe='')}/", {"experiment": experiment, "arguments": given})
+    return await api.post(f"/api/computations/{quote(name, safe='')}/", {"experiment": experiment, "arguments": given})
 
 
 async def _newest(api: Api, path: str, given: Mapping[str, Any], what: str) -> Any:
@@ -178,9 +177,7 @@ async def _newest(api: Api, path: str, given: Mapping[str, Any], what: str) -> A
 
 def _text(result: Any) -> str:
     """A computed answer as its text, anything else as JSON."""
-    text = (
-        result["text"] if isinstance(result, dict) and "answers" in result else json.dumps(result, ensure_ascii=False)
-    )
+    text = result["text"] if isinstance(result, dict) and "values" in result else json.dumps(result, ensure_ascii=False)
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} characters omitted; narrow the request."

@@ -8,16 +8,16 @@ from django.core.paginator import Paginator
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import render
-from django.urls import NoReverseMatch, reverse
 from django_filters import ChoiceFilter
 
 from accounts.filters import SortFilter
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
-from asapweb.templatetags.shell import PLACES
+from accounts.text import whole_number
 from asapweb.waiting import waiting, with_review_state
 from diagnosis.report import BOTTLENECKS
+from dialogue.views_palette import result_context
 from experiments.filters import ExperimentSearch
 from experiments.models import Event, Experiment, Run, RunStatus
 from experiments.progress import PROGRESS_EVENTS, steps_of
@@ -140,16 +140,8 @@ def _overview(everything: QuerySet[Experiment]) -> tuple[list[str], set[str], di
 
 @require(Role.VIEWER, "GET")
 def jump(request: MemberRequest) -> HttpResponse:
-    """Places and experiments whose name holds what was typed."""
-    membership = request.membership
-    experiments = with_review_state(Experiment.objects.filter(team=membership.team).order_by("-updated_at"))
-    filters = ExperimentSearch(request.GET, experiments)
-    q = filters.asked["q"]
-    places = []
-    for place in PLACES:
-        if membership.may(place.role) and q.lower() in place.label.lower():
-            try:
-                places.append((place, reverse(place.url)))
-            except NoReverseMatch:
-                continue
-    return render(request, "_jump.html", {"places": places, "found": filters.qs[:8], "q": q})
+    """What typed words or settings lead to; `?experiment=` also what can be computed and found in one."""
+    pk = whole_number(request.GET.get("experiment", ""))
+    experiment = Experiment.objects.filter(team=request.membership.team, pk=pk).first() if pk is not None else None
+    context = result_context(request, request.membership, experiment)
+    return render(request, "dialogue/_results.html", {"membership": request.membership, **context})

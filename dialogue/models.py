@@ -31,8 +31,10 @@ class Message(Job):
     text grows while a worker writes it; `revision` counts how often what was written so far was withdrawn (a retry, a
     complaint of the checks), after which it starts anew.  steps: tool calls in words, with the Events that hold them
     whole.  effects: what the answer changes or offers beside its text (`proposals.agents.conversation`).  supports:
-    which results back each sentence.  provider: `built-in`, or the model that answered.  note: why the answer is not
-    the model's, or was cut short.
+    which results back each sentence, of answers of earlier versions.  content: of an answer, its text with the values
+    that it prints, bars and further questions, as `dialogue.services.content` writes it; None for a plain text.
+    provider: the model that answered; `computed` where a computation did, `built-in` of earlier versions.  note: why
+    there is no answer, or why it was cut short.
     """
 
     class Status(models.TextChoices):
@@ -63,6 +65,7 @@ class Message(Job):
     steps = OrderedJSONField(default=list, blank=True)
     effects = OrderedJSONField(default=list, blank=True)
     supports = OrderedJSONField(default=list, blank=True)
+    content = OrderedJSONField(null=True, blank=True)
     tokens = models.PositiveIntegerField(null=True, blank=True)
     cost_usd = models.FloatField(null=True, blank=True)
     first_text_s = models.FloatField(null=True, blank=True)
@@ -88,9 +91,10 @@ class Message(Job):
 
 
 class Held(models.Model):
-    """A constraint or a fact that the user's words put into a thread; visible, and removable.
+    """A constraint or a fact that a person put into a thread; visible, and removable.
 
-    key: of `Constraints.to_json`, or the configuration path of a fact.  value: as JSON.
+    key: of `Constraints.to_json`, or the configuration path of a fact.  value: as JSON.  message: the answer that asked
+    for it, None where it was typed.  held_by: who confirmed it; None in rows of earlier versions.
     """
 
     class Kind(models.TextChoices):
@@ -103,6 +107,7 @@ class Held(models.Model):
     value = OrderedJSONField(null=True)
     sentence = models.CharField(max_length=300)
     message = models.ForeignKey(Message, on_delete=models.SET_NULL, null=True, related_name="+")
+    held_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     removed_at = models.DateTimeField(null=True, blank=True)
     removed_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")

@@ -1,94 +1,259 @@
-"""The palette: a form for each capability, made from the model of its arguments, and the message that a form
-becomes."""
+"""The palette: what typed words or settings lead to, as rows to press; the same beside a run and behind Ctrl K.
+
+`results` is where to start.  Rows of a run come from its stored workbench; those of the team from the database.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, get_args, get_origin
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from django import forms
-from pydantic.fields import FieldInfo
+from django.urls import reverse
 
-from agent.tools import ToolError
-from proposals.agents.capabilities import AREAS, Capability, arguments, command, registry
+from accounts.models import Membership, Role
+from dialogue.computations import OF_PROPOSALS, OF_RUN, Computation, registry
+from dialogue.computations.matching import SEARCHED, matches, score, telling, words_of
+from dialogue.computations.settings import parse
+from dialogue.computations.values import plan_values, priced
+from dialogue.content import question_url
+from dialogue.links import link_of
+from experiments.models import Experiment
+from formatting import quantity
+from formatting.numbers import whole_number
+from perfmodel.config import ConfigError
+from proposals.agents.retrieval import ScopedQuery, Unavailable
+from proposals.agents.workbench import Workbench
+from proposals.candidate import Candidate
 
-#: Fields that only reading a sentence fills.
-HIDDEN = frozenset(("sentence",))
-#: Labels of fields whose name says less than a person would.
-LABELS = {
-    "seq_len": "Sequence length", "micro_batches": "Micro-batches", "remat": "Rematerialisation",
-    "xla_flags": "XLA flags", "no_flags": "No XLA flags", "step_time_s": "Step time (s)",
-    "usd_per_chip_hour": "US dollars per chip-hour", "usable_hbm_gb": "Usable HBM (GB)",
-    "memory_free_percent": "Memory kept free (%)", "keep_remat": "Keep rematerialisation",
-    "keep_micro_batches": "Keep micro-batches", "model_name": "Model", "text": "In words",
-}  # fmt: skip
-
-
-class CapabilityForm(forms.Form):
-    """The arguments of one capability as fields; `message` is what asks for them."""
-
-    def __init__(self, of: Capability, data: Mapping[str, Any] | None = None) -> None:
-        super().__init__(data, auto_id=f"id_{of.key}_%s", use_required_attribute=False)
-        self.of = of
-        for name, info in of.arguments.model_fields.items():
-            if name not in HIDDEN:
-                self.fields[name] = field(name, info)
-
-    def clean(self) -> dict[str, Any]:
-        """Raises ValidationError with the sentence that the capability itself would give."""
-        values = {name: value for name, value in super().clean().items() if value not in (None, "", [], False)}  # type: ignore[union-attr]
-        try:
-            arguments(self.of, values)
-        except ToolError as error:
-            raise forms.ValidationError(str(error)) from None
-        return values
-
-    @property
-    def message(self) -> str:
-        return command(self.of, self.cleaned_data)
+#: Rows of a group.
+MOST = 5
 
 
-class Several(forms.CharField):
-    """Values separated by commas; meshes by semicolons, as they hold commas themselves."""
+@dataclass(frozen=True)
+class Row:
+    """A result.  computes: pressing it answers `url` in the conversation; asks: it sends this text to the model.
+    arguments: (name, value) pairs beside the title; predicted: a predicted quantity at the right, before the detail."""
 
-    def __init__(self, separator: str, **more: Any) -> None:
-        super().__init__(**more)
-        self.separator = separator
-
-    def to_python(self, value: Any) -> Any:
-        return [part.strip() for part in (super().to_python(value) or "").split(self.separator) if part.strip()]
-
-
-def field(name: str, info: FieldInfo) -> forms.Field:
-    """A form field for an argument: numbers, choices, flags, text and sequences."""
-    said: dict[str, Any] = {
-        "required": info.is_required(),
-        "label": LABELS.get(name, name.replace("_", " ").capitalize()),
-        "help_text": info.description or "",
-    }
-    kind = info.annotation
-    kinds = {each for each in get_args(kind) if each is not type(None)} or {kind}
-    if kind is bool:
-        return forms.BooleanField(**said)
-    if get_origin(kind) is tuple:
-        separator = "|" if name == "meshes" else ","
-        return Several(separator, **said, widget=forms.TextInput(attrs={"class": "input"}))
-    if int in kinds:
-        return forms.IntegerField(**said, widget=forms.NumberInput(attrs={"class": "input"}))
-    if float in kinds:
-        return forms.FloatField(**said, widget=forms.NumberInput(attrs={"class": "input", "step": "any"}))
-    if choices := [each for each in get_args(kind) if isinstance(each, str)]:
-        pairs = [(each, each or "unchanged") for each in choices]
-        return forms.ChoiceField(**said, choices=pairs, widget=forms.Select(attrs={"class": "input"}))
-    return forms.CharField(**said, max_length=400, widget=forms.TextInput(attrs={"class": "input"}))
+    title: str
+    url: str
+    detail: str = ""
+    computes: bool = False
+    asks: str = ""
+    arguments: Sequence[tuple[str, str]] = ()
+    predicted: str = ""
+    theme: bool = False
 
 
-def found(query: str) -> list[tuple[str, list[Capability]]]:
-    """Capabilities with every word of the query in title, description or examples, by area."""
-    wanted = query.lower().split()
-    by: dict[str, list[Capability]] = {}
-    for item in registry().values():
-        text = " ".join([item.title, item.description, *item.examples, AREAS[item.area]]).lower()
-        if all(word in text for word in wanted):
-            by.setdefault(AREAS[item.area], []).append(item)
-    return [(area, by[area]) for area in AREAS.values() if area in by]
+@dataclass(frozen=True)
+class Group:
+    """Rows of one kind."""
+
+    name: str
+    rows: Sequence[Row] = field(default_factory=tuple)
+    note: str = ""
+
+
+def results(
+    query: str, membership: Membership, experiment: Experiment | None, bench: Workbench | None, model: str = ""
+) -> list[Group]:
+    """Return the groups of rows that a text leads to, empty ones left out.
+
+    bench: of the experiment, None where it has no diagnosis or none is chosen.  model: that answers free text, if any.
+    """
+    text = query.strip()
+    words = words_of(" ".join(parse(text, bench.config).rest) if bench else text)
+    groups: list[Group] = []
+    may_ask = membership.may(Role.ENGINEER)
+    if experiment is not None and model and text and may_ask:
+        ask = reverse("dialogue-ask", args=[experiment.pk])
+        groups.append(Group("Ask", (Row(f"Ask the model: {text[:120]}", ask, model, asks=text),)))
+    if experiment is not None and bench is not None:
+        groups.append(Group("Compute", tuple(_computations(experiment, bench, text))))
+        if text:
+            groups.append(Group("In this run", tuple(_in_run(experiment, bench, words))[: MOST + 3]))
+            groups.append(_read(experiment, bench, text, words))
+    groups.append(Group("Go to", tuple(_places(membership, experiment, words))))
+    return [group for group in groups if group.rows or group.note]
+
+
+def _computations(experiment: Experiment, bench: Workbench, text: str) -> Iterator[Row]:
+    if not text:
+        yield from (_row(experiment, registry()[key], {}) for key in (*OF_RUN, *OF_PROPOSALS))
+        return
+    for match in matches(bench, text):
+        if match.problem:
+            yield Row(match.computation.title, "", match.problem)
+            continue
+        key, shown = match.computation.key, []
+        if match.of is not None:
+            predicted, detail = _at_the_right(bench, match.of, key)
+            if key == "price":
+                shown = [(name, str(value)) for part in match.arguments.values() for name, value in part.items()]
+            url = question_url(experiment.pk, key, match.arguments)
+            yield Row(match.computation.title, url, detail, computes=True, arguments=shown, predicted=predicted)
+        else:
+            yield _row(experiment, match.computation, match.arguments)
+
+
+def _at_the_right(bench: Workbench, of: Candidate, key: str) -> tuple[str, str]:
+    """The predicted time of a configuration, or its memory, and its detail."""
+    if key not in ("price", "fits"):
+        return "", ""
+    try:
+        it = plan_values(bench, priced(bench, of))
+    except ConfigError:
+        return "", "unknown"
+    if key == "fits":
+        return (it["memory"].number, f"of {it['capacity'].number}") if it["memory"] else ("", "unknown")
+    if it["broken"]:
+        return "", "breaks a rule"
+    speed = it["step"] or it["speedup"]
+    return (speed.number, "" if it["step"] else "per token") if speed else ("", "unknown")
+
+
+def _row(experiment: Experiment, of: Computation, given: Mapping[str, Any]) -> Row:
+    shown = [(name, str(value)) for name, value in given.items()]
+    return Row(of.title, question_url(experiment.pk, of.key, given), computes=True, arguments=shown)
+
+
+def _in_run(experiment: Experiment, bench: Workbench, words: Sequence[str]) -> Iterator[Row]:
+    """Findings, proposals and ops that the words are about."""
+    link = link_of(experiment)
+    if not words:
+        return
+    said = telling(words)
+    rows = []
+    for number, finding in enumerate(bench.diagnosis.findings, start=1):
+        points = score(
+            said,
+            (f"finding {number} {finding.title} {finding.mesh_axis or ''}", 2.0),
+            (finding.rule.replace("_", " "), 1.0),
+        )
+        saving = quantity(finding.saving_s, "s") if finding.saving_s else ""
+        rows.append(
+            (
+                points,
+                Row(
+                    f"Finding {number} · {finding.title}".replace("`", ""),
+                    link(f"finding:{number}"),
+                    f"≤ {saving}" if saving else "",
+                ),
+            )
+        )
+    for state in bench.rows:
+        plan = state.proposal
+        changes = " ".join(f"{key} {value}" for key, value in plan.changes.items())
+        points = score(said, (f"proposal {plan.rank} {plan.title} {changes}", 2.0))
+        rows.append((points, Row(f"Proposal {plan.rank} · {plan.title}", link(f"proposal:{plan.rank}"), state.status)))
+    found = [(points, row) for points, row in rows if points >= 1.5]
+    yield from (row for _, row in sorted(found, key=lambda item: -item[0])[:MOST])
+    strong = [word for word in said if len(word) > 2 and whole_number(word) is None]
+    ops = [
+        op
+        for op in bench.diagnosis.ops
+        if strong
+        and all(word in f"{op.name} {op.module} {op.collective or ''} {op.mesh_axis or ''}".lower() for word in strong)
+    ]
+    if len(ops) > 1:
+        time = sum(op.time_s or 0.0 for op in ops)
+        text = f"{len(ops)} ops, {quantity(time, 's')}" if time else f"{len(ops)} ops"
+        yield Row(
+            f"Ops that match {' '.join(strong)}",
+            question_url(experiment.pk, "ops", {"words": " ".join(strong)}),
+            text,
+            computes=True,
+        )
+    for op in sorted(ops, key=lambda op: -op.time_share)[:3]:
+        yield Row(op.name, link(f"op:{op.key}"), str(quantity(op.time_s, "s")) if op.time_s else "")
+
+
+def _read(experiment: Experiment, bench: Workbench, text: str, words: Sequence[str]) -> Group:
+    """Passages and records in which the telling words occur; a note where none is close."""
+    said = [word for word in telling(words) if whole_number(word) is None]
+    if not said:
+        return Group("Read")
+    link = link_of(experiment)
+    try:
+        passages, _ = bench.retrieval.search_knowledge(text[:SEARCHED], "", "", 3)
+        records, _ = bench.retrieval.search_history(text[:SEARCHED], ScopedQuery(), 3)
+    except (Unavailable, ConfigError):
+        return Group("Read")
+    rows = [
+        Row(item.title, link(f"passage:{item.key}"), f"{item.source} {item.section}".strip())
+        for item in passages
+        if _close(said, f"{item.title} {item.text}")
+    ]
+    rows += [
+        Row(
+            item.record.title,
+            link(f"record:{item.record.id}"),
+            str(quantity(item.record.speedup, "speedup"))
+            if item.record.speedup
+            else item.record.outcome.replace("_", " "),
+        )
+        for item in records
+        if _close(said, f"{item.record.title} {item.record.change} {item.record.effect}")
+    ]
+    return Group("Read", rows, "" if rows else "No passage or record is close to this.")
+
+
+def _close(words: Sequence[str], text: str) -> bool:
+    """Return True if at least half of the words occur in a text."""
+    return score(words, (text, 1.0)) >= max(0.5, len(words) / 2)
+
+
+def _places(membership: Membership, experiment: Experiment | None, words: Sequence[str]) -> Iterator[Row]:
+    """Pages and actions of the run and of the product that the words name; those of the run where there are none."""
+    offered: list[tuple[Row, str]] = []
+    if experiment is not None:
+        pk = experiment.pk
+        own = [
+            ("Diagnosis", "experiment", "findings breakdown roofline ops verdict"),
+            ("Timeline", "timeline", "trace steps perfetto"),
+            ("Ops", "ops", "operations table"),
+            ("Modules", "modules", "tree layers"),
+            ("HBM", "hbm", "memory heap peak"),
+            ("Proposals", "proposals", "approve review decide reject reviewer"),
+            ("Rejected meshes", "rejected", "rules"),
+            ("Explore with these values", "explore_experiment", "what if sliders"),
+            ("Campaigns", "campaigns", "tuning trials"),
+            ("Launch files", "launch", "maxtext megatron start submit"),
+            ("Configuration", "configuration", "edit settings yaml"),
+            ("Sharding Memory", "memory", "events trace audit"),
+            ("Report", "report", "export print markdown"),
+        ]
+        offered += [(Row(name, reverse(url, args=[pk]), "this run"), more) for name, url, more in own]
+        first = experiment.proposals.filter(status="proposed").order_by("-plan_id", "rank").first()
+        if first is not None and membership.may(Role.REVIEWER):
+            offered.append(
+                (
+                    Row(
+                        f"Approve proposal {first.rank}: {first.title}", first.get_absolute_url(), "asks for a comment"
+                    ),
+                    "approve accept decide",
+                )
+            )
+    general = [
+        ("Home", "home", Role.VIEWER, "start"),
+        ("Experiments", "experiments", Role.VIEWER, "runs list"),
+        ("Upload", "upload", Role.ENGINEER, "new profile run add"),
+        ("Explore", "explore", Role.VIEWER, "model what if"),
+        ("History", "history", Role.VIEWER, "records precedents optimisations"),
+        ("Knowledge", "knowledge", Role.VIEWER, "passages documents book"),
+        ("Accuracy", "accuracy", Role.VIEWER, "errors calibration trust"),
+        ("Settings", "settings", Role.VIEWER, "account tokens team"),
+        ("Compare two runs", "compare", Role.VIEWER, "before after difference"),
+    ]
+    offered += [(Row(name, reverse(url), "page"), more) for name, url, role, more in general if membership.may(role)]
+    offered.append((Row("Switch between light and dark", "#theme", "action", theme=True), "theme dark light mode"))
+    if not words:
+        yield from (row for row, _ in offered if experiment is None and not row.theme)
+        return
+    said = telling(words)
+    scored = [(score(said, (row.title, 2.0), (more, 1.0)), place, row) for place, (row, more) in enumerate(offered)]
+    found = sorted((item for item in scored if item[0] >= 1.0), key=lambda item: (-item[0], item[1]))
+    yield from (row for _, _, row in found[:MOST])
+    named = Experiment.objects.filter(team=membership.team, name__icontains=" ".join(words)[:100]) if words else ()
+    for item in list(named[:MOST]) if words else ():
+        yield Row(item.name, reverse("experiment", args=[item.pk]), item.get_state_display().lower())

@@ -10,21 +10,26 @@ from django.utils.safestring import SafeString
 
 from accounts.models import Membership, Role, User
 from agent.strict_json import loads
-from dialogue.markdown import Source, as_html
+from dialogue import content
+from dialogue.content import Block
+from dialogue.content import Question as Further
+from dialogue.links import link_of
 from dialogue.models import Held, Message, Thread
 from dialogue.services import asking, holding
+from dialogue.services.computing import COMPUTED
 from dialogue.stream import Place, steps_done
 from experiments.models import Experiment
-from experiments.services import configuration
-from formatting import limit
-from perfmodel.config import ROLE_SYNONYMS, ConfigError
+from experiments.services import configuration, profiles
+from formatting import limit, listed
+from perfmodel.config import ConfigError
 from proposals import facts
 from proposals.agents import chat
-from proposals.agents.conversation import EFFECT, MeshOffered, Question
+from proposals.agents.conversation import EFFECT, ConstraintStated, FactStated, MeshOffered, Question
+from proposals.agents.markdown import to_html
 from proposals.candidate import is_same
-from proposals.constraints import Constraints
+from proposals.constraints import RULE, Constraints
 from proposals.models import PlanRecord, Proposal
-from proposals.services import plans
+from proposals.services import context, plans
 
 #: Characters of a tool's arguments beside its name.
 SHOWN_ARGUMENTS = 60
@@ -59,13 +64,25 @@ class Offer:
 
 
 @dataclass(frozen=True)
+class Card:
+    """What an answer asks to hold.  index: among the answer's effects; decided: `held`, `dismissed` or empty."""
+
+    index: int
+    sentence: str
+    consequence: str
+    decided: str
+
+
+@dataclass(frozen=True)
 class Row:
-    """A message as it is shown.  html: of an answer that has ended; after: where its stream goes on."""
+    """A message as it is shown.  blocks: of an answer that has ended; after: where its stream goes on."""
 
     message: Message
-    html: SafeString | None
+    blocks: Sequence[Block]
+    further: Sequence[Further]
     steps: Sequence[Step]
     offers: Sequence[Offer]
+    cards: Sequence[Card]
     options: Sequence[str]
     seconds: float | None
     after: str
@@ -93,25 +110,57 @@ def row(message: Message, plan: PlanRecord | None = None, is_last: bool = False)
         )
         for number, (anchor, step) in enumerate(zip(anchors, message.steps, strict=True), start=1)
     ]  # fmt: skip
-    sources = {
-        step["result"]: Source(item.number, item.anchor, item.tool)
-        for item, step in zip(steps, message.steps, strict=True)
-    }
-    is_answer = message.role == Message.Role.ASSISTANT
+    experiment = message.thread.experiment
+    ended = message.role == Message.Role.ASSISTANT and not is_open
     effects = [EFFECT.read(effect) for effect in message.effects]
     took = (message.finished_at - message.created_at).total_seconds() if message.finished_at else None
     place = Place(message.revision, len(message.text), len(steps), steps_done(message.steps), len(message.effects))
     return Row(
         message,
-        as_html(message.text, message.supports, sources) if is_answer and not is_open else None,
+        _blocks(message, experiment) if ended else (),
+        content.further(message.content, experiment) if ended and message.content and is_last else (),
         steps,
         [_offer(index, effect, plan) for index, effect in enumerate(effects) if isinstance(effect, MeshOffered)],
+        [
+            Card(index, effect.sentence, _consequence(effect, plan), message.effects[index].get("decided", ""))
+            for index, effect in enumerate(effects)
+            if isinstance(effect, ConstraintStated | FactStated) and message.content is not None
+        ],
         [option for effect in effects if isinstance(effect, Question) for option in effect.options],
         took,
         str(place),
-        "Built-in reasoner" if message.provider in ("", chat.BUILT_IN) else message.provider,
+        _BY.get(message.provider, message.provider),
         is_last,
     )
+
+
+#: Who answered, where it was no model.
+_BY = {COMPUTED: "Computed", "built-in": "Built-in reasoner", "": "Built-in reasoner"}
+
+
+def _blocks(message: Message, experiment: Experiment) -> list[Block]:
+    """The parts of an answer; that of an earlier version is its text."""
+    if message.content:
+        return content.blocks(message.content, experiment)
+    return [Block(html=SafeString(to_html([message.text], link_of(experiment))))]
+
+
+def _consequence(effect: ConstraintStated | FactStated, plan: PlanRecord | None) -> str:
+    """Which proposals a constraint would exclude; that a fact counts in later answers."""
+    if isinstance(effect, FactStated):
+        return "Later answers of this conversation count with it."
+    if plan is None:
+        return "Every later answer keeps it."
+    try:
+        pricer, wanted = context.pricer(plan), Constraints.from_json(effect.constraint)
+        broken = {item.rank: pricer.evaluate(item.value, wanted).violations for item in plan.proposals.all()}
+    except (ConfigError, profiles.NotIngested):
+        return "Every later answer keeps it."
+    gone = [rank for rank, rules in broken.items() if any(each.rule.startswith(RULE) for each in rules)]
+    if not gone:
+        return "No proposal breaks it; every later answer keeps it."
+    names = f"Proposal {gone[0]}" if len(gone) == 1 else f"Proposals {listed([str(rank) for rank in gone])}"
+    return f"{names} would go; every later answer keeps it."
 
 
 def given(arguments: str) -> str:
@@ -153,7 +202,7 @@ class Chip:
 
 def chip(held: Held) -> Chip:
     question = held.message.question if held.message is not None else None
-    author = question.author if question is not None else None
+    author = held.held_by or (question.author if question is not None else None)
     return Chip(held, _held_words(held), name_of(author))
 
 
@@ -191,7 +240,11 @@ def state_of(thread: Thread | None) -> str:
 def panel(experiment: Experiment, membership: Membership, thread: Thread | None, full: bool = False) -> dict[str, Any]:
     """What the panel needs.  thread: None for a new one; full: on a page of its own."""
     plan = plans.newest(experiment)
-    stored = list(thread.messages.select_related("author").order_by("pk")) if thread is not None else []
+    stored = (
+        list(thread.messages.select_related("author", "thread__experiment").order_by("pk"))
+        if thread is not None
+        else []
+    )
     rows = [row(message, plan, message is stored[-1]) for message in stored]
     held = [chip(item) for item in holding.held_by(thread)] if thread is not None else []
     return {
@@ -209,8 +262,7 @@ def panel(experiment: Experiment, membership: Membership, thread: Thread | None,
         "may_delete": thread is not None and asking.may_delete(thread, membership),
         "state": state_of(thread),
         "is_writing": bool(rows) and rows[-1].is_open,
-        "suggested": suggestions(experiment, plan) if not rows else (),
-        "answers_with": "built-in reasoner" if chat.provider_name() == chat.BUILT_IN else chat.provider_name(),
+        "model": chat.provider_name(),
         "full": full,
         "most": asking.MOST_CHARACTERS,
     }
@@ -226,26 +278,3 @@ def can_propose(held: Sequence[Chip], plan: PlanRecord | None) -> bool:
     except ConfigError:
         return False
     return bool(wanted) and stands.joined(wanted) != stands
-
-
-def suggestions(experiment: Experiment, plan: PlanRecord | None) -> list[str]:
-    """Questions that can be asked of this run: about its proposals, and of sizes that none of them has."""
-    config = (plan.priced_with if plan is not None else experiment.config) or {}
-    questions = ["Why is this step slow?"]
-    proposals = [item.value for item in plan.proposals.all()] if plan is not None else []
-    if proposals:
-        questions = ["Which do you recommend first?", "How sure are you?"]
-        if len(proposals) > 2:
-            questions.append("I find proposals 2 and 3 more promising.")
-    mesh = config.get("mesh") or {}
-    roles = mesh.get("axis_roles") or {}
-    for axis, size in (mesh.get("ici") or {}).items():
-        role = roles.get(axis, axis)
-        proposed = any(item.mesh["ici"].get(axis) == 1 for item in proposals)
-        if ROLE_SYNONYMS.get(role, role) == "model" and size > 1 and not proposed:
-            questions.append(f"Why not {axis} 1?")
-    batch = (config.get("training") or {}).get("global_batch")
-    taken = {item.changes.get("global_batch") for item in proposals}
-    if batch and 2 * batch not in taken:
-        questions.append(f"What if the global batch were {2 * batch}?")
-    return [*questions, "What should I measure next?"]

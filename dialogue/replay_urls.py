@@ -9,11 +9,5 @@ from dialogue import views_replay
 urlpatterns = [
     path("experiments/<int:pk>/replay/", views_replay.replays, name="replays"),
     path("experiments/<int:pk>/replay/<int:message>/", views_replay.replay, name="replay"),
-    path("experiments/<int:pk>/replay/<int:message>/again/", views_replay.rerun, name="replay-rerun"),
     path("experiments/<int:pk>/replay/run/<int:run>/<slug:agent>/", views_replay.replay_work, name="replay-work"),
-    path(
-        "experiments/<int:pk>/replay/run/<int:run>/<slug:agent>/again/",
-        views_replay.rerun_work,
-        name="replay-work-rerun",
-    ),
 ]

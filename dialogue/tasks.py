@@ -10,7 +10,6 @@ from celery.signals import worker_ready
 
 from dialogue.services import asking, respond
 from knowledge.embedding import EmbeddingError, current_embedder
-from proposals.agents.reasoner import intent
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +25,7 @@ def answer(message_pk: int) -> None:
 
 @worker_ready.connect
 def warm_up(sender: Any = None, **kwargs: Any) -> None:
-    """Load the vectors' models in the worker of the answers: the first question would wait for them."""
+    """Load the embedding model in the worker of the answers: the first question would wait for it."""
     if sender is not None and "dialogue" in sender.app.amqp.queues.consume_from:
         timer = threading.Timer(WARM_AFTER_S, _warm)
         timer.daemon = True
@@ -34,7 +33,6 @@ def warm_up(sender: Any = None, **kwargs: Any) -> None:
 
 
 def _warm() -> None:
-    intent.warm()
     try:
         current_embedder().embed(["runs like this one"])
     except EmbeddingError:

@@ -19,7 +19,7 @@ from experiments.pages import ExperimentPage, experiment_page
 
 @require(Role.VIEWER, "POST")
 def ask(request: MemberRequest, pk: int) -> HttpResponse:
-    """Ask in a thread, or in a new one: `text` as typed, or `suggestion` as clicked."""
+    """Ask the model in a thread, or in a new one: `text` as typed, or `suggestion` as clicked."""
     page = experiment_page(request, pk, Role.ENGINEER)
     thread = chosen(request, page.experiment, None)
     text = request.POST.get("suggestion") or request.POST.get("text", "")
@@ -64,6 +64,17 @@ def release(request: MemberRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "POST")
+def card(request: MemberRequest, pk: int, index: int, decision: str) -> HttpResponse:
+    """Hold what an answer asks to hold, or dismiss it."""
+    answer = get_for(request.user, answers(), Role.ENGINEER, pk=pk)
+    try:
+        holding.answer_card(answer, index, request.user, decision == "hold")
+    except DialogueError as error:
+        return refused(request, _page(request, answer.thread), answer.thread, str(error))
+    return shown(request, _page(request, answer.thread), answer.thread)
+
+
+@require(Role.VIEWER, "POST")
 def add(request: MemberRequest, pk: int, index: int) -> HttpResponse:
     """Add a mesh that an answer offers as a proposal, and go to its card."""
     answer = get_for(request.user, answers(), Role.ENGINEER, pk=pk)
@@ -74,7 +85,7 @@ def add(request: MemberRequest, pk: int, index: int) -> HttpResponse:
     messages.success(request, f"Added as proposal {made.rank}. A reviewer can decide on it.")
     # Another query than the page's own, so that a browser that is there already loads it anew.
     place = f"{reverse('proposals', args=[made.experiment_id])}?plan={made.plan_id}&added={made.pk}"
-    return _go(request, f"{place}#proposal-{made.rank}")
+    return go(request, f"{place}#proposal-{made.rank}")
 
 
 @require(Role.VIEWER, "POST")
@@ -85,7 +96,7 @@ def propose(request: MemberRequest, pk: int) -> HttpResponse:
         made = acting.propose_again(thread, request.user)
     except DialogueError as error:
         return refused(request, _page(request, thread), thread, str(error))
-    return _go(request, f"{reverse('proposals', args=[thread.experiment_id])}?asked={made.pk}")
+    return go(request, f"{reverse('proposals', args=[thread.experiment_id])}?asked={made.pk}")
 
 
 @require(Role.VIEWER, "POST")
@@ -116,7 +127,7 @@ def _page(request: MemberRequest, thread: Thread) -> ExperimentPage:
     return experiment_page(request, thread.experiment_id)
 
 
-def _go(request: MemberRequest, place: str) -> HttpResponse:
+def go(request: MemberRequest, place: str) -> HttpResponse:
     if not request.htmx:
         return redirect(place)
     response = HttpResponse(status=204)
@@ -129,7 +140,7 @@ def shown(
 ) -> HttpResponse:
     """The current thread; on a page of its own a new one gets its own URL."""
     if not request.htmx or (new_address and is_full(request)):
-        return _go(request, address(page.experiment, thread))
+        return go(request, address(page.experiment, thread))
     return as_panel(request, page, thread)
 
 

@@ -1,74 +1,120 @@
-"""The palette beside the text field: what can be computed, searchable, with a form each; posting one asks it."""
+"""The palette as a part of the panel and of Ctrl K, or as a page; and computations, by GET unstored, by POST kept."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
-from django_htmx.http import reswap, retarget
 
-from accounts.models import Role
+from accounts.models import Membership, Role
 from accounts.permissions import MemberRequest, require
-from dialogue import palette
-from dialogue.pages import chosen, is_full
-from dialogue.services import asking
+from dialogue import content, palette
+from dialogue.computations import Computation, registry
+from dialogue.models import Thread
+from dialogue.pages import address, chosen, is_full
+from dialogue.services import asking, computing, holding
 from dialogue.services.asking import DialogueError
-from dialogue.views_ask import shown
+from dialogue.views_ask import go, refused, shown
+from experiments.models import Experiment
 from experiments.pages import ExperimentPage, experiment_page
-from proposals.agents.capabilities import registry
+from proposals.agents import chat
+from proposals.agents.workbench import Workbench
 
-#: Characters of a search that are looked at.
-LONGEST = 80
+
+def result_context(request: HttpRequest, membership: Membership, experiment: Experiment | None) -> dict[str, Any]:
+    """What a list of results shows for `?q=`."""
+    query, problem = request.GET.get("q", "")[: asking.MOST_CHARACTERS], ""
+    bench: Workbench | None = None
+    if experiment is not None:
+        try:
+            bench = computing.bench_of(experiment, membership.user, chosen(request, experiment, None))
+        except DialogueError as error:
+            problem = str(error)
+    model = chat.provider_name()
+    groups = palette.results(query, membership, experiment, bench, model)
+    return {"groups": groups, "q": query, "model": model, "problem": problem, "experiment": experiment}
 
 
 @require(Role.VIEWER, "GET", htmx=True)
-def listing(request: MemberRequest, pk: int) -> HttpResponse:
-    """All capabilities by area, or those that `?q=` finds; as a page, or as a part of the panel for htmx."""
+def results(request: MemberRequest, pk: int) -> HttpResponse:
+    """What the typed text leads to; a part for htmx, else a page."""
     page = experiment_page(request, pk)
-    query = request.GET.get("q", "")[:LONGEST]
-    more = {
-        "areas": palette.found(query),
-        "query": query,
-        "thread": chosen(request, page.experiment, None),
-        "full": is_full(request),
-    }
+    context = result_context(request, page.membership, page.experiment)
+    context |= {
+        "thread": chosen(request, page.experiment, None), "full": is_full(request), "in_panel": "panel" in request.GET,
+    }  # fmt: skip
     if request.htmx:
-        part = "_capabilities.html" if "q" in request.GET else "_palette.html"
-        return render(
-            request, f"dialogue/{part}", {"experiment": page.experiment, "membership": page.membership, **more}
-        )
-    return render(request, "dialogue/palette.html", page.context("proposals", **more))
+        return render(request, "dialogue/_results.html", {"membership": page.membership, **context})
+    return render(request, "dialogue/palette.html", page.context("proposals", **context))
 
 
 @require(Role.VIEWER, "GET", "POST", htmx=True)
-def capability(request: MemberRequest, pk: int, key: str) -> HttpResponse:
-    """The form of one capability; posted, it asks for it in the thread, or in a new one."""
-    page = experiment_page(request, pk, Role.ENGINEER if request.method == "POST" else Role.VIEWER)
+def computation(request: MemberRequest, pk: int, key: str) -> HttpResponse:
+    """One computation: by GET its answer on a page, not kept; by POST kept in the thread, or in a new one."""
+    is_post = request.method == "POST"
+    page = experiment_page(request, pk, Role.ENGINEER if is_post else Role.VIEWER)
     of = registry().get(key)
     if of is None:
-        raise Http404("No such capability.")
-    form = palette.CapabilityForm(of, request.POST if request.method == "POST" else None)
+        raise Http404("No such computation.")
+    given = _given({**request.GET.dict(), **request.POST.dict()}, of)
     thread = chosen(request, page.experiment, None)
-    if request.method == "POST" and form.is_valid():
-        is_new = thread is None
-        try:
-            thread = thread or asking.open_thread(page.experiment, request.user)
-            asking.ask(thread, request.user, form.message)
-            return shown(request, page, thread, new_address=is_new)
-        except DialogueError as error:
-            thread = None if is_new else thread
-            form.add_error(None, str(error))
-    return _form(request, page, {"capability": of, "form": form, "thread": thread, "full": is_full(request)})
+    if is_post:
+        return _kept(request, page, thread, of, given)
+    context: dict[str, Any] = {"of": of, "given": given, "thread": thread, "form": _fields(of, given)}
+    try:
+        answered = computing.compute(page.experiment, request.user, key, given, thread)
+        stored = content.of_answered(answered)
+        context |= {
+            "title": answered.title, "blocks": content.blocks(stored, page.experiment),
+            "further": content.further(stored, page.experiment), "url": content.question_url(pk, key, given),
+        }  # fmt: skip
+    except DialogueError as error:
+        context |= {"title": of.title, "problem": str(error)}
+    return render(request, "dialogue/computation.html", page.context("proposals", **context))
 
 
-def _form(request: MemberRequest, page: ExperimentPage, more: dict[str, Any]) -> HttpResponse:
-    """The form, with what is wrong where it is; for htmx in its place in the list."""
-    status = 422 if request.method == "POST" else 200
-    if not request.htmx:
-        return render(request, "dialogue/capability.html", page.context("proposals", **more), status=status)
-    known = {"experiment": page.experiment, "membership": page.membership, **more}
-    answer = render(request, "dialogue/_capability.html", known, status=status)
-    if status == 200:
-        return answer
-    return reswap(retarget(answer, f"#cap-{more['capability'].key}"), "innerHTML")
+def _kept(
+    request: MemberRequest, page: ExperimentPage, thread: Thread | None, of: Computation, given: dict[str, Any]
+) -> HttpResponse:
+    is_new = thread is None
+    try:
+        thread = thread or asking.open_thread(page.experiment, request.user)
+        answer = computing.keep(thread, request.user, of.key, given)
+    except DialogueError as error:
+        return refused(request, page, None if is_new else thread, str(error))
+    if request.headers.get("HX-Target") == "dialogue":
+        return shown(request, page, thread, new_address=is_new)
+    return go(request, address(page.experiment, thread, answer))
+
+
+def _given(values: Any, of: Computation) -> dict[str, Any]:
+    """The computation's own arguments among the values of a request, those that are empty left out."""
+    names = of.arguments.model_fields
+    return {name: value for name, value in values.items() if name in names and value != ""}
+
+
+def _fields(of: Computation, given: dict[str, Any]) -> list[dict[str, Any]]:
+    """A text field for each argument."""
+    return [
+        {
+            "name": name, "label": name.replace("_", " ").capitalize(), "value": given.get(name, ""),
+            "hint": info.description or "",
+        }
+        for name, info in of.arguments.model_fields.items()
+    ]  # fmt: skip
+
+
+@require(Role.VIEWER, "POST")
+def hold(request: MemberRequest, pk: int) -> HttpResponse:
+    """Hold what was typed for the whole conversation: an axis, the batch, remat, weight sharding, or a missing fact."""
+    page = experiment_page(request, pk, Role.ENGINEER)
+    thread = chosen(request, page.experiment, None)
+    is_new = thread is None
+    try:
+        thread = thread or asking.open_thread(page.experiment, request.user)
+        config = computing.bench_of(page.experiment, request.user).config
+        holding.hold_typed(thread, request.user, request.POST.get("text", ""), config)
+    except DialogueError as error:
+        return refused(request, page, None if is_new else thread, str(error))
+    return shown(request, page, thread, new_address=is_new)

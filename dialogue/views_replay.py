@@ -1,8 +1,7 @@
-"""Replays: the recorded answers of an experiment, one step by step, and one given again by today's code."""
+"""Replays: the recorded answers of an experiment, and one step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django.http import Http404, HttpResponse
@@ -13,10 +12,9 @@ from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
-from dialogue.services import replaying
+from dialogue.services import recorded_answers
 from experiments import event_words
 from experiments.pages import ExperimentPage, experiment_page
-from proposals.agents.replaying import NoRecording, Rerun
 
 
 @require(Role.VIEWER, "GET")
@@ -24,8 +22,8 @@ def replays(request: MemberRequest, pk: int) -> HttpResponse:
     """Which answers are on record."""
     page = experiment_page(request, pk, Role.ENGINEER)
     thread = whole_number(request.GET.get("thread", ""))
-    answers = replaying.answers(page.experiment, thread)
-    works = replaying.works(page.experiment) if thread is None else []
+    answers = recorded_answers.answers(page.experiment, thread)
+    works = recorded_answers.works(page.experiment) if thread is None else []
     return render(request, "replay/replays.html", page.context("memory", answers=answers, works=works, thread=thread))
 
 
@@ -43,54 +41,22 @@ def replay_work(request: MemberRequest, pk: int, run: int, agent: str) -> HttpRe
     return _recording_page(request, page, _of_work(page, run, agent))
 
 
-@require(Role.VIEWER, "POST")
-def rerun(request: MemberRequest, pk: int, message: int) -> HttpResponse:
-    """Give the answer again; shows whether it is the same, or where it differs.  Nothing is stored."""
-    page = experiment_page(request, pk, Role.ENGINEER)
-    context = _of_answer(page, message)
-    return _rerun_response(request, page, context, lambda: replaying.rerun(page.experiment, message, request.user))
-
-
-@require(Role.VIEWER, "POST")
-def rerun_work(request: MemberRequest, pk: int, run: int, agent: str) -> HttpResponse:
-    """Let the agent work again on the run, in the same way."""
-    page = experiment_page(request, pk, Role.ENGINEER)
-    context = _of_work(page, run, agent)
-    return _rerun_response(
-        request, page, context, lambda: replaying.rerun_work(page.experiment, run, agent, request.user)
-    )
-
-
 def _of_answer(page: ExperimentPage, message: int) -> dict[str, Any]:
     where = [page.experiment.pk, message]
     return {
-        "found": replaying.replayed(page.experiment, message),
+        "found": recorded_answers.replayed(page.experiment, message),
         "what": f"answer {message}",
         "replay_url": reverse("replay", args=where),
-        "rerun_url": reverse("replay-rerun", args=where),
     }
 
 
 def _of_work(page: ExperimentPage, run: int, agent: str) -> dict[str, Any]:
     where = [page.experiment.pk, run, agent]
     return {
-        "found": replaying.replayed_work(page.experiment, run, agent),
+        "found": recorded_answers.replayed_work(page.experiment, run, agent),
         "what": f"{event_words.ACTORS.get(agent, agent)}, run {run}",
         "replay_url": reverse("replay-work", args=where),
-        "rerun_url": reverse("replay-work-rerun", args=where),
     }
-
-
-def _rerun_response(
-    request: MemberRequest, page: ExperimentPage, context: dict[str, Any], work: Callable[[], Rerun]
-) -> HttpResponse:
-    try:
-        context["result"] = work()
-    except NoRecording as error:
-        context["problem"] = str(error)
-    if request.htmx:
-        return render(request, "replay/_rerun.html", page.context("memory", **context))
-    return _recording_page(request, page, context)
 
 
 def _recording_page(request: MemberRequest, page: ExperimentPage, context: dict[str, Any]) -> HttpResponse:

@@ -32,21 +32,21 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
     """A question, or an answer; an answer grows while `status` is queued or answering.
 
     steps: tool calls, with the ids of the events of their input (`event`) and result (`returned`).  effects: what the
-    answer inferred (`constraint`, `fact`), offers (`mesh`) or needs clarified (`question`).  supports: for each
-    sentence, the results that support it, as in `steps`.  provider: `built-in` or the model.
+    answer asks to hold (`constraint`, `fact`; `decided` says how a person decided), or offers (`mesh`).  content: the
+    text with its values, bars and further questions; null where it is plain text.  provider: the model, or `computed`.
     """
 
     author = serializers.CharField(source="author.username", default=None, read_only=True, allow_null=True)
     steps = serializers.ListField(child=serializers.DictField(), read_only=True)
     effects = serializers.ListField(child=serializers.DictField(), read_only=True)
-    supports = serializers.ListField(child=serializers.DictField(), read_only=True)
+    content = serializers.DictField(read_only=True, allow_null=True)
     stream = serializers.SerializerMethodField(help_text="Address of the answer's server-sent event stream.")
 
     class Meta:
         model = Message
         fields = (
             "id", "thread", "role", "author", "question", "status", "text", "provider", "note", "steps", "effects",
-            "supports", "tokens", "cost_usd", "first_text_s", "stream", "created_at", "finished_at",
+            "content", "tokens", "cost_usd", "first_text_s", "stream", "created_at", "finished_at",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -74,3 +74,10 @@ class HeldSerializer(serializers.ModelSerializer[Held]):
 
 class OfferRequest(serializers.Serializer[Any]):
     effect = serializers.IntegerField(min_value=0, help_text="Index of the mesh in the answer's `effects`.")
+
+
+class CardDecision(serializers.Serializer[Any]):
+    effect = serializers.IntegerField(
+        min_value=0, help_text="Index of the constraint or fact in the answer's `effects`."
+    )
+    hold = serializers.BooleanField(help_text="false: dismiss it.")

@@ -6,7 +6,7 @@ from django.urls import include, path
 from rest_framework.routers import DefaultRouter
 
 from dialogue.api.views import AnswerViewSet, HeldViewSet, ThreadViewSet
-from dialogue.api.views_capabilities import CapabilitiesView, CapabilityView
+from dialogue.api.views_computations import ComputationsView, ComputationView
 
 router = DefaultRouter()
 router.include_root_view = False
@@ -17,6 +17,6 @@ router.register("held", HeldViewSet)
 
 urlpatterns = [
     path("", include(router.urls)),
-    path("capabilities/", CapabilitiesView.as_view(), name="capabilities"),
-    path("capabilities/<slug:key>/", CapabilityView.as_view(), name="capability"),
+    path("computations/", ComputationsView.as_view(), name="computations"),
+    path("computations/<slug:key>/", ComputationView.as_view(), name="computation-api"),
 ]

@@ -15,6 +15,7 @@ from accounts.models import Role
 from accounts.permissions import check, get_for, team_ids
 from accounts.rest import Detail, TeamObjects, validated
 from dialogue.api.serializers import (
+    CardDecision,
     HeldSerializer,
     MessageSerializer,
     NewMessage,
@@ -150,6 +151,19 @@ class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
         made = acting.add_offered(answer, values["effect"], request.user)
         contract = {**made.value.to_json(), **ProposalSerializer(made).data}
         return Response(contract, status=status.HTTP_201_CREATED)
+
+    @extend_schema(
+        request=CardDecision, responses={200: MessageSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
+        tags=["dialogue"],
+    )  # fmt: skip
+    @action(detail=True, methods=["post"], pagination_class=None)
+    def cards(self, request: Request, pk: str) -> Response:
+        """Hold a constraint or fact that the answer asks to hold, or dismiss it; requires an engineer."""
+        answer = self.get_object()
+        values = validated(CardDecision, request)
+        holding.answer_card(answer, values["effect"], request.user, values["hold"])
+        answer.refresh_from_db()
+        return Response(MessageSerializer(answer).data)
 
 
 @extend_schema_view(list=extend_schema(tags=["dialogue"]), retrieve=extend_schema(tags=["dialogue"]))

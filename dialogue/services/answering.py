@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -29,11 +28,13 @@ from agent.events import (
     ToolCalled,
     ToolReturned,
 )
+from dialogue import content
 from dialogue.models import Message
 from dialogue.services import asking, holding
 from experiments.services.text import clean, clean_json
 from proposals.agents.conversation import (
     EFFECT,
+    Answered,
     Ask,
     ConstraintStated,
     Effect,
@@ -79,6 +80,8 @@ class Writing:
         if isinstance(said, TextDelta):
             self.text += clean(said.text)
             self.flush()
+        elif isinstance(said, Answered):
+            self.answer.content = content.of_text(clean(said.template), clean_json(list(said.parts)))
         elif isinstance(said, _EFFECTS):
             self._effect(said)
         else:
@@ -155,24 +158,25 @@ class Writing:
     def _effect(self, effect: Effect) -> None:
         self.flush(now=True)
         self.answer.effects.append(clean_json(EFFECT.write(effect)))
-        with transaction.atomic():
-            self._update(effects=self.answer.effects)
-            if isinstance(effect, ConstraintStated | FactStated) and not self.cancel.is_set():
-                holding.hold(self.answer, effect)
+        self._update(effects=self.answer.effects)
 
 
 def claim(pk: int, worker: str) -> Message | None:
     """Take an answer for this worker; None where it has ended, or a live worker has it."""
     # Of an earlier attempt nothing counts.
-    anew = {"text": "", "steps": [], "effects": [], "revision": F("revision") + F("attempts")}
+    anew: dict[str, Any] = {
+        "text": "",
+        "steps": [],
+        "effects": [],
+        "content": None,
+        "revision": F("revision") + F("attempts"),
+    }
     if not asking.ANSWERS.claim(pk, worker, **anew):
         return None
     answer = Message.objects.select_related("thread__experiment", "thread__team", "question__author").get(pk=pk)
     if answer.attempts > asking.ANSWERS.most_attempts:
         end(answer, worker, Message.Status.FAILED, note="The worker died twice while writing this answer; retry.")
         return None
-    if answer.attempts > 1:
-        holding.forget(answer)
     return answer
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -14,6 +17,7 @@ from experiments.services import events, secrets
 from experiments.services.text import clean, title
 from jobs.declared import DIALOGUE_QUEUE
 from jobs.jobs import Jobs
+from proposals.agents import chat
 
 #: Of one question.
 MOST_CHARACTERS = 8_000
@@ -25,6 +29,7 @@ OPEN = (Message.Status.QUEUED, Message.Status.ANSWERING)
 ANSWERS = Jobs(Message, OPEN, Message.Status.ANSWERING, queue=DIALOGUE_QUEUE, most_attempts=2, team="thread__team")
 
 
+NO_MODEL = "Free text needs a language model, and none is set up. What is computed without one is listed as you type."
 NOT_YOURS = "Only its author or an administrator of the team can delete a conversation."
 
 
@@ -57,21 +62,29 @@ def ask(thread: Thread, user: User, text: str) -> Message:
     text = secrets.redact(clean(text)).strip()
     if not text:
         raise DialogueError("Write a question first.")
+    if not chat.provider_name():
+        raise DialogueError(NO_MODEL)
     if len(text) > MOST_CHARACTERS:
         raise DialogueError(f"A question has at most {MOST_CHARACTERS:,} characters; this one has {len(text):,}.")
+    with transaction.atomic():
+        return _queue(store_question(thread, user, text))
+
+
+def store_question(thread: Thread, user: User, text: str, data: Mapping[str, Any] | None = None) -> Message:
+    """Store a question with its Event.  data: what the Event holds beside the text."""
     with transaction.atomic():
         events.lock(thread.experiment_id)
         if thread.messages.filter(status__in=OPEN).exists():
             raise DialogueError("The previous answer is still being written; wait for it or stop it.")
         if thread.messages.count() >= MOST_MESSAGES:
             raise DialogueError("This conversation is too long; start a new one.")
-        question = Message.objects.create(thread=thread, role=Message.Role.USER, author=user, text=text)
+        question = Message.objects.create(thread=thread, role=Message.Role.USER, author=user, text=clean(text))
         if not thread.title:
             thread.title = title(text)[:TITLE_CHARACTERS]
         thread.save(update_fields=["title", "updated_at"])
-        event = {"thread": thread.pk, "message": question.pk, "text": text}
+        event = {"thread": thread.pk, "message": question.pk, "text": text, **(data or {})}
         events.append(thread.experiment_id, "message", "user", user=user, data=event)
-        return _queue(question)
+        return question
 
 
 def retry(answer: Message, user: User) -> Message:
@@ -81,6 +94,8 @@ def retry(answer: Message, user: User) -> Message:
         newest = answer.thread.messages.order_by("-pk").first()
         if answer.question is None or newest != answer or answer.status in OPEN:
             raise DialogueError("Only the last answer can be retried, once it has ended.")
+        if not chat.provider_name():
+            raise DialogueError(NO_MODEL)
         event = {"thread": answer.thread_id, "message": answer.question_id, "again": True}
         events.append(answer.thread.experiment_id, "message", "user", user=user, data=event)
         return _queue(answer.question)

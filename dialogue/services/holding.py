@@ -10,16 +10,28 @@ from django.db import transaction
 from django.utils import timezone
 
 from accounts.models import User
+from dialogue.computations.settings import parse
 from dialogue.models import Held, Message, Thread
+from dialogue.services.asking import DialogueError
 from experiments.services import events
 from experiments.services.text import clean, clean_json
-from proposals.agents.conversation import ConstraintStated, FactStated
+from perfmodel.config import ExperimentConfig
+from proposals import facts
+from proposals.agents.conversation import EFFECT, ConstraintStated, FactStated
 from proposals.constraints import Constraints
+
+#: The constraint that keeps a training key as it is.
+KEEPING = {
+    "global_batch": "keep_batch", "remat": "keep_remat", "weight_sharding": "keep_weight_sharding",
+    "grad_accum": "keep_micro_batches",
+}  # fmt: skip
 
 
 def held_by(thread: Thread) -> list[Held]:
     """Constraints and facts of the thread, oldest first."""
-    return list(thread.held.filter(removed_at=None).select_related("message__question__author").order_by("pk"))
+    return list(
+        thread.held.filter(removed_at=None).select_related("held_by", "message__question__author").order_by("pk")
+    )
 
 
 def constraints_of(held: Iterable[Held]) -> Constraints:
@@ -37,26 +49,70 @@ def facts_of(held: Iterable[Held]) -> dict[str, Any]:
     return {item.key: item.value for item in held if item.kind == Held.Kind.FACT}
 
 
-def hold(answer: Message, statements: ConstraintStated | FactStated) -> None:
-    """Take up what an answer understood, in the place of what said otherwise of the same thing."""
-    if isinstance(statements, FactStated):
-        _drop(answer, Held.Kind.FACT, [statements.path])
-        if statements.value is not None:
-            _add(answer, Held.Kind.FACT, statements.path, statements.value, statements.sentence)
+def answer_card(answer: Message, index: int, user: User, is_held: bool) -> None:
+    """Hold what an answer asks to hold, or dismiss it; once.  Raises DialogueError where it asks for no such thing."""
+    with transaction.atomic():
+        events.lock(answer.thread.experiment_id)
+        answer = Message.objects.select_for_update(of=("self",)).select_related("thread").get(pk=answer.pk)
+        effect = EFFECT.read(answer.effects[index]) if 0 <= index < len(answer.effects) else None
+        if not isinstance(effect, ConstraintStated | FactStated) or answer.effects[index].get("decided"):
+            raise DialogueError("This was decided before, or the answer asks to hold no such thing.")
+        effects = [dict(item) for item in answer.effects]
+        effects[index]["decided"] = "held" if is_held else "dismissed"
+        Message.objects.filter(pk=answer.pk).update(effects=effects)
+        if is_held:
+            hold(answer.thread, user, effect, answer)
+
+
+def hold_typed(thread: Thread, user: User, text: str, config: ExperimentConfig) -> None:
+    """Hold what a form states, as `parse` reads it: sizes of axes, and training keys as they are now.
+
+    A key is held by the constraint that keeps it (`keep_batch`, `keep_remat` …); its value must be the current one, or
+    unknown, then it becomes a fact.  Raises DialogueError for what cannot be held.
+    """
+    stated: list[ConstraintStated | FactStated] = []
+    settings = parse(text, config)
+    if settings.rest:
+        raise DialogueError(f"{' '.join(settings.rest)[:80]!r} is neither an axis nor a training key with its value.")
+    for axis, size in settings.ici.items():
+        stated.append(ConstraintStated({"fixed": {axis: size}}, f"{axis} stays {size}"))
+    for key, value in settings.changes.items():
+        now, words = getattr(config.training, key, None), facts.setting(key)
+        if now is None:
+            stated.append(FactStated(f"training.{key}", value, f"{words} is {value}"))
+        elif key not in KEEPING:
+            raise DialogueError(
+                f"{words.capitalize()} cannot be held; an axis, the batch, remat or weight sharding can."
+            )
+        elif value != now:
+            raise DialogueError(f"{words.capitalize()} is {now} in this run; change the configuration to hold {value}.")
+        else:
+            stated.append(ConstraintStated({KEEPING[key]: True}, f"{words} stays {value}"))
+    if not stated:
+        raise DialogueError("Type what to hold, such as batch 128 or tp=4.")
+    with transaction.atomic():
+        events.lock(thread.experiment_id)
+        for item in stated:
+            hold(thread, user, item)
+
+
+def hold(thread: Thread, user: User, stated: ConstraintStated | FactStated, answer: Message | None = None) -> None:
+    """Hold what a person confirmed, in the place of what said otherwise of the same thing."""
+    event: dict[str, Any] = {"thread": thread.pk, "holds": stated.sentence}
+    events.append(thread.experiment_id, "message", "user", user=user, data=event)
+    if isinstance(stated, FactStated):
+        _drop(thread, user, Held.Kind.FACT, [stated.path])
+        if stated.value is not None:
+            _add(thread, user, answer, Held.Kind.FACT, stated.path, stated.value, stated.sentence)
         return
-    _drop(answer, Held.Kind.CONSTRAINT, statements.dropped)
-    _drop(answer, Held.Kind.FACT, statements.dropped)
-    parts = list(Constraints.from_json(statements.constraint).parts())
+    _drop(thread, user, Held.Kind.CONSTRAINT, stated.dropped)
+    _drop(thread, user, Held.Kind.FACT, stated.dropped)
+    parts = list(Constraints.from_json(stated.constraint).parts())
     for name, part in parts:  # each by itself, so that one axis can be taken back without the others
         (field, value), sentence = next(iter(part.to_json().items())), " ".join(part.describe())
         key = field if field == "excluded" else name
-        _drop(answer, Held.Kind.CONSTRAINT, [key], value if key == "excluded" else None)
-        _add(answer, Held.Kind.CONSTRAINT, key, value, sentence if len(parts) > 1 else statements.sentence)
-
-
-def forget(answer: Message) -> None:
-    """What an attempt that died had taken up; the next one hears it again."""
-    Held.objects.filter(message=answer).delete()
+        _drop(thread, user, Held.Kind.CONSTRAINT, [key], value if key == "excluded" else None)
+        _add(thread, user, answer, Held.Kind.CONSTRAINT, key, value, sentence if len(parts) > 1 else stated.sentence)
 
 
 def release(held: Held, user: User) -> bool:
@@ -70,17 +126,17 @@ def release(held: Held, user: User) -> bool:
         return True
 
 
-def _add(answer: Message, kind: str, key: str, value: Any, sentence: str) -> None:
+def _add(thread: Thread, user: User, answer: Message | None, kind: str, key: str, value: Any, sentence: str) -> None:
     Held.objects.create(
-        thread_id=answer.thread_id, kind=kind, key=clean(key)[:100], value=clean_json(value),
-        sentence=clean(sentence)[:300], message=answer,
+        thread=thread, kind=kind, key=clean(key)[:100], value=clean_json(value), sentence=clean(sentence)[:300],
+        message=answer, held_by=user,
     )  # fmt: skip
 
 
-def _drop(answer: Message, kind: str, keys: Iterable[str], value: Any = None) -> None:
-    """What is held under these keys, or under a part of them; with a value only what has it."""
+def _drop(thread: Thread, user: User, kind: str, keys: Iterable[str], value: Any = None) -> None:
+    """Remove what is held under these keys, or under a part of them; with a value only what has it."""
     names = tuple(keys)
-    for item in Held.objects.filter(thread_id=answer.thread_id, kind=kind, removed_at=None):
+    for item in Held.objects.filter(thread=thread, kind=kind, removed_at=None):
         named = item.key in names or (kind == Held.Kind.CONSTRAINT and item.key.partition(".")[0] in names)
         if named and (value is None or item.value == value):
-            Held.objects.filter(pk=item.pk, removed_at=None).update(removed_at=timezone.now())
+            Held.objects.filter(pk=item.pk, removed_at=None).update(removed_at=timezone.now(), removed_by=user)

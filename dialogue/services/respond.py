@@ -88,13 +88,12 @@ def write(writing: Writing, answerer: Answerer = chat.answer) -> None:
         status = Message.Status.STOPPED if writing.cancel.is_set() else Message.Status.FAILED
         answering.end(answer, writing.worker, status, note=note, **values)
         return
-    provider = chat.provider_name() if final.source == "model" else chat.BUILT_IN
     answering.end(
         answer,
         writing.worker,
         Message.Status.DONE,
-        provider=provider,
+        provider=chat.provider_name() if final.source == "model" else chat.BUILT_IN,
         note=stopped.sentence if stopped else "",
-        supports=chat.supports(writing.text, writing.results),
+        content=answer.content,
         **values,
     )

@@ -49,9 +49,9 @@ MOST_OFFERED = 3
 
 
 def provider_name() -> str:
-    """The model that answers, as it is shown; `BUILT_IN` where none is configured."""
+    """The model that answers, as it is shown; empty where none is configured."""
     provider = endpoint.provider(AGENT)
-    return provider.model if provider is not None else BUILT_IN
+    return provider.model if provider is not None else ""
 
 
 def answer(

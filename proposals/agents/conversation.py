@@ -80,7 +80,15 @@ class Question:
     kind: Literal["question"] = "question"
 
 
+@dataclass(frozen=True)
+class Answered:
+    """The text of an answer with its references, and its parts as `Rendered.to_json`; comes before the Final."""
+
+    template: str
+    parts: tuple[Any, ...]
+
+
 Effect = ConstraintStated | FactStated | MeshOffered | Question
-Said = RunEvent | Effect
+Said = RunEvent | Effect | Answered
 #: What a message keeps of an effect.
 EFFECT: Codec[Effect] = Codec(cast(Any, Effect))

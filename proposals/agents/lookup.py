@@ -97,6 +97,8 @@ class Node:
 
     def value(self) -> Value:
         """Return the value to be printed.  Raises PathError for what is no value."""
+        if isinstance(self.item, Value):
+            return self.item
         item, low, high, in_text = self.item, None, None, False
         if isinstance(item, Value):
             return item

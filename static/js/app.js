@@ -32,7 +32,7 @@
   document.addEventListener("click", event => {
     const at = selector => event.target.closest && event.target.closest(selector);
     let hit;
-    if ((hit = at("[data-theme-toggle]"))) { toggleTheme(); return; }
+    if ((hit = at("[data-theme-toggle]"))) { toggleTheme(); hit.closest("dialog")?.close(); return; }
     if ((hit = at("[data-dismiss]"))) { hit.closest(".toast").remove(); return; }
     if ((hit = at("[data-open]"))) {
       const dialog = document.getElementById(hit.dataset.open);
@@ -46,7 +46,7 @@
   });
   function openDialog(dialog) {
     if (!dialog.open) dialog.showModal();
-    if (dialog.id === "palette") { $("input", dialog).select(); document.body.dispatchEvent(new Event("palette:open")); }
+    if (dialog.id === "palette") { $("input[name=q]", dialog).select(); htmx.trigger($("input[name=q]", dialog), "palette:open"); }
   }
   async function copy(button) {
     const source = document.getElementById(button.dataset.copy);
@@ -58,23 +58,13 @@
     }
   }
 
-  /* palette: Ctrl K opens it, arrows walk through its links */
+  /* palette: Ctrl K opens it; palette.js walks through its results */
   const palette = $("#palette");
   if (palette) {
     document.addEventListener("keydown", event => {
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
         event.preventDefault();
         if (palette.open) palette.close(); else openDialog(palette);
-      }
-    });
-    palette.addEventListener("keydown", event => {
-      const links = $$("#palette-list a", palette), at = links.indexOf(document.activeElement);
-      if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-        event.preventDefault();
-        const next = event.key === "ArrowDown" ? at + 1 : at - 1;
-        if (next < 0) $("input", palette).focus(); else if (links.length) links[Math.min(next, links.length - 1)].focus();
-      } else if (event.key === "Enter" && at < 0 && links.length) {
-        event.preventDefault(); links[0].click();
       }
     });
   }

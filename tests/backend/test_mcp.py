@@ -21,9 +21,9 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from asapweb.mcp_server import READERS, make_server
+from dialogue.computations import registry
 from experiments.models import Event
 from history.services import store
-from proposals.agents.capabilities import registry
 from proposals.models import Proposal
 from tests.history.records import record
 
@@ -48,7 +48,7 @@ def text_of(result: Any) -> str:
     return "".join(part.text for part in result.content)
 
 
-def test_runs_and_every_capability_are_tools_and_nothing_decides(live_server, people, ready) -> None:
+def test_runs_and_every_computation_are_tools_and_nothing_decides(live_server, people, ready) -> None:
     server = make_server(live_server.url, token_of(people.viewer))
     listed = asked(server, lambda client: client.list_tools()).tools
     assert {tool.name for tool in listed} == {tool.name for tool in READERS} | set(registry())
@@ -59,7 +59,7 @@ def test_runs_and_every_capability_are_tools_and_nothing_decides(live_server, pe
     async def everything(client: Client) -> list[Any]:
         return [await client.call_tool(tool.name, {"experiment": ready.experiment.pk}) for tool in called]
 
-    called = listed[: len(READERS) + 8]  # the readers, and some capabilities; each of those has tests of its own
+    called = listed[: len(READERS) + 8]  # the readers, and some computations; each of those has tests of its own
 
     before = (Event.objects.count(), list(Proposal.objects.values_list("status", flat=True)))
     results = asked(server, everything)
@@ -73,9 +73,9 @@ def test_runs_and_every_capability_are_tools_and_nothing_decides(live_server, pe
 def test_a_price_is_that_of_the_page(live_server, people, ready) -> None:
     server = make_server(live_server.url, token_of(people.viewer))
     given = {"experiment": ready.experiment.pk, "mesh": "data=8, model=2"}
-    priced = asked(server, lambda client: client.call_tool("price_mesh", given))
-    assert not priced.is_error and "data 8" in text_of(priced)
-    wrong = asked(server, lambda client: client.call_tool("price_mesh", {**given, "mesh": "sideways"}))
+    priced = asked(server, lambda client: client.call_tool("price", given))
+    assert not priced.is_error and "per token over this run" in text_of(priced)
+    wrong = asked(server, lambda client: client.call_tool("price", {**given, "mesh": "sideways"}))
     assert "sideways" in text_of(wrong)
 
 

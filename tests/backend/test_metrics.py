@@ -7,6 +7,7 @@ from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
 from dialogue.services import asking
+from tests.dialogue.answerers import model_set_up
 
 
 @pytest.fixture
@@ -27,7 +28,8 @@ def samples(answer):
 def test_metrics_count_jobs_by_kind_and_status(ready, scrape):
     before = samples(scrape())
     thread = asking.open_thread(ready.experiment, ready.experiment.created_by)
-    asking.ask(thread, ready.experiment.created_by, "Why is it slow?")
+    with model_set_up():
+        asking.ask(thread, ready.experiment.created_by, "Why is it slow?")
     after = samples(scrape())
     assert before["asap_jobs", "experiments.run", "ready"] == after["asap_jobs", "experiments.run", "ready"] == 1
     assert ("asap_jobs", "dialogue.message", "queued") not in before

@@ -10,10 +10,10 @@ from django.test.utils import CaptureQueriesContext
 from bench.history import records
 from bench.population import copies, routes
 from bench.population.build import Sizes, plan
-from dialogue.services import asking
+from dialogue.services import asking, computing
 from history.services.store import add_many
 from knowledge.models import Document, Kind, Passage, stamped
-from tests.dialogue.answerers import answered
+from tests.dialogue.answerers import answered, model_set_up
 
 pytestmark = pytest.mark.slow
 
@@ -43,8 +43,10 @@ def fill(people, ready, count: int, number: int) -> None:
 @pytest.fixture
 def conversation(people, ready) -> None:
     thread = asking.open_thread(ready.experiment, people.engineer)
-    for question in ("Why is it slow?", "What if remat none?"):
-        answered(asking.ask(thread, people.engineer, question).pk)
+    with model_set_up():
+        for question in ("Why is it slow?", "What if remat none?"):
+            answered(asking.ask(thread, people.engineer, question).pk)
+    computing.keep(thread, people.engineer, "which_first", {})
 
 
 def test_every_route_that_is_read_is_opened_here_or_says_why_not():

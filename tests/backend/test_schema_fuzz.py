@@ -21,6 +21,7 @@ from knowledge.services import documents
 from launches.services import launching
 from proposals.services import measuring, regenerating, reviews
 from tests.backend.factories import make_people, make_ready, upload
+from tests.dialogue.answerers import model_set_up
 from tests.history.records import record
 
 
@@ -62,7 +63,8 @@ def api(db):
     added = documents.receive(people.team, people.engineer, upload("notes.md", b"# Notes"))
     schema.ids["knowledge/documents"] = added.document.pk
     thread = asking.open_thread(ready.experiment, people.engineer)
-    answer = asking.ask(thread, people.engineer, "Which do you recommend first?")
+    with model_set_up():
+        answer = asking.ask(thread, people.engineer, "Which do you recommend first?")
     held = Held.objects.create(thread=thread, kind=Held.Kind.CONSTRAINT, key="keep_batch", value=True, message=answer)
     schema.ids |= {"threads": thread.pk, "answers": answer.pk, "held": held.pk}
     yield schema

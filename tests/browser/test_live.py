@@ -61,7 +61,7 @@ def test_an_open_panel_is_not_shut_by_the_run_that_ends(server: str, as_engineer
     page.goto(f"{server}/experiments/{experiment.pk}/")
     expect(page.locator("#state")).to_have_text("Proposing")
     page.keyboard.press("Control+k")
-    sought = page.get_by_role("searchbox", name="Search or jump to")
+    sought = page.get_by_role("textbox", name="Search, compute or jump")
     sought.fill("all-gather")
     with page.expect_response("**/progress/**"):
         advance(run, RunStatus.READY)

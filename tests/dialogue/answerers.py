@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from agent.control import Cancel
 from agent.events import Final, TextDelta, ToolCalled, ToolReturned
 from agent.messages import ToolCall, Usage
-from proposals.agents.conversation import Ask, Said
+from proposals.agents.conversation import Answered, Ask, Said
 
 
 def tool(number: int, name: str, arguments: dict[str, Any], result: Any, error: str | None = None) -> list[Said]:
@@ -22,8 +25,13 @@ def tool(number: int, name: str, arguments: dict[str, Any], result: Any, error: 
     ]
 
 
-def final(text: str, source: Any = "fallback") -> Final:
+def final(text: str, source: Any = "model") -> Final:
     return Final(text, source, Usage(), 0.0, 1, 0, 0.01)
+
+
+def said(text: str) -> list[Said]:
+    """A model's answer without values."""
+    return [Answered(text, (text,)), final(text, "model")]
 
 
 class Scripted:
@@ -70,4 +78,15 @@ def answered(pk: int) -> None:
     worker = workers.this_thread()
     answer = answering.claim(pk, worker)
     assert answer is not None
-    write(answering.Writing(answer, worker, Cancel()))
+    looked = tool(1, "look", {"part": "kpis"}, {"step_time_s": 1.25})
+    write(answering.Writing(answer, worker, Cancel()), Scripted(looked, said("The step takes 1.25 s.")))
+
+
+@contextmanager
+def model_set_up() -> Iterator[None]:
+    """A model is set up, which no test reaches: `Scripted` answers in its place."""
+    values = {"OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": "http://127.0.0.1:9", "ASAP_LLM_MODEL": "scripted"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in values.items():
+            patch.setenv(name, value)
+        yield

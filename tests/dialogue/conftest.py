@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,3 +36,19 @@ def thread(people: People, ready: Stored) -> Any:
     from dialogue.services import asking
 
     return asking.open_thread(ready.experiment, people.engineer)
+
+
+@pytest.fixture(autouse=True)
+def a_model() -> Iterator[None]:
+    """A model is set up, which no test reaches: `Scripted` answers in its place."""
+    from tests.dialogue.answerers import model_set_up
+
+    with model_set_up():
+        yield
+
+
+@pytest.fixture
+def no_model(a_model: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model is set up."""
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ASAP_LLM_MODEL"):
+        monkeypatch.delenv(name, raising=False)

@@ -7,7 +7,7 @@ import pytest
 from dialogue.models import Held, Message, Thread
 from dialogue.services.respond import respond
 from proposals.agents.conversation import ConstraintStated, MeshOffered
-from tests.dialogue.answerers import Scripted, final, tool
+from tests.dialogue.answerers import Scripted, final, said, tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,8 +28,10 @@ def answered(people, ready):
     told = ConstraintStated({"keep_batch": True}, "Keep the global batch.")
     respond(
         asked.json()["id"],
-        Scripted(tool(1, "predict", {}, {"step_time_s": 1.25}), told, OFFER, final("1.25 s it takes.")),
+        Scripted(tool(1, "predict", {}, {"step_time_s": 1.25}), told, OFFER, said("1.25 s it takes.")),
     )
+    held = post(api, f"/api/answers/{asked.json()['id']}/cards/", {"effect": 0, "hold": True})
+    assert held.status_code == 200 and held.json()["effects"][0]["decided"] == "held"
     return thread, asked.json()["id"]
 
 
@@ -46,7 +48,7 @@ def test_a_program_asks_and_reads_the_answer(people, ready):
     assert post(api, f"/api/threads/{thread}/messages/", {"text": "And?"}).status_code == 409
     respond(answer["id"], Scripted(final("The first.")))
     read = api.get(f"/api/answers/{answer['id']}/").json()
-    assert (read["status"], read["text"], read["provider"]) == ("done", "The first.", "built-in")
+    assert (read["status"], read["text"], read["provider"]) == ("done", "The first.", "scripted")
     whole = people.api("viewer").get(f"/api/threads/{thread}/messages/").json()
     assert [(item["role"], item["author"]) for item in whole] == [("user", "engineer"), ("assistant", None)]
     listed = people.api("viewer").get(f"/api/threads/?experiment={ready.experiment.pk}").json()

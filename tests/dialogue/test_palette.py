@@ -1,95 +1,160 @@
-"""The palette: every capability through its form on the page, the message that a form becomes, and the same as REST."""
+"""The palette, questions on objects and computed answers, on pages and over REST."""
 
 from __future__ import annotations
 
+import html
+import re
+
 import pytest
 
-from dialogue import palette
+from dialogue.computations import registry
 from dialogue.models import Message, Thread
-from dialogue.services.respond import respond
-from proposals.agents.capabilities import registry
-from proposals.agents.reasoner.understand import commanded
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_model")]
 
 
 def of(experiment, rest=""):
-    return f"/experiments/{experiment.pk}/dialogue/palette/{rest}"
+    return f"/experiments/{experiment.pk}/compute/{rest}"
 
 
-@pytest.mark.parametrize("key", registry())
-def test_a_form_becomes_a_message_that_is_read_as_that_very_form(key: str) -> None:
-    form = palette.CapabilityForm(registry()[key], {})
-    assert form.is_valid(), form.errors
-    asked = commanded(form.message)
-    assert asked is not None and asked.of.key == key and asked.values == {}
+def text_of(page) -> str:
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", page.content.decode())))
 
 
-def test_values_of_a_form_come_back_as_they_were_given() -> None:
-    form = palette.CapabilityForm(
-        registry()["compare"], {"proposals": "1, 3", "meshes": "data=8, seq=4 | data=4; seq=8"}
-    )
-    assert form.is_valid(), form.errors
-    asked = commanded(form.message)
-    assert asked is not None
-    assert asked.values == {"proposals": ["1", "3"], "meshes": ["data=8, seq=4", "data=4, seq=8"]}
-
-
-def test_what_a_form_cannot_take_is_said_where_it_is(people, ready) -> None:
-    client = people.client("engineer")
-    page = client.post(of(ready.experiment, "change_batch/"), {"batch": "many", "thread": "new"})
-    assert page.status_code == 422 and "Batch" in page.content.decode()
+def test_typed_settings_lead_to_their_price_with_the_number_beside_it(people, ready):
+    page = people.client("viewer").get(of(ready.experiment), {"q": "data=8 model=2"})
+    assert page.status_code == 200
+    shown = page.content.decode()
+    assert f'href="{of(ready.experiment, "price/")}?mesh=' in shown and "Price this configuration" in shown
+    assert re.search(r'<i class="p">[0-9.,]+', shown)
+    answer = people.client("viewer").get(html.unescape(re.search(r'href="([^"]*compute/price/[^"]*)"', shown)[1]))
+    first = re.search(r'<i class="p">([^<]*)</i>', shown)[1]
+    assert answer.status_code == 200 and f">{first}</" in answer.content.decode()
     assert not Message.objects.exists()
 
 
-def test_the_list_is_searched_and_leads_to_forms(people, ready) -> None:
-    client = people.client("viewer")
-    every = client.get(of(ready.experiment)).content.decode()
-    assert "Prediction for a configuration" in every and "Cost" in every
-    few = client.get(of(ready.experiment), {"q": "chip-hour"}).content.decode()
-    assert "Cost" in few and "Stragglers" not in few
-    assert "No match" in client.get(of(ready.experiment), {"q": "zzz"}).content.decode()
-    form = client.get(of(ready.experiment, "cost/")).content.decode()
-    assert "read access" in form and '<button class="btn btn--s btn--primary">Compute' not in form
-
-
-def test_a_posted_form_is_answered_by_its_capability(people, ready) -> None:
+def test_words_find_computations_findings_pages_and_say_that_free_text_needs_a_model(people, ready):
     client = people.client("engineer")
-    asked = client.post(of(ready.experiment, "price_mesh/"), {"mesh": "data=8, model=2", "thread": "new"})
-    assert asked.status_code == 302
-    answer = Thread.objects.get().messages.last()
-    respond(answer.pk)
-    answer.refresh_from_db()
-    assert answer.status == "done" and answer.text.startswith("**Prediction for a configuration:**"), answer.note
+    found = text_of(client.get(of(ready.experiment), {"q": "why is mfu low"}))
+    assert "Why is MFU low?" in found and "Free text needs a language model" in found
+    assert "Timeline" in text_of(client.get(of(ready.experiment), {"q": "timeline"}))
+    nothing = text_of(client.get(of(ready.experiment), {"q": "purple elephants"}))
+    assert "No passage or record is close to this." in nothing and "Free text needs a language model" in nothing
+    part = client.get(of(ready.experiment), {"q": "remat"}, headers={"HX-Request": "true"}).content.decode()
+    assert "<html" not in part and "<i>remat</i>" in part
+
+
+def test_with_a_model_the_first_row_asks_it(people, ready, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("ASAP_LLM_MODEL", "scripted")
+    shown = people.client("engineer").get(of(ready.experiment), {"q": "why <b>?"}).content.decode()
+    assert re.search(r"<button[^>]*data-row|<a[^>]*data-row", shown)[0].startswith("<button")
+    assert "Ask the model: why &lt;b&gt;?" in shown and "Free text needs" not in shown
+    assert "Ask the model" not in people.client("viewer").get(of(ready.experiment), {"q": "why"}).content.decode()
+
+
+def test_the_palette_of_every_page_is_the_same(people, ready):
+    client = people.client("engineer")
+    inside = text_of(client.get("/jump/", {"q": "data=8 model=2", "experiment": ready.experiment.pk}))
+    assert "Price this configuration" in inside
+    outside = text_of(client.get("/jump/", {"q": ready.experiment.name}))
+    assert ready.experiment.name in outside and "Price this configuration" not in outside
+    assert "light and dark" in text_of(client.get("/jump/", {"q": "dark"}))
+    other = people.client("outsider").get("/jump/", {"q": "data=8", "experiment": ready.experiment.pk})
+    assert "Price this configuration" not in text_of(other)
+
+
+def test_a_posted_question_is_kept_with_its_answer(people, ready):
+    client = people.client("engineer")
+    asked = client.post(of(ready.experiment, "price/?mesh=data=8,model=2"), {"thread": "new"})
+    question, answer = Thread.objects.get().messages.order_by("pk")
+    assert asked.status_code == 302 and asked["Location"].endswith(f"#m-{answer.pk}")
+    assert (answer.status, answer.provider, answer.question) == ("done", "computed", question)
+    assert answer.content["computation"] == "price" and answer.content["arguments"]["mesh"] == {"data": 8, "model": 2}
     page = client.get(asked["Location"]).content.decode()
-    assert "Prediction for a configuration: mesh = data=8, model=2" in page
+    assert 'class="nb p"' in page and 'data-of="' in page and 'data-origin="predicted"' in page
+    assert f'href="{of(ready.experiment, "fits/")}' in page  # a further question
+    again = client.post(
+        of(ready.experiment, "which_first/"), {"thread": answer.thread_id}, headers={"HX-Request": "true"}
+    )
+    assert again.status_code == 204 and "#m-" in again["HX-Redirect"] and Thread.objects.count() == 1
 
 
-def test_who_may_read_and_post(people, ready) -> None:
-    for address in (of(ready.experiment), of(ready.experiment, "cost/")):
+def test_what_a_thread_holds_counts_in_its_answers(people, ready, thread):
+    client = people.client("engineer")
+    typed = client.post(f"/experiments/{ready.experiment.pk}/dialogue/hold/", {"text": "model=1", "thread": thread.pk})
+    assert typed.status_code == 302
+    client.post(of(ready.experiment, "price/?mesh=data=8,model=2"), {"thread": thread.pk})
+    assert "constraint" in Message.objects.get(provider="computed").text
+
+
+def test_what_cannot_be_answered_is_said_and_not_kept(people, ready):
+    client = people.client("engineer")
+    page = client.get(of(ready.experiment, "price/"), {"mesh": "warp=2"})
+    assert page.status_code == 200 and "warp" in text_of(page)
+    assert client.post(of(ready.experiment, "why_finding/?finding=99"), {"thread": "new"}).status_code == 422
+    assert not Message.objects.exists()
+
+
+def test_free_text_is_refused_without_a_model(people, ready):
+    asked = people.client("engineer").post(
+        f"/experiments/{ready.experiment.pk}/dialogue/ask/", {"text": "Why?", "thread": "new"}
+    )
+    assert asked.status_code == 422 and "needs a language model" in text_of(asked)
+
+
+def test_pages_carry_the_questions_of_their_objects(people, ready):
+    client, pk = people.client("engineer"), ready.experiment.pk
+    diagnosis = client.get(f"/experiments/{pk}/").content.decode()
+    for key in ("mfu", "parallelism", "sharding_or_input", "since_last", "other_chip", "fits"):
+        assert f'href="{of(ready.experiment, key)}/"' in diagnosis
+    proposals = client.get(f"/experiments/{pk}/proposals/").content.decode()
+    for key in ("which_first", "how_confident", "others_promising", "still_confident"):
+        assert f'href="{of(ready.experiment, key)}/"' in proposals
+    assert f'href="{of(ready.experiment, "confidence")}/?proposal=2"' in proposals
+    number = client.get(f"/experiments/{pk}/evidence/kpi-step_time_s/").content.decode()
+    assert f'href="{of(ready.experiment, "figure")}/?number=step_time_s"' in number
+
+
+def test_a_viewer_reads_answers_and_keeps_none(people, ready):
+    shown = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/").content.decode()
+    assert "hx-post" not in re.search(r'<section class="askrun.*?</section>', shown, re.DOTALL)[0]
+    for address in (of(ready.experiment), of(ready.experiment, "verdict/")):
+        assert people.client("viewer").get(address).status_code == 200
         assert people.client("outsider").get(address).status_code == 404
         assert people.client("anonymous").get(address)["Location"].startswith("/sign-in/")
-    assert people.client("viewer").post(of(ready.experiment, "cost/"), {}).status_code == 403
+    assert people.client("viewer").post(of(ready.experiment, "verdict/"), {}).status_code == 403
+    assert people.client("outsider").post(of(ready.experiment, "verdict/"), {}).status_code == 404
     assert people.client("engineer").get(of(ready.experiment, "nothing/")).status_code == 404
     assert people.client("engineer").post(of(ready.experiment), {}).status_code == 405
 
 
-def test_rest_lists_and_computes_and_changes_nothing(people, ready) -> None:
+def test_rest_lists_and_computes_and_changes_nothing(people, ready):
     client = people.client("viewer")
-    listed = client.get("/api/capabilities/").json()
+    listed = client.get("/api/computations/").json()
     assert {item["key"] for item in listed} == set(registry())
     assert all(item["schema"]["type"] == "object" for item in listed)
-    body = {"experiment": ready.experiment.pk, "arguments": {"mesh": "data=8, model=2"}}
-    found = client.post("/api/capabilities/price_mesh/", body, content_type="application/json")
+    body = {"experiment": ready.experiment.pk, "arguments": {"mesh": {"data": 8, "model": 2}}}
+    found = client.post("/api/computations/price/", body, content_type="application/json")
     assert found.status_code == 200, found.content
-    assert found.json()["answers"] == "Prediction for a configuration"
-    assert found.json()["results"][0]["tool"] == "predict"
-    wrong = client.post(
-        "/api/capabilities/price_mesh/", {**body, "arguments": {"batch": "x"}}, content_type="application/json"
-    )
-    assert wrong.status_code == 400 and "batch" in wrong.content.decode()
-    assert client.post("/api/capabilities/nothing/", body, content_type="application/json").status_code == 404
-    outside = people.client("outsider").post("/api/capabilities/price_mesh/", body, content_type="application/json")
+    assert found.json()["values"][0]["origin"] == "predicted" and found.json()["next"][0]["key"] == "fits"
+    wrong = {**body, "arguments": {"colour": "red"}}
+    refused = client.post("/api/computations/price/", wrong, content_type="application/json")
+    assert refused.status_code == 400 and "colour" in refused.content.decode()
+    assert client.post("/api/computations/nothing/", body, content_type="application/json").status_code == 404
+    outside = people.client("outsider").post("/api/computations/price/", body, content_type="application/json")
     assert outside.status_code == 404
-    assert client.get("/api/capabilities/cost/").json()["title"] == "Cost"
+    assert client.get("/api/computations/verdict/").json()["title"] == registry()["verdict"].title
     assert not Message.objects.exists()
+
+
+def test_messages_of_earlier_versions_stay_readable(people, ready, thread):
+    question = Message.objects.create(thread=thread, role="user", author=people.engineer, text="Which first?")
+    Message.objects.create(
+        thread=thread, role="assistant", question=question, provider="built-in", text="**Proposal 1** at 1.25 s.",
+        supports=[{"sentence": "Proposal 1 at 1.25 s.", "start": 0, "end": 25, "results": ["r1"]}],
+        effects=[{"kind": "constraint", "constraint": {"keep_batch": True}, "sentence": "Keep.", "dropped": []}],
+    )  # fmt: skip
+    page = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/dialogue/{thread.pk}/").content.decode()
+    assert "<strong>Proposal 1</strong> at 1.25 s." in page and "Built-in reasoner" in page and "Hold this?" not in page

@@ -16,7 +16,7 @@ from dialogue.services import answering, asking, holding
 from dialogue.services.respond import respond
 from experiments.models import Event
 from proposals.agents.conversation import ConstraintStated, FactStated, MeshOffered
-from tests.dialogue.answerers import Scripted, Waiting, final, tool
+from tests.dialogue.answerers import Scripted, Waiting, final, said, tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -57,7 +57,7 @@ def test_a_question_is_answered_and_every_step_is_on_record(people, ready, threa
         final("The step takes 1 s."),
     )  # fmt: skip
     assert scripted.asked[0].text == "Which do you recommend first?" and scripted.asked[0].earlier == ()
-    assert (answer.status, answer.text, answer.provider) == ("done", "The step takes 1 s.", "built-in")
+    assert (answer.status, answer.text, answer.provider) == ("done", "The step takes 1 s.", "scripted")
     assert answer.finished_at and answer.first_text_s is not None
     (step,) = answer.steps
     assert (step["tool"], step["ok"], step["result"]) == ("predict", True, "r1")
@@ -68,15 +68,6 @@ def test_a_question_is_answered_and_every_step_is_on_record(people, ready, threa
     assert thread.title == "Which do you recommend first?"
 
 
-def test_sentences_are_linked_to_the_results_that_back_them(people, thread):
-    answer, _ = answered(
-        thread, people.engineer, tool(1, "predict", {"ici": {"data": 16}}, {"step_time_s": 1.25}),
-        TextDelta(1, "Fine. The step takes 1.25 s."), final("Fine. The step takes 1.25 s."),
-    )  # fmt: skip
-    (link,) = answer.supports
-    assert link["sentence"] == "The step takes 1.25 s." and link["results"] == ["r1"]
-
-
 def test_the_next_answer_reads_the_thread(people, thread):
     answered(thread, people.engineer, TextDelta(1, "The first."), final("The first."))
     _, scripted = answered(thread, people.engineer, final("Yes."), text="Are you sure?")
@@ -85,21 +76,46 @@ def test_the_next_answer_reads_the_thread(people, thread):
     ]  # fmt: skip
 
 
-def test_what_is_said_of_the_run_is_held_in_the_next_answer_until_it_is_taken_back(people, thread):
+def confirmed(thread, user, *stated):
+    """An answer that asks to hold these, all of which a person confirms."""
+    answer, scripted = answered(thread, user, *stated, *said("Noted."))
+    for index in range(len(stated)):
+        holding.answer_card(answer, index, user, True)
+    return scripted
+
+
+def test_nothing_is_held_before_a_person_confirms_it(people, thread):
+    stated = (
+        ConstraintStated({"keep_batch": True}, "Keep the batch."),
+        FactStated("training.remat", "full", "Remat is full."),
+    )
+    answer, _ = answered(thread, people.engineer, *stated, *said("Noted."))
+    assert holding.held_by(thread) == []
+    holding.answer_card(answer, 0, people.reviewer, True)
+    holding.answer_card(answer, 1, people.reviewer, False)
+    (held,) = holding.held_by(thread)
+    assert (held.key, held.held_by) == ("keep_batch", people.reviewer)
+    answer.refresh_from_db()
+    assert [effect["decided"] for effect in answer.effects] == ["held", "dismissed"]
+    for index in (0, 1, 2):
+        with pytest.raises(asking.DialogueError):
+            holding.answer_card(answer, index, people.engineer, True)
+
+
+def test_what_is_confirmed_counts_in_the_next_answer_until_it_is_taken_back(people, thread):
     told = ConstraintStated({"keep_batch": True, "fixed": {"seq": 4}}, "Keep the batch and seq 4.")
-    answered(thread, people.engineer, told, FactStated("training.remat", "full", "Remat is full."), final("Noted."))
+    confirmed(thread, people.engineer, told, FactStated("training.remat", "full", "Remat is full."))
     assert [(item.kind, item.key) for item in holding.held_by(thread)] == [
         ("constraint", "keep_batch"), ("constraint", "fixed.seq"), ("fact", "training.remat"),
     ]  # fmt: skip
-    told = ConstraintStated({"fixed": {"model": 2}}, "Model 2.")
-    _, second = answered(thread, people.engineer, told, final("Noted."))
+    second = confirmed(thread, people.engineer, ConstraintStated({"fixed": {"model": 2}}, "Model 2."))
     assert second.asked[0].constraints.to_json() == {"keep_batch": True, "fixed": {"seq": 4}}
     assert second.asked[0].facts == {"training.remat": "full"}
     assert second.benches[0].constraints.fixed == {"seq": 4} and second.benches[0].config.training.remat == "full"
-    # Another axis joins; the same axis replaces; words take back.
-    _, third = answered(thread, people.engineer, ConstraintStated({"fixed": {"seq": 2}}, "Seq 2."), final("Noted."))
+    # Another axis joins; the same axis replaces; a statement may take back.
+    third = confirmed(thread, people.engineer, ConstraintStated({"fixed": {"seq": 2}}, "Seq 2."))
     assert third.asked[0].constraints.to_json()["fixed"] == {"seq": 4, "model": 2}
-    _, fourth = answered(thread, people.engineer, ConstraintStated({}, "Forget it.", ("fixed",)), final("Noted."))
+    fourth = confirmed(thread, people.engineer, ConstraintStated({}, "Forget it.", ("fixed",)))
     assert fourth.asked[0].constraints.to_json()["fixed"] == {"seq": 2, "model": 2}
     assert [item.key for item in holding.held_by(thread)] == ["keep_batch", "training.remat"]
     first = holding.held_by(thread)[0]
@@ -109,16 +125,27 @@ def test_what_is_said_of_the_run_is_held_in_the_next_answer_until_it_is_taken_ba
     assert Held.objects.get(pk=first.pk).removed_by == people.engineer
 
 
+def test_what_is_typed_is_held_as_it_reads(people, ready, thread):
+    from dialogue.services import computing
+
+    config = computing.bench_of(ready.experiment, people.engineer).config
+    holding.hold_typed(thread, people.engineer, f"model=2 batch {config.training.global_batch}", config)
+    assert [item.key for item in holding.held_by(thread)] == ["fixed.model", "keep_batch"]
+    for text in ("", "hello", "batch 7", "precision fp8"):
+        with pytest.raises(asking.DialogueError):
+            holding.hold_typed(thread, people.engineer, text, config)
+    assert len(holding.held_by(thread)) == 2
+
+
 def test_excluded_meshes_add_up(people, thread):
     first, second = {"ici": {"data": 16}}, {"ici": {"data": 8, "seq": 2}}
-    answered(thread, people.engineer, ConstraintStated({"excluded": [first]}, "Not the first."), final("Noted."))
-    answered(thread, people.engineer, ConstraintStated({"excluded": [second]}, "Nor this."), final("Noted."))
-    answered(thread, people.engineer, ConstraintStated({"excluded": [second]}, "Nor this."), final("Noted."))
+    for mesh, words in ((first, "Not the first."), (second, "Nor this."), (second, "Nor this.")):
+        confirmed(thread, people.engineer, ConstraintStated({"excluded": [mesh]}, words))
     assert holding.constraints_of(holding.held_by(thread)).to_json() == {"excluded": [first, second]}
 
 
 def test_what_cannot_be_held_is_said_and_names_what_to_do(people, thread):
-    answered(thread, people.engineer, ConstraintStated({"fixed": {"warp": 2}}, "Warp 2."), final("Noted."))
+    confirmed(thread, people.engineer, ConstraintStated({"fixed": {"warp": 2}}, "Warp 2."))
     answer, scripted = answered(thread, people.engineer, final("never said"))
     assert scripted.asked == [] and answer.status == "failed"
     assert "'warp' is neither an axis of the mesh" in answer.note and "Remove them" in answer.note
@@ -152,11 +179,11 @@ def test_an_answer_is_stopped_before_it_begins(people, thread):
 
 def test_one_question_at_a_time_and_none_that_is_empty_or_endless(people, thread):
     answer = ask(thread, people.engineer)
-    for text, said in (
+    for text, words in (
         ("And then?", "still being written"), (" \x00\n".replace("\x00", ""), "Write a question"),
         ("x" * 8001, "8,001"),
     ):  # fmt: skip
-        with pytest.raises(asking.DialogueError, match=said):
+        with pytest.raises(asking.DialogueError, match=words):
             ask(thread, people.engineer, text)
     respond(answer.pk, Scripted(final("Yes.")))
     assert ask(thread, people.engineer, "a\x00b").question.text == "a\ufffdb"
@@ -173,27 +200,31 @@ def test_text_that_is_withdrawn_counts_no_more(people, thread):
     assert kinds(thread) == ["message", "complaint", "retry", "final"]
 
 
-def test_where_the_model_fails_the_built_in_answer_stands_and_says_so(people, thread):
+def test_where_the_model_fails_the_answer_says_so(people, thread):
     answer, _ = answered(
-        thread, people.engineer, TextDelta(1, "Half an ans"), Stopped("fault", "The model did not answer in 60 s."),
-        final("The first, says the built-in reasoner."),
-    )  # fmt: skip
-    assert (answer.status, answer.provider) == ("done", "built-in")
-    assert answer.text == "The first, says the built-in reasoner." and answer.revision == 1
-    assert answer.note == "The model did not answer in 60 s."
+        thread, people.engineer, TextDelta(1, "Half an ans"), Stopped("fault", "The model did not answer in 60 s.")
+    )
+    assert (answer.status, answer.text, answer.note) == ("failed", "", "The model did not answer in 60 s.")
+
+
+@pytest.mark.usefixtures("no_model")
+def test_free_text_is_refused_where_no_model_is_set_up(people, thread):
+    with pytest.raises(asking.DialogueError, match="needs a language model"):
+        ask(thread, people.engineer)
+    assert not Message.objects.exists()
 
 
 def test_an_answer_whose_worker_died_is_taken_over_and_says_everything_once(people, thread):
     answer = ask(thread, people.engineer)
     claimed = answering.claim(answer.pk, f"{_dead_process()}/1")
     writing = answering.Writing(claimed, claimed.worker, answering.Cancel())
-    for said in (TextDelta(1, "Half"), ConstraintStated({"keep_batch": True}, "Keep the batch.")):
-        writing.take(said)
+    for step in (TextDelta(1, "Half"), ConstraintStated({"keep_batch": True}, "Keep the batch.")):
+        writing.take(step)
     assert asking.ANSWERS.sweep() == [answer.pk]
     respond(answer.pk, Scripted(ConstraintStated({"keep_batch": True}, "Keep the batch."), final("Whole.")))
     answer.refresh_from_db()
     assert (answer.status, answer.text, answer.attempts, answer.revision > 0) == ("done", "Whole.", 2, True)
-    assert len(answer.effects) == 1 and Held.objects.filter(thread=thread).count() == 1
+    assert len(answer.effects) == 1 and not Held.objects.exists()
     # The first worker comes back from the dead, and changes nothing.
     writing.take(TextDelta(1, " more"))
     writing.flush(now=True)

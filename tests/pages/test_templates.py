@@ -44,7 +44,7 @@ def test_every_fetched_part_has_an_address(path: Path) -> None:
         fetched = re.search(r'hx-get="(?:\{% url \'([a-z-]+)\'[^"]*|\{\{ (\w+) \}\})"', attributes)
         assert fetched, (name, attributes)
         place = OF_PAGE.get(fetched[1], fetched[1]) if fetched[1] else fetched[2]
-        link = rf"<a [^<>]*href=\"\{{(?:% url '{place}'|\{{ {place} \}})"
+        link = rf"<(?:a [^<>]*href|form[^<>]*action)=\"\{{(?:% url '{place}'|\{{ {place} \}})"
         assert re.search(link, text), (name, attributes)
 
 

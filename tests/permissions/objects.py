@@ -83,7 +83,10 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
     answer = asking.ask(thread, author, f"What is the price of data=2, seq=8? This is for {mark}.")
     answered(answer.pk)
     answer.refresh_from_db()
-    answer.effects = [{"kind": "mesh", "mesh": {"ici": {"data": 2, "seq": 8, "model": 1}, "dcn": {"data": 1}}}]
+    answer.effects = [
+        {"kind": "mesh", "mesh": {"ici": {"data": 2, "seq": 8, "model": 1}, "dcn": {"data": 1}}},
+        {"kind": "constraint", "constraint": {"keep_remat": True}, "sentence": "Keep remat."},
+    ]
     answer.save()
     held = Held.objects.create(thread=thread, kind=Held.Kind.CONSTRAINT, key="keep_batch", value=True, message=answer)
     queued = asking.ask(asking.open_thread(other.experiment, author), author, f"Why is {mark} slow?")

@@ -252,7 +252,7 @@ PROPOSALS = (
     stores(REVIEWER, "/api/reviews/", proposal="{proposal}", decision="rejected"),
     stores(ENGINEER, "/experiments/{experiment}/proposals/again/"),
     stores(ENGINEER, "/api/plan-requests/", experiment="{experiment}"),
-    asks(ENGINEER, "/experiments/{experiment}/consultation/ask/"),  # no model is configured here
+    stores(ENGINEER, "/experiments/{experiment}/consultation/ask/"),
     asks(ENGINEER, "/plans/{plan}/compile/"),  # no compiler is installed here
     stores(ENGINEER, "/plans/{plan}/compile/cancel/"),
     asks(ENGINEER, "/api/plans/{plan}/compilations/"),
@@ -301,19 +301,19 @@ DIALOGUE = (
         """
         /experiments/{experiment}/dialogue/ /experiments/{experiment}/dialogue/{thread}/
         /experiments/{experiment}/dialogue/panel/ /experiments/{experiment}/dialogue/news/
-        /experiments/{experiment}/dialogue/palette/?q=cost /experiments/{experiment}/dialogue/palette/cost/
+        /experiments/{experiment}/compute/?q=cost /experiments/{experiment}/compute/verdict/
         /answers/{answer}/ /answers/{answer}/stream/ /answers/{answer}/steps/1/
         /api/threads/{thread}/ /api/threads/{thread}/messages/ /api/answers/{answer}/ /api/held/{held}/
         """,
     ),
-    *reads(SIGNED_IN, "/api/threads/ /api/held/ /api/capabilities/ /api/capabilities/price_mesh/"),
-    asks(VIEWER, "/api/capabilities/price_mesh/", experiment="{experiment}", arguments={"mesh": "data=2, seq=8"}),
+    *reads(SIGNED_IN, "/api/threads/ /api/held/ /api/computations/ /api/computations/price/"),
+    asks(VIEWER, "/api/computations/price/", experiment="{experiment}", arguments={"mesh": "data=2, seq=8"}),
     *reads(ENGINEER, "/experiments/{experiment}/replay/ /experiments/{experiment}/replay/{answer}/"),
     *reads(ENGINEER, "/experiments/{experiment}/replay/run/{run}/analyzer/", missing=True),
-    asks(ENGINEER, "/experiments/{experiment}/replay/{answer}/again/"),
-    Row("post", "/experiments/{experiment}/replay/run/{run}/analyzer/again/", ENGINEER, missing=True),
     stores(ENGINEER, "/experiments/{experiment}/dialogue/ask/", text="Why not model 1?"),
-    stores(ENGINEER, "/experiments/{experiment}/dialogue/palette/cost/", usd_per_chip_hour=2.5),
+    stores(ENGINEER, "/experiments/{experiment}/compute/verdict/"),
+    stores(ENGINEER, "/experiments/{experiment}/dialogue/hold/", text="model=1"),
+    stores(ENGINEER, "/answers/{answer}/cards/1/hold/"),
     stores(ENGINEER, "/threads/{thread}/rename/", title="Another name"),
     stores(ENGINEER, "/threads/{thread}/propose/"),
     Row("post", "/threads/{thread}/delete/", ADMINISTRATOR, stores=True, also="author"),
@@ -328,6 +328,7 @@ DIALOGUE = (
     stores(ENGINEER, "/api/threads/{thread}/propose/"),
     stores(ENGINEER, "/api/answers/{queued}/stop/"),
     stores(ENGINEER, "/api/answers/{answer}/retry/"),
+    stores(ENGINEER, "/api/answers/{answer}/cards/", effect=1, hold=True),
     stores(ENGINEER, "/api/answers/{answer}/proposals/", effect=0),
     deletes(ENGINEER, "/api/held/{held}/"),
 )
@@ -361,8 +362,8 @@ CROSSED = (
         /experiments/{experiment}/consultation/?where=proposals&plan={their.plan}
         /experiments/{experiment}/dialogue/{their.thread}/
         /experiments/{experiment}/dialogue/panel/?thread={their.thread}
-        /experiments/{experiment}/dialogue/palette/?thread={their.thread}
-        /experiments/{experiment}/dialogue/palette/cost/?thread={their.thread}
+        /experiments/{experiment}/compute/?thread={their.thread}
+        /experiments/{experiment}/compute/verdict/?thread={their.thread}
         /experiments/{experiment}/dialogue/?proposal={their.proposal}
         /experiments/{experiment}/replay/{their.answer}/ /experiments/{experiment}/replay/?thread={their.thread}
         /plans/{plan}/own/?proposal={their.proposal}
@@ -388,9 +389,7 @@ CROSSED = (
     asks(NOBODY, "/experiments/{experiment}/proposals/again/", plan="{their.plan}"),
     asks(NOBODY, "/experiments/{experiment}/proposals/again/", plan="{plan}", exclude="{their.proposal}"),
     asks(NOBODY, "/experiments/{experiment}/dialogue/ask/", thread="{their.thread}", text="Why?"),
-    asks(NOBODY, "/experiments/{experiment}/dialogue/palette/cost/", thread="{their.thread}"),
-    asks(NOBODY, "/experiments/{experiment}/replay/{their.answer}/again/"),
-    asks(NOBODY, "/experiments/{experiment}/replay/run/{their.run}/analyzer/again/"),
+    asks(NOBODY, "/experiments/{experiment}/compute/verdict/", thread="{their.thread}"),
     asks(NOBODY, "/proposals/{approved}/measurement/", experiment="{their.rerun}"),
     asks(NOBODY, "/api/measurements/", proposal="{approved}", experiment="{their.rerun}"),
     asks(NOBODY, "/api/measurements/", proposal="{their.approved}", experiment="{rerun}"),

@@ -12,6 +12,7 @@ from django.db import connections
 from django.test import AsyncClient
 from django.test.utils import override_settings
 
+from tests.dialogue.answerers import model_set_up
 from tests.permissions.doors import Doors
 from tests.permissions.objects import make_site
 from tests.permissions.table import ROWS, STREAMS
@@ -34,7 +35,7 @@ async def opened(address: str, cookies: Any, headers: dict[str, str]) -> tuple[i
 
 
 def test_members_follow_a_stream_and_nobody_else(tmp_path: Path) -> None:
-    with override_settings(ASAP_HOME=tmp_path):
+    with model_set_up(), override_settings(ASAP_HOME=tmp_path):
         doors = Doors(make_site())
         found, expected = {}, {}
         for row in (row for row in ROWS if row.address in STREAMS):

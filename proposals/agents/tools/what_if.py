@@ -80,7 +80,7 @@ class WhatIfTools(common.Tools):
         with as_tool_error():
             mesh = ComparedByIdentity(_mesh(config, asked.mesh, chip, chips)) if asked.mesh else None
             quote = best(
-                ComparedByIdentity(bench.config), _evidence(bench), chip.name, chips, _frozen(asked.changes), mesh
+                ComparedByIdentity(bench.config), evidence_of(bench), chip.name, chips, _frozen(asked.changes), mesh
             )
         return Retargeted(current=self._current(), there=_row(quote, config), note=_note(quote, config, asked.changes))
 
@@ -94,7 +94,7 @@ class WhatIfTools(common.Tools):
         reached = None
         for chips in _counts(config.hardware.chips if chip.name == config.hardware.chip else 0):
             try:
-                quote = best(ComparedByIdentity(config), _evidence(bench), chip.name, chips, ())
+                quote = best(ComparedByIdentity(config), evidence_of(bench), chip.name, chips, ())
             except ConfigError as error:
                 rows.append(Priced(chips=chips, fits=False, reason=error.message))
                 continue
@@ -223,7 +223,7 @@ def _frozen(changes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((key, tuple(v) if isinstance(v, list) else v) for key, v in changes.items()))
 
 
-def _evidence(bench: Workbench) -> ComparedByIdentity[Evidence]:
+def evidence_of(bench: Workbench) -> ComparedByIdentity[Evidence]:
     """Return the evidence that prices the run's proposals; NOTHING where none can be priced."""
     try:
         return ComparedByIdentity(bench.pricer.evidence)

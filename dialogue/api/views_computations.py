@@ -1,0 +1,108 @@
+"""REST of the computations: what can be computed, with JSON schemas, and one of them computed for an experiment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import NotFound
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.models import Role
+from accounts.permissions import get_for
+from accounts.rest import Conflict, Detail, validated
+from agent.tools import ToolError
+from dialogue import computations
+from dialogue.computations import Computation, registry
+from experiments.api.common import ConfigErrors
+from experiments.models import Experiment
+from proposals.agents.retrieval import Unavailable
+from proposals.services import stored
+
+
+class ComputationSerializer(serializers.Serializer[Any]):
+    """A computation available for an experiment.  about: what it is about; schema: JSON schema of its arguments."""
+
+    key = serializers.CharField()
+    title = serializers.CharField()
+    description = serializers.CharField()
+    about = serializers.CharField()
+    schema = serializers.DictField()
+
+
+class ComputeSerializer(serializers.Serializer[Any]):
+    experiment = serializers.IntegerField(min_value=1)
+    arguments = serializers.DictField(default=dict, help_text="As defined by the computation's schema.")
+
+
+class ComputedSerializer(serializers.Serializer[Any]):
+    """arguments: as computed with.  text: Markdown.  values: the numbers in it, with unit, origin and subject.  next:
+    further computations with their arguments."""
+
+    title = serializers.CharField()
+    arguments = serializers.DictField()
+    text = serializers.CharField()
+    values = serializers.ListField(child=serializers.DictField())
+    next = serializers.ListField(child=serializers.DictField())
+
+
+def _described(of: Computation) -> dict[str, Any]:
+    return {
+        "key": of.key, "title": of.title, "description": of.description, "about": of.about,
+        "schema": of.arguments.model_json_schema(),
+    }  # fmt: skip
+
+
+class ComputationsView(APIView):
+    permission_classes = (IsAuthenticated,)
+
+    @extend_schema(responses=ComputationSerializer(many=True), tags=["dialogue"], operation_id="computations_list")
+    def get(self, request: Request) -> Response:
+        """All computations, as in the palette."""
+        return Response([_described(item) for item in registry().values()])
+
+
+class ComputationView(APIView):
+    permission_classes = (IsAuthenticated,)
+
+    @extend_schema(responses={200: ComputationSerializer, 404: Detail}, tags=["dialogue"])
+    def get(self, request: Request, key: str) -> Response:
+        """One computation."""
+        return Response(_described(_computation_or_404(key)))
+
+    @extend_schema(
+        request=ComputeSerializer,
+        responses={200: ComputedSerializer, 400: ConfigErrors, 404: Detail, 409: Detail},
+        tags=["dialogue"],
+    )
+    def post(self, request: Request, key: str) -> Response:
+        """Compute it for an experiment that you can read.  Stores and changes nothing."""
+        of = _computation_or_404(key)
+        given = validated(ComputeSerializer, request)
+        experiment = get_for(request.user, Experiment.objects.all(), Role.VIEWER, pk=given["experiment"])
+        try:
+            bench = stored.workbench(experiment, request.user)
+        except Unavailable as error:
+            raise Conflict(str(error)) from error
+        try:
+            answered = computations.run(bench, of.key, given["arguments"])
+        except ToolError as error:
+            raise serializers.ValidationError({"arguments": str(error)}) from error
+        further = [{"key": key, "title": title, "arguments": more} for key, title, more in answered.next]
+        return Response(
+            {
+                "title": answered.title, "arguments": answered.arguments, "text": answered.rendered.plain,
+                "values": computations.values_of(answered), "next": further,
+            }
+        )  # fmt: skip
+
+
+def _computation_or_404(key: str) -> Computation:
+    of = registry().get(key)
+    if of is None:
+        raise NotFound(f"There is no computation {key[:40]!r}; /api/computations/ lists them.")
+    return of

@@ -1,0 +1,167 @@
+"""Meshes and training settings as people type or paste them: `fsdp=16 tp=4 remat none`, `--tensor-model-parallel-size
+8`, `ici_fsdp_parallelism=16`, `batch 512`.
+
+`parse` reads a line; `complete` gives the axes that it does not name the rest of the chips.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from formatting.numbers import whole_number
+from perfmodel.config import DATA_ROLES, ROLE_SYNONYMS, ExperimentConfig, Mesh
+from perfmodel.space import insert_axis
+from perfmodel.workload import REMAT, SHARDING
+
+#: What an axis of a role is called beside the role's own name.
+ROLE_WORDS = {
+    "replica": "replica", "data": "data", "dp": "data", "ddp": "data", "data_parallel": "data", "fsdp": "fsdp",
+    "dp_shard": "fsdp", "zero3": "fsdp", "seq": "seq", "sequence": "seq", "sp": "seq", "context": "seq", "cp": "seq",
+    "model": "model", "tensor": "model", "tp": "model", "expert": "expert", "ep": "expert", "pipeline": "pipeline",
+    "pipe": "pipeline", "pp": "pipeline",
+}  # fmt: skip
+#: Keys of a configuration as MaxText, Megatron-LM and people write them.
+SETTING_WORDS = {
+    "batch": "global_batch", "global_batch": "global_batch", "gbs": "global_batch", "global_batch_size": "global_batch",
+    "global_train_batch_size": "global_batch", "train_batch_size": "global_batch", "seq_len": "seq_len",
+    "seqlen": "seq_len", "seq_length": "seq_len", "sequence_length": "seq_len", "max_target_length": "seq_len",
+    "context_length": "seq_len", "remat": "remat", "remat_policy": "remat", "recompute": "remat",
+    "recompute_granularity": "remat", "micro_batch": "micro_batch", "mbs": "micro_batch",
+    "micro_batch_size": "micro_batch", "grad_accum": "grad_accum", "gradient_accumulation_steps": "grad_accum",
+    "micro_batches": "grad_accum", "microbatches": "grad_accum", "precision": "precision", "dtype": "precision",
+    "optimizer": "optimizer", "weight_sharding": "weight_sharding", "sharding": "weight_sharding",
+}  # fmt: skip
+#: Values that a framework writes otherwise.
+VALUE_WORDS = {"bfloat16": "bf16", "selective": "minimal", "off": "none", "no": "none", "float16": "fp16"}
+#: Words that are a whole setting.
+_ALONE = {"fp8": ("precision", "fp8"), "bf16": ("precision", "bf16"), "zero1": ("weight_sharding", "zero1")}
+_FRAMEWORK = re.compile(r"^(?:(ici|dcn)_)?(\w+?)(?:_model)?_(?:parallelism|parallel_size|parallel_degree)$")
+_GLUED = re.compile(r"^([A-Za-z_]+?)[-_]?([0-9]+)$")
+_TOKEN = re.compile(r"[^\s,;=:?!·×\\\"'()]+")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a line sets.  ici, dcn: sizes by axis, as named; changes: training keys; rest: words that set nothing."""
+
+    ici: Mapping[str, int] = field(default_factory=dict)
+    dcn: Mapping[str, int] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    rest: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.ici or self.dcn or self.changes)
+
+
+def parse(text: str, config: ExperimentConfig) -> Settings:
+    """Read the axes of this configuration's mesh, roles, training keys and flags of MaxText and Megatron-LM."""
+    ici: dict[str, int] = {}
+    dcn: dict[str, int] = {}
+    changes: dict[str, Any] = {}
+    rest: list[str] = []
+    tokens = [part for token in _TOKEN.findall(text) for part in _split(token, config.mesh)]
+    while tokens:
+        token = tokens.pop(0)
+        word = token.lower().lstrip("-").replace("-", "_")
+        value = tokens[0] if tokens else ""
+        match = _FRAMEWORK.match(word)
+        scope, _, name = word.rpartition(".") if word.startswith(("dcn.", "ici.")) else ("", "", word)
+        if match:
+            scope, name = match[1] or "", match[2]
+        axis = axis_of(config.mesh, name)
+        size = whole_number(value, digits=9)
+        if axis and size:
+            (dcn if scope == "dcn" else ici)[axis] = size
+            tokens.pop(0)
+        elif word == "per_device_batch_size" and size:
+            changes["global_batch"] = size * config.hardware.chips
+            tokens.pop(0)
+        elif (key := SETTING_WORDS.get(word)) and (found := _value(key, value)) is not None:
+            changes[key] = found
+            tokens.pop(0)
+        elif word in ("no", "without") and SETTING_WORDS.get(value.lower()) == "remat":
+            changes["remat"] = "none"
+            tokens.pop(0)
+        elif word in REMAT and SETTING_WORDS.get(value.lower()) == "remat":
+            changes["remat"] = word
+            tokens.pop(0)
+        elif word in _ALONE:
+            changes |= [_ALONE[word]]
+        else:
+            rest.append(token)
+    return Settings(ici, dcn, changes, tuple(rest))
+
+
+def _split(token: str, mesh: Mesh) -> list[str]:
+    """`tp4` as `tp`, `4`, where the letters are an axis."""
+    glued = _GLUED.match(token)
+    return (
+        [glued[1], glued[2]] if glued and axis_of(mesh, glued[1].lower()) and token.lower() not in _ALONE else [token]
+    )
+
+
+def _value(key: str, text: str) -> Any:
+    """The value of a training key; None where it cannot be one."""
+    if key in ("global_batch", "seq_len", "micro_batch", "grad_accum"):
+        number = whole_number(text.lower().removesuffix("k"), digits=9)
+        return number * (1024 if text.lower().endswith("k") else 1) if number else None
+    word = VALUE_WORDS.get(text.lower(), text.lower())
+    if key in ("remat", "weight_sharding"):
+        return word if word in (REMAT if key == "remat" else SHARDING) else None
+    return word if word and whole_number(word) is None else None
+
+
+def typed_value(text: str) -> int | str:
+    """A whole number as such, other text as it is."""
+    number = whole_number(text, digits=9)
+    return text if number is None else number
+
+
+def axis_of(mesh: Mesh, word: str, is_exact: bool = False) -> str | None:
+    """The axis that a word means, by its own name, else by its role; a role that the mesh lacks is named by itself.
+    Unless `is_exact`, `data` and `fsdp` mean each other where the mesh has only one of the two.  None: no axis."""
+    names = [axis for axis, _ in (*mesh.ici, *mesh.dcn)]
+    if own := next((axis for axis in names if axis.lower() == word), None):
+        return own
+    role = ROLE_WORDS.get(word)
+    for wanted in (role, None if is_exact else {"data": "fsdp", "fsdp": "data"}.get(role or "")):
+        same = [axis for axis in names if wanted and mesh.role(axis) == ROLE_SYNONYMS.get(wanted, wanted)]
+        if same:
+            return max(same, key=lambda axis: dict(mesh.ici).get(axis, 1))
+    return role
+
+
+def complete(named: Mapping[str, int], config: ExperimentConfig) -> dict[str, int]:
+    """A whole mesh of a slice: the other axes keep their size where the product allows it; else one of them,
+    of the batch if possible, takes the rest of the chips; else all are 1, and the rules say what is wrong.
+
+    Axes are in the order in which they were named where that is all wide ones, else each at its usual place.
+    """
+    mesh, chips = config.mesh, config.hardware.chips_per_slice
+    ran = dict(mesh.ici)
+    names = list(ran)
+    for axis in named:
+        if axis not in ran:
+            insert_axis(names, axis, mesh)
+    sizes = _whole({axis: named.get(axis, ran.get(axis, 1)) for axis in names}, named, config, chips)
+    is_ordered = all(axis in named for axis, size in sizes.items() if size > 1)
+    return {**{axis: sizes[axis] for axis in named}, **sizes} if is_ordered else sizes
+
+
+def _whole(sizes: dict[str, int], named: Mapping[str, int], config: ExperimentConfig, chips: int) -> dict[str, int]:
+    if prod(sizes.values()) == chips:
+        return sizes
+    alone = {axis: named.get(axis, 1) for axis in sizes}
+    free = sorted(
+        (axis for axis in sizes if axis not in named), key=lambda axis: config.mesh.role(axis) not in DATA_ROLES
+    )
+    for kept in (sizes, alone):
+        for axis in free:
+            size, over = divmod(chips, prod(n for other, n in kept.items() if other != axis))
+            if not over and size:
+                return {**kept, axis: size}
+    return alone

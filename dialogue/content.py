@@ -1,0 +1,132 @@
+"""The content of an answer as it is stored: text with the values that it prints, bars, and the questions below it.
+
+`of_answered` and `of_text` write it, `blocks` draws it; what is stored needs none of the results it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlencode
+
+from django.urls import reverse
+from django.utils.safestring import SafeString, mark_safe
+
+from dialogue.computations import Answered, registry
+from dialogue.links import link_of
+from experiments import bars
+from experiments.models import Experiment
+from proposals.agents import markdown
+from proposals.agents.references import Rendered
+from proposals.agents.values import Value
+
+Content = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DrawnBar:
+    """A bar with its terms on the scale of its block."""
+
+    label: str
+    terms: Sequence[bars.Term]
+    scale: float
+    total: SafeString
+    predicted: bool
+    low: float | None
+    high: float | None
+    unit: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of an answer: its HTML, or its bars."""
+
+    html: str = ""
+    bars: Sequence[DrawnBar] = ()
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to press.  url: answers it, by GET without storing it, by POST in the conversation."""
+
+    title: str
+    url: str
+
+
+def of_text(template: str, parts: Sequence[Any]) -> Content:
+    """The content of a text of a language model; parts: `Rendered.to_json()`."""
+    return {"blocks": [{"kind": "text", "text": template, "values": list(parts)}]}
+
+
+def of_answered(answered: Answered) -> Content:
+    """The content of a computed answer."""
+    blocks: list[dict[str, Any]] = [
+        {"kind": "text", "text": answered.template, "values": answered.rendered.to_json()},
+    ]
+    if answered.bars:
+        rows = [
+            {
+                "label": bar.label, "parts": dict(bar.parts), "unit": bar.unit,
+                "total": Rendered((bar.total,)).to_json()[0] if bar.total else None,
+            }
+            for bar in answered.bars
+        ]  # fmt: skip
+        blocks.insert(0, {"kind": "bars", "rows": rows})
+    further = [{"key": key, "title": title, "arguments": dict(given)} for key, title, given in answered.next]
+    return {
+        "computation": answered.computation.key, "arguments": dict(answered.arguments), "title": answered.title,
+        "blocks": blocks, "next": further,
+    }  # fmt: skip
+
+
+def blocks(content: Mapping[str, Any], experiment: Experiment) -> list[Block]:
+    """Return the parts of a stored answer as a page shows them."""
+    link = link_of(experiment)
+    return [
+        Block(bars=_drawn(block["rows"], experiment, link))
+        if block["kind"] == "bars"
+        else Block(html=mark_safe(Rendered.from_json(block["values"]).html(link)))
+        for block in content.get("blocks", ())
+    ]
+
+
+def _drawn(rows: Sequence[Mapping[str, Any]], experiment: Experiment, link: Callable[[str], str]) -> list[DrawnBar]:
+    drawn = []
+    totals = [cast(Value, Rendered.from_json([row["total"]]).parts[0]) if row["total"] else None for row in rows]
+    ends = [
+        max(sum(row["parts"].values()), (total.high or 0.0) if total else 0.0)
+        for row, total in zip(rows, totals, strict=True)
+    ]
+    scale = max(ends, default=1.0)
+    for row, total in zip(rows, totals, strict=True):
+        is_memory = row["unit"] == "bytes"
+        terms = bars.memory_terms(row["parts"]) if is_memory else bars.step_terms(row["parts"], experiment.axis_roles)
+        drawn.append(
+            DrawnBar(
+                row["label"], terms, scale, mark_safe(markdown.of_value(total, link)) if total else SafeString(""),
+                bool(total and total.origin == "predicted"), total.low if total else None,
+                total.high if total else None, row["unit"],
+            )
+        )  # fmt: skip
+    return drawn
+
+
+def further(content: Mapping[str, Any], experiment: Experiment) -> list[Question]:
+    """Return the questions below an answer; of those that there no longer are, none."""
+    return [
+        Question(item["title"], question_url(experiment.pk, item["key"], item["arguments"]))
+        for item in content.get("next", ())
+        if item["key"] in registry()
+    ]
+
+
+def question_url(experiment: int, key: str, arguments: Mapping[str, Any] | None = None) -> str:
+    """Return the address of a computation with its arguments."""
+    query = urlencode({name: as_typed(value) for name, value in (arguments or {}).items()}, safe="=,")
+    return reverse("computation", args=[experiment, key]) + (f"?{query}" if query else "")
+
+
+def as_typed(value: Any) -> Any:
+    """Return an argument as a form or an address has it: sizes as `fsdp=16,tp=4`."""
+    return ",".join(f"{key}={each}" for key, each in value.items()) if isinstance(value, Mapping) else value

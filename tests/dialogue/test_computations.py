@@ -1,0 +1,154 @@
+"""Computations: each answers on every kind of run, of exactly its arguments, with the product's own numbers."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from agent.tools import ToolError
+from dialogue.computations import registry, run
+from dialogue.computations.matching import matches
+from dialogue.computations.settings import parse
+from evaluation.quality.evidence import PROFILES, bench
+from experiments.without_profile import without_profile
+from perfmodel.config_file import parse_config
+from proposals.agents.values import Value
+from proposals.agents.workbench import Workbench
+from proposals.candidate import Candidate
+
+CONFIG: dict[str, Any] = {
+    "name": "llama3.1-8b on 64 H100",
+    "hardware": {"chip": "h100", "topology": [8, 8]},
+    "mesh": {"ici": {"data": 8, "model": 8}},
+    "model": {"name": "llama3.1-8b"},
+    "training": {"global_batch": 256, "seq_len": 4096},
+}
+RUNS = (*PROFILES, "step time alone", "nothing measured")
+
+
+@cache
+def of(name: str) -> Workbench:
+    if name in PROFILES:
+        return bench(name)
+    measured = {"measured": {"step_time_s": 3.0, "peak_memory_bytes": 41e9}} if name == "step time alone" else {}
+    config, _ = parse_config({**CONFIG, **measured})
+    return Workbench.of_values(without_profile(config), config)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_computation_answers_on_every_run(name: str) -> None:
+    for key in registry():
+        answered = run(of(name), key, {})
+        assert answered.rendered.complaints == (), (key, answered.rendered.complaints)
+        assert answered.rendered.plain.strip() and "{" not in answered.rendered.plain, (key, answered.rendered.plain)
+        for further, _, given in answered.next:
+            run(of(name), further, given)  # each further question can be answered
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_price_of_an_answer_is_the_price_everywhere(name: str) -> None:
+    which = of(name)
+    for state in which.proposals:
+        plan, mesh = state.proposal, {}
+        mesh = {**plan.mesh["ici"], **{f"dcn.{axis}": size for axis, size in plan.mesh.get("dcn", {}).items()}}
+        it = run(which, "price", {"mesh": mesh, "changes": dict(plan.changes)}).values["it"]
+        expected = which.pricer.evaluate(Candidate(plan.mesh, plan.changes), which.constraints).predicted
+        time, memory = expected.step_time_s, expected.hbm_per_chip_bytes
+        assert (it["step"].value if it["step"] else None) == pytest.approx(time.estimate if time else None)
+        assert (it["speedup"].value if it["speedup"] else None) == pytest.approx(expected.speedup)
+        assert (it["memory"].value if it["memory"] else None) == pytest.approx(memory.total if memory else None)
+
+
+def test_what_is_predicted_is_never_called_measured() -> None:
+    for name in ("step time alone", "nothing measured"):
+        for key in registry():
+            for part in run(of(name), key, {}).rendered.parts:
+                if isinstance(part, Value) and not isinstance(part.value, str) and part.origin == "measured":
+                    assert name == "step time alone", (key, part)
+                    assert any(
+                        word in part.subject
+                        for word in ("step time", "memory", "cores", "speed", "steps", "MFU", "ops")
+                    ), part
+
+
+def test_worked_values_of_a_finding_fixed() -> None:
+    which = of("asap-experiment-1")
+    finding = which.diagnosis.findings[0]
+    step = which.diagnosis.kpis["step_time_s"]
+    values = run(which, "if_fixed", {"finding": 1}).values
+    assert values["left"].value == pytest.approx(step - finding.saving_s)
+    assert values["speedup"].value == pytest.approx(step / (step - finding.saving_s))
+
+
+def test_the_first_of_the_four_turns_is_the_first_proposal() -> None:
+    which = of("step time alone")
+    values = run(which, "which_first", {}).values
+    assert values["lead"]["name"].value == "Proposal 1"
+    speedups = [item.proposal.predicted.speedup for item in which.proposals]
+    assert values["gain"]["speedup"].value == max(speedups)
+
+
+def test_a_name_from_a_profile_stays_text() -> None:
+    which = of("asap-experiment-1")
+    html = run(which, "ops", {"words": which.diagnosis.ops[0].name}).rendered.html()
+    assert which.diagnosis.ops[0].name in html and "<script" not in html
+
+
+@pytest.mark.parametrize(("key", "given", "words"), [
+    ("nothing", {}, "no computation"), ("price", {"mesh": "warp=2"}, "warp"),
+    ("price", {"changes": "remat=maybe"}, "remat"), ("why_finding", {"finding": 99}, "99"),
+    ("confidence", {"proposal": 99}, "99"), ("vary", {"key": "colour"}, "colour"),
+    ("figure", {"number": "beauty"}, "beauty"), ("price", {"mesh": "data=x"}, "mesh"),
+    ("price", {"colour": "red"}, "colour"),
+])  # fmt: skip
+def test_what_cannot_be_answered_is_refused_in_a_sentence(key: str, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ToolError, match=words):
+        run(of("step time alone"), key, given)
+
+
+SETTINGS = [
+    ("data=16 tp=4 remat none", {"data": 16, "model": 4}, {"remat": "none"}),
+    ("dp 16, tp4", {"data": 16, "model": 4}, {}),
+    ("--tensor-model-parallel-size 4 --global-batch-size 512 --recompute-granularity selective --seq-length 8192",
+     {"model": 4}, {"global_batch": 512, "remat": "minimal", "seq_len": 8192}),
+    ("python3 train.py ici_fsdp_parallelism=32 ici_tensor_parallelism=2 per_device_batch_size=4 remat_policy=full "
+     "max_target_length=8k", {"data": 32, "model": 2}, {"global_batch": 256, "remat": "full", "seq_len": 8192}),
+    ("no remat, batch 512", {}, {"global_batch": 512, "remat": "none"}),
+    ("why is it slow", {}, {}), ("proposal 2", {}, {}), ("batch", {}, {}), ("tp=0", {}, {}), ("²", {}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "ici", "changes"), SETTINGS)
+def test_settings_are_read_as_people_write_them(text: str, ici: dict[str, int], changes: dict[str, Any]) -> None:
+    found = parse(text, of("step time alone").config)
+    assert (dict(found.ici), dict(found.changes)) == (ici, changes)
+
+
+@pytest.mark.parametrize(("text", "ici", "changes"), [row for row in SETTINGS if row[1] or row[2]])
+def test_settings_always_lead_to_their_price(text: str, ici: dict[str, int], changes: dict[str, Any]) -> None:
+    which = of("step time alone")
+    first = matches(which, text)[0]
+    assert first.computation.key == "price" and not first.problem
+    assert {axis: first.arguments["mesh"].get(axis, 1) for axis in ici} == ici
+    now = which.config.training
+    assert first.arguments.get("changes", {}) == {k: v for k, v in changes.items() if getattr(now, k) != v}
+    assert run(which, "price", first.arguments).values["it"]["mesh"].value
+
+
+@pytest.mark.parametrize("key", registry())
+def test_a_title_leads_to_its_computation(key: str) -> None:
+    found = [match.computation.key for match in matches(of("step time alone"), registry()[key].title)]
+    assert key in found[:3], found
+
+
+@pytest.mark.parametrize(("text", "key", "given"), [
+    ("how sure are you about proposal 2", "confidence", {"proposal": 2}),
+    ("why finding 2", "why_finding", {"finding": 2}),
+    ("would h200 be faster", "other_chip", {"chip": "h200"}), ("collectives on tp", "axis", {"axis": "model"}),
+    ("where does duty cycle come from", "figure", {"number": "duty_cycle"}),
+])  # fmt: skip
+def test_what_the_words_name_fills_the_arguments(text: str, key: str, given: dict[str, Any]) -> None:
+    found = {match.computation.key: match.arguments for match in matches(of("step time alone"), text)[:3]}
+    assert found.get(key) == given, found

@@ -1,0 +1,118 @@
+"""Recorded answers, read step by step: on their pages, from an exported file, by the command."""
+
+from __future__ import annotations
+
+import html
+import json
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from agent.events import ModelRequest
+from agent.provider.openai import OpenAIProvider
+from agent.provider.settings import Settings
+from asapweb.cli import main
+from dialogue.models import Message
+from dialogue.services import asking, recorded_answers
+from dialogue.services.respond import respond
+from experiments.models import Event
+from proposals.agents import chat
+from proposals.agents.recordings import NoRecording, recordings
+from tests.agent.server import ScriptedServer, calls, text
+from tests.dialogue.answerers import Scripted, final, tool
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.mark.parametrize(("lines", "sentence"), [
+    (["no json"], "Line 1 is not an event"), (['{"kind": "status"}'], "Line 1 is not an event"),
+    (["[]"], "Line 1 is not an event"),
+    ([""], "no answer in this file"), (['{"kind": "status", "data": {}}'], "no answer in this file"),
+    (['{"kind": "tool_result", "data": {"thread": 1, "message": 2, "turn": 1}}'], "Line 1 is not a step"),
+])  # fmt: skip
+def test_a_file_that_is_no_recording_is_refused_in_a_sentence(lines, sentence):
+    with pytest.raises(NoRecording, match=sentence):
+        recordings(lines)
+
+
+def answered(thread, user, answerer, question="Which do you recommend first?") -> Message:
+    answer = asking.ask(thread, user, question)
+    respond(answer.pk, answerer)
+    answer.refresh_from_db()
+    return answer
+
+
+@pytest.fixture
+def by_model(people, thread):
+    """An answer of a scripted model with one tool call."""
+    with ScriptedServer([calls(("look", {"part": "kpis"})), text("Proposal 1 stands first.")]) as server:
+        provider = OpenAIProvider(Settings.from_env({"OPENAI_BASE_URL": server.url, "ASAP_LLM_MODEL": "scripted"}))
+        yield answered(thread, people.engineer, lambda of, ask, cancel=None: chat.answer(of, ask, cancel, provider))
+
+
+def test_only_the_newest_attempt_is_shown(people, ready, thread):
+    answer = answered(thread, people.engineer, Scripted(tool(1, "look", {}, {"step_time_s": 1.0}), final("First.")))
+    long_ago = timezone.now() - timedelta(minutes=5)
+    Message.objects.filter(pk=answer.pk).update(status="answering", worker="dead", heartbeat_at=long_ago)
+    respond(answer.pk, Scripted(tool(1, "look", {}, {"step_time_s": 2.0}), final("Second.")))
+    found = recorded_answers.replayed(ready.experiment, answer.pk)
+    assert len(found.steps) == 3 and found.events[1].data["result"] == {"step_time_s": 2.0}
+
+
+def test_pages_show_the_steps_with_all_messages(people, ready, by_model):
+    client, address = people.client("engineer"), f"/experiments/{ready.experiment.pk}/replay/"
+    listed = client.get(address).content.decode()
+    assert "Which do you recommend first?" in listed and "scripted" in listed and f"{address}{by_model.pk}/" in listed
+    found = recorded_answers.replayed(ready.experiment, by_model.pk)
+    requests = [step for step in found.steps if isinstance(step.event, ModelRequest)]
+    assert len(requests[1].messages) == len(requests[0].messages) + len(requests[1].event.messages)
+    shown = html.unescape(client.get(f"{address}{by_model.pk}/?step={requests[1].number}").content.decode())
+    assert f"Step {requests[1].number} of {len(found.steps)}" in shown and "Previous" in shown and "Next" in shown
+    for step in ("0", "999", "x", "", "all"):
+        assert client.get(f"{address}{by_model.pk}/?step={step}").status_code == 200
+
+
+def test_engineers_read_them_viewers_and_strangers_do_not(people, ready, thread):
+    answer = answered(thread, people.engineer, Scripted(final("Yes.")))
+    address = f"/experiments/{ready.experiment.pk}/replay/"
+    for path in (address, f"{address}{answer.pk}/"):
+        for who, status in (("engineer", 200), ("viewer", 403), ("outsider", 404), ("anonymous", 302)):
+            assert people.client(who).get(path).status_code == status, (path, who)
+        assert people.client("engineer").post(path).status_code == 405
+    assert people.client("engineer").get(f"{address}999999/").status_code == 404
+
+
+def test_removed_payloads_and_a_deleted_conversation_are_said(people, ready, thread):
+    from experiments.services import retention
+
+    answer = answered(thread, people.engineer, Scripted(tool(1, "look", {}, {"a": 1}), final("Yes.")))
+    client, address = people.client("engineer"), f"/experiments/{ready.experiment.pk}/replay/{answer.pk}/"
+    asking.delete(thread, people.engineer)
+    assert "of a deleted conversation" in client.get(f"/experiments/{ready.experiment.pk}/replay/").content.decode()
+    Event.objects.update(created_at=timezone.now() - timedelta(days=9))
+    people.team.keep_payloads_days = 5
+    people.team.save()
+    retention.sweep()
+    assert "payloads of these steps were removed" in client.get(address).content.decode()
+
+
+def test_an_export_of_the_page_is_read_by_the_command(people, ready, thread, by_model, tmp_path, capsys):
+    path = f"/experiments/{ready.experiment.pk}/memory.jsonl?thread={thread.pk}"
+    exported = b"".join(people.client("engineer").get(path).streaming_content).decode()
+    (found,) = recordings(exported.splitlines())
+    assert found.message == by_model.pk and found.question == "Which do you recommend first?"
+    assert found.events == recorded_answers.replayed(ready.experiment, by_model.pk).recording.events
+    file = tmp_path / "events.jsonl"
+    file.write_text(exported)
+    assert main(["replay", str(file)]) == 0
+    assert f"Answer {by_model.pk} by scripted: Which do you recommend first?" in capsys.readouterr().out
+    assert main(["replay", str(file), "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)["answers"]
+    assert [step["kind"] for step in answer["steps"]][-1] == "final"
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("{}\n")
+    for arguments in ([tmp_path / "none.jsonl"], [bad], [file, "--answer", "99"]):
+        assert main(["replay", *map(str, arguments)]) == 2
+        said = capsys.readouterr()
+        assert said.out == "" and said.err.count("\n") == 1
