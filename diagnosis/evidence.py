@@ -13,7 +13,7 @@ import formatting
 from accounts.text import whole_number
 from diagnosis import kpi_formulas, presentation, strips
 from diagnosis.models import DiagnosisRecord, OpRow
-from diagnosis.report import AxisCollective, Evidence, Finding
+from diagnosis.report import AxisCollective, Finding, SourcedValue
 from experiments import bars
 from experiments.step_profile import Timeline
 
@@ -77,7 +77,9 @@ def _keyed(record: DiagnosisRecord, keys: Sequence[str]) -> dict[str, Any]:
     return _with_ops(record.ops.filter(key__in=wanted), len(wanted)) if wanted else {}
 
 
-def _from_item(record: DiagnosisRecord, item: Evidence | None, siblings: Sequence[Evidence] = ()) -> Panel | None:
+def _from_item(
+    record: DiagnosisRecord, item: SourcedValue | None, siblings: Sequence[SourcedValue] = ()
+) -> Panel | None:
     """siblings: the finding's other numbers; a count of ops has no rows of its own, theirs are what was counted."""
     if item is None:
         return None
@@ -88,7 +90,7 @@ def _from_item(record: DiagnosisRecord, item: Evidence | None, siblings: Sequenc
     return Panel(item.label, item.value, item.unit, item.origin, formula, item.source, **rows)
 
 
-def _read(record: DiagnosisRecord, item: Evidence, siblings: Sequence[Evidence]) -> tuple[str, dict[str, Any]]:
+def _read(record: DiagnosisRecord, item: SourcedValue, siblings: Sequence[SourcedValue]) -> tuple[str, dict[str, Any]]:
     """(formula, rows) of a number that carries neither: a count's, or where it was read."""
     if item.source == "op profile" and item.unit == "count":
         counted = [key for other in siblings for key in other.ops]

@@ -19,7 +19,7 @@ BOTTLENECKS = ("compute", "memory", "communication", "input", "host", "idle", "u
 
 
 @dataclass(frozen=True)
-class Evidence(Value):
+class SourcedValue(Value):
     """A value of a sentence with what is behind it.
 
     origin: `measured` (file, op), `computed` (formula) or `predicted` (model).  ops: keys of the ops it was taken from.
@@ -30,12 +30,12 @@ class Evidence(Value):
     ops: tuple[str, ...] = ()
 
 
-def cited(*texts: str) -> tuple[Evidence, ...]:
+def cited(*texts: str) -> tuple[SourcedValue, ...]:
     """The evidence of sentences, each item once, in order."""
-    return tuple(value for value in values(*texts) if isinstance(value, Evidence))
+    return tuple(value for value in values(*texts) if isinstance(value, SourcedValue))
 
 
-def numbered(rows: Iterable[Evidence], ref: str = "") -> dict[Value, Evidence]:
+def numbered(rows: Iterable[SourcedValue], ref: str = "") -> dict[Value, SourcedValue]:
     """Evidence by itself before it knew its panel: the first item's is `<ref>0`."""
     return {row: replace(row, field=f"{ref}{index}") for index, row in enumerate(dict.fromkeys(rows))}
 
@@ -99,7 +99,7 @@ class Bottleneck:
     primary: str
     confidence: float
     statement: Text
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[SourcedValue, ...] = ()
     contradictions: tuple[Text, ...] = ()
     secondary: str | None = None
 
@@ -124,7 +124,7 @@ class Finding:
     insight: Text
     action: Text
     impact: Text
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[SourcedValue, ...] = ()
     saving_s: float | None = None
     saving_share: float | None = None
     mesh_axis: str | None = None
@@ -249,7 +249,7 @@ class Diagnosis:
         return self.basis == PROFILE
 
     @property
-    def cited(self) -> tuple[Evidence, ...]:
+    def cited(self) -> tuple[SourcedValue, ...]:
         """The evidence of the bottleneck and of every finding."""
         return (*self.bottleneck.evidence, *(item for finding in self.findings for item in finding.evidence))
 

@@ -28,7 +28,7 @@ _TIMES = (
     (1e-6, 1e-6, "µs"),
 )
 
-#: Evidence units (diagnosis.report.Evidence.unit) and how their numbers end.
+#: Evidence units (diagnosis.report.SourcedValue.unit) and how their numbers end.
 _SUFFIXES = {"bytes": "B", "bytes_per_s": "B/s", "flops_per_s": "FLOP/s", "flops": "FLOP", "tokens_per_s": "tokens/s"}
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from diagnosis.analyzer.facts import HOST_TRANSFER, Facts, OpFacts, keys
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.report import Evidence
+from diagnosis.report import SourcedValue
 
 #: A result in host memory (XLA's memory space 5) was copied there; any other was copied from there.
 _TO_HOST = re.compile(r"=\s*\(?\w+\[[^\]]*\]\{[^{}]*S\(5\)[^{}]*\}")
@@ -27,7 +27,7 @@ def bytes_each_way(ops: Sequence[OpFacts]) -> tuple[float, float]:
     return to_host, sum(op.op.host_bytes or 0.0 for op in ops) - to_host
 
 
-def host_link_rate(facts: Facts) -> tuple[Evidence, Evidence | None] | None:
+def host_link_rate(facts: Facts) -> tuple[SourcedValue, SourcedValue | None] | None:
     """(bytes/s per core in the busier direction while a copy is in flight, what one core has of the host link).
 
     Without intervals of the copies the time waited for them is used, which is at most the time in flight.  None where
@@ -56,7 +56,7 @@ def host_link_rate(facts: Facts) -> tuple[Evidence, Evidence | None] | None:
     )  # fmt: skip
 
 
-def link_time_s(facts: Facts) -> Evidence | None:
+def link_time_s(facts: Facts) -> SourcedValue | None:
     """Least time per step and core for the bytes of the busier direction; None where bytes, step or link are unknown.
 
     Both directions of the link run at once, each at its full bandwidth.

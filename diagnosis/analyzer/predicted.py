@@ -15,7 +15,7 @@ from diagnosis.analyzer import report
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.memory_traffic import near_capacity
-from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding
+from diagnosis.report import Bottleneck, Diagnosis, Finding, SourcedValue
 from experiments.sentences import Sentence, join, say
 from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
 from perfmodel.arrays import normal_cdf
@@ -151,11 +151,11 @@ def _certain(larger: float, smaller: float) -> float:
     return float(normal_cdf(log(max(larger, 1e-9) / smaller) / (SPREAD_OF_A_PART * sqrt(2.0))))
 
 
-def _share(words: str, value: float) -> Evidence:
+def _share(words: str, value: float) -> SourcedValue:
     return evidence(f"predicted share of {words}", value, "share", "predicted", "predicted part ÷ step", SOURCE)
 
 
-def _times(facts: Facts, basis: Basis) -> list[Evidence]:
+def _times(facts: Facts, basis: Basis) -> list[SourcedValue]:
     predicted = evidence(
         "step time predicted by the model alone", basis.predicted_s, "s", "predicted", "asap predict", SOURCE
     )
@@ -167,7 +167,7 @@ def _times(facts: Facts, basis: Basis) -> list[Evidence]:
     ]
 
 
-def _statement(facts: Facts, basis: Basis, largest: str, rows: list[Evidence]) -> Sentence:
+def _statement(facts: Facts, basis: Basis, largest: str, rows: list[SourcedValue]) -> Sentence:
     named = join(", ", (say("{} {}", row, row.label.removeprefix("predicted share of ")) for row in rows))
     measured, predicted = (_times(facts, basis)[0], _times(facts, basis)[-1])
     text = say("Predicted, not measured: {} ({}).", _LIMITS[largest], named)

@@ -1,11 +1,11 @@
-"""The numbers of findings as `Evidence`."""
+"""The numbers of findings as values with their source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isfinite
 
-from diagnosis.report import Evidence
+from diagnosis.report import SourcedValue
 
 
 def evidence(
@@ -16,8 +16,8 @@ def evidence(
     formula: str = "",
     source: str = "",
     ops: Iterable[str] = (),
-) -> Evidence:
+) -> SourcedValue:
     """One number with its origin, shown in a sentence or beside it."""
     if value is not None and not isfinite(value):
         value = None  # a time near zero under a rate
-    return Evidence(label, value, unit, origin, formula, source, tuple(ops))
+    return SourcedValue(label, value, unit, origin, formula, source, tuple(ops))

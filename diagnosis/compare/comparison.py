@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from diagnosis.report import Evidence
+from diagnosis.report import SourcedValue
 
 #: What a time can be compared as: `step` seconds per step and core; `token` chip-seconds per token, where steps hold
 #: different work; `share` of the step, where nothing says how much work a step holds.
@@ -139,7 +139,7 @@ class Comparison:
     speedup: float | None
     significant: bool | None
     statement: tuple[str, ...]
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[SourcedValue, ...] = ()
 
     def to_json(self, top: int = 50) -> dict[str, Any]:
         """The fields above as plain values, with the `top` largest op changes and `bottleneck {before, after}`."""

@@ -1,4 +1,4 @@
-"""The comparison in sentences; every number in them is an `Evidence`."""
+"""The comparison in sentences; every number in them is a `SourcedValue`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.statement import bar_words
 from diagnosis.compare.comparison import Comparability, ConfigChange, OpChange, TermChange
 from diagnosis.compare.sides import Side
-from diagnosis.report import Evidence
+from diagnosis.report import SourcedValue
 from experiments.sentences import join, say
 
 _TERMS = {
@@ -38,7 +38,7 @@ def state(
 
     def number(
         label: str, value: float, unit: str, origin: str = "computed", formula: str = "", keys: Sequence[str] = ()
-    ) -> Evidence:
+    ) -> SourcedValue:
         return evidence(label, value, unit, origin, formula, "both profiles", keys)
 
     unit = "share" if fit.basis == "share" else "s"
@@ -99,7 +99,7 @@ def _short(op: OpChange) -> str:
 
 
 def _moved(
-    terms: Sequence[TermChange], whole: float, per: str, unit: str, number: Callable[..., Evidence]
+    terms: Sequence[TermChange], whole: float, per: str, unit: str, number: Callable[..., SourcedValue]
 ) -> list[str]:
     parts: dict[int, list[str]] = {-1: [], 1: []}
     for term in sorted(terms, key=lambda item: -abs(item.change))[:6]:

@@ -14,7 +14,7 @@ from rest_framework.test import APIClient
 
 from accounts.models import Membership, Role, Team, User
 from diagnosis import services as diagnosis_services
-from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding, OpDiagnosis
+from diagnosis.report import Bottleneck, Diagnosis, Finding, OpDiagnosis, SourcedValue
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import profiles, runs, uploads
 from experiments.step_profile import Device, Op, Step, StepProfile
@@ -158,7 +158,7 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
             "communication",
             0.8,
             "All-gathers take 41.6 % of the step.",
-            (Evidence("share", 0.416, "share", "measured"),),
+            (SourcedValue("share", 0.416, "share", "measured"),),
         ),
         findings=(
             Finding("exposed_collectives", "Exposed all-gathers", "They wait.", "Overlap them.", "At most 0.52 s."),

@@ -15,7 +15,7 @@ from django.db import transaction
 
 from accounts.models import Membership, Role, Team, User
 from diagnosis import services as diagnosis_services
-from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding, OpDiagnosis
+from diagnosis.report import Bottleneck, Diagnosis, Finding, OpDiagnosis, SourcedValue
 from experiments.models import Experiment, Run, RunStatus
 from experiments.sentences import Value, say
 from experiments.services import events, profiles, runs, uploads
@@ -143,8 +143,8 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
             )
         )  # fmt: skip
     model_ops = tuple(op.key for op in ops if op.mesh_axis == "model")
-    on_model = Evidence("on the model axis", 0.52, "s", "measured", "sum of self times", ops=model_ops)
-    links = Evidence("links used of the model axis", 0.644, "share", "computed", "58 GB/s ÷ 90 GB/s")
+    on_model = SourcedValue("on the model axis", 0.52, "s", "measured", "sum of self times", ops=model_ops)
+    links = SourcedValue("links used of the model axis", 0.644, "share", "computed", "58 GB/s ÷ 90 GB/s")
     comms = 0.52 + 0.09 + 0.13
     return Diagnosis(
         kpis={
@@ -157,13 +157,13 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
             0.86,
             say(
                 "Collectives take {} of every {} step, {} of it on the `model` axis.",
-                Evidence("collectives per step", comms, "s", "measured", "sum of self times", "host0.xplane.pb"),
-                Evidence("step time", STEP_S, "s", "measured", "mean of three steps"),
+                SourcedValue("collectives per step", comms, "s", "measured", "sum of self times", "host0.xplane.pb"),
+                SourcedValue("step time", STEP_S, "s", "measured", "mean of three steps"),
                 on_model,
             ),
             (links,),
             (say("Duty cycle is {}, but a core that waits for a collective counts as busy.",
-                 Evidence("duty cycle", 0.962, "share", "measured")),),
+                 SourcedValue("duty cycle", 0.962, "share", "measured")),),
             "compute",
         ).numbered(),
         findings=(
@@ -174,7 +174,7 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
                 0.52, 0.52 / STEP_S, "model",
             ).numbered("finding-0"),
             Finding("exposed_gathers", "Weight gathers are not hidden", "They take 130 ms.", "Overlap them.",
-                    "At most 130 ms.", (Evidence("gathers", 0.13, "s", "measured"),), 0.13, 0.13 / STEP_S, "data"),
+                    "At most 130 ms.", (SourcedValue("gathers", 0.13, "s", "measured"),), 0.13, 0.13 / STEP_S, "data"),
         ),
         ops=tuple(ops),
         breakdown_s=BREAKDOWN_S,

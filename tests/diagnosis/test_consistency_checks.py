@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from diagnosis.analyzer import diagnose, read_facts, rules
 from diagnosis.analyzer.rules import consistency_checks
 from diagnosis.analyzer.rules.base import COMBINE_SMALL, Claim
-from diagnosis.report import Diagnosis, Evidence, Finding
+from diagnosis.report import Diagnosis, Finding, SourcedValue
 from evaluation.steps import real
 from evaluation.steps.generated import profile as generated
 from evaluation.steps.scenario import config as config_of
@@ -30,7 +30,7 @@ BESIDE_AXIS = {"pipeline_bubble", "expert_imbalance"}
 OVER_DATA = "replica_groups=[4,4]<=[4,4]T(1,0)"
 
 
-def rows_of(finding: Finding, words: str) -> list[Evidence]:
+def rows_of(finding: Finding, words: str) -> list[SourcedValue]:
     return [row for row in finding.evidence if words in row.label]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from diagnosis.analyzer import diagnose
-from diagnosis.report import DIAGNOSIS, OP, Evidence, OpDiagnosis
+from diagnosis.report import DIAGNOSIS, OP, OpDiagnosis, SourcedValue
 from evaluation.steps import paper
 from evaluation.steps.generated import profile as profiled
 from evaluation.steps.scenario import LARGE, Scenario
@@ -64,7 +64,9 @@ def test_a_diagnosis_with_collectives_and_steps_is_read_back_as_it_was_written()
 def test_what_the_first_version_stored_is_read() -> None:
     found = DIAGNOSIS.read({**FIRST, "ops": ()})
     assert found.kpis == FIRST["kpis"] and found.breakdown_s == FIRST["breakdown_s"]
-    assert found.bottleneck.evidence == (Evidence("share", 0.416, "share", "measured", ops=("jit_step/all-gather.1",)),)
+    assert found.bottleneck.evidence == (
+        SourcedValue("share", 0.416, "share", "measured", ops=("jit_step/all-gather.1",)),
+    )
     assert found.findings[0].saving_s == 0.52 and found.findings[0].flags == ()
     assert (found.basis, found.measured, found.timeline, found.predicted_step_time_s) == (
         "profile",

@@ -8,7 +8,7 @@ import json
 import pytest
 from django.template import Context, Template
 
-from diagnosis.report import DIAGNOSIS, Bottleneck, Diagnosis, Evidence
+from diagnosis.report import DIAGNOSIS, Bottleneck, Diagnosis, SourcedValue
 from experiments.sentences import Sentence, Value, join, say, spans_of, values
 
 SHARE = Value("exposed communication", 0.2826, "share", field="finding-0-1")
@@ -65,7 +65,7 @@ def test_hostile_text_is_shown_and_not_run() -> None:
 
 
 def test_stored_sentences_are_read_with_their_values_and_those_of_earlier_versions_as_words() -> None:
-    row = Evidence("busy", 0.96, "share", "measured", "busy ÷ step")
+    row = SourcedValue("busy", 0.96, "share", "measured", "busy ÷ step")
     verdict = Bottleneck("compute", 0.7, say("The device is busy {}.", row)).numbered()
     stored = json.loads(json.dumps(DIAGNOSIS.write(Diagnosis({}, {}, verdict, (), ()))))
     (value,) = values(DIAGNOSIS.read(stored).bottleneck.statement)
@@ -82,7 +82,7 @@ def test_evidence_that_no_sentence_cites_is_listed_below() -> None:
     template = Template(
         '{% load quantities %}{% uncited rows "finding-0" text as more %}{% for at, row in more %}{{ at }} {% endfor %}'
     )
-    rows = [Evidence("a", 0.5, "share", field="finding-0-0"), Evidence("b", 0.5, "share", field="finding-0-1")]
+    rows = [SourcedValue("a", 0.5, "share", field="finding-0-0"), SourcedValue("b", 0.5, "share", field="finding-0-1")]
     assert template.render(Context({"rows": rows, "text": say("Takes {}.", SHARE)})).split() == ["finding-0-0"]
-    old = [Evidence("a", 0.5, "share"), Evidence("b", None, "share")]
+    old = [SourcedValue("a", 0.5, "share"), SourcedValue("b", None, "share")]
     assert template.render(Context({"rows": old, "text": "Takes 50 %."})).split() == ["finding-0-0"]

@@ -9,7 +9,7 @@ from diagnosis.analyzer.links import dcn_bytes_per_s
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, exposed_of, lines
 from diagnosis.analyzer.rules.flags import advise, causes_of
-from diagnosis.report import Evidence
+from diagnosis.report import SourcedValue
 from experiments.sentences import say
 
 
@@ -28,7 +28,7 @@ def exposed_dcn(facts: Facts) -> Iterator[Claim]:
         )
         text += say(" Each chip's share of its host's DCN bandwidth is {}.", row)
     other = [op for op in ops if op.collective and op.collective.tensor not in ("gradients", "scalars", "")]
-    parts: list[Evidence] = []
+    parts: list[SourcedValue] = []
     title = "Exposed DCN gradient all-reduce"
     action = (
         "Overlap the reduction over DCN with the backward pass, reduce-scatter within the slice first so that only "

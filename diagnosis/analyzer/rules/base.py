@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed, total_share
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.report import Evidence, Finding, cited
+from diagnosis.report import Finding, SourcedValue, cited
 from experiments.sentences import Sentence, say
 
 #: Below this share of the step a cost is not worth a finding of its own.
@@ -42,8 +42,8 @@ class Claim:
     stalls: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     wasted: tuple[tuple[OpFacts, float], ...] = ()
-    parts: tuple[Evidence, ...] = ()
-    whole: Evidence | None = None
+    parts: tuple[SourcedValue, ...] = ()
+    whole: SourcedValue | None = None
 
 
 Rule = Callable[[Facts], Iterable[Claim]]
@@ -53,13 +53,13 @@ Rule = Callable[[Facts], Iterable[Claim]]
 _PLACE = re.compile(r"[\w.\-/]{1,100}(:\d+){0,2}")
 
 
-def time_of(label: str, ops: Iterable[OpFacts]) -> Evidence:
+def time_of(label: str, ops: Iterable[OpFacts]) -> SourcedValue:
     """Time of some ops as a share of the step (of device time where no step is known)."""
     chosen = tuple(ops)
     return evidence(label, total_share(chosen), "share", "computed", "Σ self time ÷ step time", OPS, keys(chosen))
 
 
-def exposed_of(label: str, ops: Iterable[OpFacts]) -> Evidence:
+def exposed_of(label: str, ops: Iterable[OpFacts]) -> SourcedValue:
     """Time of collectives or transfers in which nothing else ran, as a share of the step."""
     chosen = tuple(ops)
     formula = "Σ exposed time ÷ step time" if _timed(chosen) else "Σ self time ÷ step time"
@@ -70,7 +70,7 @@ def _timed(ops: Iterable[OpFacts]) -> bool:
     return any(op.op.exposed_s is not None for op in ops)
 
 
-def seconds_of(facts: Facts, label: str, share: float, ops: Iterable[OpFacts] = ()) -> Evidence | None:
+def seconds_of(facts: Facts, label: str, share: float, ops: Iterable[OpFacts] = ()) -> SourcedValue | None:
     """The same as seconds per step and core; None where no step time is known."""
     time = facts.seconds(share)
     if time is None:
@@ -109,13 +109,13 @@ def claim(
     stalls: tuple[str, ...] = (),
     axis: str | None = None,
     impact: str = "",
-    more: Iterable[Evidence] = (),
+    more: Iterable[SourcedValue] = (),
     advice: tuple[str, ...] = (),
     flags: tuple[str, ...] = (),
     flags_source: str = "",
     wasted: Iterable[tuple[OpFacts, float]] = (),
-    parts: Iterable[Evidence] = (),
-    whole: Evidence | None = None,
+    parts: Iterable[SourcedValue] = (),
+    whole: SourcedValue | None = None,
 ) -> Claim:
     """A claim with its saving bound; `saved` None where nothing can be bounded, then `impact` says what it is about.
 

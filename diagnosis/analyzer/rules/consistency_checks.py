@@ -13,7 +13,7 @@ from diagnosis.analyzer.facts import Facts, OpFacts
 from diagnosis.analyzer.rules import base
 from diagnosis.analyzer.rules.base import Claim
 from diagnosis.analyzer.rules.links import ACHIEVED, POSSIBLE, SMALL_BYTES
-from diagnosis.report import Evidence
+from diagnosis.report import SourcedValue
 
 #: A saving below this share of the step is nothing.
 LEAST_SAVING = 1e-3
@@ -139,7 +139,7 @@ def _shares_are_shares(facts: Facts, claim: Claim) -> bool:
     return all(_is_share(row) for row in claim.finding.evidence)
 
 
-def _is_share(row: Evidence) -> bool:
+def _is_share(row: SourcedValue) -> bool:
     return row.unit != "share" or row.value is None or -_SLACK <= row.value <= 1.0 + _SLACK
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from diagnosis.analyzer.facts import Facts, OpFacts, keys
 from diagnosis.analyzer.links import mesh_links, wire_bytes
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.report import Evidence
+from diagnosis.report import SourcedValue
 from experiments.sentences import say
 
 ACHIEVED, POSSIBLE = "achieved bandwidth per chip", "link bandwidth per chip"
@@ -16,7 +16,7 @@ ACHIEVED, POSSIBLE = "achieved bandwidth per chip", "link bandwidth per chip"
 SMALL_BYTES = 1e6
 
 
-def bandwidth(ops: Iterable[OpFacts]) -> tuple[Evidence, Evidence] | None:
+def bandwidth(ops: Iterable[OpFacts]) -> tuple[SourcedValue, SourcedValue] | None:
     """(achieved, possible) bytes/s per chip over the synchronous collectives whose bytes and links are known."""
     timed = [
         op for op in ops if op.collective and op.collective.achieved_bytes_per_s and op.collective.possible_bytes_per_s

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import Claim, claim, lines, seconds_of, time_of
-from diagnosis.report import Evidence
+from diagnosis.report import SourcedValue
 from experiments.sentences import say
 
 NOTABLE_CHAIN = 0.10
@@ -93,7 +93,7 @@ def stacked_layers(facts: Facts) -> Iterator[Claim]:
     cost = time_of("dynamic-update-slice into stacked arrays", ops)
     per_step = seconds_of(facts, "its time per step", share, ops)
     backward = tuple(op for op in ops if op.phase in ("backward", "recompute"))
-    parts: list[Evidence] = []
+    parts: list[SourcedValue] = []
     text = say(
         "Writing tensors of scanned layers into stacked arrays (dynamic-update-slice) takes {} {}", cost, facts.base
     )

@@ -8,7 +8,7 @@ from diagnosis.analyzer.facts import Facts, OpFacts, hidden_part, keys, total_ex
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, costliest_axis_of, exposed_of, lines, time_of
 from diagnosis.analyzer.rules.flags import advise, causes_of
-from diagnosis.report import Evidence
+from diagnosis.report import SourcedValue
 from experiments.sentences import say
 
 #: A hidden share from here on prints as all of it, which would contradict the finding.
@@ -34,7 +34,7 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Claim]:
         return
     cost = time_of("custom calls without a cost model", ops)
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
-    parts: list[Evidence] = []
+    parts: list[SourcedValue] = []
     first = ops[0].op.name
     moves = [
         op

@@ -9,7 +9,7 @@ from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed, total_
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, exposed_of, lines, time_of
 from diagnosis.analyzer.statement import bar_words
-from diagnosis.report import Evidence, Finding
+from diagnosis.report import Finding, SourcedValue
 from experiments.sentences import join, say
 from experiments.step_profile import GPU_TRACES
 
@@ -84,7 +84,7 @@ def all_communication(facts: Facts) -> Iterator[Claim]:
         "op profile",
         keys(ops),
     )
-    rows: list[Evidence] = []
+    rows: list[SourcedValue] = []
     parts: list[str] = []
     for bar, part in sorted(bars.items(), key=lambda item: -item[1])[:4]:
         row = evidence(

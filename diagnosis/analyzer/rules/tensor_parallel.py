@@ -19,7 +19,7 @@ from diagnosis.analyzer.rules.base import (
 )
 from diagnosis.analyzer.rules.flags import advise
 from diagnosis.analyzer.rules.links import bandwidth, largest_width
-from diagnosis.report import Evidence
+from diagnosis.report import SourcedValue
 from experiments.sentences import say
 
 
@@ -67,7 +67,7 @@ def tensor_parallel(facts: Facts) -> Iterator[Claim]:
     )  # fmt: skip
 
 
-def _counts(facts: Facts, ops: tuple[OpFacts, ...]) -> list[Evidence]:
+def _counts(facts: Facts, ops: tuple[OpFacts, ...]) -> list[SourcedValue]:
     steps, cores = len(facts.profile.steps), facts.profile.device.measured_cores
     if not steps or not cores:
         return []
@@ -85,7 +85,7 @@ def _counts(facts: Facts, ops: tuple[OpFacts, ...]) -> list[Evidence]:
     ]
 
 
-def _useful_width(facts: Facts) -> Evidence | None:
+def _useful_width(facts: Facts) -> SourcedValue | None:
     """Tensor parallelism is bound by the links where Y > F × W_ici ÷ C (book 5.2), per torus axis."""
     width = largest_width(facts)
     if width is None or width < 1:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import mean, median
 
 from diagnosis import kpi_formulas
-from diagnosis.report import AxisCollective, Diagnosis, Evidence, Finding, OpDiagnosis
+from diagnosis.report import AxisCollective, Diagnosis, Finding, OpDiagnosis, SourcedValue
 from experiments import glossary
 from experiments.step_profile import PROFILE, StepProfile
 from formatting import plain
@@ -144,7 +144,7 @@ def _parts(diagnosis: Diagnosis) -> Iterator[Figure]:
                           inputs=inputs, of=(name,), field=f"term-{part}", weight=6)  # fmt: skip
 
 
-def _evidence(of: str, rows: Sequence[Evidence], place: str, weight: int) -> Iterator[Figure]:
+def _evidence(of: str, rows: Sequence[SourcedValue], place: str, weight: int) -> Iterator[Figure]:
     for row in rows:
         terms = stems(row.formula)
         beside = tuple((other.label, str(other)) for other in rows if other is not row and stems(other.label) & terms)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from diagnosis import compare as comparing
-from diagnosis.report import Evidence
+from diagnosis.report import SourcedValue
 from perfmodel.config import missing_facts
 from perfmodel.config_file import config_to_json
 from proposals.agents.diagnosed import CollectiveRow, Collectives, EvidenceRow, FindingRow, Kpis, Verdict
@@ -87,7 +87,7 @@ class Comparison(ToolResult):
     speedup: float | None = None
     significant: bool | None = None
     statement: tuple[str, ...] = ()
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[SourcedValue, ...] = ()
 
 
 class RunTools(Tools):
@@ -220,7 +220,7 @@ class RunTools(Tools):
         )
 
 
-def evidence(item: Evidence) -> EvidenceRow:
+def evidence(item: SourcedValue) -> EvidenceRow:
     """A number of a sentence, with the first of the ops that it was computed from."""
     return EvidenceRow(**{**vars(item), "ops": item.ops[:OPS_NAMED], "op_count": len(item.ops) or None})
 
