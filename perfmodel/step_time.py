@@ -100,6 +100,8 @@ class Priced:
         return low, high
 
 
+#: Name of the overlap efficiency of a group of axes, where it is another.
+_OVERLAP = {"expert_weights": "weights", "replica": "weights", "model": "tensor"}
 #: The median of what stalls or does not is either; how sharply it goes from one to the other with the chance.
 SHARP = 8.0
 
@@ -233,7 +235,7 @@ def traffic_s(traffic: Traffic, e: Efficiencies, beside: Floats) -> Floats:
 
 def overlap(traffic: Traffic, e: Efficiencies) -> Floats:
     """Share of one kind of communication that the schedule can hide."""
-    share = np.asarray(getattr(e, f"overlap_{traffic.overlap}"))
+    share = np.asarray(getattr(e, f"overlap_{_OVERLAP.get(traffic.group, traffic.group)}"))
     return np.where(traffic.reduced > 0, np.asarray(e.overlap_reduce), share)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from perfmodel import accounting, memory
 from perfmodel.arrays import Floats
-from perfmodel.traffic import Traffic, dense_shards, expert_shards, step_traffic
-from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, SHARDING, WEIGHT_BYTES, Workload
+from perfmodel.traffic import Traffic, owned_weights, step_traffic
+from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, WEIGHT_BYTES, Workload
 
 #: Keys per block of a fused attention kernel: MaxText's splash attention default, FlashAttention's tile.
 TPU_ATTENTION_BLOCK = 512.0
@@ -108,9 +108,7 @@ def step_terms(w: Workload) -> Terms:
     bandwidth = chip.hbm_bytes_per_s
     dense_params, expert_params, vocabulary = _local_parameters(w, layer_share, head_share)
     local = dense_params + expert_params + vocabulary
-    sharding = train.sharding
-    owned_dense = (dense_params + vocabulary) / np.where(sharding == SHARDING.index("none"), 1.0, dense_shards(w))
-    owned_experts = expert_params / np.where(sharding == SHARDING.index("none"), 1.0, expert_shards(w))
+    owned_dense, owned_experts = owned_weights(w, dense_params + vocabulary, expert_params)
     owned = owned_dense + owned_experts
     # Read forward and backward, gradients written and, over micro-batches, added up.
     sums = train.gradient_sum_bytes

@@ -175,9 +175,6 @@ def network_links(size: npt.ArrayLike, bytes_per_s_per_chip: float) -> Links:
     return Links(n, share, share, nothing, share, nothing, np.ones_like(n), one, np.where(n > 1, DCN_HOP_S, 0.0))
 
 
-Bytes = npt.ArrayLike
-
-
 @dataclass(frozen=True)
 class Transfer:
     """Seconds at full bandwidth on both kinds of links, which work at the same time.
@@ -193,7 +190,7 @@ class Transfer:
         return np.maximum(self.inside_s, self.between_s)
 
 
-def gather_transfer(links: Links, array_bytes: Bytes, calls: npt.ArrayLike = 0.0) -> Transfer:
+def gather_transfer(links: Links, array_bytes: npt.ArrayLike, calls: npt.ArrayLike = 0.0) -> Transfer:
     """An all-gather or its transpose, a reduce-scatter, of `array_bytes` in all.
 
     calls: in how many messages; inside the slice or domain each takes at least the latency of its hops.
@@ -203,7 +200,9 @@ def gather_transfer(links: Links, array_bytes: Bytes, calls: npt.ArrayLike = 0.0
     return Transfer(np.where(links.size > 1, inside, 0.0), moved * links.gather_out_s_per_byte)
 
 
-def all_to_all_transfer(links: Links, local_bytes: Bytes, between_bytes: Bytes | None = None) -> Transfer:
+def all_to_all_transfer(
+    links: Links, local_bytes: npt.ArrayLike, between_bytes: npt.ArrayLike | None = None
+) -> Transfer:
     """An all-to-all.  between_bytes: what of a chip's bytes is spread over the domains, where it is not all of them."""
     across = local_bytes if between_bytes is None else between_bytes
     return Transfer(
@@ -212,37 +211,25 @@ def all_to_all_transfer(links: Links, local_bytes: Bytes, between_bytes: Bytes |
     )
 
 
-def permute_transfer(links: Links, local_bytes: Bytes) -> Transfer:
+def permute_transfer(links: Links, local_bytes: npt.ArrayLike) -> Transfer:
     """One step of a ring: the hop between two domains, where there is one, determines the time."""
     hop = np.where(links.size > 1, np.asarray(local_bytes) * links.permute_s_per_byte, 0.0)
     spans = links.domains > 1
     return Transfer(np.where(spans, 0.0, hop), np.where(spans, hop, 0.0))
 
 
-def all_gather(links: Links, array_bytes: Bytes) -> Floats:
-    """Seconds until every chip holds the whole array, of which each held its share."""
-    return _floor(links, gather_transfer(links, array_bytes).time_s)
+def collective_s(kind: str, links: Links, payload_bytes: npt.ArrayLike) -> Floats:
+    """Return the seconds of one collective (`all-gather`, `all-reduce`, …), at least the latency of its hops.
 
-
-def reduce_scatter(links: Links, array_bytes: Bytes) -> Floats:
-    """Seconds until every chip holds its share of the sum: the transpose of a gather, at the same cost."""
-    return all_gather(links, array_bytes)
-
-
-def all_reduce(links: Links, array_bytes: Bytes) -> Floats:
-    """Seconds until every chip holds the whole sum: reduce-scatter, then all-gather."""
-    return reduce_scatter(links, array_bytes) + all_gather(links, array_bytes)
-
-
-def all_to_all(links: Links, local_bytes: Bytes) -> Floats:
-    """Seconds until every chip has sent an equal part of its `local_bytes` to each chip of the group."""
-    return _floor(links, all_to_all_transfer(links, local_bytes).time_s)
-
-
-def permute(links: Links, local_bytes: Bytes) -> Floats:
-    """Seconds until every chip has sent `local_bytes` to its neighbour: one step of a ring."""
-    return permute_transfer(links, local_bytes).time_s
-
-
-def _floor(links: Links, transfer_s: Floats) -> Floats:
+    payload_bytes: of the whole array of an all-gather, reduce-scatter or all-reduce; of what one chip sends in an
+    all-to-all or, in any other kind, to its neighbour.  A group of one chip takes no time.
+    """
+    if kind == "all-reduce":  # a reduce-scatter, then an all-gather
+        return 2.0 * collective_s("all-gather", links, payload_bytes)
+    if kind in ("all-gather", "reduce-scatter"):
+        transfer_s = gather_transfer(links, payload_bytes).time_s
+    elif kind == "all-to-all":
+        transfer_s = all_to_all_transfer(links, payload_bytes).time_s
+    else:
+        return permute_transfer(links, payload_bytes).time_s
     return np.where(links.size > 1, np.maximum(transfer_s, links.latency_s), 0.0)

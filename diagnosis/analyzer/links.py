@@ -10,10 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfmodel import topology
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ExperimentConfig, Hardware, Mesh
-from perfmodel.topology import Links, group_links, lay_out, physical_dims
+from perfmodel.topology import Links, collective_s, group_links, lay_out, physical_dims
 
 
 @dataclass(frozen=True)
@@ -108,15 +107,4 @@ def ideal_time_s(kind: str, payload_bytes: float, links: Links) -> float:
     payload: the whole array as one group holds it (all-gather, reduce-scatter, all-reduce), or what one chip holds
     (all-to-all, permute, send).
     """
-    match kind:
-        case "all-reduce":
-            time = topology.all_reduce(links, payload_bytes)
-        case "all-gather":
-            time = topology.all_gather(links, payload_bytes)
-        case "reduce-scatter":
-            time = topology.reduce_scatter(links, payload_bytes)
-        case "all-to-all":
-            time = topology.all_to_all(links, payload_bytes)
-        case _:
-            time = topology.permute(links, payload_bytes)
-    return float(time[0])
+    return float(collective_s(kind, links, payload_bytes)[0])

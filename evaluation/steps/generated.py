@@ -41,7 +41,7 @@ def made(s: Scenario, seed: int = 0) -> tuple[StepProfile, Ledger]:
         axis = tuple(name for name, size in s.ici if size > 1)[:1]
         one = w.links(list(axis), False)
         assert one is not None
-        each = float(topology.all_to_all(one, 1e9)[0])
+        each = float(topology.collective_s("all-to-all", one, 1e9)[0])
         w.talk(
             "all-to-all",
             axis,

@@ -10,18 +10,9 @@ import numpy as np
 
 from evaluation.steps.scenario import Scenario
 from experiments.step_profile import Op
-from perfmodel import topology
 from perfmodel.chips import get_chip
 from perfmodel.config import Hardware, Mesh
-from perfmodel.topology import Links, group_links, lay_out, network_links, physical_dims
-
-_COLLECTIVES = {
-    "all-reduce": topology.all_reduce,
-    "all-gather": topology.all_gather,
-    "reduce-scatter": topology.reduce_scatter,
-    "all-to-all": topology.all_to_all,
-    "collective-permute": topology.permute,
-}
+from perfmodel.topology import Links, collective_s, group_links, lay_out, network_links, physical_dims
 
 
 class Writer:
@@ -154,7 +145,7 @@ class Writer:
         if links is None or payload <= 0:
             return
         hidden = self.s.hidden if hidden is None else hidden
-        least = float(_COLLECTIVES[kind](links, payload)[0]) * count
+        least = float(collective_s(kind, links, payload)[0]) * count
         seconds = least / self.s.links * (1 - hidden) * (1 + self.noise.uniform(-0.05, 0.05))
         asynchronous = hidden > 0
         self.enter("communication", seconds, cause)

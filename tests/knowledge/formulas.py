@@ -110,7 +110,7 @@ def expert_width_per_ring_chip(chip: str) -> float:
     """Expert width that hides its all-to-all on a wrapped ring, for each chip of the ring: C / (12 w)."""
     found, size, local = get_chip(chip), 16, 1e9
     links = group_links(found, lay_out(np.array([[size]]), (size,)), [0], (True,))
-    return float(found.peak("bf16") * topology.all_to_all(links, local)[0] / local / 1.5 / size)
+    return float(found.peak("bf16") * topology.collective_s("all-to-all", links, local)[0] / local / 1.5 / size)
 
 
 @formula

@@ -93,7 +93,7 @@ def test_exercise_2_4_general_matmul_crosses_at_271_rows():
 def test_exercise_2_6_gathering_16_gb_over_two_axes_takes_about_167_ms():
     """The book bounds the ICI copy by 15 GB over two one-way links and says a gather takes roughly as long."""
     links = links_of("v5e", (4, 4), [4, 4], [0, 1])
-    assert float(topology.all_gather(links, 16e9)[0]) == pytest.approx(0.167, rel=0.25)
+    assert float(topology.collective_s("all-gather", links, 16e9)[0]) == pytest.approx(0.167, rel=0.25)
     assert roofline.Operation("load", 1.0, 16e9).transfer_s(8.1e11) == pytest.approx(19e-3, rel=0.05)
 
 
@@ -103,22 +103,22 @@ def test_exercise_2_6_gathering_16_gb_over_two_axes_takes_about_167_ms():
 def test_3_2_quiz_2_gather_on_a_line_of_four():
     """No wraparound on an axis of 4 on v5e: three hops of 8.4 MB one way."""
     links = links_of("v5e", (8, 4), [8, 4], [1])
-    assert float(topology.all_gather(links, 2 * 2048 * 8192)[0]) == pytest.approx(560e-6, rel=0.01)
-    assert float(topology.all_gather(links, 2 * 256 * 256)[0]) == pytest.approx(3e-6, rel=0.05)
+    assert float(topology.collective_s("all-gather", links, 2 * 2048 * 8192)[0]) == pytest.approx(560e-6, rel=0.01)
+    assert float(topology.collective_s("all-gather", links, 2 * 256 * 256)[0]) == pytest.approx(3e-6, rel=0.05)
 
 
 def test_exercise_3_2_gathers_and_all_reduce_on_a_cube():
     array = 2 * 1024 * 4096
     one = links_of("v4", (4, 4, 4), [4, 4, 4], [0])
     two = links_of("v4", (4, 4, 4), [4, 4, 4], [0, 1])
-    assert float(topology.all_gather(one, array / 4)[0]) == pytest.approx(23e-6, rel=0.02)
-    assert float(topology.all_gather(two, array)[0]) == pytest.approx(46e-6, rel=0.02)
-    assert float(topology.all_reduce(one, array / 16)[0]) == pytest.approx(11.6e-6, rel=0.02)
+    assert float(topology.collective_s("all-gather", one, array / 4)[0]) == pytest.approx(23e-6, rel=0.02)
+    assert float(topology.collective_s("all-gather", two, array)[0]) == pytest.approx(46e-6, rel=0.02)
+    assert float(topology.collective_s("all-reduce", one, array / 16)[0]) == pytest.approx(11.6e-6, rel=0.02)
 
 
 def test_exercise_3_3_tiny_gather_waits_two_hops():
     one = links_of("v4", (4, 4, 4), [4, 4, 4], [0])
-    assert float(topology.all_gather(one, 256)[0]) == pytest.approx(2e-6)
+    assert float(topology.collective_s("all-gather", one, 256)[0]) == pytest.approx(2e-6)
 
 
 def test_exercise_3_4_strategies_cross_where_the_book_says():
@@ -126,14 +126,22 @@ def test_exercise_3_4_strategies_cross_where_the_book_says():
     links = links_of("v5p", (4, 4, 4), [4, 4, 4], [0])
     d, f = 8192, 32_768
     for b in (1024, 4000):
-        assert topology.all_reduce(links, 2 * b * f)[0] < topology.all_gather(links, 2 * d * f)[0]
-    assert topology.all_reduce(links, 2 * 4200 * f)[0] > topology.all_gather(links, 2 * d * f)[0]
+        assert (
+            topology.collective_s("all-reduce", links, 2 * b * f)[0]
+            < topology.collective_s("all-gather", links, 2 * d * f)[0]
+        )
+    assert (
+        topology.collective_s("all-reduce", links, 2 * 4200 * f)[0]
+        > topology.collective_s("all-gather", links, 2 * d * f)[0]
+    )
 
 
 def test_exercise_3_10_all_to_all_is_a_quarter_of_a_gather_on_a_ring():
     links = links_of("v5e", (16, 16), [16, 16], [1])
     array = 1e9
-    assert topology.all_to_all(links, array / 16)[0] == pytest.approx(topology.all_gather(links, array)[0] / 4)
+    assert topology.collective_s("all-to-all", links, array / 16)[0] == pytest.approx(
+        topology.collective_s("all-gather", links, array)[0] / 4
+    )
 
 
 # Chapter 4
@@ -197,7 +205,7 @@ def test_5_1_2_fsdp_gather_and_products_cross_at_the_critical_rows():
     """T_math = 4 B D F / (X C) against T_comm = 4 D F / W, with the model's own links of one full axis."""
     links = links_of("v5p", (16, 20, 28), [16, 560], [0])
     d, f = 8192, 28_672
-    gather = float(topology.all_gather(links, 2 * 2 * d * f)[0])
+    gather = float(topology.collective_s("all-gather", links, 2 * 2 * d * f)[0])
     rows = 2550  # tokens per chip below which FSDP waits for one axis
     assert gather == pytest.approx(4 * rows * d * f / V5P_FLOPS, rel=0.01)
 
@@ -206,7 +214,7 @@ def test_5_1_6_a_gather_over_dcn_takes_its_bytes_over_the_network_of_a_chip():
     v5p = get_chip("v5p")
     per_chip = v5p.dcn_bytes_per_s_per_chip
     links = network_links(10_000, per_chip)
-    assert float(topology.all_gather(links, 1e9)[0]) == pytest.approx(1e9 / per_chip, rel=1e-3)
+    assert float(topology.collective_s("all-gather", links, 1e9)[0]) == pytest.approx(1e9 / per_chip, rel=1e-3)
 
 
 def test_exercise_5_1_llama2_13b_counts():

@@ -39,8 +39,8 @@ def test_wraparound_halves_the_time_of_a_gather():
     line = links("v5e", (8, 8), [8, 8], [1])
     array = 1e9
     per_link = get_chip("v5e").ici_link_bytes_per_s
-    assert topology.all_gather(ring, array)[0] == pytest.approx(array / (2 * per_link))
-    assert topology.all_gather(line, array)[0] == pytest.approx(7 / 8 * array / per_link)
+    assert topology.collective_s("all-gather", ring, array)[0] == pytest.approx(array / (2 * per_link))
+    assert topology.collective_s("all-gather", line, array)[0] == pytest.approx(7 / 8 * array / per_link)
 
 
 def test_part_of_a_ring_is_a_line_and_its_major_part_shares_the_wires():
@@ -90,9 +90,9 @@ def test_gpus_of_a_node_share_the_work_across_nodes():
 
 def test_one_chip_says_nothing():
     for group in (Links.none(), links("v5p", (8, 8, 8), [512, 1], [1]), network_links(1, 1e9)):
-        assert topology.all_reduce(group, 1e12)[0] == 0
-        assert topology.all_to_all(group, 1e12)[0] == 0
-        assert topology.permute(group, 1e12)[0] == 0
+        assert topology.collective_s("all-reduce", group, 1e12)[0] == 0
+        assert topology.collective_s("all-to-all", group, 1e12)[0] == 0
+        assert topology.collective_s("collective-permute", group, 1e12)[0] == 0
 
 
 powers = st.integers(0, 4).map(lambda power: 2**power)
@@ -112,12 +112,17 @@ def test_a_regular_mesh_uses_every_chip_of_every_dimension_once(dims, data):
 @given(st.floats(1, 1e12), st.sampled_from(["v4", "v5e", "v5p", "v6e", "tpu7x"]), st.sampled_from([0, 1]))
 def test_all_reduce_is_reduce_scatter_and_all_gather(size, chip, member):
     group = links(chip, (4, 4, 4) if get_chip(chip).ici_axes == 3 else (8, 8), [8, 8], [member])
-    both = topology.reduce_scatter(group, size) + topology.all_gather(group, size)
-    assert topology.all_reduce(group, size)[0] == pytest.approx(both[0])
+    both = topology.collective_s("reduce-scatter", group, size) + topology.collective_s("all-gather", group, size)
+    assert topology.collective_s("all-reduce", group, size)[0] == pytest.approx(both[0])
 
 
 @given(st.floats(1e3, 1e12), st.floats(1.1, 10))
 def test_time_grows_with_the_message_and_never_falls(size, factor):
     group = links("v5e", (16, 16), [16, 16], [1])
-    assert topology.all_gather(group, size * factor)[0] >= topology.all_gather(group, size)[0]
-    assert topology.all_to_all(group, size)[0] <= topology.all_gather(group, size * 16)[0]
+    assert (
+        topology.collective_s("all-gather", group, size * factor)[0]
+        >= topology.collective_s("all-gather", group, size)[0]
+    )
+    assert (
+        topology.collective_s("all-to-all", group, size)[0] <= topology.collective_s("all-gather", group, size * 16)[0]
+    )
