@@ -10,16 +10,16 @@ from functools import cache
 from math import log
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from perfmodel.reading import EXACT, DataError, read_rows
 
 CHIPS_FILE = Path(__file__).with_name("chips.toml")
 
-Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "int8", "fp32"]
-PRECISIONS: tuple[str, ...] = get_args(Precision)
+PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "int8", "fp32")
+Precision = Annotated[str, Field(pattern=f"^({'|'.join(PRECISIONS)})$")]
 
 #: Where a chip has no unit for a precision, its matmuls run in the next one of this list that it has.
 _FALLBACK = {
@@ -33,6 +33,9 @@ _FALLBACK = {
 }
 #: A TPU multiplies fp32 in six bf16 passes at the highest precision.
 _FP32_PASSES = 6.0
+
+
+Number = Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -49,30 +52,32 @@ class Chip:
     sources: citation per field, `peak.bf16` for a peak.
     """
 
+    __pydantic_config__ = EXACT
+
     name: str
     title: str
-    kind: str
-    peak_flops_per_s: Mapping[str, float]
-    hbm_bytes: float
-    hbm_usable_bytes: float
-    hbm_bytes_per_s: float
-    vmem_bytes: float | None
-    dcn_bytes_per_s_per_host: float
-    host_link_bytes_per_s: float
+    kind: Literal["tpu", "gpu"]
+    device_types: tuple[str, ...]
+    peak_flops_per_s: Mapping[Precision, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
+    hbm_bytes: Number
+    hbm_usable_bytes: Number
+    hbm_bytes_per_s: Number
+    dcn_bytes_per_s_per_host: Number
+    host_link_bytes_per_s: Number
     chips_per_host: int
     devices_per_chip: int
-    chips_per_vm: int = 0
+    chips_per_vm: int
+    vmem_bytes: Number | None = None
     matrix_tile: int = 0
     ici_axes: int = 0
-    ici_link_bytes_per_s: float = 0.0
+    ici_link_bytes_per_s: Number = 0.0
     wrap_at: int = 0
     wrap_cube: int = 0
     pod: tuple[int, ...] = ()
     nvlink_domain: int = 0
-    nvlink_bytes_per_s: float = 0.0
-    device_types: tuple[str, ...] = ()
+    nvlink_bytes_per_s: Number = 0.0
     families: tuple[str, ...] = ()
-    sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def vendor(self) -> str:
@@ -106,62 +111,30 @@ class Chip:
         return tuple(size > 1 and (cubes or size == self.wrap_at) for size in topology)
 
 
-Number = Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0, allow_inf_nan=False)]
-#: A number with the key of its source.
-Sourced = tuple[Number, str]
-
-
-class ChipRow(BaseModel):
-    """A row of chips.toml; see there."""
-
-    model_config = EXACT
-    title: str
-    kind: Literal["tpu", "gpu"]
-    device_types: tuple[str, ...]
-    families: tuple[str, ...] = ()
-    peak: dict[Precision, Sourced]
-    hbm_bytes: Sourced
-    hbm_usable_bytes: Sourced
-    hbm_bytes_per_s: Sourced
-    dcn_bytes_per_s_per_host: Sourced
-    host_link_bytes_per_s: Sourced
-    chips_per_host: Sourced
-    devices_per_chip: Sourced
-    vmem_bytes: Sourced | None = None
-    chips_per_vm: Sourced | None = None
-    matrix_tile: Sourced | None = None
-    ici_axes: Sourced | None = None
-    ici_link_bytes_per_s: Sourced | None = None
-    wrap_at: Sourced | None = None
-    wrap_cube: Sourced | None = None
-    nvlink_domain: Sourced | None = None
-    nvlink_bytes_per_s: Sourced | None = None
-    pod: tuple[tuple[Number, ...], str] | None = None
-
-
-_PLAIN = {"title", "kind", "device_types", "families"}
+_WITHOUT_SOURCE = ("title", "kind", "device_types", "families")
 
 
 def parse_chips(data: Mapping[str, Any]) -> dict[str, Chip]:
-    """Chips of a parsed chips.toml.  Raises DataError on a row or number without source, or an unknown key."""
-    citations: Mapping[str, str] = data["sources"]
-    chips: dict[str, Chip] = {}
-    for name, row in read_rows(ChipRow, {name: row for name, row in data.items() if name != "sources"}).items():
-        numbers = row.model_dump(exclude={*_PLAIN, "peak"}, exclude_none=True)
-        cited = numbers | {f"peak.{precision}": pair for precision, pair in row.peak.items()}
-        for key, (_, source) in cited.items():
-            if source not in citations:
-                raise DataError(f"{name}.{key}: source {source!r} is not among [sources]")
-        values: dict[str, Any] = {"vmem_bytes": None, **{key: value for key, (value, _) in numbers.items()}}
-        values.setdefault("chips_per_vm", values["chips_per_host"])
-        chips[name] = Chip(
-            name=name,
-            peak_flops_per_s=MappingProxyType({key: float(value) for key, (value, _) in row.peak.items()}),
-            sources=MappingProxyType({key: citations[source] for key, (_, source) in cited.items()}),
-            **row.model_dump(include=_PLAIN),
-            **values,
-        )
-    return chips
+    """Return the chips of a parsed chips.toml.  Raises DataError on a number without source, or an unknown key."""
+    rows: dict[str, dict[str, Any]] = {}
+    for name, row in data.items():
+        if name == "sources":
+            continue
+        numbers = {key: value for key, value in row.items() if key not in (*_WITHOUT_SOURCE, "peak")}
+        peaks = {f"peak.{precision}": value for precision, value in row.get("peak", {}).items()}
+        sources: dict[str, str] = {}
+        for key, pair in {**numbers, **peaks}.items():
+            if not isinstance(pair, list) or len(pair) != 2 or pair[1] not in data["sources"]:
+                raise DataError(f"{name}.{key}: must be [number, source], the source one of [sources]")
+            sources[key] = data["sources"][pair[1]]
+        rows[name] = {key: row[key] for key in _WITHOUT_SOURCE if key in row} | {
+            "name": name,
+            "peak_flops_per_s": {key.removeprefix("peak."): number for key, (number, _) in peaks.items()},
+            "sources": sources,
+            **{key: number for key, (number, _) in numbers.items()},
+        }
+        rows[name].setdefault("chips_per_vm", rows[name].get("chips_per_host"))
+    return read_rows(Chip, rows)
 
 
 @cache

@@ -7,28 +7,20 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from perfmodel.reading import EXACT, DataError, read_rows
+from perfmodel.reading import read_rows
 
-_SETS_FILE = Path(__file__).with_name("xla_flags.toml")
-CAUSES = (
-    "ici_all_gather",
-    "ici_reduce_scatter",
-    "ici_all_reduce",
-    "dcn_all_reduce",
-    "dcn_all_gather",
-    "all_to_all",
-    "collective_permute",
-    "collective_matmul",
-    "host_offload",
-    "small_collectives",
-)
+_SETS_FILE, _EXPLAINED_FILE = (Path(__file__).with_name(name) for name in ("xla_flags.toml", "flags.toml"))
+Cause = Literal[
+    "ici_all_gather", "ici_reduce_scatter", "ici_all_reduce", "dcn_all_reduce", "dcn_all_gather", "all_to_all",
+    "collective_permute", "collective_matmul", "host_offload", "small_collectives",
+]  # fmt: skip
+CAUSES: tuple[str, ...] = get_args(Cause)
 _ON_ICI = {
     "all-gather": "ici_all_gather",
     "reduce-scatter": "ici_reduce_scatter",
@@ -37,44 +29,54 @@ _ON_ICI = {
     "collective-permute": "collective_permute",
 }
 _ON_DCN = {"all-gather": "dcn_all_gather", "all-reduce": "dcn_all_reduce", "reduce-scatter": "dcn_all_reduce"}
-
-
 _FUSION = "--xla_tpu_enable_async_collective_fusion"
 
 
-class FlagRow(BaseModel):
-    """A set as the file has it."""
+class Documented(BaseModel):
+    """A row of a file.  sources: (title, address) of every document that has it."""
 
-    model_config = EXACT
-    cause: str
-    chips: tuple[str, ...] = Field(min_length=1)
-    flags: tuple[Annotated[str, Field(pattern="^--[^=]+=")], ...] = Field(min_length=1)
-    note: str = Field(min_length=1)
-    sources: tuple[str, ...] = Field(min_length=1)
-
-
-class DefaultRow(BaseModel):
-    """What acts on some chips where nobody sets it."""
-
-    model_config = EXACT
-    chips: tuple[str, ...] = Field(min_length=1)
-    flags: tuple[Annotated[str, Field(pattern="^--[^=]+=")], ...] = Field(min_length=1)
-    sources: tuple[str, ...] = Field(min_length=1)
-
-
-@dataclass(frozen=True)
-class FlagSet:
-    """Flags that belong together.  sources: (title, address) of every document that has them."""
-
-    cause: str
-    chips: tuple[str, ...]
-    flags: tuple[str, ...]
-    note: str
-    sources: tuple[tuple[str, str], ...]
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    sources: tuple[tuple[str, str], ...] = Field(min_length=1)
 
     @property
     def citation(self) -> str:
         return "; ".join(title for title, _ in self.sources)
+
+
+class DefaultFlags(Documented):
+    """What acts on some chips where nobody sets it."""
+
+    chips: tuple[str, ...] = Field(min_length=1)
+    flags: tuple[Annotated[str, Field(pattern="^--[^=]+=")], ...] = Field(min_length=1)
+
+
+class FlagSet(DefaultFlags):
+    """Flags that belong together, for an exposed transfer."""
+
+    cause: Cause
+    note: str = Field(min_length=1)
+
+
+class Flag(Documented):
+    """A row of flags.toml; see there."""
+
+    name: str
+    takes: Literal["xla-tpu", "xla-gpu", "xla", "jax", "nccl", "cuda", "pytorch", "megatron", "maxtext"]
+    does: str = Field(min_length=1)
+    on: tuple[str, ...]
+    memory: str = ""
+    holds: tuple[str, ...] = ()
+    needs_axis: tuple[str, ...] = ()
+    called: tuple[str, ...] = ()
+
+
+Row = TypeVar("Row", bound=Documented)
+
+
+def read(kind: type[Row], rows: Iterable[Mapping[str, Any]], sources: Mapping[str, Any]) -> tuple[Row, ...]:
+    """Return rows of a parsed file.  Raises DataError on one that is incomplete or cites none of its `sources`."""
+    cited = ({**row, "sources": [sources.get(key) for key in row["sources"]]} for row in rows)
+    return tuple(read_rows(kind, {str(number): row for number, row in enumerate(cited, start=1)}).values())
 
 
 def cause_of(kind: str, over_dcn: bool) -> str | None:
@@ -88,7 +90,7 @@ def flag_set(chip: str, cause: str) -> FlagSet | None:
     if documented_set is None:
         return None
     flags = tuple(flag for flag in documented_set.flags if not flag_values(flag).items() <= defaults(chip).items())
-    return replace(documented_set, flags=flags) if flags else None
+    return documented_set.model_copy(update={"flags": flags}) if flags else None
 
 
 def missing(documented_set: FlagSet, set_now: Iterable[str]) -> tuple[str, ...]:
@@ -181,37 +183,16 @@ def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
 
 @cache
 def _sets() -> tuple[FlagSet, ...]:
-    return read(tomllib.loads(_SETS_FILE.read_text()))
+    data = tomllib.loads(_SETS_FILE.read_text())
+    return read(FlagSet, data["set"], data["sources"])
 
 
 @cache
-def _default_rows() -> tuple[DefaultRow, ...]:
+def _default_rows() -> tuple[DefaultFlags, ...]:
     data = tomllib.loads(_SETS_FILE.read_text())
-    rows = tuple(
-        read_rows(DefaultRow, {str(number): row for number, row in enumerate(data["default"], start=1)}).values()
-    )
-    if not {name for row in rows for name in row.sources} <= set(data["sources"]):
-        raise DataError("a default without a known source does not load")
-    return rows
+    return read(DefaultFlags, data["default"], data["sources"])
 
 
-def read(data: Mapping[str, Any]) -> tuple[FlagSet, ...]:
-    """The sets of a parsed file.  Raises DataError on a set that is incomplete or cites no known source."""
-    sources = {name: (str(title), str(url)) for name, (title, url) in data["sources"].items()}
-    flag_sets = []
-    for row in read_rows(FlagRow, {str(number): row for number, row in enumerate(data["set"], start=1)}).values():
-        if row.cause not in CAUSES:
-            raise DataError(f"unknown cause {row.cause!r}; known: {', '.join(CAUSES)}")
-        if not set(row.sources) <= set(sources):
-            raise DataError(f"{row.cause}: a set of flags without a known source does not load")
-        flag_sets.append(
-            FlagSet(row.cause, row.chips, row.flags, row.note, tuple(sources[name] for name in row.sources))
-        )
-    return tuple(flag_sets)
-
-
-_EXPLAINED_FILE = Path(__file__).with_name("flags.toml")
-Takes = Literal["xla-tpu", "xla-gpu", "xla", "jax", "nccl", "cuda", "pytorch", "megatron", "maxtext"]
 #: Words of a text that have the form of a flag, a variable or an argument with underscores or hyphens.
 _WORD = re.compile(r"(?<![\w./-])-{0,2}([A-Za-z][A-Za-z0-9]*(?:[_-][A-Za-z0-9]+)+)(\*)?(?:=[\w.\-]+)?")
 #: How a name begins that is nothing else than a flag.
@@ -224,36 +205,12 @@ _NO_FLAGS = frozenset(("xla_flags", "libtpu_init_args", "xla_gpu", "xla_tpu", "n
 LEAST_PARTS = 3
 
 
-class Flag(BaseModel):
-    """A row of flags.toml; see there."""
-
-    model_config = EXACT
-    name: str
-    takes: Takes
-    does: str = Field(min_length=1)
-    on: tuple[str, ...]
-    memory: str = ""
-    holds: tuple[str, ...] = ()
-    needs_axis: tuple[str, ...] = ()
-    called: tuple[str, ...] = ()
-    sources: tuple[str, ...] = Field(min_length=1)
-
-
 @cache
 def load() -> dict[str, Flag]:
     """All flags by name in lower case.  Raises DataError."""
     data = tomllib.loads(_EXPLAINED_FILE.read_text(encoding="utf-8"))
-    flags = read_rows(Flag, {name: {"name": name, **row} for name, row in data["flag"].items()})
-    for flag in flags.values():
-        if not set(flag.sources) <= set(data["sources"]):
-            raise DataError(f"{flag.name}: a flag without a known source does not load")
-    return {_plain(name): flag for name, flag in flags.items()}
-
-
-def citation(flag: Flag) -> str:
-    """The titles of the documents that say what it does."""
-    sources = tomllib.loads(_EXPLAINED_FILE.read_text(encoding="utf-8"))["sources"]
-    return "; ".join(sources[key][0] for key in flag.sources)
+    flags = read(Flag, ({"name": name, **row} for name, row in data["flag"].items()), data["sources"])
+    return {_plain(flag.name): flag for flag in flags}
 
 
 def _plain(name: str) -> str:

@@ -175,7 +175,7 @@ def test_a_doubt_without_a_profile_says_what_would_decide_it() -> None:
 
 def test_every_flag_says_what_it_does_and_cites_where_that_stands() -> None:
     for flag in known_flags.load().values():
-        assert known_flags.citation(flag) and not flag.does.endswith(".")
+        assert flag.citation and not flag.does.endswith(".")
         assert flag.on and all(held.startswith("--") for held in flag.holds)
 
 

@@ -17,7 +17,7 @@ RAW = tomllib.loads((Path(known_flags.__file__).parent / "xla_flags.toml").read_
 
 def test_every_set_is_of_known_chips_of_one_platform_and_has_an_address() -> None:
     chips = load_chips()
-    for found in known_flags.read(RAW):
+    for found in known_flags.read(known_flags.FlagSet, RAW["set"], RAW["sources"]):
         kinds = {chips[chip].kind for chip in found.chips}
         assert len(kinds) == 1
         other = "--xla_gpu_" if kinds == {"tpu"} else "--xla_tpu_"
@@ -26,7 +26,11 @@ def test_every_set_is_of_known_chips_of_one_platform_and_has_an_address() -> Non
 
 
 def test_a_chip_has_at_most_one_set_per_cause() -> None:
-    seen = [(chip, found.cause) for found in known_flags.read(RAW) for chip in found.chips]
+    seen = [
+        (chip, found.cause)
+        for found in known_flags.read(known_flags.FlagSet, RAW["set"], RAW["sources"])
+        for chip in found.chips
+    ]
     assert len(seen) == len(set(seen))
 
 
@@ -53,7 +57,7 @@ def test_what_a_run_chose_stands() -> None:
 )  # fmt: skip
 def test_a_set_without_a_source_does_not_load(broken: dict[str, Any]) -> None:
     with pytest.raises(DataError):
-        known_flags.read({**RAW, "set": [{**RAW["set"][0], **broken}]})
+        known_flags.read(known_flags.FlagSet, [{**RAW["set"][0], **broken}], RAW["sources"])
 
 
 def test_what_acts_by_default_on_a_chip_is_not_offered_there() -> None:

@@ -117,7 +117,7 @@ class FlagTools(Tools):
             taken_here=_is_read_by_program(known, run, chip.kind), set_in_the_configuration=(*held, *bundles),
             acts_already=f"--{known.name}" in acting or None, holds=known.holds, memory=known.memory,
             lacks_axis=self._lacks(known), proposals_with_the_axis=self._proposals_with_axis(known),
-            acts_on=tuple(self._acts_on(known)), documented_in=known_flags.citation(known),
+            acts_on=tuple(self._acts_on(known)), documented_in=known.citation,
         )  # fmt: skip
 
     def _lacks(self, flag: Flag) -> str | None:
