@@ -21,7 +21,6 @@ from perfmodel import memory
 from perfmodel.config import ExperimentConfig
 from perfmodel.execution import MemoryConstants, fitted_constants
 from perfmodel.legality import schedule_fails
-from perfmodel.memory import first_stage
 from perfmodel.workload import Workload, from_config, stack
 
 Floats = npt.NDArray[np.float64]
@@ -105,7 +104,7 @@ def peak_rows(source: str) -> Rows:
 
 def of_first_stage(w: Workload, constants: MemoryConstants | None = None) -> memory.MemoryUse:
     """Memory of the first pipeline stage, where rank 0 is, which is the one that some programs report."""
-    return memory.of_stage(w, first_stage(w), constants or fitted_constants())
+    return memory.of_stage(w, memory.stage(w), constants or fitted_constants())
 
 
 def peak(rows: Rows, constants: MemoryConstants | None = None) -> Floats:

@@ -25,7 +25,7 @@ from perfmodel import memory
 from perfmodel.arrays import Floats, joined, picked, shape_of, taken
 from perfmodel.baseline import BaselineStep, Shares, fill_in
 from perfmodel.confidence import Confidence, input_sets_pace, shipped
-from perfmodel.config import ExperimentConfig, mesh_distance
+from perfmodel.config import ExperimentConfig, filled_from, mesh_distance
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.legality import MemoryPosterior, MemoryRun, memory_posterior
 from perfmodel.memory import MemoryUse
@@ -115,22 +115,11 @@ class Calibration(BaselineStep):
     stand_in: bool = False
     memory: MemoryPosterior = field(default_factory=MemoryPosterior)
 
-    def price(self, candidates: Sequence[ExperimentConfig]) -> Prices:
+    def price(self, candidates: Sequence[ExperimentConfig], transfer: Floats | float = 0.0) -> Prices:
         """Price configurations of the same run.  What a candidate leaves open is taken from the baseline."""
-        filled = [self._filled(candidate) for candidate in candidates]
-        return self.price_workload(
-            stack([from_config(config) for config in filled]),
-            np.array([mesh_distance(self.baseline.mesh, config.mesh) for config in filled]),
-        )
-
-    def _filled(self, candidate: ExperimentConfig) -> ExperimentConfig:
-        training = candidate.training
-        given = {
-            name: getattr(self.baseline.training, name)
-            for name in ("global_batch", "seq_len")
-            if getattr(training, name) is None
-        }
-        return replace(candidate, model=candidate.model or self.baseline.model, training=replace(training, **given))
+        filled = [filled_from(candidate, self.baseline) for candidate in candidates]
+        distance = np.array([mesh_distance(self.baseline.mesh, config.mesh) for config in filled])
+        return self.price_workload(stack([from_config(config) for config in filled]), distance, transfer)
 
     def price_workload(self, workload: Workload, distance: Floats, transfer: Floats | float = 0.0) -> Prices:
         """Price a workload of any number of candidates.

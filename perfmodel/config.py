@@ -8,7 +8,7 @@ chips and run the same program, so that every page, command and tool gives them 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log2, prod
 from types import MappingProxyType
 from typing import Any
@@ -390,6 +390,16 @@ def missing_facts(config: ExperimentConfig) -> tuple[str, ...]:
         "training.seq_len": training.seq_len,
     }
     return tuple(name for name, value in needed.items() if value is None)
+
+
+def filled_from(config: ExperimentConfig, ran: ExperimentConfig) -> ExperimentConfig:
+    """Return the configuration with what it leaves open of model, batch and sequence length taken from one that ran."""
+    training = replace(
+        config.training,
+        global_batch=config.training.global_batch or ran.training.global_batch,
+        seq_len=config.training.seq_len or ran.training.seq_len,
+    )
+    return replace(config, model=config.model or ran.model, training=training)
 
 
 def check_products(config: ExperimentConfig) -> None:

@@ -140,19 +140,10 @@ class Efficiencies:
 
 
 #: Shares whose distance from 1 matters as much as that from 0.
-SHARES = frozenset(
-    (
-        "overlap_weights",
-        "overlap_reduce",
-        "overlap_tensor",
-        "overlap_seq",
-        "overlap_expert",
-        "overlap_pipeline",
-        "overlap_dcn",
-        "host_overlap",
-        "hbm_exposed",
-    )
-)
+SHARES = frozenset((
+    "overlap_weights", "overlap_reduce", "overlap_tensor", "overlap_seq", "overlap_expert", "overlap_pipeline",
+    "overlap_dcn", "host_overlap", "hbm_exposed",
+))  # fmt: skip
 #: Numbers that may be zero or negative, on their own scale.
 LINEAR = frozenset(("software_per_year", "launch_per_year", "software_year", "narrow_heads"))
 
@@ -176,7 +167,7 @@ CLASSES = ("plain", "pipelined", "mixture")
 
 @dataclass(frozen=True)
 class ErrorRange:
-    """Errors of measured runs that a fit had not seen, all as far from it as `distance` says (perfmodel.efficiency).
+    """Errors of measured runs that a fit had not seen, all as far from it as `distance` says (`distance_to`).
 
     low80, high80: logarithms of measured over estimate between which 80 % lie.  median: median absolute relative error;
     naive_median: that of one share of peak per chip and precision on the same runs.  rows: how many runs say so;
@@ -329,7 +320,7 @@ DENSE_OF_THEIR_OWN = ("gemma",)
 
 @dataclass(frozen=True)
 class RunKeys:
-    """What tells runs apart, from special to general; equal texts are the same."""
+    """What tells runs apart, in the order of DISTANCES; equal texts are the same."""
 
     configuration: str
     workload: str
@@ -382,11 +373,7 @@ def distance_to(config: ExperimentConfig, seen: Mapping[str, frozenset[str]] | N
     """One of DISTANCES: how far the configuration is from the measured runs (default: those of the shipped fit)."""
     known = _seen() if seen is None else seen
     keys = run_keys(config)
-    for distance, level in (("configuration", "configuration"), ("workload", "workload"), ("scale", "scale")):
+    for distance, level in zip(DISTANCES, RunKeys.__dataclass_fields__, strict=False):
         if getattr(keys, level) in known[level]:
             return distance
-    if keys.architecture in known["architecture"]:
-        return "model"
-    if keys.chip in known["chip"]:
-        return "architecture"
-    return "chip" if keys.framework in known["framework"] else "framework"
+    return DISTANCES[-1]

@@ -9,7 +9,7 @@ ran out of memory from below (`memory_posterior`).  Every memory verdict of the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from formatting import compared, counted
 from perfmodel import memory
 from perfmodel.arrays import Floats, array_of, log_normal_cdf
 from perfmodel.config import CANONICAL_ROLES, ROLES, ExperimentConfig, ModelShape, micro_batches
-from perfmodel.memory import MemoryUse, has_empty_stage, has_too_few_micro_batches
+from perfmodel.memory import MemoryUse
 from perfmodel.topology import lay_out, physical_dims
 from perfmodel.workload import AxisSizes, Workload, chip_of, from_config
 
@@ -27,19 +27,9 @@ Bools = npt.NDArray[np.bool_]
 
 #: Rules in the order in which they are reported.
 RULES = (
-    "chips",
-    "axis_role",
-    "topology",
-    "batch",
-    "sequence",
-    "heads",
-    "kv_heads",
-    "d_ff",
-    "experts",
-    "layers",
-    "schedule",
+    "chips", "axis_role", "topology", "batch", "sequence", "heads", "kv_heads", "d_ff", "experts", "layers", "schedule",
     "memory",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,9 +59,8 @@ def broken_rules(
     if global_batch is not None:
         # A micro-batch that does not divide a group's share, or is larger than it, leaves a broken number of them.
         whole = np.maximum(1.0, np.rint(micro_batches))
-        broken["batch"] = (np.mod(global_batch, sizes.batch_shards * whole) != 0) | (
-            np.abs(micro_batches - whole) > 1e-6
-        )
+        is_broken = np.abs(micro_batches - whole) > 1e-6
+        broken["batch"] = (np.mod(global_batch, sizes.batch_shards * whole) != 0) | is_broken
     if seq_len is not None:
         broken["sequence"] = np.mod(seq_len, sizes.seq) != 0
     if shape is None:
@@ -102,9 +91,21 @@ def first_broken(rules: Sequence[npt.ArrayLike]) -> npt.NDArray[np.int16]:
     return first
 
 
+def has_too_few_micro_batches(w: Workload) -> Bools:
+    """nanotron's 1F1B engine asserts at least as many micro-batches as stages less one."""
+    return np.asarray((w.training.balanced_stages > 0) & (w.training.micro_batches < w.mesh.pipeline - 1.0))
+
+
 def schedule_fails(w: Workload) -> Bools:
-    """Pipelines that the program of the configuration cannot run, whatever the memory (nanotron's)."""
-    return has_too_few_micro_batches(w) | has_empty_stage(w)
+    """Return pipelines that the program of the configuration cannot run, whatever the memory (nanotron's).
+
+    Shared out by cost, a head worth three stages or more leaves the last ones without a block: head, cast and loss take
+    one each.
+    """
+    stages, head = w.mesh.pipeline, memory.head_layers(w)
+    is_balanced = (w.training.balanced_stages > 0) & (stages > 1)
+    has_empty_stage = is_balanced & (stages * head >= 3.0 * (w.model.layers + head))
+    return np.asarray(has_too_few_micro_batches(w) | has_empty_stage)
 
 
 def of_workload(w: Workload, shape: ModelShape | None, unknown: Collection[str] = ()) -> dict[str, Bools]:
@@ -148,7 +149,7 @@ def check(
     """Return all broken rules of one configuration, in the order of RULES.
 
     used: its memory where already known; otherwise memory is judged if the configuration says enough.  fits: whether it
-    fits by the evidence (`perfmodel.legality`), None to judge by the model alone.
+    fits by the evidence (`MemoryPosterior.fits`), None to judge by the model alone.
     """
     hardware, mesh, shape, training = config.hardware, config.mesh, config.model, config.training
     messages: dict[str, str] = {}
@@ -169,8 +170,8 @@ def check(
                 "an axis would cut a dimension into unequal pieces."
             )
     for rule, broken in indivisible(config).items():
-        if broken:
-            messages[rule] = _sentence(rule, config)
+        if broken and (text := sentence(rule, config)):
+            messages[rule] = text
     if shape is not None and training.global_batch and training.seq_len:
         work = from_config(config)
         if bool(np.any(schedule_fails(work))):
@@ -191,39 +192,33 @@ def _schedule_sentence(w: Workload) -> str:
 
 
 def sentence(rule: str, config: ExperimentConfig) -> str | None:
-    """What `check` says of a configuration that breaks a rule of `broken_rules`, without checking the others; None for
-    other rules."""
-    divides = rule in ("batch", "sequence") or (
-        config.model is not None and rule in ("heads", "kv_heads", "d_ff", "experts", "layers")
-    )
-    return _sentence(rule, config) if divides else None
+    """Return what `check` says of a configuration that breaks a rule of divisibility, without checking the others.
 
-
-def _sentence(rule: str, config: ExperimentConfig) -> str:
+    None for other rules, and for those of the model where none is given.
+    """
     shape, training, mesh = config.model, config.training, config.mesh
-    if rule == "batch":
-        micro = training.micro_batch or 0
-        if micro * mesh.batch_shards > (training.global_batch or 0):
-            return (
-                f"A micro-batch of {micro} sequences on each of {mesh.batch_shards} batch shards takes more than the "
-                f"global batch of {training.global_batch}."
-            )
-        return (
-            f"A global batch of {training.global_batch} sequences is not divisible by {mesh.batch_shards} "
-            f"batch shards times {counted(micro_batches(training, mesh), 'micro-batch')}."
-        )
-    if rule == "sequence":
-        return f"A sequence of {training.seq_len} tokens is not divisible by {mesh.size('seq')} sequence shards."
-    assert shape is not None
-    tensor, stages = mesh.size("model"), mesh.size("pipeline")
-    texts: Mapping[str, str] = {
-        "heads": f"{shape.heads} heads are not divisible by {tensor} tensor shards.",
-        "kv_heads": f"{shape.kv_heads} KV heads are not divisible by {tensor} tensor shards.",
-        "d_ff": f"The MLP width {shape.d_ff_expert or shape.d_ff} is not divisible by {tensor} tensor shards.",
-        "experts": f"{shape.experts} experts are not divisible by {mesh.size('expert')} expert shards.",
-        "layers": f"{shape.layers} layers do not fill {stages} stages of {training.virtual_stages} parts.",
+    shards, micro, batch = mesh.batch_shards, training.micro_batch or 0, training.global_batch
+    by = f"{shards} batch shards times {counted(micro_batches(training, mesh), 'micro-batch')}"
+    texts = {
+        "batch": f"A global batch of {batch} sequences is not divisible by {by}.",
+        "sequence": f"A sequence of {training.seq_len} tokens is not divisible by {mesh.size('seq')} sequence shards.",
     }
-    return texts[rule]
+    if micro * shards > (batch or 0):
+        texts["batch"] = (
+            f"A micro-batch of {micro} sequences on each of {shards} batch shards takes more than the global batch of "
+            f"{batch}."
+        )
+    if shape is not None:
+        tensor = f"divisible by {mesh.size('model')} tensor shards"
+        stages = mesh.size("pipeline")
+        texts |= {
+            "heads": f"{shape.heads} heads are not {tensor}.",
+            "kv_heads": f"{shape.kv_heads} KV heads are not {tensor}.",
+            "d_ff": f"The MLP width {shape.d_ff_expert or shape.d_ff} is not {tensor}.",
+            "experts": f"{shape.experts} experts are not divisible by {mesh.size('expert')} expert shards.",
+            "layers": f"{shape.layers} layers do not fill {stages} stages of {training.virtual_stages} parts.",
+        }
+    return texts.get(rule)
 
 
 #: Variance of log(needed / capacity) that configurations have in common, as a share; the rest is each one's own.
@@ -315,10 +310,10 @@ def memory_posterior(runs: Sequence[MemoryRun]) -> MemoryPosterior:
     ran = tuple(plain.corrected(run.used) for run in runs if run.ran_out == 0.0)
     log_weight = np.log(_prior())
     for run in runs:
+        if run.ran_out is None:  # what failed for no known cause says nothing
+            continue
         log_fits = np.minimum(_log_fits(plain.corrected(run.used), has_peak)[0], -1e-12)
         log_short = np.log(-np.expm1(log_fits))
-        if run.ran_out is None:
-            continue  # what failed for no known cause says nothing
         log_weight = log_weight + (1.0 - run.ran_out) * log_fits + run.ran_out * log_short
     weight = np.exp(log_weight - log_weight.max())
     return replace(plain, weights=tuple(weight / weight.sum()), ran=ran, runs=tuple(runs))
@@ -341,10 +336,7 @@ def _factors(runs: Sequence[MemoryRun]) -> tuple[float, float, bool]:
             told.append((float(np.log(peak / total)),) * 2)
     if not told:
         return 1.0, 1.0, bool(measured)
-    if measured:
-        states_log, activations_log = np.mean(told, axis=0)
-    else:
-        states_log, activations_log = np.min(told, axis=0)
+    states_log, activations_log = np.mean(told, axis=0) if measured else np.min(told, axis=0)
     return float(np.exp(states_log)), float(np.exp(activations_log)), bool(measured)
 
 

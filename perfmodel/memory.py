@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from perfmodel.arrays import Floats
 from perfmodel.config import ExperimentConfig
@@ -87,37 +86,31 @@ class MemoryUse:
         return self.total <= self.capacity
 
     def parts(self) -> Mapping[str, Floats]:
-        return {
-            "params": self.params,
-            "optimizer": self.optimizer,
-            "gradients": self.gradients,
-            "activations": self.activations,
-            "total": self.total,
-            "capacity": self.capacity,
-        }
+        names = ("params", "optimizer", "gradients", "activations", "total", "capacity")
+        return {name: getattr(self, name) for name in names}
 
 
 def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
     """Memory of the fullest pipeline stage of every candidate.  constants: the fitted ones by default."""
     constants_used = constants or fitted_constants()
-    first = of_stage(w, first_stage(w), constants_used)
+    first = of_stage(w, stage(w), constants_used)
     if not bool(np.any(w.mesh.pipeline > 1)):
         return first
-    last = of_stage(w, last_stage(w), constants_used)
+    last = of_stage(w, stage(w, last=True), constants_used)
     later = last.needed > first.needed
     return MemoryUse(
         **{part.name: np.where(later, getattr(last, part.name), getattr(first, part.name)) for part in fields(first)}
     )
 
 
-def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
-    """Memory of one pipeline stage."""
+def of_stage(w: Workload, at: Stage, c: MemoryConstants) -> MemoryUse:
+    """Memory of one pipeline at."""
     chip, mesh, train = w.chip, w.mesh, w.training
     profile = train.profile
-    params, optimizer, gradients, kept = _states(w, stage, c)
+    params, optimizer, gradients, kept = _states(w, at, c)
     gpu = chip.gpu > 0
     rows = _rows(w)
-    saved, formed, least_saved, none = _saved(w, stage, rows, c)
+    saved, formed, least_saved, none = _saved(w, at, rows, c)
     logits = (
         rows * w.model.vocab / mesh.model * np.where(_classic(w), LOGIT_BYTES_CLASSIC, c.of("logit_bytes", profile))
     )
@@ -126,11 +119,11 @@ def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
         "logit_gradient_bytes", profile
     )
     # The logits are gone when the backward pass reaches the layers, and the gradients of its weights come one by one.
-    head = np.maximum(logits * stage.has_head, kept * c.of("transient_gradient_bytes", profile))
+    head = np.maximum(logits * at.has_head, kept * c.of("transient_gradient_bytes", profile))
     gathered = np.where(train.sharding == SHARDING.index("fsdp"), _gathered(w), 0.0)
     keys = rows * mesh.seq * w.model.kv_width / mesh.model * ACTIVATION_BYTES
     runtime = chip.gpu * c.of("runtime_bytes", profile)
-    handed = _handed_over(w, stage, rows, c)
+    handed = _handed_over(w, at, rows, c)
     forced = handed * c.of("held_needed", profile)
     whole = rows * w.model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / _wide(w)) * c.of("whole_tensors", profile)
     always = gathered + np.where(mesh.seq > 1, keys, 0.0) + runtime + c.of("workspace_bytes", profile) + forced + whole
@@ -170,8 +163,7 @@ def _rows(w: Workload) -> Floats:
     """Tokens of a micro-batch on a chip, before a tensor axis shards anything."""
     mesh, train = w.mesh, w.training
     rows = train.global_batch * train.seq_len
-    tokens: Floats = rows / mesh.token_shards / train.micro_batches
-    return tokens
+    return np.asarray(rows / mesh.token_shards / train.micro_batches)
 
 
 def _windowed_head(w: Workload) -> np.ndarray:
@@ -182,31 +174,28 @@ def _windowed_head(w: Workload) -> np.ndarray:
     group = mesh.links["weights"].size * mesh.dcn_fsdp
     alone = mesh.replica * mesh.dcn_replica == 1
     sharded = (group > 1) & (w.training.sharding != SHARDING.index("none"))
-    is_windowed: np.ndarray = (w.chip.gpu == 0) & sharded & (group <= MOST_WINDOWS) & alone
-    return is_windowed
+    return np.asarray((w.chip.gpu == 0) & sharded & (group <= MOST_WINDOWS) & alone)
 
 
 def _wide(w: Workload) -> Floats:
     """Chips over which a tensor axis shards what is as wide as the model: all in the book's scheme (5.1.3) and
     MaxText's, on GPUs only with sequence parallelism."""
     alone = (w.chip.gpu > 0) & ~(w.training.sequence_parallel > 0)
-    tensor_shards: Floats = np.where(alone, 1.0, w.mesh.model)
-    return tensor_shards
+    return np.asarray(np.where(alone, 1.0, w.mesh.model))
 
 
 def _classic(w: Workload) -> np.ndarray:
-    is_classic: np.ndarray = (w.chip.gpu > 0) & (w.training.classic > 0)
-    return is_classic
+    return np.asarray((w.chip.gpu > 0) & (w.training.classic > 0))
 
 
-def _saved(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) -> tuple[Floats, Floats, Floats, Floats]:
+def _saved(w: Workload, at: Stage, rows: Floats, c: MemoryConstants) -> tuple[Floats, Floats, Floats, Floats]:
     """Activations kept for the backward pass; what it forms again for the layer at work; what is kept and what is
     formed where everything is recomputed."""
     chip, model, mesh, train = w.chip, w.model, w.mesh, w.training
     gpu, classic, parallel = chip.gpu > 0, _classic(w), train.sequence_parallel > 0
     fragments = np.where(classic & ~parallel, FRAGMENTATION, c.of("fragmentation", train.profile))
-    in_flight = stage.micro_batches * (1.0 + fragments * np.log2(mesh.pipeline))
-    layers = stage.layers * in_flight
+    in_flight = at.micro_batches * (1.0 + fragments * np.log2(mesh.pipeline))
+    layers = at.layers * in_flight
     wide = _wide(w)
     # 8-bit training keeps the inputs of products in 8 bits.
     kept_bytes = np.where(gpu & (train.low_precision > 0), 0.5 * (ACTIVATION_BYTES + 1.0), ACTIVATION_BYTES)
@@ -223,7 +212,7 @@ def _saved(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) -> tuple
     return saved, formed, layers * boundary, none
 
 
-def _handed_over(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) -> Floats:
+def _handed_over(w: Workload, at: Stage, rows: Floats, c: MemoryConstants) -> Floats:
     """Whole outputs of row-parallel matmuls that the reduce-scatter over the tensor axis has been given, and that the
     allocator cannot use again until the GPU has finished with them (`record_stream`)."""
     mesh, profile = w.mesh, w.training.profile
@@ -231,19 +220,18 @@ def _handed_over(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) ->
     most = c.of("held_tensors", profile)
     # The host runs ahead while it only sends, over the forward passes of the warm-up and at least one; then it waits
     # for the gradients of each micro-batch.
-    warm_up = np.maximum(1.0, stage.micro_batches - 1.0)
-    count = np.where(pipelined, np.minimum(most, REDUCED_PER_LAYER * stage.layers * warm_up), most)
+    warm_up = np.maximum(1.0, at.micro_batches - 1.0)
+    count = np.where(pipelined, np.minimum(most, REDUCED_PER_LAYER * at.layers * warm_up), most)
     count = count * np.where(pipelined, c.of("held_share", profile), 1.0)
-    held_output_bytes: Floats = count * rows * w.model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / mesh.model)
-    return held_output_bytes
+    return np.asarray(count * rows * w.model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / mesh.model))
 
 
-def _states(w: Workload, stage: Stage, c: MemoryConstants) -> tuple[Floats, Floats, Floats, Floats]:
+def _states(w: Workload, at: Stage, c: MemoryConstants) -> tuple[Floats, Floats, Floats, Floats]:
     """Bytes of parameters, optimizer and gradients; parameters of the stage that the chip keeps."""
     chip, model, mesh, train = w.chip, w.model, w.mesh, w.training
     profile = train.profile
-    share = stage.layers / model.layers
-    dense = (model.params_dense * share + stage.vocabulary) / mesh.model
+    share = at.layers / model.layers
+    dense = (model.params_dense * share + at.vocabulary) / mesh.model
     experts = model.params_experts * share / (mesh.model * mesh.expert)
     dense_ways = mesh.links["weights"].size * mesh.dcn_fsdp
     expert_ways = mesh.links["expert_weights"].size * mesh.dcn_fsdp
@@ -285,7 +273,7 @@ def parameters_only(config: ExperimentConfig) -> dict[str, float | None]:
     groups = config.mesh.batch_shards
     training = replace(config.training, global_batch=groups, seq_len=config.mesh.size("seq"), micro_batch=None)
     w = from_config(replace(config, training=training))
-    params, optimizer, gradients, _ = _states(w, first_stage(w), fitted_constants())
+    params, optimizer, gradients, _ = _states(w, stage(w), fitted_constants())
     return {
         "params": float(params[0]),
         "optimizer": float(optimizer[0]),
@@ -309,57 +297,35 @@ class Stage:
     vocabulary: Floats
 
 
-def first_stage(w: Workload) -> Stage:
+def stage(w: Workload, last: bool = False) -> Stage:
+    """Return the first or the last pipeline stage; the same where there is one.
+
+    Either layers fall on stages evenly, or balanced by cost (nanotron's `build_model`): blocks go to a stage until its
+    share of the cost is reached, the head counting as the layers it is worth.  Schedules are 1F1B (Megatron-LM, arXiv
+    2104.04473, 2.2): the first stage holds as many micro-batches as there are stages, the last one; interleaved
+    schedules hold more.
+    """
     stages, layers = w.mesh.pipeline, w.model.layers
-    virtual = _virtual(w)
-    held = stages + np.where(virtual > 1, (stages - 1.0) / virtual, 0.0)
+    virtual = np.where(stages > 1, w.training.virtual_stages, 1.0)
     alone = stages <= 1
-    own = np.where(w.training.balanced_stages > 0, np.minimum(layers, _blocks(w, 1.0)), layers / stages)
+    if last:
+        held = (stages * (virtual - 1.0) + 1.0) / virtual
+        balanced = np.maximum(0.0, layers - _blocks(w, stages - 1.0))
+    else:
+        held = stages + np.where(virtual > 1, (stages - 1.0) / virtual, 0.0)
+        balanced = np.minimum(layers, _blocks(w, 1.0))
+    own = np.where(w.training.balanced_stages > 0, balanced, layers / stages)
     return Stage(
         layers=np.where(alone, layers, own),
         micro_batches=np.minimum(held, w.training.micro_batches),
-        has_head=np.where(alone, 1.0, 0.0),
-        vocabulary=np.where(alone, w.model.params_vocabulary, w.model.d_model * w.model.vocab),
-    )
-
-
-def last_stage(w: Workload) -> Stage:
-    """The same as the first where there is one stage."""
-    stages, layers = w.mesh.pipeline, w.model.layers
-    virtual = _virtual(w)
-    held = (stages * (virtual - 1.0) + 1.0) / virtual
-    alone = stages <= 1
-    own = np.where(w.training.balanced_stages > 0, np.maximum(0.0, layers - _blocks(w, stages - 1.0)), layers / stages)
-    return Stage(
-        layers=np.where(alone, layers, own),
-        micro_batches=np.minimum(held, w.training.micro_batches),
-        has_head=np.ones_like(alone, dtype=np.float64),
+        has_head=np.where(alone | last, 1.0, 0.0),
         vocabulary=np.where(alone, w.model.params_vocabulary, w.model.d_model * w.model.vocab),
     )
 
 
 def head_layers(w: Workload) -> Floats:
-    """How many layers the head is worth, by parameters."""
+    """Return how many layers the head is worth, by parameters."""
     return w.model.d_model * w.model.vocab * w.model.layers / (w.model.params_dense + w.model.params_experts)
-
-
-def has_too_few_micro_batches(w: Workload) -> npt.NDArray[np.bool_]:
-    """nanotron's 1F1B engine asserts at least as many micro-batches as stages less one."""
-    mask: npt.NDArray[np.bool_] = (w.training.balanced_stages > 0) & (w.training.micro_batches < w.mesh.pipeline - 1.0)
-    return mask
-
-
-def has_empty_stage(w: Workload) -> npt.NDArray[np.bool_]:
-    """Shared out by cost, a head worth three stages or more leaves the last stages without a block: head, cast and loss
-    take one each."""
-    stages, head = w.mesh.pipeline, head_layers(w)
-    balanced = (w.training.balanced_stages > 0) & (stages > 1)
-    mask: npt.NDArray[np.bool_] = balanced & (stages * head >= 3.0 * (w.model.layers + head))
-    return mask
-
-
-def _virtual(w: Workload) -> Floats:
-    return np.where(w.mesh.pipeline > 1, w.training.virtual_stages, 1.0)
 
 
 def _blocks(w: Workload, stages: Floats | float) -> Floats:

@@ -29,8 +29,8 @@ from perfmodel.config import (
     Mesh,
     check_products,
     config_key,
+    filled_from,
     framework_of,
-    mesh_distance,
     missing_facts,
     placement,
 )
@@ -40,7 +40,7 @@ from perfmodel.observation import Observation
 from perfmodel.prediction import Prediction, by_axis
 from perfmodel.prediction import predict as predict_alone
 from perfmodel.step_time import Z80
-from perfmodel.workload import from_config, stack
+from perfmodel.workload import from_config
 
 #: Standard deviation of log(time) added where a candidate runs on another kind of chip than the baseline did: what the
 #: model misses of one chip says little about another.
@@ -146,13 +146,7 @@ class Evidence:
         """Return the candidate with what it leaves open of model, batch and sequence length taken from the run."""
         if self.config is None:
             return candidate
-        ran = self.calibration.baseline if self.calibration is not None else self.config
-        training = replace(
-            candidate.training,
-            global_batch=candidate.training.global_batch or ran.training.global_batch,
-            seq_len=candidate.training.seq_len or ran.training.seq_len,
-        )
-        return replace(candidate, model=candidate.model or ran.model, training=training)
+        return filled_from(candidate, self.calibration.baseline if self.calibration is not None else self.config)
 
     def is_run(self, config: ExperimentConfig) -> bool:
         """Return True if the configuration is that of the run, however it is written."""
@@ -238,13 +232,8 @@ def _carried(config: ExperimentConfig) -> tuple[object, ...]:
 def price(configs: Sequence[ExperimentConfig], evidence: Evidence) -> Prices:
     """Price configurations of the run of the evidence, which must hold an observation."""
     assert evidence.calibration is not None
-    filled = [evidence.filled(config) for config in configs]
-    ran = evidence.calibration.baseline
-    return evidence.calibration.price_workload(
-        stack([from_config(config) for config in filled]),
-        np.array([mesh_distance(ran.mesh, config.mesh) for config in filled]),
-        np.array([transfer_spread(config, evidence) for config in filled]),
-    )
+    transfer = [transfer_spread(evidence.filled(config), evidence) for config in configs]
+    return evidence.calibration.price(configs, np.array(transfer))
 
 
 def predict(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Prediction:
