@@ -25,7 +25,6 @@ from perfmodel.execution import (
     MemoryConstants,
     MemoryProfile,
     constants,
-    design_profiles,
     fitted_constants,
     load_memory_profiles,
 )
@@ -68,7 +67,7 @@ def fit_peaks(rows: Rows, name: str, start: Profiles, without: str | None = None
     """The profile with its constants fitted to the rows' peaks.  without: a constant that keeps its value in
     `start`."""
     priors = {key: sd for key, sd in PEAK_PRIORS[name].items() if key != without}
-    centre = design_profiles()[name]
+    centre = load_memory_profiles(fitted=False)[name]
     log_prior = np.log([getattr(centre, key) for key in priors])
     deviation = np.array(list(priors.values()))
 
@@ -95,8 +94,8 @@ def fit_crash(rows: Rows, name: str, start: Profiles) -> CrashFit:
         used = memory.per_chip(rows.work, constants({**start, name: profile}))
         room = ndtr(np.log(used.capacity / used.needed) / spread)
         ran = np.clip((1.0 - other) * room, 1e-9, 1.0 - 1e-9)
-        shrunk = ((unfilled - design_profiles()[name].unfilled) / CRASH_PRIORS["unfilled"]) ** 2
-        shrunk += ((needed - design_profiles()[name].held_needed) / CRASH_PRIORS["held_needed"]) ** 2
+        shrunk = ((unfilled - load_memory_profiles(fitted=False)[name].unfilled) / CRASH_PRIORS["unfilled"]) ** 2
+        shrunk += ((needed - load_memory_profiles(fitted=False)[name].held_needed) / CRASH_PRIORS["held_needed"]) ** 2
         return float(0.5 * shrunk - np.sum(np.log(np.where(rows.ran, ran, 1.0 - ran))))
 
     first = np.array([start[name].unfilled, start[name].held_needed, np.log(start[name].crash_spread), 0.05])
@@ -119,7 +118,7 @@ def fit(left_out: Mask | None = None, start: Fit | None = None) -> Fit:
 
     left_out: mask over `sweep_rows("ultrascale")`.  start: a fit near to it, from which it is found sooner.
     """
-    profiles = dict(start.profiles if start else design_profiles())
+    profiles = dict(start.profiles if start else load_memory_profiles(fitted=False))
     crashes = {}
     for name, source in FITTED.items():
         every = sweep_rows(source)
@@ -170,7 +169,7 @@ def out_of_fold(by: str) -> Floats:
 def unseen_source(source: str) -> Floats:
     """log(predicted / measured) by what the program's source says alone."""
     rows = peak_rows(source)
-    return np.asarray(np.log(peak(rows, constants(design_profiles())) / rows.measured_bytes))
+    return np.asarray(np.log(peak(rows, constants(load_memory_profiles(fitted=False))) / rows.measured_bytes))
 
 
 def ablated(changed: MemoryProfile, without: str | None, changed_rows: Rows | None = None) -> Floats:
@@ -236,7 +235,7 @@ def write_fit(profiles: Profiles) -> None:
         "megatron-lm": "evaluation/data/sweeps/simumax.json: spreads only, no constant is fitted",
     }
     for name, profile in profiles.items():
-        before = design_profiles()[name]
+        before = load_memory_profiles(fitted=False)[name]
         values = {
             key: getattr(profile, key)
             for key in (*PEAK_PRIORS.get("nanotron", {}), *CRASH_PRIORS, "crash_spread")

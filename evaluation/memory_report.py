@@ -20,7 +20,7 @@ from evaluation.fit_memory import Z80, folds, left_out_fits, spread_of, unseen_s
 from evaluation.memory_rows import Floats, Mask, Rows, peak, peak_rows, published_rows, sweep_rows, unrunnable_rows
 from evaluation.report import wrapped
 from perfmodel import memory
-from perfmodel.execution import constants, design_profiles, load_memory_profiles
+from perfmodel.execution import constants, load_memory_profiles
 from perfmodel.legality import MemoryPosterior
 from perfmodel.workload import REMAT
 
@@ -284,7 +284,7 @@ def _terms() -> Iterator[str]:
     yield _row("layers on stages by cost (evenly)", *_percents(*_centre(fit_memory.ablated(fitted, None, even_rows))))
     yield ""
     yield from _header("Megatron-LM B200 without (nothing fitted)", "median", "mean", "bias")
-    rows, design = peak_rows("simumax"), design_profiles()
+    rows, design = peak_rows("simumax"), load_memory_profiles(fitted=False)
     changed_one: tuple[tuple[str, dict[str, Any]], ...] = (
         ("(nothing)", {}),
         ("gradients summed in float32 (in 16 bits)", {"gradient_bytes": 2.0}),

@@ -18,9 +18,9 @@ from perfmodel.arrays import Floats
 from perfmodel.config import ExperimentConfig, ModelShape
 from perfmodel.efficiency import Efficiencies
 from perfmodel.observation import Observation, by_group
-from perfmodel.posterior import LAUNCHES, Asked, Posterior, asked_by, scaled
+from perfmodel.posterior import LAUNCHES, Posterior, scaled
 from perfmodel.step_time import combine
-from perfmodel.terms import step_terms
+from perfmodel.terms import Terms, step_terms
 from perfmodel.workload import Workload, from_config
 
 #: Shapes assumed where the user did not say what was trained: LLaMA-3 sizes (arXiv 2407.21783, table 3).
@@ -193,8 +193,8 @@ class BaselineStep:
         return from_config(self.baseline)
 
     @cached_property
-    def _base_asked(self) -> Asked:
-        return asked_by(self._base_work)
+    def _base_terms(self) -> Terms:
+        return step_terms(self._base_work)
 
     @cached_property
     def _likely(self) -> Point:
@@ -203,12 +203,12 @@ class BaselineStep:
 
     @cached_property
     def _base_parts(self) -> dict[str, float]:
-        parts, _ = self._modelled(self._base_asked, self._likely)
+        parts, _ = self._modelled(self._base_terms, self._likely)
         return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in parts.items()}
 
     @cached_property
     def _base_shares(self) -> Shares:
-        return self._modelled(self._base_asked, self._likely)[1]
+        return self._modelled(self._base_terms, self._likely)[1]
 
     @cached_property
     def _sigma_points(self) -> tuple[Point, dict[str, Floats]]:
@@ -216,7 +216,7 @@ class BaselineStep:
         baseline's parts there; arrays (points)."""
         root: Floats = np.asarray(np.linalg.cholesky(self.posterior.covariance), dtype=np.float64)
         points = self.posterior.values.at(self.posterior.z + root.T)
-        parts, _ = self._modelled(self._base_asked, points)
+        parts, _ = self._modelled(self._base_terms, points)
         return points, {name: np.broadcast_to(value, len(root)) for name, value in parts.items()}
 
     @property
@@ -240,11 +240,11 @@ class BaselineStep:
         by_name["gaps"] = self.observation.gaps_s
         return {name: seconds * self.unit_s for name, seconds in by_name.items()}
 
-    def _modelled(self, asked: Asked, point: Point) -> tuple[dict[str, Floats], Shares]:
+    def _modelled(self, terms: Terms, point: Point) -> tuple[dict[str, Floats], Shares]:
         """The model's parts at a point: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the share
         of work that waits for weights."""
         efficiencies, factors = point
-        moved = scaled(asked, factors)
+        moved = scaled(terms, factors)
         priced = combine(moved, efficiencies)
         parts = priced.parts_s
         work = parts["compute"]
@@ -265,5 +265,5 @@ class BaselineStep:
     def _launches_matter(self) -> bool:
         efficiencies = self.posterior.values.efficiencies
         silent = replace(efficiencies, **dict.fromkeys(LAUNCHES, 0.0))
-        loud, quiet = (combine(self._base_asked.terms, e).estimate_s for e in (efficiencies, silent))
+        loud, quiet = (combine(self._base_terms, e).estimate_s for e in (efficiencies, silent))
         return float(loud.reshape(-1)[0] / quiet.reshape(-1)[0]) > 1.005

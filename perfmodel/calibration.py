@@ -30,9 +30,9 @@ from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencie
 from perfmodel.legality import MemoryPosterior, MemoryRun, memory_posterior
 from perfmodel.memory import MemoryUse
 from perfmodel.observation import Observation, by_group, equations_of
-from perfmodel.posterior import Asked, Informed, asked_by, informed_by, solve
+from perfmodel.posterior import Informed, informed_by, solve
 from perfmodel.step_time import Z80, combine
-from perfmodel.terms import step_terms
+from perfmodel.terms import Terms, step_terms
 from perfmodel.workload import REMAT, Workload, from_config, stack
 
 
@@ -150,10 +150,10 @@ class Calibration(BaselineStep):
     ) -> tuple[dict[str, Floats], Floats, Floats]:
         """Named parts, total and variance of log(time) of some candidates.  along: how the efficiencies' part of it
         follows from the changes of the parts; None to compute it."""
-        asked = asked_by(workload)
+        terms = step_terms(workload)
         each = self._work_ratio(workload)
-        model, shares = self._modelled(asked, self._likely)
-        parts, variance = self._with_unexplained(model, self._base_parts, asked, each, distance)
+        model, shares = self._modelled(terms, self._likely)
+        parts, variance = self._with_unexplained(model, self._base_parts, terms, each, distance)
         total = np.maximum(sum(parts.values(), np.zeros(1)), 1e-12)
         variance = variance / total**2 + self._per_doubling**2 * distance
         before = self._before(parts, model, each)
@@ -161,7 +161,7 @@ class Calibration(BaselineStep):
             far = np.abs(np.log(np.maximum(value, 1e-12) / np.maximum(before[name], 1e-12)))
             variance = variance + (SPREAD_PER_LOG * np.minimum(far, MOST_LOG) * value / total) ** 2
         if along is None:
-            variance = variance + self._variance(asked, each, distance, total)
+            variance = variance + self._variance(terms, each, distance, total)
         else:
             changes = ((parts[name] - before[name]) / total for name in parts)
             spread = sum((a * np.abs(change) for a, change in zip(along, changes, strict=True) if a > 0), np.zeros(1))
@@ -178,9 +178,9 @@ class Calibration(BaselineStep):
     ) -> tuple[dict[str, Floats], dict[str, Floats]]:
         """Parts of candidates under the baseline's policy, and under their own: what the chip computes is repeated
         whether the model explains it or not, so it changes as a whole."""
-        asked = asked_by(_with_remat(workload, self._base_work.training.remat))
-        same, _ = self._modelled(asked, self._likely)
-        before, _ = self._with_unexplained(same, self._base_parts, asked, each, distance)
+        terms = step_terms(_with_remat(workload, self._base_work.training.remat))
+        same, _ = self._modelled(terms, self._likely)
+        before, _ = self._with_unexplained(same, self._base_parts, terms, each, distance)
         return before, parts | {k: before[k] * model[k] / np.maximum(same[k], 1e-12) for k in ("work", "hbm")}
 
     def _saving_what_is_recomputed(self, before: Mapping[str, Floats], parts: dict[str, Floats]) -> dict[str, Floats]:
@@ -192,9 +192,9 @@ class Calibration(BaselineStep):
     def _not_recomputed(self) -> float:
         """Share of the recomputation expected of the baseline that the profile shows not to take place."""
         none = _with_remat(self._base_work, np.array([REMAT.index("none")]))
-        asked, each, distance = asked_by(none), np.ones(1), np.zeros(1)
-        model, _ = self._modelled(asked, self._likely)
-        parts, _ = self._with_unexplained(model, self._base_parts, asked, each, distance)
+        terms, each, distance = step_terms(none), np.ones(1), np.zeros(1)
+        model, _ = self._modelled(terms, self._likely)
+        parts, _ = self._with_unexplained(model, self._base_parts, terms, each, distance)
         ran, without = self._by_remat(parts, model, none, each, distance)
         saving_s = float(np.asarray(sum(ran.values()) - sum(without.values())).reshape(-1)[0])
         seen_s = (self.observation.recomputed_s or 0.0) * self.unit_s
@@ -210,7 +210,7 @@ class Calibration(BaselineStep):
         seen = {name: self._seen_s.get(name, self._base_parts.get(name, 0.0)) for name in model}
         return {name: np.asarray(seen.get(name, value) * each) for name, value in parts.items()}
 
-    def _variance(self, asked: Asked, each: Floats, distance: Floats, total: Floats) -> Floats:
+    def _variance(self, terms: Terms, each: Floats, distance: Floats, total: Floats) -> Floats:
         """Variance of log(time) from what the efficiencies may still be, given that the baseline took what it took."""
         variance: Floats = np.zeros(1)
         at_once = max(1, BLOCK // max(1, total.size))
@@ -219,19 +219,19 @@ class Calibration(BaselineStep):
             # Points along a dimension of their own, before those of the candidates.
             along = partial(_along_first, points=slice(start, start + at_once), dimensions=total.ndim)
             point = replace(points[0], **along(vars(points[0]))), along(points[1])
-            parts, _ = self._with_unexplained(self._modelled(asked, point)[0], along(base_parts), asked, each, distance)
+            parts, _ = self._with_unexplained(self._modelled(terms, point)[0], along(base_parts), terms, each, distance)
             moved = np.log(np.maximum(sum(parts.values(), np.zeros(1)), 1e-12) / total)
             variance = variance + np.sum(moved**2, axis=0)
         return variance
 
     def _interpolation(self, workload: Workload, distance: Floats) -> Floats:
         """How the spread from the efficiencies follows from how far each part changes, by some of the candidates."""
-        asked = asked_by(workload)
+        terms = step_terms(workload)
         each = self._work_ratio(workload)
-        model, _ = self._modelled(asked, self._likely)
-        parts, _ = self._with_unexplained(model, self._base_parts, asked, each, distance)
+        model, _ = self._modelled(terms, self._likely)
+        parts, _ = self._with_unexplained(model, self._base_parts, terms, each, distance)
         total = sum(parts.values(), np.zeros(1))
-        spread = np.sqrt(self._variance(asked, each, distance, total))
+        spread = np.sqrt(self._variance(terms, each, distance, total))
         before = self._before(parts, model, each)
         changes = [np.broadcast_to(np.abs(parts[name] - before[name]) / total, spread.shape) for name in parts]
         from scipy.optimize import nnls  # 25 MB that a process needs only where it calibrates
@@ -251,7 +251,7 @@ class Calibration(BaselineStep):
         self,
         model: Mapping[str, Floats],
         base: Mapping[str, Floats | float],
-        asked: Asked,
+        terms: Terms,
         each: Floats,
         distance: Floats,
     ) -> tuple[dict[str, Floats], Floats]:
@@ -279,12 +279,12 @@ class Calibration(BaselineStep):
             least = 0.5 * value * np.minimum(1.0, seen / modelled)
             # No collective is left of a group that is gone, explained or not.
             grows = follows if name == "gaps" else np.ones(1) if name in OF_WEIGHTS else each
-            beyond = np.where(rest >= 0, rest * grows * _talks(name, asked), rest * each)
+            beyond = np.where(rest >= 0, rest * grows * _talks(name, terms), rest * each)
             parts[name] = np.maximum(value * times + beyond, least)
             variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
         for axes, seconds in {(): self.unplaced_s, **self.observation.unexplained_s}.items():
             if seconds > 0:
-                stays = seconds * self.unit_s * follows * self._has_axes(axes, asked)
+                stays = seconds * self.unit_s * follows * self._has_axes(axes, terms)
                 parts["ici"] = parts.get("ici", np.zeros(1)) + stays
                 variance = variance + (seconds * self.unit_s * SPREAD_UNEXPLAINED * near) ** 2
         # Copies change layouts between axes: of axes that go, some copies go too.
@@ -292,7 +292,7 @@ class Calibration(BaselineStep):
         inner = tuple(
             axis for axis, n in self.baseline.mesh.ici if n > 1 and self._role(axis) in ("seq", "model", "expert")
         )
-        parts["copies"] = copies * each * (1.0 + self._has_axes(inner, asked)) / 2.0
+        parts["copies"] = copies * each * (1.0 + self._has_axes(inner, terms)) / 2.0
         variance = variance + (copies * SPREAD_UNEXPLAINED * near) ** 2
         parts["foreign"] = self.foreign_s * follows
         variance = variance + (self.foreign_s * SPREAD_UNEXPLAINED * near) ** 2
@@ -308,9 +308,9 @@ class Calibration(BaselineStep):
     def _role(self, axis: str) -> str:
         return self.baseline.mesh.role(axis)
 
-    def _has_axes(self, axes: tuple[str, ...], asked: Asked) -> Floats:
+    def _has_axes(self, axes: tuple[str, ...], terms: Terms) -> Floats:
         """1 where candidates have all these axes, 0 where one is gone."""
-        sizes = [np.asarray(getattr(asked.mesh, self._role(axis))) for axis in axes]
+        sizes = [np.asarray(getattr(terms.mesh, self._role(axis))) for axis in axes]
         return np.asarray(np.prod(np.broadcast_arrays(*[size > 1 for size in sizes]), axis=0) if sizes else np.ones(1))
 
     def _named(self, parts: Mapping[str, Floats], shares: Shares) -> dict[str, Floats]:
@@ -418,8 +418,7 @@ def calibrate(
     if isinstance(table, EfficiencyTable):
         table = table.for_config(config)
     filled, assumed = fill_in(config, observation, table)
-    asked = asked_by(from_config(filled))
-    terms = asked.terms
+    terms = step_terms(from_config(filled))
     base = combine(terms, table)
     unit_s = 1.0
     if not observation.step_time_s:
@@ -434,7 +433,7 @@ def calibrate(
     bars, unplaced = by_group(filled.mesh, observation, base)
     values = informed_by(table, "model" in assumed, informed)
     equations = equations_of(filled.mesh, observation, base, unit_s, foreign_s)
-    posterior = solve(values, asked, equations)
+    posterior = solve(values, terms, equations)
     learnt = confidence or shipped()
     dcn_total = sum(float(t.dcn_s.reshape(-1)[0]) for t in terms.traffic.values())
     across = {
@@ -469,9 +468,9 @@ def _along_first(values: Mapping[str, Any], points: slice, dimensions: int) -> d
     }
 
 
-def _talks(name: str, asked: Asked) -> Floats:
+def _talks(name: str, terms: Terms) -> Floats:
     """1 where a part's group of axes has more than one chip, or where it is no collective of one group."""
-    traffic = asked.terms.traffic.get(name.removeprefix("ici:"))
+    traffic = terms.traffic.get(name.removeprefix("ici:"))
     if traffic is None or not name.startswith("ici:"):
         return np.ones(1)
     return np.where(traffic.ranks > 1, 1.0, 0.0)

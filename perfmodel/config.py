@@ -312,11 +312,11 @@ def mesh_distance(old: Mesh, new: Mesh) -> float:
     one, other = placement(old), placement(new)
     if one == other:
         return 0.0
-    moved = sum(
-        abs(log2(_size(other[place], role) / _size(one[place], role)))
-        for place in (0, 1)
-        for role in {role for role, _ in (*one[place], *other[place])}
-    )
+    moved = 0.0
+    for before, after in zip(one, other, strict=True):
+        for role in {role for role, _ in (*before, *after)}:
+            sizes = [prod(size for name, size in side if name == role) for side in (before, after)]
+            moved += abs(log2(sizes[1] / sizes[0]))
     return moved / 2.0 or DISTANCE_OF_ORDER
 
 
@@ -356,13 +356,6 @@ def training_key(training: Training, mesh: Mesh) -> Hashable:
     )
 
 
-def _size(segments: tuple[tuple[str, int], ...], role: str) -> int:
-    size = 1
-    for name, own in segments:
-        size *= own if name == role else 1
-    return size
-
-
 def framework_of(config: ExperimentConfig) -> str | None:
     """`software.framework` as given."""
     text = config.extra.get("software_framework")
@@ -376,19 +369,14 @@ REMAT_OPEN = "remat_open"
 def micro_batches(training: Training, mesh: Mesh) -> float:
     """Micro-batches per optimizer step: from `micro_batch` where it is given, else `grad_accum`."""
     if training.micro_batch and training.global_batch:
-        groups = mesh.batch_shards
-        return training.global_batch / (groups * training.micro_batch)
+        return training.global_batch / (mesh.batch_shards * training.micro_batch)
     return float(max(1, training.grad_accum))
 
 
 def missing_facts(config: ExperimentConfig) -> tuple[str, ...]:
     """Dotted names of what a full prediction needs and the configuration lacks."""
-    training = config.training
-    needed = {
-        "model": config.model,
-        "training.global_batch": training.global_batch,
-        "training.seq_len": training.seq_len,
-    }
+    batch, seq_len = config.training.global_batch, config.training.seq_len
+    needed = {"model": config.model, "training.global_batch": batch, "training.seq_len": seq_len}
     return tuple(name for name, value in needed.items() if value is None)
 
 

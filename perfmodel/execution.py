@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -155,33 +154,21 @@ class MemoryConstants:
 
     def of(self, name: str, profile: npt.NDArray[np.int64]) -> Floats:
         """One number for the profile of every candidate."""
-        constant_per_candidate: Floats = self.values[name][profile]
-        return constant_per_candidate
+        return np.asarray(self.values[name][profile])
 
 
 @cache
-def load_memory_profiles() -> Mapping[str, MemoryProfile]:
-    """All profiles by name, with what is fitted."""
-    fitted = tomllib.loads(FIT_FILE.read_text(encoding="utf-8"))["profile"] if FIT_FILE.exists() else {}
-    return _profiles({name: {key: row[key] for key in row if key != "source"} for name, row in fitted.items()})
-
-
-@cache
-def design_profiles() -> Mapping[str, MemoryProfile]:
-    """All profiles by name as their sources say, before any fit."""
-    return _profiles({})
-
-
-def _profiles(fitted: Mapping[str, Mapping[str, Any]]) -> Mapping[str, MemoryProfile]:
+def load_memory_profiles(fitted: bool = True) -> Mapping[str, MemoryProfile]:
+    """Return all profiles by name.  fitted: with what is fitted, else as their sources say."""
     rows = tomllib.loads(DESIGN_FILE.read_text(encoding="utf-8"))
-    known = {name: {"name": name, **row, **fitted.get(name, {})} for name, row in rows.items()}
+    moved = tomllib.loads(FIT_FILE.read_text(encoding="utf-8"))["profile"] if fitted and FIT_FILE.exists() else {}
+    known = {name: {**row, **moved.get(name, {}), "name": name, "source": row["source"]} for name, row in rows.items()}
     return MappingProxyType(read_rows(MemoryProfile, known))
 
 
-def constants(profiles: Mapping[str, MemoryProfile] | None = None) -> MemoryConstants:
-    """The profiles as arrays; by default the fitted ones."""
-    chosen = load_memory_profiles() if profiles is None else profiles
-    ordered = [chosen[name] for name in load_profiles()]
+def constants(profiles: Mapping[str, MemoryProfile]) -> MemoryConstants:
+    """The profiles as arrays."""
+    ordered = [profiles[name] for name in load_profiles()]
     values = {name: np.array([float(getattr(profile, name)) for profile in ordered]) for name in NUMBERS}
     values["spread"] = np.array([profile.spread for profile in ordered])
     return MemoryConstants(values)
@@ -189,4 +176,4 @@ def constants(profiles: Mapping[str, MemoryProfile] | None = None) -> MemoryCons
 
 @cache
 def fitted_constants() -> MemoryConstants:
-    return constants()
+    return constants(load_memory_profiles())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -108,22 +108,31 @@ def by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[s
     Groups that share a bar divide it by their modelled time, among those that issue the kinds the profile names.
     """
     talking = communicating_axes(mesh)
-    modelled = {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in talking}
+    modelled = _modelled_s(talking, base)
     by_name: dict[str, float] = dict.fromkeys(talking, 0.0)
     unplaced = observation.parts_s.get("ici", 0.0)
-    for bar, seconds in observation.parts_s.items():
-        if not bar.startswith("ici:") or seconds <= 0:
-            continue
-        axes = frozenset(bar.removeprefix("ici:").split("+"))
-        by_kind = _kinds_on(axes, observation.collectives)
-        for kind, share in by_kind.items():
-            groups = groups_on(axes, kind, talking, modelled)
-            total = sum(modelled[name] for name in groups)
-            for name in groups:
-                by_name[name] += seconds * share * modelled[name] / total
-            if not groups:
-                unplaced += seconds * share
+    for _, _, seconds, groups in _heard(observation, talking, modelled):
+        total = sum(modelled[name] for name in groups)
+        for name in groups:
+            by_name[name] += seconds * modelled[name] / total
+        if not groups:
+            unplaced += seconds
     return by_name, unplaced
+
+
+def _modelled_s(groups: Iterable[str], base: Priced) -> dict[str, float]:
+    return {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in groups}
+
+
+def _heard(
+    observation: Observation, talking: Mapping[str, frozenset[str]], modelled: Mapping[str, float]
+) -> Iterator[tuple[frozenset[str], str | None, float, list[str]]]:
+    """Axes, kind, exposed seconds and groups of the collectives measured inside a slice."""
+    for bar, seconds in observation.parts_s.items():
+        if bar.startswith("ici:") and seconds > 0:
+            axes = frozenset(bar.removeprefix("ici:").split("+"))
+            for kind, share in _kinds_on(axes, observation.collectives).items():
+                yield axes, kind, seconds * share, groups_on(axes, kind, talking, modelled)
 
 
 #: Standard deviation of the logarithm of what was measured against what the model's form can express: matmuls and
@@ -182,20 +191,13 @@ def _bars(mesh: Mesh, observation: Observation, base: Priced) -> list[tuple[tupl
     """(groups, exposed seconds, seconds in flight) of collectives that groups of axes issue together; groups of which
     nothing was seen count as zero."""
     talking = communicating_axes(mesh)
-    modelled = {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in talking}
+    modelled = _modelled_s(talking, base)
     by_groups: dict[tuple[str, ...], list[float]] = {}
-    for bar, seconds in observation.parts_s.items():
-        if not bar.startswith("ici:") or seconds <= 0:
-            continue
-        axes = frozenset(bar.removeprefix("ici:").split("+"))
-        for kind, share in _kinds_on(axes, observation.collectives).items():
-            groups = _together(groups_on(axes, kind, talking, modelled), modelled)
-            if groups:
-                entry = by_groups.setdefault(groups, [0.0, 0.0])
-                entry[0] += seconds * share
-                entry[1] += sum(
-                    c.in_flight_s for c in observation.collectives if set(c.axes) == axes and c.kind == kind
-                )
+    for axes, kind, seconds, issuing in _heard(observation, talking, modelled):
+        if groups := _together(issuing, modelled):
+            entry = by_groups.setdefault(groups, [0.0, 0.0])
+            entry[0] += seconds
+            entry[1] += sum(c.in_flight_s for c in observation.collectives if set(c.axes) == axes and c.kind == kind)
     heard = {name for groups in by_groups for name in groups}
     silent = {_together([name], modelled) for name, seconds in modelled.items() if seconds > 0 and name not in heard}
     return [(groups, *by_groups.get(groups, (0.0, 0.0))) for groups in (*by_groups, *silent)]

@@ -18,19 +18,23 @@ from perfmodel.arrays import Floats
 from perfmodel.efficiency import Efficiencies
 from perfmodel.observation import Equation
 from perfmodel.step_time import combine
-from perfmodel.terms import Terms, step_terms
-from perfmodel.workload import GROUPS, MeshNumbers, Workload
+from perfmodel.terms import Terms
+from perfmodel.workload import GROUPS
 
 
 @dataclass(frozen=True)
 class Informed:
     """A number that a profile informs.  spread: standard deviation, on its scale, of one program's value around the
-    fitted one; assumed: the same where the model's shape is assumed; share: whether its scale is log-odds."""
+    fitted one; assumed: the same where the model's shape is assumed, if another; share: whether it is in log-odds."""
 
     name: str
     spread: float
-    assumed: float
+    assumed: float | None = None
     share: bool = False
+
+    def of(self, assumed: bool) -> float:
+        """Its spread.  assumed: whether the model's shape is."""
+        return self.spread if self.assumed is None or not assumed else self.assumed
 
 
 #: Factors on terms: the fields of `Terms` and the kinds of traffic that each multiplies.
@@ -62,49 +66,34 @@ AT_MOST_PEAK = frozenset(("matmul", "expert", "attention", "head", "hbm", "link"
 #: What all `overlap_*` of a program have in common: its scheduler, half of their variance.  Exposed time alone does
 #: not tell slow links from a bad overlap, so that kinds of traffic are not free to differ by much.
 SCHEDULER = "scheduler"
+OVERLAPS = ("weights", "reduce", "tensor", "seq", "expert", "pipeline", "dcn")
 
 #: Spreads are those between single programs, wider than the fit's own of their mean (`fit_priors`): a third of peak or
 #: of a link's bandwidth either way is common, and what a schedule hides is nearly open.
-WHOLE = 0.3
 INFORMED: tuple[Informed, ...] = (
-    Informed("matmul", 0.2, 0.2),
-    Informed("expert", 0.3, 0.3),
-    Informed("attention", 0.45, 0.45),
-    Informed("head", 0.15, 0.15),
-    Informed("rows_half", 0.7, 0.7),
-    Informed("width_half", 0.7, 0.7),
-    Informed("expert_rows_half", 0.7, 0.7),
-    Informed("expert_width_half", 0.7, 0.7),
-    Informed("hbm", 0.2, 0.2),
-    Informed("hbm_exposed", 0.8, 0.8, share=True),
-    Informed("link", 0.3, 0.3),
-    Informed("network", 0.3, 0.3),
-    Informed("dcn", 0.5, 0.5),
-    Informed("message_s", 0.7, 0.7),
-    Informed("network_message_s", 0.7, 0.7),
-    Informed("beside_pipeline_s", 0.7, 0.7),
-    Informed("reduce_s", 0.7, 0.7),
-    Informed(SCHEDULER, 0.55, 0.55, share=True),
-    Informed("overlap_weights", 0.58, 0.58, share=True),
-    Informed("overlap_reduce", 0.58, 0.58, share=True),
-    Informed("overlap_tensor", 0.58, 0.58, share=True),
-    Informed("overlap_seq", 0.58, 0.58, share=True),
-    Informed("overlap_expert", 0.58, 0.58, share=True),
-    Informed("overlap_pipeline", 0.58, 0.58, share=True),
-    Informed("overlap_dcn", 0.58, 0.58, share=True),
-    Informed("layer_s", 0.7, 0.7),
-    Informed("moe_layer_s", 0.7, 0.7),
-    Informed("step_s", 0.7, 0.7),
-    Informed("straggler", 0.7, 0.7),
+    Informed("matmul", 0.2),
+    Informed("expert", 0.3),
+    Informed("attention", 0.45),
+    Informed("head", 0.15),
+    *(Informed(name, 0.7) for name in ("rows_half", "width_half", "expert_rows_half", "expert_width_half")),
+    Informed("hbm", 0.2),
+    Informed("hbm_exposed", 0.8, share=True),
+    Informed("link", 0.3),
+    Informed("network", 0.3),
+    Informed("dcn", 0.5),
+    *(Informed(name, 0.7) for name in ("message_s", "network_message_s", "beside_pipeline_s", "reduce_s")),
+    Informed(SCHEDULER, 0.55, share=True),
+    *(Informed(f"overlap_{kind}", 0.58, share=True) for kind in OVERLAPS),
+    *(Informed(name, 0.7) for name in ("layer_s", "moe_layer_s", "step_s", "straggler")),
     Informed("work", 0.0, 1.0),
     Informed("scores", 0.0, 1.0),
     Informed("activations", 0.3, 1.0),
     Informed("weights", 0.0, 1.0),
     Informed("streaming", 0.0, 1.5),
-    Informed("bubble", 0.2, 0.2),
-    Informed("whole", WHOLE, WHOLE),
-    Informed("contiguous", 1.5, 1.5, share=True),
-    Informed("replicated", 1.5, 1.5, share=True),
+    Informed("bubble", 0.2),
+    Informed("whole", 0.3),
+    Informed("contiguous", 1.5, share=True),
+    Informed("replicated", 1.5, share=True),
     *(Informed(f"link:{group}", 0.1, 0.3) for group in GROUPS),
 )
 
@@ -150,34 +139,19 @@ def informed_by(efficiencies: Efficiencies, assumed: bool, informed: Sequence[In
     INFORMED by default."""
     known = set(Efficiencies.names()) | FACTORS.keys() | STRUCTURE.keys() | {SCHEDULER}
     items = tuple(
-        item
-        for item in (INFORMED if informed is None else informed)
-        if item.name in known and (item.assumed if assumed else item.spread)
+        item for item in (INFORMED if informed is None else informed) if item.name in known and item.of(assumed)
     )
-    return Values(efficiencies, items, np.array([item.assumed if assumed else item.spread for item in items]))
+    return Values(efficiencies, items, np.array([item.of(assumed) for item in items]))
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What steps ask of the machine: their terms, and the sizes of their axes by role."""
-
-    terms: Terms
-    mesh: MeshNumbers
-
-
-def asked_by(workload: Workload) -> Asked:
-    return Asked(step_terms(workload), workload.mesh)
-
-
-def scaled(asked: Asked, factors: Mapping[str, Floats]) -> Terms:
+def scaled(terms: Terms, factors: Mapping[str, Floats]) -> Terms:
     """The terms with every factor applied to what it multiplies."""
-    terms = asked.terms
     factors = dict(factors)
     # Relative to what is believed without evidence, which the fit's efficiencies hold already: a measurement that says
     # what the model says changes no price.
     for name, scaled_factor, more in (
-        ("contiguous", "scores", 1.0 - 1.0 / asked.mesh.seq),
-        ("replicated", "activations", asked.mesh.model - 1.0),
+        ("contiguous", "scores", 1.0 - 1.0 / terms.mesh.seq),
+        ("replicated", "activations", terms.mesh.model - 1.0),
     ):
         if name in factors:
             relative = (1.0 + factors.pop(name) * more) / (1.0 + STRUCTURE[name] * more)
@@ -252,15 +226,15 @@ class Posterior:
 _SUGGESTED = {"work": "arithmetic", "streaming": "matmul", "scores": "attention", "activations": "hbm"}
 
 
-def _start(values: Values, asked: Asked, equations: Sequence[Equation]) -> Floats:
+def _start(values: Values, terms: Terms, equations: Sequence[Equation]) -> Floats:
     """Where to start: at the fit, but for factors of an assumed shape, which may be far from it."""
     z = np.zeros(len(values.informed))
     names = {item.name: i for i, item in enumerate(values.informed)}
     seen = {equation.keys[0]: equation.seconds for equation in equations}
     if "streaming" not in names:
         return z
-    modelled_terms = expected(scaled(asked, values.at(z)[1]), values.at(z)[0])
-    streamed = asked.terms.hbm_weights_s / np.asarray(values.efficiencies.hbm)
+    modelled_terms = expected(scaled(terms, values.at(z)[1]), values.at(z)[0])
+    streamed = terms.hbm_weights_s / np.asarray(values.efficiencies.hbm)
     for name, key in _SUGGESTED.items():
         measured = seen.get(key, seen.get("matmul", 0.0) if name == "work" else 0.0)
         modelled = float(np.asarray(streamed if name == "streaming" else modelled_terms[key]).reshape(-1)[0])
@@ -272,14 +246,14 @@ def _start(values: Values, asked: Asked, equations: Sequence[Equation]) -> Float
     return z
 
 
-def solve(values: Values, asked: Asked, equations: Sequence[Equation], steps: int = 8) -> Posterior:
+def solve(values: Values, terms: Terms, equations: Sequence[Equation], steps: int = 8) -> Posterior:
     """The posterior by Gauss–Newton steps on the logarithms of what was measured; the prior is standard normal in z.
 
     Residuals count with Student's weights (four degrees of freedom), so that one part which nothing explains does not
     drag the efficiencies along.
     """
     count = len(values.informed)
-    z = _start(values, asked, equations)
+    z = _start(values, terms, equations)
     if not equations:
         return Posterior(values, z, np.eye(count), ())
     spread = np.array([item.spread for item in equations])
@@ -288,8 +262,8 @@ def solve(values: Values, asked: Asked, equations: Sequence[Equation], steps: in
 
     def predicted(points: Floats) -> Floats:
         efficiencies, factors = values.at(points)
-        terms = expected(scaled(asked, factors), efficiencies)
-        rows = [sum((terms[key] for key in item.keys), np.zeros(1)) for item in equations]
+        shown = expected(scaled(terms, factors), efficiencies)
+        rows = [sum((shown[key] for key in item.keys), np.zeros(1)) for item in equations]
         return np.asarray(np.log(np.stack([np.broadcast_to(row, (len(points),)) for row in rows], axis=1) + floor))
 
     delta = 0.05

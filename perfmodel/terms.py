@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel import accounting, memory
 from perfmodel.arrays import Floats
 from perfmodel.traffic import Traffic, owned_weights, step_traffic
-from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, WEIGHT_BYTES, Workload
+from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, WEIGHT_BYTES, MeshNumbers, Workload
 
 #: Keys per block of a fused attention kernel: MaxText's splash attention default, FlashAttention's tile.
 TPU_ATTENTION_BLOCK = 512.0
@@ -38,7 +38,8 @@ class Terms:
     HBM traffic of scores where the kernel is not fused.  layer_passes: layers × micro-batches a chip runs through
     forward.  bubble: idle share of the pipeline relative to its busy time.  memory_share:
     of the memory that a program can fill, where being full makes it stall.  recomputed: share (0–1) of a full
-    recomputation that a program does because its memory is full, where nobody said what is recomputed.
+    recomputation that a program does because its memory is full, where nobody said what is recomputed.  mesh: sizes of
+    its axes by role.
     """
 
     dense_s: Floats
@@ -79,6 +80,7 @@ class Terms:
     tokens_per_chip: Floats
     peak_bf16: Floats
     software_year: Floats
+    mesh: MeshNumbers
 
 
 def step_terms(w: Workload) -> Terms:
@@ -161,12 +163,13 @@ def step_terms(w: Workload) -> Terms:
         recomputed=_recomputed(w),
         hosts=chip.hosts,
         doublings_of_hosts=np.log2(np.maximum(chip.hosts, 1.0)),
-        doublings_of_slices=np.log2(np.maximum(_slices(w), 1.0)),
+        doublings_of_slices=np.log2(np.maximum(mesh.slices, 1.0)),
         remat=train.remat,
         model_flops_per_chip=tokens * model.model_flops / chip.chips,
         tokens_per_chip=tokens / chip.chips,
         peak_bf16=chip.peak_bf16,
         software_year=train.software_year,
+        mesh=mesh,
     )
 
 
@@ -226,12 +229,6 @@ def _scores_padding(w: Workload) -> Floats:
     whole = (model.flops_scores_per_local_key + model.flops_scores_per_global_key) * w.training.seq_len
     unfused = heads * whole / np.maximum(model.flops_scores, 1.0)
     return np.asarray(np.where(w.training.unfused_attention > 0, unfused, fused))
-
-
-def _slices(w: Workload) -> Floats:
-    mesh = w.mesh
-    slices = mesh.dcn_replica * mesh.dcn_data * mesh.dcn_fsdp * mesh.dcn_seq
-    return np.asarray(slices * mesh.dcn_model * mesh.dcn_expert * mesh.dcn_pipeline)
 
 
 def _local_parameters(w: Workload, layer_share: Floats, head_share: Floats) -> tuple[Floats, Floats, Floats]:

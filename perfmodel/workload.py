@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -104,16 +104,12 @@ class AxisSizes:
 class MeshNumbers(AxisSizes):
     """Of one mesh: sizes by role, links by group.
 
-    regular: 1 where the mesh lies evenly on the topology.  dcn_*: sizes on DCN by role.
+    regular: 1 where the mesh lies evenly on the topology.  dcn_*: sizes across slices, of which there are `slices`.
     """
 
     dcn_replica: Floats
-    dcn_data: Floats
     dcn_fsdp: Floats
-    dcn_seq: Floats
-    dcn_model: Floats
-    dcn_expert: Floats
-    dcn_pipeline: Floats
+    slices: Floats
     regular: Floats
     links: Mapping[str, Links]
     dcn: Mapping[str, Links]
@@ -246,19 +242,17 @@ def assemble_mesh(
     Across slices `data`, `replica` and `seq` replicate the weights; only an axis of role `fsdp` shards them there.
     """
     per_chip = chip_of(hardware).dcn_bytes_per_s_per_chip
-    gradient = dcn["replica"] * dcn["data"] * dcn["seq"] * dcn["expert"]
-    groups = {
-        "gradients": gradient,
-        "expert_gradients": dcn["replica"] * dcn["data"] * dcn["seq"],
+    expert_gradients = dcn["replica"] * dcn["data"] * dcn["seq"]
+    groups = {role: dcn[role] for role in ("model", "seq", "expert", "pipeline")} | {
+        "gradients": expert_gradients * dcn["expert"],
+        "expert_gradients": expert_gradients,
         "weights": dcn["fsdp"],
-        "model": dcn["model"],
-        "seq": dcn["seq"],
-        "expert": dcn["expert"],
-        "pipeline": dcn["pipeline"],
     }
     return MeshNumbers(
         **{role: ici[role] * dcn[role] for role in CANONICAL_ROLES},
-        **{f"dcn_{role}": dcn[role] for role in CANONICAL_ROLES},
+        dcn_replica=dcn["replica"],
+        dcn_fsdp=dcn["fsdp"],
+        slices=np.asarray(reduce(np.multiply, (dcn[role] for role in CANONICAL_ROLES))),
         regular=regular,
         links=links,
         dcn={name: network_links(size, per_chip) for name, size in groups.items()},

@@ -7,7 +7,7 @@ import pytest
 
 from evaluation import fit_memory, memory_rows
 from perfmodel import memory
-from perfmodel.execution import NUMBERS, constants, design_profiles, load_memory_profiles, load_profiles
+from perfmodel.execution import NUMBERS, constants, load_memory_profiles, load_profiles
 
 
 def test_peaks_of_a_model_left_out_are_within_ten_percent_at_the_median():
@@ -49,21 +49,21 @@ def test_the_shipped_fit_is_the_one_of_these_rows():
 
 def test_fitted_sizes_stay_near_what_the_source_says():
     for name in ("logit_bytes", "transient_gradient_bytes", "optimizer_gather_bytes"):
-        said = getattr(design_profiles()["nanotron"], name)
+        said = getattr(load_memory_profiles(fitted=False)["nanotron"], name)
         assert getattr(load_memory_profiles()["nanotron"], name) == pytest.approx(said, rel=0.3)
 
 
 def test_every_execution_profile_says_what_it_allocates():
-    assert set(design_profiles()) == set(load_profiles())
+    assert set(load_memory_profiles(fitted=False)) == set(load_profiles())
 
 
 def test_more_of_any_term_never_lowers_the_peak():
     """Every constant but those of what fits is an amount."""
     rows = memory_rows.peak_rows("ultrascale")
-    own = design_profiles()["nanotron"]
-    before = memory_rows.peak(rows, constants(design_profiles()))
+    own = load_memory_profiles(fitted=False)["nanotron"]
+    before = memory_rows.peak(rows, constants(load_memory_profiles(fitted=False)))
     outside = ("runtime_bytes", "unfilled", "held_needed")
     for name in (name for name in NUMBERS if name not in outside and "spread" not in name):
         more = replace(own, **{name: getattr(own, name) * 1.1})
-        after = memory_rows.peak(rows, constants({**design_profiles(), "nanotron": more}))
+        after = memory_rows.peak(rows, constants({**load_memory_profiles(fitted=False), "nanotron": more}))
         assert (after >= before * (1 - 1e-3)).all(), name
