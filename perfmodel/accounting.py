@@ -177,33 +177,29 @@ def parameters(shape: ModelShape) -> Parameters:
     )
 
 
-def mean_context(seq_len: float, causal: bool = True, window: float = 0.0) -> float:
-    """Mean number of keys a query sees: half the sequence when causal, at most the window where there is one."""
+def mean_context(seq_len: float, window: float = 0.0) -> float:
+    """Mean number of keys a causal query sees: half the sequence, at most the window where there is one."""
     if window and window < seq_len:
-        return window - window * window / (2.0 * seq_len) if causal else float(window)
-    return seq_len / 2.0 if causal else float(seq_len)
-
-
-def layer_contexts(shape: ModelShape, seq_len: float, causal: bool = True) -> float:
-    """Sum over layers of the mean context: local layers see their window, one in `sliding_window_every` sees all."""
-    everything = mean_context(seq_len, causal)
-    if not shape.sliding_window:
-        return shape.layers * everything
-    every = shape.sliding_window_every
-    global_layers = shape.layers // every if every else 0
-    local = mean_context(seq_len, causal, shape.sliding_window)
-    return global_layers * everything + (shape.layers - global_layers) * local
+        return window - window * window / (2.0 * seq_len)
+    return seq_len / 2.0
 
 
 def local_layers(shape: ModelShape, seq_len: float) -> int:
-    """Layers whose attention sees a window shorter than the sequence."""
+    """Layers whose attention sees a window shorter than the sequence: all but one in `sliding_window_every`."""
     if not shape.sliding_window or shape.sliding_window >= seq_len:
         return 0
     every = shape.sliding_window_every
     return shape.layers - (shape.layers // every if every else 0)
 
 
-def forward_flops(shape: ModelShape, seq_len: float, causal: bool = True) -> ForwardFlops:
+def layer_contexts(shape: ModelShape, seq_len: float) -> float:
+    """Sum over layers of the mean context."""
+    local = local_layers(shape, seq_len)
+    everything = (shape.layers - local) * mean_context(seq_len)
+    return everything + local * mean_context(seq_len, shape.sliding_window)
+
+
+def forward_flops(shape: ModelShape, seq_len: float) -> ForwardFlops:
     """Forward FLOPs per token (book 4.3: a training step is three times that in products with weights)."""
     count = parameters(shape)
     matrices = mlp_matrices(shape)
@@ -213,7 +209,7 @@ def forward_flops(shape: ModelShape, seq_len: float, causal: bool = True) -> For
     experts = 2.0 * count.moe_layers * shape.experts_per_token * expert
     return ForwardFlops(
         attention_projections=2.0 * shape.layers * count.layer_attention,
-        attention_scores=2.0 * shape.heads * score_width(shape) * layer_contexts(shape, seq_len, causal),
+        attention_scores=2.0 * shape.heads * score_width(shape) * layer_contexts(shape, seq_len),
         dense_mlp=dense_mlp,
         experts=experts,
         head=2.0 * shape.vocab * shape.d_model,
@@ -221,9 +217,9 @@ def forward_flops(shape: ModelShape, seq_len: float, causal: bool = True) -> For
     )
 
 
-def model_flops_per_token(shape: ModelShape, seq_len: float, causal: bool = True) -> float:
+def model_flops_per_token(shape: ModelShape, seq_len: float) -> float:
     """Training FLOPs per token that MFU counts: forward and backward, nothing recomputed; causal attention halved."""
-    return (1.0 + BACKWARD_MATMUL) * forward_flops(shape, seq_len, causal).total
+    return (1.0 + BACKWARD_MATMUL) * forward_flops(shape, seq_len).total
 
 
 def activation_widths(shape: ModelShape) -> ActivationWidths:

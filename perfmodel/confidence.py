@@ -127,14 +127,3 @@ def _mean_square(freedom: float) -> float:
     nodes, weights = np.polynomial.legendre.leggauss(64)
     z = FURTHEST * (nodes + 1) / 2
     return float(FURTHEST / 2 * np.sum(weights * 4 * z * student_cdf(freedom, -z)))
-
-
-def probability(
-    gain: npt.ArrayLike,
-    sigma: npt.ArrayLike,
-    *,
-    worth: float = 0.0,
-    confidence: Confidence | None = None,
-) -> Floats:
-    """`Confidence.probability` of the shipped fit, or of the one given."""
-    return (confidence or shipped()).probability(gain, sigma, worth=worth)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from perfmodel.efficiency import Efficiencies, EfficiencyTable, ErrorRange, load
 from perfmodel.execution import ExecutionProfile, profile_named
 from perfmodel.step_time import Priced, combine
 from perfmodel.terms import step_terms
-from perfmodel.workload import GROUPS, Workload, chip_of, from_config
+from perfmodel.workload import GROUPS, chip_of, from_config
 
 MFU_CONVENTION = (
     "model FLOPs: 6 per matmul parameter per token (embedding lookup excluded, output head included) plus causal "
@@ -46,7 +46,7 @@ class Prediction:
     hfu: float | None = None
     tokens_per_s_per_chip: float | None = None
     mfu_convention: str = MFU_CONVENTION
-    violations: tuple[Any, ...] = ()
+    violations: tuple[legality.Violation, ...] = ()
     missing: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=())
     framework: ExecutionProfile | None = None
@@ -58,7 +58,7 @@ class Prediction:
         """The contract's object of `asap predict`."""
         return {
             **{name: getattr(self, name) for name in _NUMBERS},
-            "violations": [getattr(v, "to_json", lambda v=v: v)() for v in self.violations],
+            "violations": [violation.to_json() for violation in self.violations],
             "missing": list(self.missing),
             "warnings": list(self.warnings),
             "framework": self.framework.name if self.framework else None,
@@ -99,10 +99,11 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
     workload = from_config(config)
     terms = step_terms(workload)
     priced = combine(terms, efficiencies)
-    breakdown = by_axis(config.mesh, priced.resources_s, workload)
+    breakdown = by_axis(config.mesh, priced.resources_s)
     # Groups of axes that share an axis share its links.
     lower = max(_first(priced.lower_s), *breakdown["ici"].values(), 0.0)
     used = memory.per_chip(workload)
+    profile = profile_named(framework_of(config), chip_of(config.hardware).kind)
     estimate = _first(priced.estimate_s)
     peak = _first(workload.chip.peak)
     return Prediction(
@@ -114,15 +115,15 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
             "high80": _first(priced.high80_s),
         },
         breakdown_s=breakdown | {"exposed_comms": _first(priced.exposed_comms_s)},
-        parts_s=by_axis(config.mesh, priced.parts_s, workload),
+        parts_s=by_axis(config.mesh, priced.parts_s),
         hbm_per_chip_bytes={name: _first(value) for name, value in used.parts().items()},
         fits=bool(used.fits.reshape(-1)[0]),
         mfu=_first(terms.model_flops_per_chip) / (estimate * peak),
         hfu=_first(priced.hardware_flops_s) / estimate,
         tokens_per_s_per_chip=_first(terms.tokens_per_chip) / estimate,
         violations=legality.check(config, used),
-        warnings=(*_framework_assumed(config), *_assumptions(used)),
-        framework=profile_named(framework_of(config), chip_of(config.hardware).kind),
+        warnings=tuple(_assumptions(framework_of(config), profile, used)),
+        framework=profile,
         error=error,
         stall=_stall(priced),
     )
@@ -135,30 +136,22 @@ def _stall(priced: Priced) -> dict[str, float] | None:
     return {"probability": chance, "step_time_s": _first(priced.smooth_s) + _first(priced.stall_s)}
 
 
-def _framework_assumed(config: ExperimentConfig) -> tuple[str, ...]:
-    """What was taken for granted of the program, in words."""
-    framework = framework_of(config)
-    profile = profile_named(framework, chip_of(config.hardware).kind)
+def _assumptions(framework: str | None, profile: ExecutionProfile, used: memory.MemoryUse) -> Iterator[str]:
+    """What the prediction took for granted of the program and of its memory, in words."""
     if framework is None:
-        return (f"The framework (software.framework) is not given: priced as {profile.title}.",)
-    if not profile.has_measured(framework):
-        return (f"No runs of {framework[:60]} were measured: priced as {profile.title}, with a wider interval.",)
-    return ()
-
-
-def _assumptions(used: memory.MemoryUse) -> tuple[str, ...]:
-    """What the prediction took for granted of the memory, in words."""
+        yield f"The framework (software.framework) is not given: priced as {profile.title}."
+    elif not profile.has_measured(framework):
+        yield f"No runs of {framework[:60]} were measured: priced as {profile.title}, with a wider interval."
     spared, kept = _first(used.spared), _first(used.activations)
-    if spared <= 0:
-        return ()
-    return (
-        "training.remat is not given: saving all activations would need "
-        f"{plain(kept + spared, 'bytes', 'predicted')}; recompute or offload is assumed to leave the "
-        f"{plain(kept, 'bytes', 'predicted')} that fit; its time is part of the step.",
-    )
+    if spared > 0:
+        needed, fitting = plain(kept + spared, "bytes", "predicted"), plain(kept, "bytes", "predicted")
+        yield (
+            f"training.remat is not given: saving all activations would need {needed}; recompute or offload is assumed "
+            f"to leave the {fitting} that fit; its time is part of the step."
+        )
 
 
-def by_axis(mesh: Mesh, values: Mapping[str, Floats], workload: Workload) -> dict[str, Any]:
+def by_axis(mesh: Mesh, values: Mapping[str, Floats]) -> dict[str, Any]:
     """Flat parts as {compute, hbm, ici {axis: s}, dcn, …}: a group's time goes to its axes by their share of the links.
 
     A group that spans several axes drives them at once; an axis carries in proportion to the logarithm of its size.

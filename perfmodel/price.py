@@ -279,7 +279,7 @@ def _one(given: ExperimentConfig, evidence: Evidence, prices: Prices, at: int) -
         own,
         step_time_s={name: step[name] for name in ("lower", "estimate", "upper", "low80", "high80")},
         breakdown_s=_scaled(own.breakdown_s, ratio),
-        parts_s=by_axis(config.mesh, _parts(prices, at), from_config(config)),
+        parts_s=by_axis(config.mesh, _parts(prices, at)),
         mfu=own.mfu / ratio if own.mfu else None,
         hfu=own.hfu / ratio if own.hfu else None,
         tokens_per_s_per_chip=own.tokens_per_s_per_chip / ratio if own.tokens_per_s_per_chip else None,

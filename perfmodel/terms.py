@@ -108,7 +108,7 @@ def step_terms(w: Workload) -> Terms:
     head = three * work * model.flops_head * head_share / chip.peak_bf16
 
     bandwidth = chip.hbm_bytes_per_s
-    dense_params, expert_params, vocabulary = _local_parameters(w, layer_share, head_share)
+    dense_params, expert_params, vocabulary = _local_parameters(w, layer_share)
     local = dense_params + expert_params + vocabulary
     owned_dense, owned_experts = owned_weights(w, dense_params + vocabulary, expert_params)
     owned = owned_dense + owned_experts
@@ -231,7 +231,7 @@ def _scores_padding(w: Workload) -> Floats:
     return np.asarray(np.where(w.training.unfused_attention > 0, unfused, fused))
 
 
-def _local_parameters(w: Workload, layer_share: Floats, head_share: Floats) -> tuple[Floats, Floats, Floats]:
+def _local_parameters(w: Workload, layer_share: Floats) -> tuple[Floats, Floats, Floats]:
     """Parameters a chip works with in full: its stage, its tensor share, its experts."""
     split = w.mesh.model
     dense = w.model.params_dense * layer_share / split

@@ -162,21 +162,22 @@ def test_4_3_training_flops_of_a_layer():
     t = 2048
     d, f, nh = shape.d_model, shape.d_ff, shape.heads * shape.head_dim
     expected = 18 * d * f + 24 * d * nh + 12 * t * nh + 6 * d * shape.vocab
-    assert accounting.model_flops_per_token(shape, t, causal=False) == pytest.approx(expected)
+    masked = 3 * accounting.forward_flops(shape, t).attention_scores
+    assert accounting.model_flops_per_token(shape, t) + masked == pytest.approx(expected)
 
 
 def test_exercise_4_5_attention_equals_projections_at_twice_the_width():
     shape = ModelShape(1, 4096, 16_384, 32, 32, 128, 32_000)
-    flops = accounting.forward_flops(shape, 2 * shape.d_model, causal=False)
-    assert flops.attention_scores == pytest.approx(flops.attention_projections)
+    flops = accounting.forward_flops(shape, 2 * shape.d_model)
+    assert 2 * flops.attention_scores == pytest.approx(flops.attention_projections)
 
 
 def test_exercise_4_6_saving_the_seven_products_leaves_the_scores_to_recompute():
     """4 BT²NH: two products of 2 BT²NH each, forward."""
     shape = ModelShape(1, 4096, 16_384, 32, 32, 128, 32_000)
     t = 8192
-    flops = accounting.forward_flops(shape, t, causal=False)
-    assert flops.attention_scores == pytest.approx(4 * t * shape.heads * shape.head_dim)
+    flops = accounting.forward_flops(shape, t)
+    assert 2 * flops.attention_scores == pytest.approx(4 * t * shape.heads * shape.head_dim)
 
 
 def test_4_4_2_block_remat_saves_4_2_tb():

@@ -12,12 +12,14 @@ from scipy.special import ndtr
 
 from evaluation import fit_confidence
 from evaluation.measured_pairs import log_gain, measured_pairs
-from perfmodel.confidence import Confidence, OwnPair, probability, shipped, updated
+from perfmodel.confidence import Confidence, OwnPair, shipped, updated
 
 pytestmark = pytest.mark.slow
 
 GAINS = st.floats(-1.0, 1.0)
 SPREADS = st.floats(0.01, 0.5)
+
+probability = shipped().probability
 
 
 NUMBERS = json.loads(fit_confidence.NUMBERS.read_text(encoding="utf-8"))
