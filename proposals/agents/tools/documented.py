@@ -142,7 +142,7 @@ def _row(bench: Workbench, name: str, known: Flag | None) -> FlagRow:
         set_now=tuple(f for f in bench.config.training.xla_flags if plain in f.lower().replace("-", "_")),
         acts_already=f"--{known.name}" in acting or None, needs_axis=tuple(known.needs_axis) if lacks else (),
         affects_s=sum(row.exposed_s or row.time_s or 0.0 for row in rows) or None,
-        affects=", ".join(dict.fromkeys(row.kind for row in rows)), documented_in=documented.citation(known),
+        affects=", ".join(dict.fromkeys(row.kind for row in rows)), documented_in=known.citation,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
-from diagnosis.report import AxisCollective, Evidence, Finding
+from diagnosis.report import AxisCollective, Finding, SourcedValue
 from experiments.step_profile import PROFILE
 from perfmodel.config import missing_facts
 from perfmodel.config_file import config_to_json
@@ -308,7 +308,7 @@ def _breakdown(bench: Workbench, _: Look) -> Breakdown:
     )  # fmt: skip
 
 
-def _number(item: Evidence) -> Number:
+def _number(item: SourcedValue) -> Number:
     return Number(
         label=item.label, value=item.value, unit=item.unit, origin=item.origin, formula=item.formula, ops=item.ops[:2]
     )
