@@ -286,8 +286,10 @@ def fit_stalls(p: Problem, x: Floats, train: Mask) -> dict[str, Stalls]:
     1 − exp(−rate · hosts) · (1 − Φ(log(share / at) / spread)).
     """
     terms = p.terms
-    share = np.broadcast_to(terms.micro_batches * (1.0 - 1.0 / terms.stages), p.measured_s.shape)
-    hosts = np.broadcast_to(terms.hosts, p.measured_s.shape)
+    share = np.broadcast_to(
+        terms.work.training.micro_batches * (1.0 - 1.0 / terms.work.mesh.pipeline), p.measured_s.shape
+    )
+    hosts = np.broadcast_to(terms.work.chip.hosts, p.measured_s.shape)
     filled = np.broadcast_to(terms.memory_share, p.measured_s.shape)
     smooth = p.price(x).smooth_s
     stalls = {}

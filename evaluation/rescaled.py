@@ -79,5 +79,5 @@ def rescaled(calibration: Calibration, workload: Workload, distance: Floats) -> 
 
 
 def _activations(terms: Terms) -> Floats:
-    again = np.isin(terms.remat, (REMAT.index("full"), REMAT.index("offload")))
+    again = np.isin(terms.work.training.remat, (REMAT.index("full"), REMAT.index("offload")))
     return np.asarray(terms.hbm_activations_s + np.where(again, terms.hbm_recompute_s, 0.0))

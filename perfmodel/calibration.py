@@ -310,7 +310,7 @@ class Calibration(BaselineStep):
 
     def _has_axes(self, axes: tuple[str, ...], terms: Terms) -> Floats:
         """1 where candidates have all these axes, 0 where one is gone."""
-        sizes = [np.asarray(getattr(terms.mesh, self._role(axis))) for axis in axes]
+        sizes = [np.asarray(getattr(terms.work.mesh, self._role(axis))) for axis in axes]
         return np.asarray(np.prod(np.broadcast_arrays(*[size > 1 for size in sizes]), axis=0) if sizes else np.ones(1))
 
     def _named(self, parts: Mapping[str, Floats], shares: Shares) -> dict[str, Floats]:

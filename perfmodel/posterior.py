@@ -150,8 +150,8 @@ def scaled(terms: Terms, factors: Mapping[str, Floats]) -> Terms:
     # Relative to what is believed without evidence, which the fit's efficiencies hold already: a measurement that says
     # what the model says changes no price.
     for name, scaled_factor, more in (
-        ("contiguous", "scores", 1.0 - 1.0 / terms.mesh.seq),
-        ("replicated", "activations", terms.mesh.model - 1.0),
+        ("contiguous", "scores", 1.0 - 1.0 / terms.work.mesh.seq),
+        ("replicated", "activations", terms.work.mesh.model - 1.0),
     ):
         if name in factors:
             relative = (1.0 + factors.pop(name) * more) / (1.0 + STRUCTURE[name] * more)

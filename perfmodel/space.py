@@ -7,7 +7,7 @@ mesh alone is computed once per mesh.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations, pairwise, product
 from math import comb, prod
@@ -215,18 +215,15 @@ def both_orders(axes: tuple[str, ...], mesh: Mesh) -> tuple[str, ...]:
     slots: list[str] = []
     own, usual = list(axes), list(canonical)
     while own and usual:
+        in_later = [sum(axis in after for axis in before) for before, after in ((own[1:], usual), (own, usual[1:]))]
         if own[0] == usual[0]:
             slots.append(own.pop(0))
             usual.pop(0)
-        elif usual[0] in own[1:] and len(_held(own[1:], usual)) >= len(_held(own, usual[1:])):
+        elif usual[0] in own[1:] and in_later[0] >= in_later[1]:
             slots.append(own.pop(0))
         else:
             slots.append(usual.pop(0))
     return (*slots, *own, *usual)
-
-
-def _held(axes: Sequence[str], others: Sequence[str]) -> list[str]:
-    return [axis for axis in axes if axis in others]
 
 
 def insert_axis(names: list[str], axis: str, mesh: Mesh) -> None:
@@ -304,8 +301,6 @@ def _replicas_of_domains(config: ExperimentConfig, axes: Sequence[str], sizes: I
     """Return True for meshes whose replicas consist of whole NVLink domains, or that have as many as the
     configuration."""
     columns = [number for number, axis in enumerate(axes) if config.mesh.role(axis) == "replica"]
-    if not columns:
-        return np.ones(len(sizes), dtype=bool)
     replicas = sizes[:, columns].prod(axis=1)
     whole = np.mod(domains(config.hardware), replicas) == 0
     return np.asarray(whole | (replicas == config.mesh.ici_size("replica")))
@@ -320,7 +315,8 @@ def space_workload(space: Space, rows: slice) -> Workload:
     roles = [mesh.role(axis) for axis in space.axes]
     sizes = space.sizes[rows]
     layout, links = mesh_links(hardware, roles, sizes)
-    spread = {name: _spread(group) for name, group in links.items()}
+    # Meshes along the first dimension, changes along the second.
+    spread = {name: Links(**{key: value[:, None] for key, value in vars(of).items()}) for name, of in links.items()}
     ici = _by_role(roles, sizes)
     # Where it is the same for all, one value will do for all.
     varies = bool((space.dcn_sizes != space.dcn_sizes[:1]).any())
@@ -341,10 +337,3 @@ def _by_role(roles: Sequence[str], sizes: Ints) -> dict[str, Floats]:
         role: np.prod(sizes[:, [i for i, r in enumerate(roles) if r == role]], axis=1, dtype=np.float64, keepdims=True)
         for role in CANONICAL_ROLES
     }
-
-
-def _spread(links: Links) -> Links:
-    def shaped(value: Floats) -> Floats:
-        return value[:, None]
-
-    return Links(**{part.name: shaped(getattr(links, part.name)) for part in fields(Links)})

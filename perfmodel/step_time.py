@@ -108,21 +108,22 @@ SHARP = 8.0
 
 def combine(t: Terms, e: Efficiencies) -> Priced:
     """Price terms under efficiencies.  Cheap: a fit calls it thousands of times on the same terms."""
-    is_full = t.remat == REMAT.index("full")
-    is_offload = t.remat == REMAT.index("offload")
-    is_minimal = t.remat == REMAT.index("minimal")
+    chip, model, mesh, train = t.work.chip, t.work.model, t.work.mesh, t.work.training
+    is_full = train.remat == REMAT.index("full")
+    is_offload = train.remat == REMAT.index("offload")
+    is_minimal = train.remat == REMAT.index("minimal")
     spares = t.recomputed * e.recompute_full
     again = np.where(is_full, e.recompute_full, np.where(is_offload, e.recompute_offload, spares))
     scores_again = np.where(is_minimal, e.recompute_minimal, again)
 
-    year = np.where(np.isnan(t.software_year), e.software_year, t.software_year)
+    year = np.where(np.isnan(train.software_year), e.software_year, train.software_year)
     # Kernels of a generation improve most in their first year: older software counts as a year old.
     age = np.clip(year - e.software_year, -1.0, 1.0)
     speed = np.exp(np.asarray(e.software_per_year) * age)
     tall = t.rows / (t.rows + e.rows_half)
     # Times add up, so inverse efficiencies do: projections as wide as the heads, the MLP as wide as d_ff.
-    by_mlp = t.mlp_share * (1.0 + e.width_half / t.mlp_narrow)
-    shape = tall / (by_mlp + (1.0 - t.mlp_share) * (1.0 + e.width_half / t.heads_narrow))
+    by_mlp = model.mlp_share * (1.0 + e.width_half / t.mlp_narrow)
+    shape = tall / (by_mlp + (1.0 - model.mlp_share) * (1.0 + e.width_half / t.heads_narrow))
     expert_tall = t.expert_rows / (t.expert_rows + e.expert_rows_half)
     expert_wide = t.expert_narrow / (t.expert_narrow + e.expert_width_half)
     expert_shape = np.where(t.expert_rows > 0, expert_tall * expert_wide, 1.0)
@@ -179,17 +180,18 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
 
     bubble = t.bubble * (busy + in_layers + exposed["pipeline"])
     host = t.host_s * (1.0 - np.asarray(e.host_overlap))
-    slow = np.asarray(e.straggler) * t.doublings_of_hosts + np.asarray(e.slice_straggler) * t.doublings_of_slices
+    slow = np.asarray(e.straggler) * np.log2(np.maximum(chip.hosts, 1.0))
+    slow = slow + np.asarray(e.slice_straggler) * np.log2(np.maximum(mesh.slices, 1.0))
     straggling = slow * (busy + exposed_comms + bubble)
     overhead = e.step_s + host + straggling
     smooth = busy + exposed_comms + bubble + overhead
     # A pipelined job that has a slow host loses time at every micro-batch; whether it has one, its size alone tells.
     # One whose memory is full loses about as much.
-    stall = np.asarray(e.stall_s) * t.micro_batches * (1.0 - 1.0 / t.stages)
-    quick_hosts = np.where(t.hosts > 1, np.exp(-np.asarray(e.stall_per_host) * t.hosts), 1.0)
+    stall = np.asarray(e.stall_s) * train.micro_batches * (1.0 - 1.0 / mesh.pipeline)
+    quick_hosts = np.where(chip.hosts > 1, np.exp(-np.asarray(e.stall_per_host) * chip.hosts), 1.0)
     with np.errstate(divide="ignore"):
         full = normal_cdf(np.log(t.memory_share / e.full_at) / e.full_spread)
-    chance = np.where((t.stages > 1) & (stall > 0), 1.0 - quick_hosts * (1.0 - full), 0.0)
+    chance = np.where((mesh.pipeline > 1) & (stall > 0), 1.0 - quick_hosts * (1.0 - full), 0.0)
     overhead = overhead + stall * chance**SHARP / (chance**SHARP + (1.0 - chance) ** SHARP)
     estimate = busy + exposed_comms + bubble + overhead
 
@@ -251,6 +253,6 @@ def _range(t: Terms, e: Efficiencies) -> tuple[Floats, Floats]:
 
     def chosen(side: str) -> Floats:
         plain, pipelined, mixture = (np.asarray(getattr(e, f"{side}80_{name}")) for name in CLASSES)
-        return np.where(t.experts_s > 0, mixture, np.where(t.stages > 1, pipelined, plain))
+        return np.where(t.experts_s > 0, mixture, np.where(t.work.mesh.pipeline > 1, pipelined, plain))
 
     return chosen("low"), chosen("high")

@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel import accounting, memory
 from perfmodel.arrays import Floats
 from perfmodel.traffic import Traffic, owned_weights, step_traffic
-from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, WEIGHT_BYTES, MeshNumbers, Workload
+from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, WEIGHT_BYTES, Workload
 
 #: Keys per block of a fused attention kernel: MaxText's splash attention default, FlashAttention's tile.
 TPU_ATTENTION_BLOCK = 512.0
@@ -33,13 +33,12 @@ class Terms:
 
     Each *_forward part is what a full recomputation repeats.  rows: tokens per micro-batch that one chip multiplies;
     expert_rows: the same per expert.  heads_narrow, mlp_narrow, expert_narrow: width of a chip's share of the heads, of
-    the MLP, of an expert; mlp_share: of the work with dense weights that is the MLP's.  scores_padding: how much more
-    an attention kernel computes than the scores that count; narrow_heads: 128 over the head size of a GPU; softmax_s:
-    HBM traffic of scores where the kernel is not fused.  layer_passes: layers × micro-batches a chip runs through
-    forward.  bubble: idle share of the pipeline relative to its busy time.  memory_share:
-    of the memory that a program can fill, where being full makes it stall.  recomputed: share (0–1) of a full
-    recomputation that a program does because its memory is full, where nobody said what is recomputed.  mesh: sizes of
-    its axes by role.
+    the MLP, of an expert.  scores_padding: how much more an attention kernel computes than the scores that count;
+    narrow_heads: 128 over the head size of a GPU; softmax_s: HBM traffic of scores where the kernel is not fused.
+    layer_passes: layers × micro-batches a chip runs through forward.  bubble: idle share of the pipeline relative to
+    its busy time.  memory_share: of the memory that a program can fill, where being full makes it stall.  recomputed:
+    share (0–1) of a full recomputation that a program does because its memory is full, where nobody said what is
+    recomputed.  work: what the step computes, on what.
     """
 
     dense_s: Floats
@@ -56,7 +55,6 @@ class Terms:
     rows: Floats
     heads_narrow: Floats
     mlp_narrow: Floats
-    mlp_share: Floats
     expert_rows: Floats
     expert_narrow: Floats
     hbm_weights_s: Floats
@@ -68,19 +66,11 @@ class Terms:
     layer_passes: Floats
     moe_layer_passes: Floats
     bubble: Floats
-    micro_batches: Floats
-    stages: Floats
     memory_share: Floats
     recomputed: Floats
-    hosts: Floats
-    doublings_of_hosts: Floats
-    doublings_of_slices: Floats
-    remat: np.ndarray
     model_flops_per_chip: Floats
     tokens_per_chip: Floats
-    peak_bf16: Floats
-    software_year: Floats
-    mesh: MeshNumbers
+    work: Workload
 
 
 def step_terms(w: Workload) -> Terms:
@@ -145,7 +135,6 @@ def step_terms(w: Workload) -> Terms:
         rows=rows,
         heads_narrow=model.heads_narrow / mesh.model,
         mlp_narrow=model.mlp_narrow / mesh.model,
-        mlp_share=model.mlp_share,
         expert_rows=expert_rows,
         expert_narrow=model.expert_narrow / mesh.model,
         hbm_weights_s=weight_bytes / bandwidth,
@@ -157,19 +146,11 @@ def step_terms(w: Workload) -> Terms:
         layer_passes=passes,
         moe_layer_passes=moe_passes,
         bubble=(stages - 1.0) / (virtual * micro),
-        micro_batches=micro,
-        stages=stages,
         memory_share=_memory_share(w),
         recomputed=_recomputed(w),
-        hosts=chip.hosts,
-        doublings_of_hosts=np.log2(np.maximum(chip.hosts, 1.0)),
-        doublings_of_slices=np.log2(np.maximum(mesh.slices, 1.0)),
-        remat=train.remat,
         model_flops_per_chip=tokens * model.model_flops / chip.chips,
         tokens_per_chip=tokens / chip.chips,
-        peak_bf16=chip.peak_bf16,
-        software_year=train.software_year,
-        mesh=mesh,
+        work=w,
     )
 
 

@@ -187,7 +187,7 @@ def _sigma(terms: Terms, e: Efficiencies, count: int) -> Floats:
         return np.asarray((high - low) / (2.0 * Z80))
 
     of_class = np.where(
-        terms.experts_s > 0, half("mixture"), np.where(terms.stages > 1, half("pipelined"), half("plain"))
+        terms.experts_s > 0, half("mixture"), np.where(terms.work.mesh.pipeline > 1, half("pipelined"), half("plain"))
     )
     return np.array(np.broadcast_to(of_class, count))
 

@@ -147,9 +147,9 @@ def test_stalls_are_found_where_runs_stall():
     x = np.zeros(len(p.parameters))
     smooth = p.price(x).smooth_s
     rng = np.random.default_rng(3)
-    hosts = np.broadcast_to(p.terms.hosts, smooth.shape)
+    hosts = np.broadcast_to(p.terms.work.chip.hosts, smooth.shape)
     stalled = rng.uniform(size=len(rows)) < 1 - np.exp(-0.03 * hosts)
-    share = p.terms.micro_batches * (1 - 1 / p.terms.stages)
+    share = p.terms.work.training.micro_batches * (1 - 1 / p.terms.work.mesh.pipeline)
     world = problem(
         [
             replace(row, step_time_s=float(s + (2.0 * m if stall else 0.0)))
