@@ -14,8 +14,7 @@ import numpy as np
 
 from perfmodel.arrays import Floats, normal_cdf
 from perfmodel.efficiency import CLASSES, Efficiencies
-from perfmodel.terms import Terms
-from perfmodel.traffic import Traffic
+from perfmodel.terms import Terms, Traffic
 from perfmodel.workload import REMAT
 
 #: Two-sided 80 % of a normal distribution.  The bounds are to hold where its tails are heavier.

@@ -17,15 +17,7 @@ import numpy.typing as npt
 from perfmodel.accounting import ModelNumbers, model_numbers
 from perfmodel.arrays import Floats, array_of
 from perfmodel.chips import Chip, get_chip
-from perfmodel.config import (
-    CANONICAL_ROLES,
-    REMAT_OPEN,
-    ConfigError,
-    ExperimentConfig,
-    Hardware,
-    Mesh,
-    Training,
-)
+from perfmodel.config import CANONICAL_ROLES, REMAT_OPEN, ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.execution import load_profiles, profile_named
 from perfmodel.topology import Layout, Links, group_links, lay_out, network_links, physical_dims
 
