@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.typing import ArrayLike
 
 Floats = npt.NDArray[np.float64]
 
@@ -75,33 +74,29 @@ def _mapped(value: Any, change: Any) -> Any:
     return value
 
 
-def normal_cdf(z: ArrayLike) -> Floats:
+def normal_cdf(z: npt.ArrayLike) -> Floats:
     """Probability that a standard normal variable is at most z."""
     from scipy.special import ndtr
 
-    values: Floats = ndtr(z)
-    return values
+    return np.asarray(ndtr(z))
 
 
-def log_normal_cdf(z: ArrayLike) -> Floats:
+def log_normal_cdf(z: npt.ArrayLike) -> Floats:
     """Its logarithm, exact where the probability itself is 0 in floating point."""
     from scipy.special import log_ndtr
 
-    values: Floats = log_ndtr(z)
-    return values
+    return np.asarray(log_ndtr(z))
 
 
-def student_cdf(freedom: ArrayLike, t: ArrayLike) -> Floats:
+def student_cdf(freedom: npt.ArrayLike, t: npt.ArrayLike) -> Floats:
     """Probability that a Student t variable with so many degrees of freedom is at most t."""
     from scipy.special import stdtr
 
-    values: Floats = stdtr(freedom, t)
-    return values
+    return np.asarray(stdtr(freedom, t))
 
 
-def student_quantile(freedom: ArrayLike, probability: ArrayLike) -> Floats:
+def student_quantile(freedom: npt.ArrayLike, probability: npt.ArrayLike) -> Floats:
     """The t up to which a Student t variable with so many degrees of freedom lies with this probability."""
     from scipy.special import stdtrit
 
-    values: Floats = stdtrit(freedom, probability)
-    return values
+    return np.asarray(stdtrit(freedom, probability))

@@ -492,5 +492,4 @@ def same_training(workload: Workload, base: Workload) -> np.ndarray:
     # What neither says, such as the year of the software, is not a number on both sides.
     # Precisions of eight bits and fewer differ in the peak alone.
     pairs.append((workload.chip.peak, base.chip.peak))
-    same: np.ndarray = reduce(np.logical_and, [(a == b) | (np.isnan(a) & np.isnan(b)) for a, b in pairs])
-    return same
+    return np.asarray(reduce(np.logical_and, [(a == b) | (np.isnan(a) & np.isnan(b)) for a, b in pairs]))

@@ -20,8 +20,7 @@ from perfmodel import memory
 from perfmodel.arrays import Floats, array_of, log_normal_cdf
 from perfmodel.config import CANONICAL_ROLES, ROLES, ExperimentConfig, ModelShape, micro_batches
 from perfmodel.memory import MemoryUse
-from perfmodel.topology import lay_out, physical_dims
-from perfmodel.workload import AxisSizes, Workload, chip_of, from_config
+from perfmodel.workload import AxisSizes, Workload, from_config, mesh_numbers
 
 Bools = npt.NDArray[np.bool_]
 
@@ -161,14 +160,11 @@ def check(
     unknown = [axis for axis, _ in (*mesh.ici, *mesh.dcn) if mesh.role(axis) not in ROLES]
     if unknown:
         messages["axis_role"] = f"Axis {unknown[0]!r} has no known role; name it in mesh.axis_roles."
-    dims = physical_dims(chip_of(hardware), hardware.topology)
-    if "chips" not in messages:
-        layout = lay_out(np.array([[size for _, size in mesh.ici] or [1]], dtype=np.int64), dims)
-        if not bool(layout.regular[0]):
-            messages["topology"] = (
-                f"{mesh.text()} does not fit evenly onto {'x'.join(map(str, hardware.topology))}: "
-                "an axis would cut a dimension into unequal pieces."
-            )
+    if "chips" not in messages and mesh_numbers(hardware, mesh).regular[0] == 0:
+        messages["topology"] = (
+            f"{mesh.text()} does not fit evenly onto {'x'.join(map(str, hardware.topology))}: "
+            "an axis would cut a dimension into unequal pieces."
+        )
     for rule, broken in indivisible(config).items():
         if broken and (text := sentence(rule, config)):
             messages[rule] = text

@@ -3,7 +3,7 @@
     evidence = evidence_of(config)            # the configuration's own `measured`, or NOTHING
     predict(other, evidence).step_time_s["estimate"]
 
-The same configuration (`perfmodel.config`) under the same evidence (`Evidence.digest`) has one step time, one
+The same configuration (`config_key`) under the same evidence (`Evidence.digest`) has one step time, one
 interval, one memory verdict and one list of violations, whoever asks.
 """
 

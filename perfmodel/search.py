@@ -172,8 +172,7 @@ def ranking(priced: PricedSpace) -> npt.NDArray[np.int64]:
     legal = np.flatnonzero(priced.broken.ravel() < 0)
     # Differences below a tenth of a percent are none; of equals the one that leaves more memory comes first.
     rounded = np.round(np.log(per_token[legal]), 3)
-    order: npt.NDArray[np.int64] = legal[np.lexsort((priced.memory_bytes.ravel()[legal], rounded))]
-    return order
+    return np.asarray(legal[np.lexsort((priced.memory_bytes.ravel()[legal], rounded))])
 
 
 def _rejections(priced: PricedSpace) -> tuple[Rejection, ...]:

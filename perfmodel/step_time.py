@@ -230,8 +230,7 @@ def traffic_s(traffic: Traffic, e: Efficiencies, beside: Floats) -> Floats:
         call = call + np.where(traffic.ranks > 1, beside * e.beside_pipeline_s * traffic.ranks, 0.0)
     each = moving + traffic.calls * call
     after = moving + np.asarray(e.reduce_s) * np.log2(np.maximum(traffic.ranks, 1.0))
-    seconds: Floats = np.where(traffic.sharded > 0, after, np.where(traffic.reduced > 0, moving, each))
-    return seconds
+    return np.asarray(np.where(traffic.sharded > 0, after, np.where(traffic.reduced > 0, moving, each)))
 
 
 def overlap(traffic: Traffic, e: Efficiencies) -> Floats:
@@ -243,8 +242,7 @@ def overlap(traffic: Traffic, e: Efficiencies) -> Floats:
 def _slower(one: Floats, other: Floats) -> Floats:
     """Time of two that work side by side: the larger, and somewhat more where they are alike.  Of the exponents, 1 adds
     both, infinity takes the larger; 3 is between."""
-    both: Floats = np.cbrt(one * one * one + other * other * other)
-    return both
+    return np.asarray(np.cbrt(one * one * one + other * other * other))
 
 
 def _range(t: Terms, e: Efficiencies) -> tuple[Floats, Floats]:
