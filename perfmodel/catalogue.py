@@ -37,7 +37,7 @@ from perfmodel.reading import (
 
 MODELS_FILE = Path(__file__).with_name("models.toml")
 
-_SHAPE_FIELDS = {field.name: field for field in fields(ModelShape)}
+SHAPE_KEYS = tuple(field.name for field in fields(ModelShape))
 
 
 class UnknownModelError(KeyError):
@@ -86,8 +86,8 @@ def parse_models(data: Mapping[str, Any]) -> dict[str, CatalogueEntry]:
             continue
         if row.get("source") not in citations:
             raise DataError(f"{name}: a row without a source does not load")
-        shape = {key: row[key] for key in row if key in _SHAPE_FIELDS}
-        entries[name] = {key: row[key] for key in row if key not in _SHAPE_FIELDS}
+        shape = {key: row[key] for key in row if key in SHAPE_KEYS}
+        entries[name] = {key: row[key] for key in row if key not in SHAPE_KEYS}
         entries[name]["shape"] = {**shape, "name": name, "source": citations[row["source"]]}
     return read_rows(CatalogueEntry, entries)
 
@@ -109,19 +109,15 @@ def _names() -> Mapping[str, str]:
     return MappingProxyType(table)
 
 
-#: Families by the start of their names; what is not here is a family of its own.
-_FAMILIES = (
-    ("deepseek", ("deepseek", "kimi")),
-    ("llama", ("llama2", "llama3", "llama-2", "llama-3", "mistral")),
-    ("llama4", ("llama4", "llama-4")),
-    ("mixtral", ("mixtral",)),
-    ("gemma", ("gemma",)),
-    ("gpt-oss", ("gpt-oss", "gpt_oss")),
-    ("gpt", ("gpt3", "gpt-3", "megatron", "turing", "mt-nlg", "alpa-gpt")),
-    ("nemotron", ("nemotron",)),
-    ("qwen", ("qwen",)),
-    ("maxtext", ("maxtext",)),
-)
+#: Starts of names by family; what is not here belongs to none.
+_FAMILIES = {
+    "deepseek": ("deepseek", "kimi"),
+    "llama": ("llama2", "llama3", "llama-2", "llama-3", "mistral"),
+    "llama4": ("llama4", "llama-4"),
+    "gpt-oss": ("gpt-oss", "gpt_oss"),
+    "gpt": ("gpt3", "gpt-3", "megatron", "turing", "mt-nlg", "alpa-gpt"),
+    **{name: (name,) for name in ("mixtral", "gemma", "nemotron", "qwen", "maxtext")},
+}
 
 
 def architecture(shape: ModelShape) -> str:
@@ -134,10 +130,7 @@ def architecture(shape: ModelShape) -> str:
             if (known.layers, known.d_model, known.heads, known.vocab, known.experts) == same:
                 name = known.name
                 break
-    for family, starts in _FAMILIES:
-        if name.startswith(starts):
-            return family
-    return ""
+    return next((family for family, starts in _FAMILIES.items() if name.startswith(starts)), "")
 
 
 def model_names() -> tuple[str, ...]:
@@ -156,7 +149,7 @@ def recognised(shape: ModelShape, given: Collection[str] | None = None) -> str:
     given: the keys that were spelt out; what is not among them may be as in the catalogue.  Without, all count.
     """
     omitted = () if given is None else [key for key in _MAY_BE_OMITTED if key not in given]
-    keys = [key for key in _SHAPE_FIELDS if key not in ("name", "source", *omitted)]
+    keys = [key for key in SHAPE_KEYS if key not in ("name", "source", *omitted)]
     return _one_name(
         name
         for name, entry in load_catalogue().items()
@@ -201,7 +194,6 @@ def get_model(name: str) -> ModelShape:
 
 
 REQUIRED = ("layers", "d_model", "d_ff", "heads", "vocab")
-SHAPE_KEYS = tuple(field.name for field in fields(ModelShape))
 _MLP = {"gated": "gated", "swiglu": "gated", "geglu": "gated", "plain": "plain", "gelu": "plain", "relu": "plain"}
 _ATTENTION = {"gqa": "gqa", "mha": "gqa", "mqa": "gqa", "mla": "mla"}
 

@@ -37,22 +37,18 @@ class Informed:
         return self.spread if self.assumed is None or not assumed else self.assumed
 
 
+_WORK = ("dense_s", "dense_forward_s", "experts_s", "experts_forward_s", "head_s")
+_SCORES = ("scores_s", "scores_forward_s", "softmax_s", "softmax_forward_s")
+_ACTIVATIONS, _WEIGHTS = ("hbm_activations_s", "hbm_recompute_s"), ("hbm_weights_s", "hbm_optimizer_s")
 #: Factors on terms: the fields of `Terms` and the kinds of traffic that each multiplies.
 FACTORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "work": (("dense_s", "dense_forward_s", "experts_s", "experts_forward_s", "head_s"), ()),
-    "scores": (("scores_s", "scores_forward_s", "softmax_s", "softmax_forward_s"), ()),
-    "activations": (("hbm_activations_s", "hbm_recompute_s"), ()),
-    "weights": (("hbm_weights_s", "hbm_optimizer_s"), ("weights", "expert_weights", "replica")),
+    "work": (_WORK, ()),
+    "scores": (_SCORES, ()),
+    "activations": (_ACTIVATIONS, ()),
+    "weights": (_WEIGHTS, ("weights", "expert_weights", "replica")),
     "streaming": (("hbm_weights_s",), ()),
     "bubble": (("bubble",), ()),
-    "whole": (
-        (
-            *("dense_s", "dense_forward_s", "experts_s", "experts_forward_s", "head_s", "scores_s", "scores_forward_s"),
-            *("hbm_weights_s", "hbm_optimizer_s", "hbm_activations_s", "hbm_recompute_s"),
-            *("softmax_s", "softmax_forward_s"),
-        ),
-        tuple(GROUPS),
-    ),
+    "whole": ((*_WORK, *_SCORES, *_ACTIVATIONS, *_WEIGHTS), tuple(GROUPS)),
     **{f"link:{group}": ((), (group,)) for group in GROUPS},
 }
 
