@@ -100,8 +100,8 @@ def test_stages_filled_by_work_leave_the_last_one_room_for_the_head():
     shape = replace(LLAMA3_8B, layers=16, d_model=2048, d_ff=8192, heads=32, kv_heads=32, head_dim=64, vocab=131_072)
     even = step_terms(from_config(gpus({"pipeline": 2, "data": 4}, "Megatron-LM", shape=shape)))
     filled = step_terms(from_config(gpus({"pipeline": 2, "data": 4}, "nanotron", shape=shape)))
-    assert even.layer_passes[0] / even.micro_batches[0] == 8
-    assert filled.layer_passes[0] / filled.micro_batches[0] == 10
+    assert even.layer_passes[0] / even.work.training.micro_batches[0] == 8
+    assert filled.layer_passes[0] / filled.work.training.micro_batches[0] == 10
     assert filled.head_s[0] < 0.1 * even.head_s[0]
 
 
