@@ -199,7 +199,8 @@ def _bars(mesh: Mesh, observation: Observation, base: Priced) -> list[tuple[tupl
             entry[0] += seconds
             entry[1] += sum(c.in_flight_s for c in observation.collectives if set(c.axes) == axes and c.kind == kind)
     heard = {name for groups in by_groups for name in groups}
-    silent = {_together([name], modelled) for name, seconds in modelled.items() if seconds > 0 and name not in heard}
+    unheard = (name for name, seconds in modelled.items() if seconds > 0 and name not in heard)
+    silent = dict.fromkeys(_together([name], modelled) for name in unheard)
     return [(groups, *by_groups.get(groups, (0.0, 0.0))) for groups in (*by_groups, *silent)]
 
 
