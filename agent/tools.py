@@ -56,8 +56,13 @@ class Tool:
 
     def parameters(self) -> dict[str, JsonValue]:
         """JSON schema of the arguments."""
-        schema: dict[str, JsonValue] = json.loads(_schema(self.arguments))
-        return schema
+        return schema_of(self.arguments)
+
+
+def schema_of(arguments: type[BaseModel]) -> dict[str, JsonValue]:
+    """Return the JSON schema of a tool's arguments."""
+    schema: dict[str, JsonValue] = json.loads(_schema(arguments))
+    return schema
 
 
 @cache

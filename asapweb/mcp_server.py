@@ -1,4 +1,4 @@
-"""Runs, what can be computed for them, history and knowledge for other agents, by the Model Context Protocol.
+"""Runs, and the tools over them, for other agents, by the Model Context Protocol.
 
 A client of the REST API with nothing of its own: each call has the rights of the token that comes with it.  Approving,
 uploading and deleting are a person's, and not among the tools.
@@ -28,14 +28,13 @@ MOST_CHARACTERS = 40_000
 TIMEOUT_S = 60.0
 
 _EXPERIMENT = {"experiment": {"type": "integer", "minimum": 1, "description": "Experiment number."}}
-_QUERY = {"query": {"type": "string", "maxLength": 400, "description": "Keywords or a question."}}
 
 
 def _schema(properties: Mapping[str, Any], required: tuple[str, ...]) -> dict[str, Any]:
     return {"type": "object", "properties": dict(properties), "required": list(required), "additionalProperties": False}
 
 
-#: Tools that read, beside one for each computation.
+#: Tools that find an experiment; those over one are the tools of `/api/tools/`.
 READERS = (
     types.Tool(
         name="list_experiments",
@@ -55,16 +54,6 @@ READERS = (
             "The latest plan of an experiment: proposals, predictions with 80 % intervals, reasons and reviews."
         ),
         input_schema=_schema(_EXPERIMENT, ("experiment",)),
-    ),
-    types.Tool(
-        name="search_knowledge",
-        description="Search passages on sharding and performance, with source and conditions, by keyword and meaning.",
-        input_schema=_schema(_QUERY, ("query",)),
-    ),
-    types.Tool(
-        name="search_history",
-        description="Search past optimisations, failures included: what changed and the measured effect.",
-        input_schema=_schema(_QUERY, ("query",)),
     ),
 )
 
@@ -122,8 +111,8 @@ def make_server(url: str, token: str = "") -> Server[Any]:
     async def list_tools(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        computations = await api(context).get("/api/computations/")
-        return types.ListToolsResult(tools=[*READERS, *map(_tool, computations)])
+        tools = await api(context).get("/api/tools/")
+        return types.ListToolsResult(tools=[*READERS, *map(_tool, tools)])
 
     async def call_tool(
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -137,17 +126,12 @@ def make_server(url: str, token: str = "") -> Server[Any]:
     return Server("asap-web", instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-def _tool(computation: Mapping[str, Any]) -> types.Tool:
-    """A computation as a tool: its arguments, and the experiment that it is computed for."""
-    schema = dict(computation["schema"])
+def _tool(described: Mapping[str, Any]) -> types.Tool:
+    """A tool with the experiment that it is called for."""
+    schema = dict(described["schema"])
     schema["properties"] = {**_EXPERIMENT, **schema.get("properties", {})}
     schema["required"] = ["experiment", *schema.get("required", ())]
-    return types.Tool(
-        name=computation["key"],
-        title=computation["title"],
-        description=computation["description"],
-        input_schema=schema,
-    )
+    return types.Tool(name=described["name"], description=described["description"], input_schema=schema)
 
 
 async def call(api: Api, name: str, given: dict[str, Any]) -> Any:
@@ -159,12 +143,8 @@ async def call(api: Api, name: str, given: dict[str, Any]) -> Any:
             return await _newest(api, "/api/diagnoses/", given, "diagnosis")
         case "read_proposals":
             return await _newest(api, "/api/plans/", given, "plan")
-        case "search_knowledge":
-            return await api.get("/api/knowledge/search/", q=given.get("query"))
-        case "search_history":
-            return await api.get("/api/history/records/", q=given.get("query"))
     experiment = given.pop("experiment", None)
-    return await api.post(f"/api/computations/{quote(name, safe='')}/", {"experiment": experiment, "arguments": given})
+    return await api.post(f"/api/tools/{quote(name, safe='')}/", {"experiment": experiment, "arguments": given})
 
 
 async def _newest(api: Api, path: str, given: Mapping[str, Any], what: str) -> Any:
@@ -176,8 +156,8 @@ async def _newest(api: Api, path: str, given: Mapping[str, Any], what: str) -> A
 
 
 def _text(result: Any) -> str:
-    """A computed answer as its text, anything else as JSON."""
-    text = result["text"] if isinstance(result, dict) and "values" in result else json.dumps(result, ensure_ascii=False)
+    """A result as JSON, cut where it is too long."""
+    text = json.dumps(result, ensure_ascii=False)
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} characters omitted; narrow the request."

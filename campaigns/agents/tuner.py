@@ -1,15 +1,14 @@
 """The Tuner: a language model that asks for the next trials of a campaign, each with a sentence.
 
 What it asks for is tried only where the rules let it be tried, and its numbers are the built-in acquisition's; its
-sentence is shown only where the results that it saw back it.  Otherwise the built-in choice is used.
+sentence is shown only where its references lead to results.  Otherwise the built-in choice is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,15 +20,14 @@ from agent.messages import Message, SystemMessage, Usage, UserMessage
 from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
 from agent.tools import tool
-from campaigns.agents.view import Question, Tools, describe_candidate
+from campaigns.agents.view import Question, Tools
 from campaigns.engine.acquisition import ScoredCandidate
 from campaigns.engine.requested_trials import Refused
 from experiments.sentences import Sentence, join, say
 from perfmodel.config import mesh_text
-from proposals.agents.grounding import Evidence
+from proposals.agents.drafts import REPAIRS, Sources, prompt
 from proposals.agents.initial_context import look
-from proposals.agents.statements import Statements, plain
-from proposals.agents.tools.common import MESH_WORDS
+from proposals.agents.tools.shared import Configuration
 
 AGENT = "tuner"
 #: Trials that one answer may ask for.
@@ -43,24 +41,11 @@ NO_MORE = "The language model requested no more trials."
 #: Characters of a refusal that are kept.
 MOST_SAID = 300
 
-_Size = Annotated[int, Field(ge=1, le=1_000_000)]
 
-
-class TrialRequest(BaseModel):
+class TrialRequest(Configuration):
     """One trial, and why."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    ici: Annotated[dict[str, _Size], Field(min_length=1, max_length=12)] = Field(description=MESH_WORDS)
-    dcn: dict[str, _Size] | None = Field(None, description="Sizes across slices; the current ones unless given.")
-    changes: dict[str, Any] = Field(
-        default_factory=dict, description="Training keys that differ from the current configuration."
-    )
     reason: Annotated[str, Field(min_length=3, max_length=300)] = Field(description="Why, in one sentence.")
-
-    @property
-    def mesh(self) -> dict[str, dict[str, int]]:
-        return {"ici": self.ici} if self.dcn is None else {"ici": self.ici, "dcn": self.dcn}
 
 
 class TrialRequests(BaseModel):
@@ -104,7 +89,7 @@ def bounds(usual: Limits, tokens: int) -> Limits:
         tokens=min(usual.tokens, tokens),
         time_s=min(usual.time_s, MOST_S),
         cost_usd=usual.cost_usd,
-        repairs=usual.repairs,
+        repairs=min(usual.repairs, REPAIRS),
         retries=min(usual.retries, 1),
         answer_tokens=usual.answer_tokens,
     )
@@ -117,9 +102,12 @@ def advise(
     view = Tools(question)
     tools = (tool(view.campaign, max_chars=24_000), tool(view.predict))
     shown, seen = yield from look(tools, (("campaign", {}),))
-    prompt = files(__package__).joinpath("prompts/tuner.md").read_text("utf-8")
-    messages: list[Message] = [SystemMessage(prompt), UserMessage("Ask for the next trials."), *shown]
-    judge = _Judge(question, view)
+    messages: list[Message] = [
+        SystemMessage(prompt(AGENT, __package__)),
+        UserMessage("Ask for the next trials."),
+        *shown,
+    ]
+    judge = _Judge(question)
 
     def check(answer: TrialRequests, results: tuple[ToolReturned, ...]) -> list[str]:
         return [text for each in judge.judged(answer, (*seen, *results)) for text in each.complaints]
@@ -150,7 +138,7 @@ def requested(choice: ScoredCandidate, model: str, reason: str) -> Sentence:
     if reason:
         asked = say("Requested by {}: “{}”", model, reason)
     else:
-        asked = say("Requested by {}; its reason cites something that no result supports and is omitted.", model)
+        asked = say("Requested by {}; its reason refers to something that no result has and is omitted.", model)
     return join(" ", [asked, "By the built-in acquisition:", choice.why])
 
 
@@ -174,7 +162,7 @@ def _parsed_answer(text: str | None) -> TrialRequests | None:
 
 @dataclass(frozen=True)
 class _Judged:
-    """One requested trial.  refused: why it is not run; wrong: the unsupported parts of its sentence."""
+    """One requested trial.  refused: why it is not run; wrong: what its sentence refers to wrongly."""
 
     place: int
     what: str
@@ -191,45 +179,33 @@ class _Judged:
 
 
 class _Judge:
-    """Checks requested trials against the rules of the campaign, and their sentences against the tool results."""
+    """Checks requested trials against the rules of the campaign, and the references of their sentences."""
 
-    def __init__(self, question: Question, view: Tools) -> None:
-        self.question, self.view = question, view
+    def __init__(self, question: Question) -> None:
+        self.question = question
 
     def judged(self, answer: TrialRequests, results: tuple[ToolReturned, ...]) -> tuple[_Judged, ...]:
         """The first requested trials, up to the limit."""
         seen: set[int] = set()
         judged = []
+        sources = Sources.of(results)
         for place, item in enumerate(answer.trials[: self.question.most], start=1):
-            what = mesh_text(item.mesh)[:120]
+            what = mesh_text(item.over(self.question.register.config.mesh).mesh)[:120]
             try:
                 row = self._row(item, seen)
             except Refused as refused:
                 judged.append(_Judged(place, what, refused=str(refused)))
                 continue
             seen.add(row)
-            wrong = self._wrong(item, row, results)
-            judged.append(_Judged(place, what, Granted(row, "" if wrong else plain(item.reason)), wrong=wrong))
+            wrong = tuple(sources.complaints(item.reason))
+            reason = "" if wrong else sources.line(item.reason).text
+            judged.append(_Judged(place, what, Granted(row, reason), wrong=wrong))
         return tuple(judged)
 
     def _row(self, item: TrialRequest, seen: set[int]) -> int:
-        row = self.question.register.find(item)
+        row = self.question.register.find(item.over(self.question.register.config.mesh))
         if row in seen:
             raise Refused("It is requested twice.")
         if why := self.question.acquisition.refused(row):
             raise Refused(why)
         return row
-
-    def _wrong(self, item: TrialRequest, row: int, results: tuple[ToolReturned, ...]) -> tuple[str, ...]:
-        """Unsupported parts of the sentence; the predictions of its trial count as shown."""
-        own = {
-            **self.view.priced(self.question.acquisition.choice(row)),
-            "changed": describe_candidate(self.question.register, row),
-        }
-        priced = ToolReturned(0, "", "", "predict", True, None, own)
-        evidence = Evidence.of((*results, priced))
-        return tuple(wrong.message for wrong in _request_statements(item, own).wrong(evidence))
-
-
-def _request_statements(item: TrialRequest, own: dict[str, Any]) -> Statements:
-    return Statements.of([(mesh_text(own["mesh"]), [item.reason])])

@@ -15,10 +15,9 @@ from campaigns.engine.analysis import Analysis, mfu_of
 from campaigns.engine.pool import Trial
 from campaigns.engine.requested_trials import CandidateLookup, Refused
 from campaigns.engine.space import key_of, parameters_of, settings_of
-from campaigns.engine.wording import changes as differences
 from perfmodel.config import ExperimentConfig
 from proposals.agents.tool_result import present
-from proposals.agents.tools.common import Configuration
+from proposals.agents.tools.shared import Configuration
 from proposals.failures import CAUSES
 
 #: Trials that are shown: the fastest, and the newest.  Candidates of the built-in acquisition.
@@ -82,7 +81,7 @@ class Tools:
         """A configuration as the built-in acquisition sees it: step time, memory, expected improvement over the best
         trial so far, chance to run; or the rule that refuses it."""
         try:
-            row = self.question.register.find(asked)
+            row = self.question.register.find(asked.over(self.question.register.config.mesh))
         except Refused as refused:
             raise ToolError(str(refused)) from None
         return self.priced(self.question.acquisition.choice(row))
@@ -179,9 +178,3 @@ def _current_configuration(config: ExperimentConfig) -> dict[str, Any]:
             "training": present({"seq_len": config.training.seq_len, **settings_of(config)}),
         }
     )
-
-
-def describe_candidate(register: CandidateLookup, row: int) -> str:
-    """A candidate by its changes to the current configuration, for people."""
-    changed = differences(register.config, register.candidates.configs[row])
-    return ", ".join(f"{name.replace('_', ' ')} {old} → {new}" for name, (old, new) in changed.items()) or "no change"

@@ -92,7 +92,7 @@ def write(writing: Writing, answerer: Answerer = chat.answer) -> None:
         answer,
         writing.worker,
         Message.Status.DONE,
-        provider=chat.provider_name() if final.source == "model" else chat.BUILT_IN,
+        provider=chat.provider_name(),
         note=stopped.sentence if stopped else "",
         content=answer.content,
         **values,

@@ -1,14 +1,13 @@
-"""The Analyzer as a language model: writes the four sections of the report from what the tools return.
+"""The Analyzer as a language model: writes the four sections of the report in references to tool results.
 
-The verdict and every number are those of the diagnosis; what the model writes is checked against the tool results, sent
-back with what is wrong, and struck in the end.  If too little is left, the built-in report is used.
+The verdict and every number are those of the diagnosis; what cannot be resolved is sent back, and in the end its
+sentence goes.  If too little is left, the built-in report is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
-from importlib.resources import files
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,16 +21,17 @@ from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
 from proposals.agents import endpoint
-from proposals.agents.grounding import Evidence
+from proposals.agents.drafts import REPAIRS, Line, Sources, prompt
 from proposals.agents.initial_context import Looks, look
-from proposals.agents.statements import Line, Statements, UnsupportedSentence, removed_share
-from proposals.agents.tools import Agent, toolbox
+from proposals.agents.toolbox import Agent, toolbox
 from proposals.agents.workbench import Workbench
 
 AGENT: Agent = "analyzer"
-FIRST_LOOK: Looks = (("run", {}), ("kpis", {}), ("bottleneck", {}), ("findings", {}), ("collectives", {}))
-#: Of a rejected report, the most that may be struck; beyond it the built-in one is better.
-MOST_STRUCK = 0.4
+FIRST_LOOK: Looks = tuple(
+    ("look", {"part": part}) for part in ("run", "kpis", "breakdown", "verdict", "findings", "memory")
+)
+#: Of a rejected report, what must be left of its characters; below, the built-in one is better.
+LEAST_LEFT = 0.6
 
 _Statement = Annotated[str, Field(min_length=3, max_length=900)]
 _Section = Annotated[list[_Statement], Field(min_length=1, max_length=24)]
@@ -43,7 +43,7 @@ class Report(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     bottleneck: Literal["compute", "memory", "communication", "input", "host", "idle", "unknown"] = Field(
-        description="The primary one, as the tool `bottleneck` has it."
+        description="The primary one, as the verdict has it."
     )
     experiment_details: _Section = Field(description="1. Experiment details.")
     kpi_health: _Section = Field(description="2. KPIs and initial hypothesis.")
@@ -66,7 +66,7 @@ class Reported:
     """What the Analyzer came to.
 
     source: `model`, `fallback` where the built-in report stands, or `cancelled`.  sections: the report, by heading.
-    claims: backed by tool results; struck: sentences taken out.  sentence: why it is not, or not wholly, the model's.
+    claims: references in it; struck: sentences taken out.  sentence: why it is not, or not wholly, the model's.
     """
 
     source: Literal["model", "fallback", "cancelled"]
@@ -85,25 +85,27 @@ def report(
     """The report by a model, with all that happens on the way; ends with one Final unless it was cancelled."""
     tools = toolbox(bench, AGENT)
     shown, seen = yield from look(tools, FIRST_LOOK)
-    prompt = files(__package__).joinpath("prompts/analyzer.md").read_text("utf-8")
-    asked = UserMessage("Write the report on this run.")
-    messages: list[Message] = [SystemMessage(prompt), asked, *shown]
+    messages: list[Message] = [SystemMessage(prompt(AGENT)), UserMessage("Write the report on this run."), *shown]
 
-    def evidence(results: tuple[ToolReturned, ...]) -> Evidence:
-        return Evidence.of((*seen, *results))
+    def sources(results: tuple[ToolReturned, ...]) -> Sources:
+        return Sources.of((*seen, *results))
 
     def check(answer: Report, results: tuple[ToolReturned, ...]) -> list[str]:
-        wrong = Statements.of(answer.sections.items()).wrong(evidence(results), bench.rows)
-        return [*_verdict(answer, bench), *(item.message for item in wrong)]
+        found = sources(results)
+        wrong = [text for lines in answer.sections.values() for line in lines for text in found.complaints(line)]
+        return [*_verdict(answer, bench), *wrong]
 
+    limits = limits or endpoint.limits()
+    limits = replace(limits, repairs=min(limits.repairs, REPAIRS))
     outcome: Outcome[Report] = yield from run(
-        provider, messages, tools=tools, answer=Report, check=check, limits=limits or endpoint.limits(), cancel=cancel
+        provider, messages, tools=tools, answer=Report, check=check, limits=limits, cancel=cancel
     )
-    answer, wrong = outcome.answer, list[UnsupportedSentence]()
+    answer, struck = outcome.answer, 0
+    found = sources(outcome.results)
     if answer is None and outcome.stopped is not None:
         if outcome.stopped.reason == "cancelled":
             return Reported("cancelled", sentence=outcome.stopped.sentence)
-        answer, wrong = _struck(outcome.stopped, evidence(outcome.results), bench)
+        answer, struck = _mended(outcome.stopped, found, bench)
         final = (answer or built_in(bench)).model_dump(mode="json")
         yield outcome.final(final, "model" if answer else "fallback")
     spent = (outcome.usage, outcome.cost_usd, outcome.duration_s)
@@ -111,10 +113,8 @@ def report(
     if answer is None:
         own = {heading: [Line(text) for text in lines] for heading, lines in bench.diagnosis.report.items()}
         return Reported("fallback", own, 0, 0, said, *spent)
-    lines = iter(Statements.of(answer.sections.items()).backed(evidence(outcome.results)))
-    sections = {heading: [next(lines) for _ in texts] for heading, texts in answer.sections.items()}
+    sections = {heading: [found.line(text) for text in texts] for heading, texts in answer.sections.items()}
     claims = sum(line.claims for section in sections.values() for line in section)
-    struck = len({(item.start, item.end) for item in wrong})
     return Reported("model", sections, claims, struck, "", *spent)
 
 
@@ -135,36 +135,26 @@ def _verdict(answer: Report, bench: Workbench) -> list[str]:
     if answer.bottleneck == primary:
         return []
     return [
-        f"The report says the bottleneck is {answer.bottleneck}; the tool `bottleneck` says {primary}. The verdict is "
-        "computed: explain it, do not replace it."
+        f"The report says the bottleneck is {answer.bottleneck}; the verdict is {primary}. It is computed: explain it, "
+        "do not replace it."
     ]
 
 
-def _struck(stopped: Stopped, evidence: Evidence, bench: Workbench) -> tuple[Report | None, list[UnsupportedSentence]]:
-    """The rejected report without what nothing backs; None where its verdict is wrong, or too little is left."""
+def _mended(stopped: Stopped, sources: Sources, bench: Workbench) -> tuple[Report | None, int]:
+    """The rejected report without what cannot be resolved, and how many sentences went; None where its verdict is
+    wrong, or too little is left."""
     if stopped.reason != "rejected" or not stopped.last_answer:
-        return None, []
+        return None, 0
     try:
         answer = parse(stopped.last_answer, Report)
     except AnswerError:
-        return None, []
-    said = Statements.of(answer.sections.items())
-    wrong = said.wrong(evidence, bench.rows)
-    if _verdict(answer, bench) or removed_share(wrong, said.text) > MOST_STRUCK:
-        return None, []
-    left = iter(said.without(wrong))
-    kept = {
-        heading: [text for text in (next(left) for _ in texts) if text] for heading, texts in answer.sections.items()
-    }
-    if not all(kept.values()):
-        return None, []
-    mended = Report.model_construct(
-        bottleneck=answer.bottleneck,
-        experiment_details=kept[DETAILS],
-        kpi_health=kept[HEALTH],
-        ops_and_roofline=kept[IDENTIFICATION],
-        correlation=kept[CORRELATION],
-    )
-    if Statements.of(mended.sections.items()).wrong(evidence, bench.rows):
-        return None, []  # what is left leaned on what was taken out
-    return mended, wrong
+        return None, 0
+    fields = ("experiment_details", "kpi_health", "ops_and_roofline", "correlation")
+    mended = {name: [sources.mended(text) for text in getattr(answer, name)] for name in fields}
+    kept = {name: [text for text, _ in rows if text] for name, rows in mended.items()}
+    before = sum(len(text) for name in fields for text in getattr(answer, name))
+    left = sum(len(text) for rows in kept.values() for text in rows)
+    if _verdict(answer, bench) or not all(kept.values()) or left < LEAST_LEFT * before:
+        return None, 0
+    gone = sum(count for rows in mended.values() for _, count in rows)
+    return answer.model_copy(update=dict(kept)), gone

@@ -8,10 +8,9 @@ gets that far.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,50 +23,40 @@ from agent.messages import Message, SystemMessage, Usage, UserMessage
 from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
 from perfmodel.config import ConfigError, mesh_text
-from proposals.agents import endpoint, grounding
+from proposals.agents import endpoint
 from proposals.agents.cited import citation, is_similar
-from proposals.agents.grounding import MOST_OF_A_HYPOTHESIS, Evidence, Support
+from proposals.agents.drafts import REPAIRS, Line, Sources, prompt
 from proposals.agents.initial_context import Looks, look
-from proposals.agents.statements import Line, Statements, UnsupportedSentence, plain, removed_share
-from proposals.agents.tools import Agent, toolbox
-from proposals.agents.tools.common import MESH_WORDS
-from proposals.agents.words import ratio
+from proposals.agents.toolbox import Agent, toolbox
+from proposals.agents.tools.known import History, Knowledge
+from proposals.agents.tools.shared import Configuration
 from proposals.agents.workbench import Workbench
 from proposals.candidate import chips_ratio, is_same, keeps
 from proposals.plan import Listed, ProposalPlan
 
 AGENT: Agent = "proposer"
-FIRST_LOOK: Looks = (("run", {}), ("bottleneck", {}), ("findings", {}), ("proposals", {}))
+FIRST_LOOK: Looks = tuple(("look", {"part": part}) for part in ("run", "breakdown", "verdict", "findings", "proposals"))
 PROPOSALS = 3
-#: Of a rejected answer, the most that may be struck; beyond it the built-in proposals are better.
-MOST_STRUCK = 0.4
+#: Of the sentences of a rejected proposal, what must be left of its characters; below, the built-in ones are better.
+LEAST_LEFT = 0.6
+#: Highest confidence of a hypothesis, which has no measured precedent.
+MOST_OF_A_HYPOTHESIS = 0.5
+Support = Literal["proven", "hypothesis"]
 
 _Statement = Annotated[str, Field(min_length=3, max_length=900)]
-_Size = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-class Proposed(BaseModel):
+class Proposed(Configuration):
     """One configuration, and why."""
-
-    model_config = ConfigDict(extra="forbid")
 
     kind: Literal["recommendation", "safer", "bolder", "keep", "alternative"]
     title: Annotated[str, Field(min_length=3, max_length=160)] = Field(description="What it does, in a few words.")
-    ici: Annotated[dict[str, _Size], Field(min_length=1)] = Field(description=MESH_WORDS)
-    dcn: dict[str, _Size] | None = Field(None, description="Sizes across slices; the current ones unless given.")
-    changes: dict[str, Any] = Field(
-        default_factory=dict, description="Training keys that differ from the current configuration."
-    )
     reasoning: Annotated[list[_Statement], Field(min_length=1, max_length=8)]
     trade_offs: Annotated[list[_Statement], Field(max_length=8)] = Field(default_factory=list)
     citations: Annotated[list[str], Field(max_length=8)] = Field(
         default_factory=list, description="Ids of records and passages that a tool returned."
     )
     confidence: float = Field(ge=0.0, le=1.0, description="That the step gets faster; a hypothesis at most 0.5.")
-
-    @property
-    def mesh(self) -> dict[str, dict[str, int]]:
-        return {"ici": self.ici} if self.dcn is None else {"ici": self.ici, "dcn": self.dcn}
 
     @property
     def cited(self) -> list[str]:
@@ -86,8 +75,8 @@ class Proposing(BaseModel):
 class DraftProposal:
     """A proposal that passed.  plan: with the model's sentences, and every number from the performance model.
 
-    lines: its title, reasons and trade-offs with the results behind them.  claimed: the confidence that the model says,
-    which nothing shows as a number of the product.
+    lines: its title, reasons and trade-offs with the results they refer to.  claimed: the confidence that the model
+    says; nothing shows it as a number of the product.
     """
 
     plan: ProposalPlan
@@ -99,7 +88,7 @@ class DraftProposal:
 class EvaluatedProposal:
     """What the Proposal agent came to.
 
-    source: `model`, `fallback` where the built-in proposals stand, or `cancelled`.  claims: backed by tool results;
+    source: `model`, `fallback` where the built-in proposals are kept, or `cancelled`.  claims: references in them;
     struck: sentences taken out.  sentence: why the proposals are not the model's.  results: of its tools.
     """
 
@@ -123,50 +112,51 @@ def propose(
     """
     tools = toolbox(bench, AGENT)
     shown, seen = yield from look(tools, FIRST_LOOK)
-    prompt = files(__package__).joinpath("prompts/proposer.md").read_text("utf-8")
-    messages: list[Message] = [SystemMessage(prompt), UserMessage("Propose three configurations."), *shown]
+    messages: list[Message] = [SystemMessage(prompt(AGENT)), UserMessage("Propose three configurations."), *shown]
     judge = Judge(bench)
 
-    def evidence(results: tuple[ToolReturned, ...]) -> Evidence:
-        return Evidence.of((*seen, *results))
+    def sources(results: tuple[ToolReturned, ...]) -> Sources:
+        return Sources.of((*seen, *results))
 
     def check(answer: Proposing, results: tuple[ToolReturned, ...]) -> list[str]:
-        shown = evidence(results)
-        return [*judge.refused(answer), *(item.message for item in judge.unbacked(answer, shown))]
+        found = sources(results)
+        wrong = (
+            f"Proposal {n}: {text}" for n, item in enumerate(answer.proposals, start=1) for text in _wrong(item, found)
+        )
+        return [*judge.refused(answer), *wrong, *judge.unbacked(answer, found)]
 
+    limits = limits or endpoint.limits()
+    limits = replace(limits, repairs=min(limits.repairs, REPAIRS))
     outcome: Outcome[Proposing] = yield from run(
-        provider, messages, tools=tools, answer=Proposing, check=check, limits=limits or endpoint.limits(),
-        cancel=cancel,
-    )  # fmt: skip
+        provider, messages, tools=tools, answer=Proposing, check=check, limits=limits, cancel=cancel
+    )
     answer, struck = outcome.answer, 0
-    evidence_shown = evidence(outcome.results)
+    found = sources(outcome.results)
     if answer is None and outcome.stopped is not None:
         if outcome.stopped.reason == "cancelled":
             return EvaluatedProposal("cancelled", sentence=outcome.stopped.sentence)
-        answer, struck = _struck(outcome.stopped, judge, evidence_shown)
-        said = answer.model_dump(mode="json") if answer else "The built-in reasoner's proposals are kept."
+        answer, struck = _mended(outcome.stopped, judge, found)
+        said = answer.model_dump(mode="json") if answer else "The built-in proposals are kept."
         yield outcome.final(said, "model" if answer else "fallback")
-    spent = (evidence_shown.results, outcome.usage, outcome.cost_usd, outcome.duration_s)
+    spent = ((*seen, *outcome.results), outcome.usage, outcome.cost_usd, outcome.duration_s)
     if answer is None:
         return EvaluatedProposal("fallback", (), 0, 0, outcome.stopped.sentence if outcome.stopped else "", *spent)
-    argued = tuple(judge.argued(number, item, evidence_shown) for number, item in enumerate(answer.proposals, start=1))
+    argued = tuple(judge.argued(number, item, found) for number, item in enumerate(answer.proposals, start=1))
     claims = sum(line.claims for item in argued for line in item.lines)
     return EvaluatedProposal("model", argued, claims, struck, "", *spent)
 
 
-@dataclass(frozen=True)
-class UnsupportedProposal:
-    """What the tool results do not carry.  proposal: its place; cited: the id that nothing returned; wrong: a sentence
-    of it; neither where too much confidence was claimed."""
+def _texts(item: Proposed) -> list[str]:
+    return [item.title, *item.reasoning, *item.trade_offs]
 
-    message: str
-    proposal: int
-    wrong: UnsupportedSentence | None = None
-    cited: str = ""
+
+def _wrong(item: Proposed, sources: Sources) -> Iterator[str]:
+    for text in _texts(item):
+        yield from sources.complaints(text)
 
 
 class Judge:
-    """Holds an answer against the performance model and against the tool results."""
+    """Holds an answer against the performance model, the rules, and the records that it cites."""
 
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
@@ -174,9 +164,10 @@ class Judge:
 
     def priced(self, item: Proposed) -> ProposalPlan:
         """Raises ConfigError for what is no mesh or no training key."""
-        key = json.dumps([item.mesh, item.changes], sort_keys=True, default=str)
+        one = item.candidate(self.bench)
+        key = json.dumps([one.mesh, one.changes], sort_keys=True, default=str)
         if key not in self._priced:
-            self._priced[key] = self.bench.pricer.evaluate(item, self.bench.constraints)
+            self._priced[key] = self.bench.pricer.evaluate(one, self.bench.constraints)
         return self._priced[key]
 
     def refused(self, answer: Proposing) -> list[str]:
@@ -224,9 +215,8 @@ class Judge:
         gain, high = self._gain(plan)
         if not plan.violations and gain is not None and high < 1.0:
             yield (
-                f"({mesh_text(plan.mesh)}) is predicted slower than the current configuration, {ratio(gain)} per token "
-                "and at most "
-                f"{ratio(high)}. Propose a configuration that may gain, or keep the current one."
+                f"({mesh_text(plan.mesh)}) is predicted slower than the current configuration, {_times(gain)} per "
+                f"token and at most {_times(high)}. Propose a configuration that may gain, or keep the current one."
             )
 
     def _gain(self, plan: ProposalPlan | Listed) -> tuple[float | None, float]:
@@ -244,8 +234,8 @@ class Judge:
             return
         if gain < 1.0 and not self._runs(first):
             yield (
-                f"Proposal 1 is predicted at {ratio(gain)} per token, slower than the current configuration; the first "
-                "proposal must not be."
+                f"Proposal 1 is predicted at {_times(gain)} per token, slower than the current configuration; the "
+                "first proposal must not be."
             )
             return
         try:
@@ -255,72 +245,73 @@ class Judge:
         most = self._gain(best)[0] if best is not None else None
         if best is not None and most is not None and high < most:
             yield (
-                f"Proposal 1 is predicted at {ratio(gain)} per token, at most {ratio(high)}; `search` puts "
-                f"{mesh_text(best.mesh)} first with {ratio(most)}. Put first what is not clearly slower."
+                f"Proposal 1 is predicted at {_times(gain)} per token, at most {_times(high)}; `search` puts "
+                f"{mesh_text(best.mesh)} first with {_times(most)}. Put first what is not clearly slower."
             )
 
-    def unbacked(self, answer: Proposing, evidence: Evidence) -> list[UnsupportedProposal]:
-        """Sentences, citations and confidence that nothing carries."""
-        unbacked = []
-        for place, item in enumerate(answer.proposals):
-            number = place + 1
-            for wrong in self._proposal_statements(item).wrong(evidence, self.bench.rows):
-                unbacked.append(UnsupportedProposal(f"Proposal {number}: {wrong.message}", place, wrong))
+    def unbacked(self, answer: Proposing, sources: Sources) -> Iterator[str]:
+        """Yield what is wrong with citations and confidence."""
+        known = cited(sources)
+        for number, item in enumerate(answer.proposals, start=1):
             for key in item.cited:
-                if key not in evidence.records and key not in evidence.passages:
-                    message = (
-                        f"Proposal {number} cites `{key}`, which no tool result of this run has; `search_history`, "
-                        "`similar_runs` and `search_knowledge` return what can be cited."
+                if key not in known:
+                    yield (
+                        f"Proposal {number} cites `{key}`, which no tool result of this run has; `history` and "
+                        "`knowledge` return what can be cited."
                     )
-                    unbacked.append(UnsupportedProposal(message, place, cited=key))
-            if item.confidence > MOST_OF_A_HYPOTHESIS and self.support(item, evidence) == "hypothesis":
+            if item.confidence > MOST_OF_A_HYPOTHESIS and self.support(item, sources) == "hypothesis":
                 claimed, most = map(formatting.probability, (item.confidence, MOST_OF_A_HYPOTHESIS))
-                message = (
+                yield (
                     f"Proposal {number} cites no record in which such a change was measured to be faster, so it is a "
                     f"hypothesis, and claims {claimed}: claim at most {most}, or cite such a record."
                 )
-                unbacked.append(UnsupportedProposal(message, place))
-        return unbacked
 
-    def _proposal_statements(self, item: Proposed) -> Statements:
-        """Title, reasons and trade-offs, under the mesh that they speak of."""
-        try:
-            mesh = self.priced(item).mesh
-        except ConfigError:
-            mesh = item.mesh
-        return Statements.of([(mesh_text(mesh), [item.title, *item.reasoning, *item.trade_offs])])
-
-    def support(self, item: Proposed, evidence: Evidence) -> Support:
+    def support(self, item: Proposed, sources: Sources) -> Support:
         """`proven` where it cites a record, returned in this run, in which such a change was measured to be faster."""
-        faster = [key for key in item.cited if evidence.outcomes.get(key) == "faster"]
-        records = (self.bench.retrieval.record(key) for key in faster)
-        alike = any(record is not None and is_similar(record, item, self.bench) for record in records)
+        known = cited(sources)
+        records = (self.bench.retrieval.record(key) for key in item.cited if known.get(key) == "faster")
+        one = item.candidate(self.bench)
+        alike = any(record is not None and is_similar(record, one, self.bench) for record in records)
         return "proven" if alike else "hypothesis"
 
-    def argued(self, number: int, item: Proposed, evidence: Evidence) -> DraftProposal:
-        """The proposal with its numbers from the performance model, and what backs its sentences."""
+    def argued(self, number: int, item: Proposed, sources: Sources) -> DraftProposal:
+        """The proposal with its numbers from the performance model, and what its sentences refer to."""
         priced = self.priced(item)
-        support = self.support(item, evidence)
-        cited = [cite for key in item.cited if (cite := citation(self.bench.retrieval, key)) is not None]
+        support = self.support(item, sources)
+        known = cited(sources)
+        quoted = [citation(self.bench.retrieval, key) for key in item.cited if key in known]
         plan = replace(
             priced,
             rank=number,
             kind=item.kind,
-            title=plain(item.title) if item.title else priced.title,
-            reasoning=tuple(map(plain, item.reasoning)),
-            trade_offs=tuple(map(plain, item.trade_offs)) or priced.trade_offs,
-            citations=tuple(cited) or priced.citations,
+            title=sources.line(item.title).text or priced.title,
+            reasoning=tuple(map(sources.sentence, item.reasoning)),
+            trade_offs=tuple(map(sources.sentence, item.trade_offs)) or priced.trade_offs,
+            citations=tuple(one for one in quoted if one is not None) or priced.citations,
             support=support,
         )
-        claimed = grounding.capped_confidence(item.confidence, support)
-        return DraftProposal(plan, tuple(self._proposal_statements(item).backed(evidence)), claimed)
+        claimed = min(item.confidence, MOST_OF_A_HYPOTHESIS) if support == "hypothesis" else item.confidence
+        return DraftProposal(plan, tuple(map(sources.line, _texts(item))), claimed)
 
 
-def _struck(stopped: Stopped, judge: Judge, evidence: Evidence) -> tuple[Proposing | None, int]:
-    """The rejected answer without what nothing backs, and how many sentences and citations that was.
+def _times(speedup: float) -> str:
+    return formatting.plain(speedup, "speedup")
 
-    None where a configuration is refused, where a proposal is left without a reason, or where too little is left.
-    """
+
+def cited(sources: Sources) -> dict[str, str]:
+    """Return what tools returned that can be cited: ids of passages, and of records with their outcome."""
+    found: dict[str, str] = {}
+    for result in sources.results.values():
+        if isinstance(result, History):
+            found |= {row.id: row.outcome for row in result.records}
+        elif isinstance(result, Knowledge):
+            found |= {row.id: "" for row in result.passages}
+    return found
+
+
+def _mended(stopped: Stopped, judge: Judge, sources: Sources) -> tuple[Proposing | None, int]:
+    """The rejected answer without sentences that cannot be resolved and citations that nothing returned, and how many
+    that was.  None where a configuration is refused, or where too little of a proposal is left."""
     if stopped.reason != "rejected" or not stopped.last_answer:
         return None, 0
     try:
@@ -329,35 +320,16 @@ def _struck(stopped: Stopped, judge: Judge, evidence: Evidence) -> tuple[Proposi
         return None, 0
     if judge.refused(answer):
         return None, 0
-    wrong = judge.unbacked(answer, evidence)
-    kept = []
-    for place, item in enumerate(answer.proposals):
-        own = [item for item in wrong if item.proposal == place]
-        mended = _mended(item, judge, own)
-        if mended is None:
+    known, kept, gone = cited(sources), [], 0
+    for item in answer.proposals:
+        title, *rows = [sources.mended(text) for text in _texts(item)]
+        reasons = [text for text, _ in rows[: len(item.reasoning)] if text]
+        others = [text for text, _ in rows[len(item.reasoning) :] if text]
+        before = sum(map(len, (*item.reasoning, *item.trade_offs)))
+        if not reasons or sum(map(len, (*reasons, *others))) < LEAST_LEFT * before:
             return None, 0
-        kept.append(mended)
-    left = Proposing.model_construct(proposals=kept)
-    if any(item.wrong for item in judge.unbacked(left, evidence)):
-        return None, 0  # what is left leaned on what was taken out
-    return left, len({(w.proposal, w.wrong.start) if w.wrong else (w.proposal, w.cited) for w in wrong})
-
-
-def _mended(item: Proposed, judge: Judge, wrong: Sequence[UnsupportedProposal]) -> Proposed | None:
-    said = judge._proposal_statements(item)
-    sentences = [item.wrong for item in wrong if item.wrong is not None]
-    if any(item.line is None for item in sentences) or removed_share(sentences, said.text) > MOST_STRUCK:
-        return None
-    lines = said.without(sentences)
-    reasons = [text for text in lines[1 : 1 + len(item.reasoning)] if text]
-    if not reasons:
-        return None
-    gone = {item.cited for item in wrong if item.cited}
-    return item.model_copy(
-        update={
-            "title": lines[0] or judge.priced(item).title,
-            "reasoning": reasons,
-            "trade_offs": [text for text in lines[1 + len(item.reasoning) :] if text],
-            "citations": [key for key in item.cited if key not in gone],
-        }
-    )
+        citations = [key for key in item.cited if key in known]
+        gone += title[1] + sum(count for _, count in rows) + len(item.cited) - len(citations)
+        values = {"title": title[0], "reasoning": reasons, "trade_offs": others, "citations": citations}
+        kept.append(item.model_copy(update=values))
+    return Proposing.model_construct(proposals=kept), gone

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
@@ -23,6 +24,8 @@ _FORM = re.compile(r"\A(.+?)\s+as\s+([\w/%]{1,12})\s*\Z")
 _QUOTATION = re.compile(r"\A\s*(\S+)\s+[\"“](.+)[\"”]\s*\Z")
 #: Names with a path behind them.
 _NAMES = re.compile(r"(?<![\w.\]\"'])([A-Za-z_]\w*)(?=\s*[.\[])")
+_MARKER = re.compile(r"\s*(?:[-*+]|\d+[.)]|#+)?\s*")
+_BOUNDARY = re.compile(r"[.!?:][\"”*_]*[ \t]+(?=\S)")
 _RESULT_ID = re.compile(r"[rp]\d+")
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
@@ -110,28 +113,30 @@ def resolve(template: str, results: Mapping[str, object], typed: Typed | None = 
 
 def without_sentences(template: str, complaints: Sequence[Complaint]) -> str:
     """Return the template without the sentences, rows and list items that complaints are about."""
-    gone = sorted({_sentence(template, each.start, each.end) for each in complaints}, reverse=True)
-    for start, end in gone:
+    spans = list(_sentences(template))
+    starts = [start for start, _ in spans]
+    wrong = {max(bisect_right(starts, each.start) - 1, 0) for each in complaints}
+    for start, end in (spans[place] for place in sorted(wrong, reverse=True)):
         template = template[:start] + template[end:]
     lines = template.split("\n")
     kept = [line for line in lines if not re.fullmatch(r"\s*(?:[-*+]|\d+[.)])\s*", line)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
 
 
-def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
-    line = text.rfind("\n", 0, start) + 1
-    stop = text.find("\n", end)
-    stop = len(text) if stop < 0 else stop
-    if text[line:stop].lstrip().startswith("|"):
-        return line, min(stop + 1, len(text))
-    marker = re.match(r"\s*(?:[-*+]|\d+[.)]|#+)?\s*", text[line:stop])
-    begin = line + (marker.end() if marker else 0)
-    for boundary in re.finditer(r"[.!?:][\"”*_]*\s+", text[line:stop]):
-        if line + boundary.end() <= start:
-            begin = max(begin, line + boundary.end())
-        elif line + boundary.start() >= end:
-            return begin, line + boundary.end()
-    return begin, stop
+def _sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the place of each sentence; the row of a table is one, and the marker of a list item is part of none."""
+    start = 0
+    for line in text.splitlines(keepends=True):
+        begin, stop = start, start + len(line)
+        if not line.lstrip().startswith("|"):
+            marker = _MARKER.match(line)
+            begin = start + (marker.end() if marker else 0)
+            for boundary in _BOUNDARY.finditer(text, begin, stop):
+                yield begin, boundary.end()
+                begin = boundary.end()
+            stop = start + len(line.rstrip("\n"))
+        yield min(begin, stop), stop
+        start += len(line)
 
 
 def _refers(content: str, results: Mapping[str, object]) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import getdoc
 from typing import Any, Literal, get_args, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
 from agent.events import ToolReturned
-from agent.tools import Tool, tool
+from agent.tools import Tool, schema_of, tool
 from proposals.agents.tool_result import ToolResult
 from proposals.agents.tools import look as looking
 from proposals.agents.tools.bounds import bounds
@@ -52,6 +53,14 @@ def made(function: Callable[..., ToolResult], bench: Workbench) -> Tool:
         partial(function, bench), name=function.__name__, description=function.__doc__,
         arguments=_arguments(function), max_chars=_room,
     )  # fmt: skip
+
+
+def described() -> list[dict[str, Any]]:
+    """Return name, description and JSON schema of the arguments of every tool."""
+    return [
+        {"name": function.__name__, "description": getdoc(function), "schema": schema_of(_arguments(function))}
+        for function in FUNCTIONS
+    ]
 
 
 def _arguments(function: Callable[..., ToolResult]) -> type[BaseModel]:

@@ -16,8 +16,9 @@ from pydantic_core import to_jsonable_python
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 #: A number, with the letters, points and hyphens that belong to the same word.
-_WORD = re.compile(r"(?<!\w)(?:[A-Za-z_]\w*[-./])*\w*\d(?:[\w]|[.,](?=\d)|-(?=\w)|/(?=\w))*")
-_DIGITS = "0123456789"
+_WORD = re.compile(r"(?<!\w)(?<!\w[-./])(?:[A-Za-z_]\w*+[-./])*+\w*\d(?:[\w]|[.,](?=\d)|-(?=\w)|/(?=\w))*")
+#: Figures that are no digits to Python, unless they are the exponent of a letter: ⑨, ½, Ⅻ.
+_OTHER_FIGURE = re.compile(r"(?<![A-Za-z])[²³¹¼-¾\u2070-\u2089\u2150-\u218b\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]")
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _PAIR = re.compile(r"([A-Za-z_]\w*)(?:\s*[=:]\s*[\"']?| (?=\d))([\w.]*\w)")
 _STATED_PAIR = re.compile(r"([A-Za-z_]\w*)\s*(?:=|:|to|of|is)?\s*(\d[\d,]*)\b|\b(\d[\d,]*)[- ](?:way )?([A-Za-z_]\w*)")
@@ -60,13 +61,15 @@ class Typed:
             yield from self._in_code(match[0], match.start())
         for pattern in (_CODE, _LIST_MARKER, _ORDINAL, _LEVEL):
             text = pattern.sub(lambda match: " " * len(match[0]), text)
-        for match in _WORD.finditer(text):
+        for match in (*_WORD.finditer(text), *_OTHER_FIGURE.finditer(text)):
             if not self._is_known(match[0]):
                 yield match.start(), match.end(), f"“{match[0][:40]}” {_MESSAGE}."
 
     def _is_known(self, word: str) -> bool:
         """Return True for names, and for numbers that the engineer wrote."""
-        if word[0] not in _DIGITS:
+        if _OTHER_FIGURE.match(word):
+            return False
+        if not re.match(r"\d", word):
             return True
         number = _NUMBER.match(word)
         if number and number[0] == word:

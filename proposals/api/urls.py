@@ -16,6 +16,7 @@ from proposals.api.compiling import PlanCompilationsView
 from proposals.api.schema import SchemaView
 from proposals.api.views import HistoryView, PlanViewSet, ProposalViewSet, ReviewsView
 from proposals.api.views_loop import MeasurementViewSet, PlanRequestViewSet
+from proposals.api.views_tools import ToolsView, ToolView
 
 router = DefaultRouter()
 router.include_format_suffixes = False
@@ -46,6 +47,8 @@ urlpatterns = [
         name="api-timeline-tile",
     ),
     path("plans/<int:pk>/compilations/", PlanCompilationsView.as_view(), name="api-plan-compilations"),
+    path("tools/", ToolsView.as_view(), name="api-tools"),
+    path("tools/<str:name>/", ToolView.as_view(), name="api-tool"),
     path("predict/", PredictView.as_view(), name="api-predict"),
     path("search/", SearchView.as_view(), name="api-search"),
     path("schema/", SchemaView.as_view(), name="api-schema"),

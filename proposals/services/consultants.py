@@ -22,10 +22,10 @@ from experiments.services.text import clean_json
 from jobs import workers
 from perfmodel.config import ConfigError
 from proposals.agents import analyzer_agent, endpoint, proposal_agent
+from proposals.agents.drafts import Line
 from proposals.agents.proposal_agent import DraftProposal, EvaluatedProposal
 from proposals.agents.retrieval import Unavailable
-from proposals.agents.statements import Line
-from proposals.agents.tools import Agent
+from proposals.agents.toolbox import Agent
 from proposals.agents.workbench import Workbench
 from proposals.models import Consultation, PlanRecord
 from proposals.services import checks, consulting, plans, recording, stored

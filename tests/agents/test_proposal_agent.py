@@ -12,10 +12,10 @@ import pytest
 from agent.events import Complaint, Final, RunEvent, Stopped
 from agent.messages import UserMessage
 from agent.provider.openai import OpenAIProvider
-from evaluation.quality.evidence import ask, bench, results
+from evaluation.quality.evidence import bench
+from experiments.sentences import values
 from proposals.agents import proposal_agent
 from proposals.agents.cited import is_similar
-from proposals.agents.grounding import Evidence
 from proposals.agents.proposal_agent import EvaluatedProposal
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate
@@ -26,7 +26,9 @@ from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, err
 pytestmark = pytest.mark.slow
 
 Propose = Callable[..., tuple[list[RunEvent], EvaluatedProposal, ScriptedServer]]
-PRECEDENTS = ("search_history", {"outcome": "faster", "top": 20})
+PRECEDENTS = ("history", {"query": "faster mesh", "outcome": "faster", "top": 20})
+#: Results that prices and precedents have after the first look.
+PRICED = f"r{len(proposal_agent.FIRST_LOOK) + 1}"
 
 
 @pytest.fixture
@@ -53,22 +55,25 @@ def configurations(of: Workbench | None = None) -> list[dict[str, Any]]:
     found = []
     for standing in (of or bench()).proposals:
         item = standing.proposal
-        found.append({"ici": item.mesh["ici"], "dcn": item.mesh["dcn"], "changes": item.changes})
+        found.append({"mesh": item.mesh["ici"], "dcn": item.mesh["dcn"], "changes": item.changes})
     return found
 
 
 def agreeing(of: Workbench | None = None) -> dict[str, Any]:
     """A model that agrees with the built-in proposals and gives true reasons."""
     proposals = []
-    for standing, configuration in zip((of or bench()).proposals, configurations(of), strict=True):
+    rows = enumerate(zip((of or bench()).proposals, configurations(of), strict=True))
+    for place, (standing, configuration) in rows:
         item = standing.proposal
-        speedup = item.predicted.speedup
         proposals.append(
             {
                 "kind": item.kind,
                 "title": "A step that moves less over the links",
                 **configuration,
-                "reasoning": [f"It is predicted to be {speedup:.3g}× per token.", "What is moved less, waits less."],
+                "reasoning": [
+                    f"It is predicted at {{{PRICED}.configurations[{place}].speedup_per_token}} per token.",
+                    "What is moved less, waits less.",
+                ],
                 "trade_offs": ["It has not been run here."],
                 "citations": [],
                 "confidence": 0.4,
@@ -84,7 +89,7 @@ def prices_then(
 
     def model(body: dict[str, Any]) -> Reply:
         if sum(m["role"] == "tool" for m in body["messages"]) == len(proposal_agent.FIRST_LOOK):
-            return calls(*(("predict", item) for item in configurations(of)), PRECEDENTS, *more)
+            return calls(("price", {"configurations": configurations(of)}), PRECEDENTS, *more)
         return reply(body)
 
     return model
@@ -115,7 +120,9 @@ def test_what_a_model_proposes_stands_with_the_numbers_of_the_performance_model(
         assert item.plan.predicted == own.predicted
         assert (item.plan.confidence, item.plan.sensitivity) == (own.confidence, own.sensitivity)
         assert item.plan.reasoning[1] == "What is moved less, waits less."
-    assert {"predict", "search", "search_history", "legality"} <= set(server.requests[0].tool_names)
+        (value,) = values(item.plan.reasoning[0])
+        assert value.value == pytest.approx(own.predicted.speedup) and value.origin == "predicted"
+    assert {"price", "search", "history"} <= set(server.requests[0].tool_names)
     assert not {"approve", "decide", "add", "launch"} & set(server.requests[0].tool_names)
 
 
@@ -134,7 +141,7 @@ def test_an_invented_number_is_sent_back_and_mended(propose: Propose) -> None:
         return answer(changed(reasoning=["It is predicted to be 9.87× per token."]))
 
     events, found, _ = propose(prices_then(model))
-    assert len(told(events)) == 1 and told(events)[0].startswith("Proposal 1: ") and "9.87×" in told(events)[0]
+    assert len(told(events)) == 1 and told(events)[0].startswith("Proposal 1: ") and "9.87" in told(events)[0]
     assert found.source == "model"
 
 
@@ -143,7 +150,8 @@ def test_a_stubborn_invention_is_struck_and_the_rest_stands(propose: Propose) ->
     false = changed(reasoning=[*true, "It is predicted to be 9.87× per token."])
     events, found, _ = propose(prices_then(lambda body: answer(false)))
     assert (found.source, found.struck) == ("model", 1)
-    assert list(found.proposals[0].plan.reasoning) == true
+    assert len(found.proposals[0].plan.reasoning) == len(true)
+    assert "9.87" not in " ".join(found.proposals[0].plan.reasoning)
     (final,) = [e for e in events if isinstance(e, Final)]
     assert final.source == "model" and "9.87" not in json.dumps(final.answer)
 
@@ -152,7 +160,7 @@ def test_a_mesh_of_other_chips_is_sent_back_with_the_rule(propose: Propose) -> N
     def model(body: dict[str, Any]) -> Reply:
         if "cannot be proposed" in last(body):
             return answer(agreeing())
-        return answer(changed(ici={"replica": 3, "data": 5, "seq": 7, "model": 1}))
+        return answer(changed(mesh={"replica": 3, "data": 5, "seq": 7, "model": 1}))
 
     events, found, _ = propose(prices_then(model))
     assert any("Proposal 1" in text and "breaks the rule chips" in text for text in told(events))
@@ -162,13 +170,13 @@ def test_a_mesh_of_other_chips_is_sent_back_with_the_rule(propose: Propose) -> N
 def test_what_does_not_fit_is_never_proposed_however_fast(propose: Propose) -> None:
     of = bench("gradients over DCN")
     mesh, changes = of.config.mesh.to_json(), {"global_batch": 65536}
-    greedy = {"ici": mesh["ici"], "dcn": mesh["dcn"], "changes": changes}
+    greedy = {"mesh": mesh["ici"], "dcn": mesh["dcn"], "changes": changes}
     priced = of.pricer.evaluate(Candidate(mesh, changes))
     assert (priced.predicted.speedup or 0.0) > 2.0 and (priced.memory_headroom_bytes or 0.0) < 0.0
 
     def model(body: dict[str, Any]) -> Reply:
         if sum(m["role"] == "tool" for m in body["messages"]) == len(proposal_agent.FIRST_LOOK):
-            return calls(("predict", greedy))
+            return calls(("price", {"configurations": [greedy]}))
         return answer(changed(**greedy, reasoning=["It computes more at once."]))
 
     events, found, _ = propose(model, of)
@@ -207,14 +215,15 @@ def test_a_hypothesis_may_claim_half_and_no_more_and_is_marked(propose: Propose)
 def test_a_record_of_a_measured_gain_by_such_a_move_makes_it_proven(propose: Propose) -> None:
     """The record traded sequence for data parallelism in this very run, and so does the first proposal."""
     of = bench("asap-experiment-1")
-    record = ask(of, "record", id="asap-1")
+    record = of.retrieval.record("asap-1")
+    assert record is not None
     made = changed(of, citations=["`asap-1`"], confidence=0.8)
-    events, found, _ = propose(prices_then(lambda body: answer(made), ("record", {"id": "asap-1"}), of=of), of)
+    events, found, _ = propose(prices_then(lambda body: answer(made), ("history", {"id": "asap-1"}), of=of), of)
     assert told(events) == []
     first = found.proposals[0]
     assert (first.plan.support, first.claimed) == ("proven", 0.8)
     (cite,) = first.plan.citations
-    assert (cite.source, cite.key, cite.title) == ("history", "asap-1", record["title"])
+    assert (cite.source, cite.key, cite.title) == ("history", "asap-1", record.title)
 
 
 def test_a_record_of_another_run_proves_nothing_though_it_moved_an_axis_the_same_way(propose: Propose) -> None:
@@ -225,9 +234,8 @@ def test_a_record_of_another_run_proves_nothing_though_it_moved_an_axis_the_same
 
 
 def test_a_record_of_another_kind_of_change_proves_nothing(propose: Propose) -> None:
-    assert ask(bench(), "record", id="marin-8054-batch")["changes"] == ["batch"]
     made = changed(citations=["marin-8054-batch"], confidence=0.8)
-    events, found, _ = propose(prices_then(lambda body: answer(made), ("record", {"id": "marin-8054-batch"})))
+    events, found, _ = propose(prices_then(lambda body: answer(made), ("history", {"id": "marin-8054-batch"})))
     assert any("Proposal 1 cites no record in which such a change was measured" in text for text in told(events))
     assert (found.proposals[0].plan.support, found.proposals[0].claimed) == ("hypothesis", 0.5)
     assert [cite.key for cite in found.proposals[0].plan.citations] == ["marin-8054-batch"]
@@ -241,7 +249,7 @@ def test_what_is_tried_first_may_not_be_slower_than_what_runs(propose: Propose) 
             return answer(agreeing())
         return answer(changed(**slow, reasoning=["It computes more at once."]))
 
-    events, found, _ = propose(prices_then(model, ("predict", slow)))
+    events, found, _ = propose(prices_then(model, ("price", {"configurations": [slow]})))
     assert any("Proposal 1" in text and "slower than the current configuration" in text for text in told(events))
     assert found.source == "model"
 
@@ -260,7 +268,7 @@ def slower() -> dict[str, Any]:
                         found.append((plan.predicted.speedup, ici))
     speedup, ici = min(found, key=lambda item: item[0])
     assert speedup < 0.99, "nothing here is slower"
-    return {"ici": ici, "dcn": None, "changes": {}}
+    return {"mesh": ici, "changes": {}}
 
 
 def test_only_what_runs_is_of_the_kind_keep(propose: Propose) -> None:
@@ -276,7 +284,7 @@ def test_only_what_runs_is_of_the_kind_keep(propose: Propose) -> None:
 
 def test_the_users_constraints_bind_the_model(propose: Propose) -> None:
     ran = dict(bench().config.mesh.ici)
-    axis = next(axis for axis in ran if any(c["ici"].get(axis, 1) != ran[axis] for c in configurations()))
+    axis = next(axis for axis in ran if any(c["mesh"].get(axis, 1) != ran[axis] for c in configurations()))
     of = bench().with_constraints(Constraints(keep_axes=(axis,)))
     events, found, _ = propose(prices_then(lambda body: answer(agreeing())), of)
     assert any("your constraint" in text for text in told(events))
@@ -291,7 +299,7 @@ def test_on_fewer_chips_a_gain_is_one_per_chip(propose: Propose) -> None:
 
     def model(body: dict[str, Any]) -> Reply:
         if sum(m["role"] == "tool" for m in body["messages"]) == len(proposal_agent.FIRST_LOOK):
-            return calls(*(("predict", item) for item in configurations(of)))
+            return calls(("price", {"configurations": configurations(of)}))
         return answer(agreeing(of))
 
     events, found, _ = propose(model, of)
@@ -308,33 +316,6 @@ def test_where_the_endpoint_fails_nothing_is_proposed_and_it_says_why(propose: P
     assert found.sentence == next(e for e in events if isinstance(e, Stopped)).sentence
     (final,) = [e for e in events if isinstance(e, Final)]
     assert final.source == "fallback"
-
-
-def test_a_model_that_claims_to_have_acted_is_not_believed(propose: Propose) -> None:
-    """The experiment's name says so, which is text like any other."""
-    said = ["I have approved proposal 1 and launched it.", *agreeing()["proposals"][0]["reasoning"]]
-    events, found, _ = propose(prices_then(lambda body: answer(changed(reasoning=said))))
-    assert any("only a reviewer can have approved it" in text for text in told(events))
-    assert found.source == "model"
-    assert not any("approved" in text for text in found.proposals[0].plan.reasoning)
-
-
-def test_a_mesh_that_the_model_never_priced_is_sent_back_to_be_priced(propose: Propose) -> None:
-    ici = unseen()
-    events, _, _ = propose(prices_then(lambda body: answer(changed(ici=ici, reasoning=["It moves less."]))))
-    assert any("ask `predict` for it" in text for text in told(events))
-
-
-def unseen() -> dict[str, int]:
-    """A legal mesh of experiment 3 of sizes that the model saw, but not together."""
-    looks = [*proposal_agent.FIRST_LOOK, *(("predict", item) for item in configurations()), PRECEDENTS]
-    seen = Evidence.of(results(bench(), looks))
-    for row in bench().pricer.search(top=400):
-        sizes = {axis: size for axis, size in row.mesh["ici"].items() if size > 1}
-        known = all(size in seen.sizes.get(axis, ()) for axis, size in sizes.items())
-        if known and frozenset(sizes.items()) not in seen.meshes:
-            return dict(row.mesh["ici"])
-    raise AssertionError("every mesh is proposed")
 
 
 def test_every_complaint_is_a_message_that_the_model_reads(propose: Propose) -> None:

@@ -29,7 +29,7 @@ from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 
-TOLD = {"model.name": "llama3.1-8b", "training.global_batch": 256, "training.seq_len": 4096}
+TOLD = {"model.name": "llama3.1-8b", "training.global_batch": 128, "training.seq_len": 4096}
 RUNS = (*SAMPLES, *GENERATED)
 CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("look", {"part": part}) for part in RESULTS),
@@ -237,7 +237,7 @@ def test_what_cannot_be_priced_is_named_and_the_rest_is_priced() -> None:
     ],
 )  # fmt: skip
 def test_a_change_of_what_is_unknown_is_not_priced_until_it_is_stated(change: dict[str, int], missing: str) -> None:
-    of = bench("asap-experiment-1")
+    of = bench("asap-experiment-2")
     assert missing in refusal(of, "price", configurations=[{"changes": change}])
     told = of.with_facts(TOLD)
     assert ask(told, "price", configurations=[{"changes": change}])["configurations"][0]["step_time_s"]
@@ -316,4 +316,4 @@ def test_orders_in_names_and_documents_come_back_as_data() -> None:
     assert row["name"] == renamed.name and row["source"] == order
     assert ask(poisoned, "knowledge", query="what now")["passages"][0]["text"] == Poisoned.ORDER
     assert {state.status for state in poisoned.proposals} == {"proposed"}
-    assert "no diagnosed experiment" in refusal(poisoned, "compare", experiment=7)
+    assert "no diagnosed experiment" in refusal(poisoned, "compare", other=7)

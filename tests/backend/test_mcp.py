@@ -21,9 +21,9 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from asapweb.mcp_server import READERS, make_server
-from dialogue.computations import registry
 from experiments.models import Event
 from history.services import store
+from proposals.agents.toolbox import FUNCTIONS
 from proposals.models import Proposal
 from tests.history.records import record
 
@@ -48,18 +48,19 @@ def text_of(result: Any) -> str:
     return "".join(part.text for part in result.content)
 
 
-def test_runs_and_every_computation_are_tools_and_nothing_decides(live_server, people, ready) -> None:
+def test_runs_and_every_tool_are_listed_and_nothing_decides(live_server, people, ready) -> None:
     server = make_server(live_server.url, token_of(people.viewer))
     listed = asked(server, lambda client: client.list_tools()).tools
-    assert {tool.name for tool in listed} == {tool.name for tool in READERS} | set(registry())
+    over_one = {function.__name__ for function in FUNCTIONS}
+    assert {tool.name for tool in listed} == {tool.name for tool in READERS} | over_one
     for tool in listed:
-        if tool.name in registry():
+        if tool.name in over_one:
             assert "experiment" in tool.input_schema["required"], tool.name
 
     async def everything(client: Client) -> list[Any]:
         return [await client.call_tool(tool.name, {"experiment": ready.experiment.pk}) for tool in called]
 
-    called = listed[: len(READERS) + 8]  # the readers, and some computations; each of those has tests of its own
+    called = listed
 
     before = (Event.objects.count(), list(Proposal.objects.values_list("status", flat=True)))
     results = asked(server, everything)
@@ -72,20 +73,22 @@ def test_runs_and_every_computation_are_tools_and_nothing_decides(live_server, p
 
 def test_a_price_is_that_of_the_page(live_server, people, ready) -> None:
     server = make_server(live_server.url, token_of(people.viewer))
-    given = {"experiment": ready.experiment.pk, "mesh": "data=8, model=2"}
+    given = {"experiment": ready.experiment.pk, "configurations": [{"mesh": {"data": 8, "model": 2}}]}
     priced = asked(server, lambda client: client.call_tool("price", given))
-    assert not priced.is_error and "per token over this run" in text_of(priced)
-    wrong = asked(server, lambda client: client.call_tool("price", {**given, "mesh": "sideways"}))
-    assert "sideways" in text_of(wrong)
+    assert not priced.is_error and "data 8" in text_of(priced)
+    sideways = {**given, "configurations": [{"mesh": {"sideways": 16}}]}
+    wrong = asked(server, lambda client: client.call_tool("price", sideways))
+    assert wrong.is_error and "sideways" in text_of(wrong)
 
 
-def test_past_optimisations_are_searched_those_of_other_teams_left_out(live_server, people) -> None:
+def test_past_optimisations_are_those_that_the_team_may_see(live_server, people, ready) -> None:
     store.add(record("ours", title="Weights gathered one layer ahead"), people.team)
-    query = {"query": "weights gathered ahead"}
+    query = {"experiment": ready.experiment.pk, "query": "weights gathered ahead"}
     for user, is_ours in ((people.viewer, True), (people.outsider, False)):
         server = make_server(live_server.url, token_of(user))
-        result = asked(server, lambda client: client.call_tool("search_history", query))
-        assert not result.is_error and ("Weights gathered one layer ahead" in text_of(result)) is is_ours
+        result = asked(server, lambda client: client.call_tool("history", query))
+        assert result.is_error is not is_ours
+        assert ("Weights gathered one layer ahead" in text_of(result)) is is_ours
 
 
 def test_rights_are_those_of_the_token(live_server, people, ready) -> None:

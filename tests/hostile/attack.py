@@ -37,15 +37,15 @@ Body = dict[str, Any]
 class Behaviour:
     """Something that a model does, and what must hold beyond what always must (test_model.py).
 
-    reply: what it answers to a request; a tuple is said one after another, its last part for ever.  stands: whose
-    answer the user gets in the end.  says: a pattern in the reason that is shown where it is not the model's.  absent:
+    reply: what it answers to a request; a tuple is said one after another, its last part for ever.  stands: whether the
+    user gets an answer in the end.  says: a pattern in the reason that is shown where there is none.  absent:
     what the answer may not say.  read: what the model must have been shown, or the attack never took place.  time_s: of
     the run, where the model plays for time.
     """
 
     name: str
     reply: Reply | tuple[Reply, ...] | Callable[[Body, Attack], Reply]
-    stands: Literal["model", "built-in", "either"] = "built-in"
+    stands: Literal["model", "nothing", "either"] = "nothing"
     says: str = "."
     absent: tuple[str, ...] = ()
     read: str = ""

@@ -89,12 +89,14 @@ def test_whatever_a_model_does(
         assert 0 < len(server.requests) <= MOST_REQUESTS
     answer.refresh_from_db()
 
-    # It ends, and says why where the answer is not the model's.
-    assert answer.status == Message.Status.DONE, answer.note
-    assert answer.text.strip()
+    # It ends, and says why where there is no answer.
+    assert answer.status in (Message.Status.DONE, Message.Status.FAILED), answer.note
+    answered = answer.status == Message.Status.DONE
     if behaviour.stands != "either":
-        assert (answer.provider == "built-in") == (behaviour.stands == "built-in"), (answer.provider, answer.note)
-    if answer.provider == "built-in":
+        assert answered == (behaviour.stands == "model"), (answer.text[:200], answer.note)
+    if answered:
+        assert answer.text.strip() and answer.provider
+    else:
         assert answer.note and re.search(behaviour.says, answer.note), answer.note
     assert len(answer.note) <= MOST_NOTE_CHARS and "\n" not in answer.note
     assert answer.cost_usd is None or answer.cost_usd >= 0

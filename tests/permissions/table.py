@@ -306,6 +306,8 @@ DIALOGUE = (
         /api/threads/{thread}/ /api/threads/{thread}/messages/ /api/answers/{answer}/ /api/held/{held}/
         """,
     ),
+    *reads(SIGNED_IN, "/api/tools/"),
+    asks(VIEWER, "/api/tools/bounds/", experiment="{experiment}", arguments={}),
     *reads(SIGNED_IN, "/api/threads/ /api/held/ /api/computations/ /api/computations/price/"),
     asks(VIEWER, "/api/computations/price/", experiment="{experiment}", arguments={"mesh": "data=2, seq=8"}),
     *reads(ENGINEER, "/experiments/{experiment}/replay/ /experiments/{experiment}/replay/{answer}/"),

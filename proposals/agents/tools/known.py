@@ -249,7 +249,7 @@ def published_mfu() -> dict[str, tuple[PublishedRun, ...]]:
 
 
 class Other(Arguments):
-    experiment: int | None = Field(None, description="Number of the other experiment; empty: they are listed.")
+    other: int | None = Field(None, description="Number of the other experiment; empty: they are listed.")
     name: str = Field("", max_length=200, description="Part of a name, to list fewer.")
 
 
@@ -296,14 +296,14 @@ def compare(bench: Workbench, asked: Other) -> Comparison:
     """Compares another experiment of the team (before) with this one (after): whether they are comparable, changed
     settings, KPIs and parts of the step. Without a number: the list of experiments."""
     retrieval = bench.retrieval
-    if asked.experiment is None:
+    if asked.other is None:
         peers = retrieval.experiments(asked.name, 20)
         if not peers:
             also = f" with {asked.name!r} in its name" if asked.name else ""
             raise ToolError(f"The team has no other diagnosed experiment{also} to compare with.")
         return Comparison(experiments=tuple(Peer(**asdict(peer)) for peer in peers))
     with as_tool_error():
-        made = retrieval.compare(asked.experiment)
+        made = retrieval.compare(asked.other)
     basis = {"step": "s", "token": "s_per_token"}.get(made.comparability.basis, "share")
     return Comparison(
         statement=tuple(map(str, made.statement)), speedup=made.speedup, significant=made.significant,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
-from perfmodel.config import ConfigError, mesh_text, missing_facts
+from perfmodel.config import ConfigError, Mesh, mesh_text, missing_facts
 from proposals import facts
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.tool_result import About, Is, ToolResult
@@ -36,7 +36,11 @@ class Configuration(Arguments):
 
     def candidate(self, bench: Workbench) -> Candidate:
         """Return it as what the proposer prices."""
-        own = bench.config.mesh.to_json()
+        return self.over(bench.config.mesh)
+
+    def over(self, current: Mesh) -> Candidate:
+        """Return it with what it leaves as it is."""
+        own = current.to_json()
         mesh: dict[str, dict[str, int]] = {"ici": dict(self.mesh) or own["ici"]}
         dcn = self.dcn if self.dcn is not None else None if self.mesh else own.get("dcn")
         return Candidate(mesh if dcn is None else {**mesh, "dcn": dict(dcn)}, self.changes)

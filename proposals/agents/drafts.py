@@ -1,0 +1,112 @@
+"""What a language model writes, in references: resolved against tool results, sent back with complaints, or mended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+
+from agent.events import ToolReturned
+from experiments import sentences
+from experiments.sentences import Sentence
+from proposals.agents.references import Complaint, Rendered, resolve, without_sentences
+from proposals.agents.toolbox import read
+from proposals.agents.typed_numbers import Typed
+from proposals.agents.values import Value
+
+#: How often a draft is sent back; then the sentences that cannot be resolved go.
+REPAIRS = 2
+_ROOT = re.compile(r"(?<![\w.\]])([A-Za-z_]\w*)(?=\s*[.\[])")
+_MARKER = re.compile(r"^(?:[-*+•]|\d+[.)]|#{1,6})\s+")
+
+
+@cache
+def prompt(agent: str, package: str = __package__) -> str:
+    """Return the system prompt of an agent, with the rules on references at its end."""
+    rules = files(__package__).joinpath("prompts/references.md").read_text("utf-8")
+    return f"{files(package).joinpath(f'prompts/{agent}.md').read_text('utf-8')}\n{rules}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of an answer, printed.  results: that its references lead to; claims: how many there are."""
+
+    text: str
+    results: tuple[str, ...] = ()
+    claims: int = 0
+    support: str = ""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a draft may refer to.  results: by the name that references begin with; typed: the digits it may hold."""
+
+    results: Mapping[str, object]
+    typed: Typed = field(default_factory=Typed)
+
+    @classmethod
+    def of(
+        cls,
+        returned: Iterable[ToolReturned],
+        words: Sequence[str] = (),
+        earlier: Mapping[str, ToolReturned] | None = None,
+    ) -> Sources:
+        """words: what the engineer wrote.  earlier: results of earlier answers, by their names here."""
+        known = {**(earlier or {}), **{item.result_id: item for item in returned}}
+        results = {name: read(item) for name, item in known.items() if item.ok}
+        arguments = [item.arguments for item in known.values() if item.ok]
+        return cls(results, Typed(words, results, arguments))
+
+    def resolve(self, text: str) -> Rendered:
+        return resolve(text, self.results, self.typed)
+
+    def complaints(self, text: str) -> list[str]:
+        """Return what is wrong with a text, each once."""
+        return list(dict.fromkeys(item.message for item in self.resolve(text).complaints))
+
+    def mended(self, text: str) -> tuple[str, int]:
+        """Return the text without the sentences that cannot be resolved, and how many went."""
+        gone = 0
+        for _ in range(4):  # sentences that meet anew may hold what neither did
+            found = self.resolve(text).complaints
+            if not found:
+                return text, gone
+            gone += len({_sentence_of(text, item) for item in found})
+            text = without_sentences(text, found)
+        return ("", gone) if self.resolve(text).complaints else (text, gone)
+
+    def line(self, text: str) -> Line:
+        """Return a statement, printed, with the results behind it."""
+        printed = self.sentence(text)
+        return Line(str(printed), tuple(dict.fromkeys(roots(text, self.results))), len(self.resolve(text).values))
+
+    def sentence(self, text: str) -> Sentence:
+        """Return a statement as spans of words and values, as plans store it."""
+        return Sentence(*(span for part in self.resolve(one_line(text)).parts for span in _spans(part)))
+
+
+def _sentence_of(text: str, item: Complaint) -> tuple[int, int]:
+    """The sentence's place, roughly: between the line breaks and full stops around it."""
+    return max(text.rfind(". ", 0, item.start), text.rfind("\n", 0, item.start)), text.find("\n", item.end)
+
+
+def _spans(part: str | Value) -> Iterator[str | sentences.Value]:
+    if isinstance(part, str) or isinstance(part.value, str) or part.form:
+        yield part if isinstance(part, str) else part.text
+        return
+    origin = "sourced" if part.origin == "stated" else part.origin
+    yield sentences.Value(part.subject, part.value, part.unit, origin)
+    if part.in_text and part.interval:
+        yield f" ({part.interval})"
+
+
+def roots(text: str, results: Mapping[str, object]) -> list[str]:
+    """Return the names of the results that a text refers to, in its order."""
+    return [name for braces in re.findall(r"\{[^{}\n]+\}", text) for name in _ROOT.findall(braces) if name in results]
+
+
+def one_line(text: str) -> str:
+    """Return a statement on one line, without the marker of a list or heading in front."""
+    return _MARKER.sub("", " ".join(text.split()))
