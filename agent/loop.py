@@ -56,13 +56,13 @@ _LEAST_ANSWER_TOKENS = 32
 class Outcome(Generic[A]):
     """What a run came to.
 
-    answer: None only where it stopped and the caller gave no fallback.  messages: the conversation, ready to be
+    answer: None where it stopped.  messages: the conversation, ready to be
     continued; rejected answers and the loop's own notices are left out.  results: of all tools.  cost_usd: None where
     the model's price is unknown.
     """
 
     answer: A | None
-    source: Literal["model", "fallback"] | None
+    source: Literal["model"] | None
     stopped: Stopped | None
     messages: tuple[Message, ...]
     results: tuple[ToolReturned, ...]
@@ -79,32 +79,18 @@ class Outcome(Generic[A]):
 
 @overload
 def run(
-    provider: Provider,
-    messages: Sequence[Message],
-    *,
-    tools: Sequence[Tool] = (),
-    answer: None = None,
-    check: Callable[[str, tuple[ToolReturned, ...]], Iterable[str]] | None = None,
-    fallback: Callable[[Stopped, tuple[ToolReturned, ...]], str] | None = None,
-    limits: Limits | None = None,
-    cancel: Cancel | None = None,
-    clock: Clock | None = None,
-) -> Generator[RunEvent, None, Outcome[str]]: ...
+    provider: Provider, messages: Sequence[Message], *, tools: Sequence[Tool] = (), answer: None = None,
+    check: Callable[[str, tuple[ToolReturned, ...]], Iterable[str]] | None = None, limits: Limits | None = None,
+    cancel: Cancel | None = None, clock: Clock | None = None,
+) -> Generator[RunEvent, None, Outcome[str]]: ...  # fmt: skip
 
 
 @overload
 def run(
-    provider: Provider,
-    messages: Sequence[Message],
-    *,
-    tools: Sequence[Tool] = (),
-    answer: type[M],
-    check: Callable[[M, tuple[ToolReturned, ...]], Iterable[str]] | None = None,
-    fallback: Callable[[Stopped, tuple[ToolReturned, ...]], M] | None = None,
-    limits: Limits | None = None,
-    cancel: Cancel | None = None,
-    clock: Clock | None = None,
-) -> Generator[RunEvent, None, Outcome[M]]: ...
+    provider: Provider, messages: Sequence[Message], *, tools: Sequence[Tool] = (), answer: type[M],
+    check: Callable[[M, tuple[ToolReturned, ...]], Iterable[str]] | None = None, limits: Limits | None = None,
+    cancel: Cancel | None = None, clock: Clock | None = None,
+) -> Generator[RunEvent, None, Outcome[M]]: ...  # fmt: skip
 
 
 def run(
@@ -114,7 +100,6 @@ def run(
     tools: Sequence[Tool] = (),
     answer: type[BaseModel] | None = None,
     check: Callable[[Any, tuple[ToolReturned, ...]], Iterable[str]] | None = None,
-    fallback: Callable[[Stopped, tuple[ToolReturned, ...]], Any] | None = None,
     limits: Limits | None = None,
     cancel: Cancel | None = None,
     clock: Clock | None = None,
@@ -122,9 +107,8 @@ def run(
     """Runs an agent on a conversation; yields what happens and returns the outcome.
 
     answer: pydantic model of the final answer, None for text.  check: what is wrong with an answer, one exact sentence
-    each; it is sent back with them, `limits.repairs` times.  fallback: the answer where none was accepted and the run
-    was not cancelled.  cancel: ends the run from another thread.  Closing the generator ends it from its own; either
-    way the connection to the model is closed.
+    each; it is sent back with them, `limits.repairs` times.  cancel: ends the run from another thread.  Closing the
+    generator ends it from its own; either way the connection to the model is closed.
 
     Raises what a tool raises other than ToolError, after a Stopped with reason `bug`; ReplayMismatch in a replay.
     """
@@ -132,24 +116,22 @@ def run(
                  clock or Clock())  # fmt: skip
     stopped: Stopped | None = None
     accepted: Any = None
-    source: Literal["model", "fallback"] | None = "model"
     try:
         accepted = yield from loop.turns()
     except _Stop as stop:
         stopped = replace(stop.event, last_answer=loop.last_answer, complaints=loop.last_complaints)
         yield stopped
-        source = "fallback" if fallback is not None and stopped.reason != "cancelled" else None
-        accepted = fallback(stopped, tuple(loop.results)) if fallback is not None and source is not None else None
     conversation, meter = loop.kept(), loop.meter
-    if source is not None:
-        said = accepted.model_dump_json() if isinstance(accepted, BaseModel) else str(accepted)
-        conversation.append(AssistantMessage(said))
+    said = accepted.model_dump(mode="json") if isinstance(accepted, BaseModel) else accepted
+    if stopped is None:
+        text = accepted.model_dump_json() if isinstance(accepted, BaseModel) else str(accepted)
+        conversation.append(AssistantMessage(text))
     outcome: Outcome[Any] = Outcome(
-        accepted, source, stopped, tuple(conversation), tuple(loop.results), meter.usage, meter.cost_usd, meter.turns,
-        meter.tool_calls, loop.clock.now() - meter.started_s,
+        accepted, None if stopped else "model", stopped, tuple(conversation), tuple(loop.results), meter.usage,
+        meter.cost_usd, meter.turns, meter.tool_calls, loop.clock.now() - meter.started_s,
     )  # fmt: skip
-    if source is not None:
-        yield outcome.final(accepted.model_dump(mode="json") if isinstance(accepted, BaseModel) else accepted, source)
+    if stopped is None:
+        yield outcome.final(said, "model")
     return outcome
 
 

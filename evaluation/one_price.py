@@ -24,7 +24,7 @@ from perfmodel.price import Evidence, predict
 from perfmodel.search import search
 from perfmodel.space import SearchBounds
 from proposals.agents.identity import ComparedByIdentity
-from proposals.agents.tools.what_if import best
+from proposals.agents.tools.elsewhere import best
 from proposals.candidate import Candidate, candidate
 from proposals.plan import Predicted
 from proposals.proposer import Pricer

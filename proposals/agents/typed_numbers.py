@@ -22,11 +22,13 @@ _OTHER_FIGURE = re.compile(r"(?<![A-Za-z])[²³¹¼-¾\u2070-\u2089\u2150-\u218b
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _PAIR = re.compile(r"([A-Za-z_]\w*)(?:\s*[=:]\s*[\"']?| (?=\d))([\w.]*\w)")
 _STATED_PAIR = re.compile(r"([A-Za-z_]\w*)\s*(?:=|:|to|of|is)?\s*(\d[\d,]*)\b|\b(\d[\d,]*)[- ](?:way )?([A-Za-z_]\w*)")
+#: A number that no unit follows.
+_PLACE = r"#?\d+(?:\.\d+)*\b(?!\s*(?:%|×|x\b|[µnm]?s\b|[GMKTP]?i?B\b|[GMKTP]?FLOP))"
 #: What is counted off, by its number.
 _ORDINAL = re.compile(
     r"\b(?:proposals?|findings?|options?|steps?|candidates?|configurations?|alternatives?|sections?|chapters?|"
-    r"passages?|records?|points?|stages?|turns?|experiments?|questions?|slots?)\s+#?\d+(?:\.\d+)*"
-    r"(?:\s*(?:,|and|or|to|&|–|-)\s*#?\d+\b(?!\s*(?:%|×|ms|s\b|[GMKT]?B\b)))*|\b\d+(?:st|nd|rd|th)\b|#\d+|\b\d-?D\b",
+    rf"passages?|records?|points?|stages?|turns?|experiments?|questions?|slots?)\s+{_PLACE}"
+    rf"(?:\s*(?:,|and|or|to|&|–|-)\s*{_PLACE})*|\b\d+(?:st|nd|rd|th)\b|#\d+|\b\d-?D\b",
     re.IGNORECASE,
 )
 _LIST_MARKER = re.compile(r"^\s*(?:>\s*)?(?:#+\s*)?\d+[.)](?=\s)", re.MULTILINE)

@@ -202,25 +202,18 @@ def test_a_claim_that_the_check_rejects_is_sent_back_and_the_tools_stay(serve: S
     assert outcome.answer == Verdict(**RIGHT)
 
 
-def test_after_the_last_repair_the_fallback_stands_and_is_marked(serve: Serve) -> None:
+def test_after_the_last_repair_a_run_stops_with_the_complaints(serve: Serve) -> None:
     server = serve([answer({"bottleneck": "hbm", "size": size}) for size in (8, 9, 10)])
-    seen: list[Stopped] = []
-
-    def built_in(stopped: Stopped, results: tuple[ToolReturned, ...]) -> Verdict:
-        seen.append(stopped)
-        return Verdict(bottleneck="unknown", size=0)
-
-    events, outcome = ask(server, answer=Verdict, check=grounded, fallback=built_in, limits=Limits(repairs=2))
-    assert kinds(events)[-2:] == ["stopped", "final"]
-    assert outcome.answer == Verdict(bottleneck="unknown", size=0)
-    assert outcome.source == only(events, Final).source == "fallback"
-    assert seen[0].reason == "rejected" and seen[0].complaints == ("size 10 comes from no tool result.",)
-    assert seen[0].last_answer == '{"bottleneck": "hbm", "size": 10}'
-    assert "sent back 2 times: size 10 comes from no tool result." in seen[0].sentence
-    assert outcome.messages[-1].text == '{"bottleneck":"unknown","size":0}'
+    events, outcome = ask(server, answer=Verdict, check=grounded, limits=Limits(repairs=2))
+    stopped = outcome.stopped
+    assert kinds(events)[-1] == "stopped" and outcome.answer is None and outcome.source is None
+    assert stopped is not None and stopped.reason == "rejected"
+    assert stopped.complaints == ("size 10 comes from no tool result.",)
+    assert stopped.last_answer == '{"bottleneck": "hbm", "size": 10}'
+    assert "sent back 2 times: size 10 comes from no tool result." in stopped.sentence
 
 
-def test_without_a_fallback_a_run_ends_stopped(serve: Serve) -> None:
+def test_an_empty_answer_stops_a_run(serve: Serve) -> None:
     events, outcome = ask(serve([text(""), text("  ")]), limits=Limits(repairs=1))
     assert kinds(events)[-1] == "stopped"
     assert outcome.answer is None and outcome.source is None
@@ -333,7 +326,7 @@ def test_a_stop_button_ends_a_run_that_waits_for_the_model(serve: Serve, before_
     provider = OpenAIProvider(settings_for(server))
 
     def work() -> None:
-        ended.append(drive(run(provider, [UserMessage("?")], cancel=cancel, fallback=lambda *_: "never")))
+        ended.append(drive(run(provider, [UserMessage("?")], cancel=cancel)))
 
     thread = threading.Thread(target=work)
     thread.start()

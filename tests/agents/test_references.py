@@ -217,7 +217,8 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
         ("It takes 1,423 ms.", "1,423"), ("It is 2.3x faster.", "2.3x"), ("MFU is 40 %.", "40"),
         ("`fsdp=64`", "fsdp=64"),
         ("`0.478`", "0.478"), ("- 56.1 % is exposed", "56.1"), ("| a | 0.63 |", "0.63"), ("`tensor=16`", "tensor=16"),
-        ("Proposal 1, 630 ms", "630"), ("saves 32.9GB", "32.9GB"), ("about 1e9 bytes", "1e9"),
+        ("Proposal 1, 630 ms", "630"), ("saves 32.9GB", "32.9GB"), ("A step 630 ms long", "630"),
+        ("about 1e9 bytes", "1e9"),
     ],
 )  # fmt: skip
 def test_other_digits_are_refused(text: str, digits: str) -> None:
