@@ -1,4 +1,4 @@
-"""Whatever an endpoint sends, the question is answered: by the built-in reasoner where the model's answer is none."""
+"""Whatever an endpoint sends, the question ends: with the reason where the model's answer is none."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ INFINITE = chunk({}) | {"choices": [], "usage": {"prompt_tokens": float("inf"), 
     [text("The step takes 17 ms.", counted=INFINITE)] * 3,
     [Plain(200, b'{"choices": ' + b"[" * DEEP + b"]" * DEEP + b"}")] * 3,
     [Stream((b"data: " + b"[" * DEEP + b"\n\n",))] * 3,
-    [calls(("predict", '{"mesh": ' + "[" * 50_000 + "}")), calls(("predict", '{"mesh": {"data": Infinity}}'))],
-    [calls(*(("kpis", {}) for _ in range(500)))],
+    [calls(("price", '{"mesh": ' + "[" * 50_000 + "}")), calls(("price", '{"mesh": {"data": Infinity}}'))],
+    [calls(*(("bounds", {}) for _ in range(500)))],
 ], ids=["miscounted", "infinite", "deep body", "deep chunk", "odd arguments", "500 calls"])  # fmt: skip
-def test_the_built_in_answer_stands_in(people, ready, thread, replies):
+def test_a_reply_that_is_no_answer_ends_with_the_reason(people, ready, thread, replies):
     with ScriptedServer(replies) as server:
         env = {"OPENAI_API_KEY": "local-key", "OPENAI_BASE_URL": server.url, "ASAP_LLM_MODEL": "scripted"}
         provider = OpenAIProvider(Settings.from_env(env))
@@ -35,7 +35,7 @@ def test_the_built_in_answer_stands_in(people, ready, thread, replies):
         respond(answer.pk, lambda of, ask, cancel=None: chat.answer(of, ask, cancel, provider))
         assert server.requests
     answer.refresh_from_db()
-    assert answer.status == Message.Status.DONE, answer.note
-    assert answer.text and answer.note  # the built-in answer, and why it is used
+    assert (answer.status, answer.text) == (Message.Status.FAILED, "")
+    assert answer.note
     page = people.client("engineer").get(f"/experiments/{ready.experiment.pk}/dialogue/")
     assert page.status_code == 200 and len(page.content) < 300_000
