@@ -14,7 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
 from perfmodel.arrays import Floats
 from perfmodel.reading import EXACT, read_rows
@@ -146,15 +145,8 @@ class MemoryProfile:
 NUMBERS = tuple(part.name for part in fields(MemoryProfile) if part.type == "float")
 
 
-@dataclass(frozen=True)
-class MemoryConstants:
-    """The profiles as arrays, one entry per profile in the order of `load_profiles()`."""
-
-    values: Mapping[str, Floats]
-
-    def of(self, name: str, profile: npt.NDArray[np.int64]) -> Floats:
-        """One number for the profile of every candidate."""
-        return np.asarray(self.values[name][profile])
+#: Numbers by name, each an array over the profiles in the order of `load_profiles()`.
+MemoryConstants = Mapping[str, Floats]
 
 
 @cache
@@ -170,8 +162,7 @@ def constants(profiles: Mapping[str, MemoryProfile]) -> MemoryConstants:
     """The profiles as arrays."""
     ordered = [profiles[name] for name in load_profiles()]
     values = {name: np.array([float(getattr(profile, name)) for profile in ordered]) for name in NUMBERS}
-    values["spread"] = np.array([profile.spread for profile in ordered])
-    return MemoryConstants(values)
+    return values | {"spread": np.array([profile.spread for profile in ordered])}
 
 
 @cache

@@ -111,36 +111,33 @@ def of_stage(w: Workload, at: Stage, c: MemoryConstants) -> MemoryUse:
     gpu = chip.gpu > 0
     rows = _rows(w)
     saved, formed, least_saved, none = _saved(w, at, rows, c)
-    logits = (
-        rows * w.model.vocab / mesh.model * np.where(_classic(w), LOGIT_BYTES_CLASSIC, c.of("logit_bytes", profile))
-    )
+    logits = rows * w.model.vocab / mesh.model * np.where(_classic(w), LOGIT_BYTES_CLASSIC, c["logit_bytes"][profile])
     logits = np.where(gpu & (train.whole_logits > 0), rows * w.model.vocab * LOGIT_BYTES_WHOLE, logits)
-    logits = logits + np.where(_windowed_head(w), rows * w.model.vocab / mesh.model, 0.0) * c.of(
-        "logit_gradient_bytes", profile
-    )
+    windowed = np.where(_windowed_head(w), rows * w.model.vocab / mesh.model, 0.0)
+    logits = logits + windowed * c["logit_gradient_bytes"][profile]
     # The logits are gone when the backward pass reaches the layers, and the gradients of its weights come one by one.
-    head = np.maximum(logits * at.has_head, kept * c.of("transient_gradient_bytes", profile))
+    head = np.maximum(logits * at.has_head, kept * c["transient_gradient_bytes"][profile])
     gathered = np.where(train.sharding == SHARDING.index("fsdp"), _gathered(w), 0.0)
     keys = rows * mesh.seq * w.model.kv_width / mesh.model * ACTIVATION_BYTES
-    runtime = chip.gpu * c.of("runtime_bytes", profile)
+    runtime = chip.gpu * c["runtime_bytes"][profile]
     handed = _handed_over(w, at, rows, c)
-    forced = handed * c.of("held_needed", profile)
-    whole = rows * w.model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / _wide(w)) * c.of("whole_tensors", profile)
-    always = gathered + np.where(mesh.seq > 1, keys, 0.0) + runtime + c.of("workspace_bytes", profile) + forced + whole
+    forced = handed * c["held_needed"][profile]
+    whole = rows * w.model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / _wide(w)) * c["whole_tensors"][profile]
+    always = gathered + np.where(mesh.seq > 1, keys, 0.0) + runtime + c["workspace_bytes"][profile] + forced + whole
     sharded = (train.sharding == SHARDING.index("zero1")) & (mesh.links["weights"].size * mesh.dcn_fsdp > 1)
     # The update comes when the activations are gone.
-    updated = np.where(sharded, kept * c.of("updated_bytes", profile), 0.0)
+    updated = np.where(sharded, kept * c["updated_bytes"][profile], 0.0)
     activations = np.maximum(saved + np.maximum(formed, head) + always, updated)
     # Nobody said what is recomputed: as much as it takes, at most everything.
     least = np.minimum(activations, np.maximum(least_saved + np.maximum(none, head) + always, updated))
-    capacity = chip.hbm_capacity_bytes * (1.0 - c.of("unfilled", profile))
+    capacity = chip.hbm_capacity_bytes * (1.0 - c["unfilled"][profile])
     room = capacity * FULL - params - optimizer - gradients
     is_open = (train.remat_open > 0) & (train.remat == REMAT.index("none"))
     spared = np.where(is_open, activations - np.clip(room, least, activations), 0.0)
     recomputed = spared / np.maximum(activations - least, 1.0)
     activations = activations - spared
     sparable = np.where(is_open, np.maximum(0.0, activations - least), 0.0)
-    flat = np.where(sharded, kept * c.of("optimizer_gather_bytes", profile), 0.0)
+    flat = np.where(sharded, kept * c["optimizer_gather_bytes"][profile], 0.0)
     elastic = handed - forced + flat
     held = np.clip(elastic, 0.0, np.maximum(0.0, room - activations))
     return MemoryUse(
@@ -155,7 +152,7 @@ def of_stage(w: Workload, at: Stage, c: MemoryConstants) -> MemoryUse:
         recomputed=np.minimum(recomputed, 1.0),
         sparable=sparable,
         runtime=runtime,
-        crash_spread=c.of("crash_spread", profile),
+        crash_spread=c["crash_spread"][profile],
     )
 
 
@@ -193,15 +190,15 @@ def _saved(w: Workload, at: Stage, rows: Floats, c: MemoryConstants) -> tuple[Fl
     formed where everything is recomputed."""
     chip, model, mesh, train = w.chip, w.model, w.mesh, w.training
     gpu, classic, parallel = chip.gpu > 0, _classic(w), train.sequence_parallel > 0
-    fragments = np.where(classic & ~parallel, FRAGMENTATION, c.of("fragmentation", train.profile))
+    fragments = np.where(classic & ~parallel, FRAGMENTATION, c["fragmentation"][train.profile])
     in_flight = at.micro_batches * (1.0 + fragments * np.log2(mesh.pipeline))
     layers = at.layers * in_flight
     wide = _wide(w)
     # 8-bit training keeps the inputs of products in 8 bits.
     kept_bytes = np.where(gpu & (train.low_precision > 0), 0.5 * (ACTIVATION_BYTES + 1.0), ACTIVATION_BYTES)
-    extra = np.where(classic, 1.0, c.of("mlp_extra", train.profile))
+    extra = np.where(classic, 1.0, c["mlp_extra"][train.profile])
     scores = model.heads_narrow / model.v_width * train.seq_len / mesh.model
-    scores = rows * scores * c.of("score_bytes", train.profile)
+    scores = rows * scores * c["score_bytes"][train.profile]
     sharded = model.saved_none_sharded + extra * model.saved_mlp_product
     none = rows * kept_bytes * (model.saved_none_model / wide + sharded / mesh.model) + scores
     minimal = rows * kept_bytes * (model.saved_minimal_model / wide + model.saved_minimal_sharded / mesh.model)
@@ -217,12 +214,12 @@ def _handed_over(w: Workload, at: Stage, rows: Floats, c: MemoryConstants) -> Fl
     allocator cannot use again until the GPU has finished with them (`record_stream`)."""
     mesh, profile = w.mesh, w.training.profile
     pipelined = mesh.pipeline > 1
-    most = c.of("held_tensors", profile)
+    most = c["held_tensors"][profile]
     # The host runs ahead while it only sends, over the forward passes of the warm-up and at least one; then it waits
     # for the gradients of each micro-batch.
     warm_up = np.maximum(1.0, at.micro_batches - 1.0)
     count = np.where(pipelined, np.minimum(most, REDUCED_PER_LAYER * at.layers * warm_up), most)
-    count = count * np.where(pipelined, c.of("held_share", profile), 1.0)
+    count = count * np.where(pipelined, c["held_share"][profile], 1.0)
     return np.asarray(count * rows * w.model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / mesh.model))
 
 
@@ -243,11 +240,11 @@ def _states(w: Workload, at: Stage, c: MemoryConstants) -> tuple[Floats, Floats,
     gpu = chip.gpu > 0
     params = kept * np.where(gpu, WEIGHT_BYTES, MASTER_BYTES)
     optimizer = owned * (train.moment_bytes + np.where(gpu, MASTER_BYTES, 0.0))
-    each = np.where(_classic(w), MASTER_BYTES, c.of("gradient_bytes", profile))
+    each = np.where(_classic(w), MASTER_BYTES, c["gradient_bytes"][profile])
     reduced = ~sharded & (mesh.replica * dense_ways > 1)
-    held = np.where(c.of("sharded_gradients", profile) > 0, owned, kept)
-    summed = np.where(train.micro_batches > 1, c.of("summed_gradient_bytes", profile), 0.0)
-    gradients = held * (each + summed + np.where(reduced, c.of("bucket_bytes", profile), 0.0))
+    held = np.where(c["sharded_gradients"][profile] > 0, owned, kept)
+    summed = np.where(train.micro_batches > 1, c["summed_gradient_bytes"][profile], 0.0)
+    gradients = held * (each + summed + np.where(reduced, c["bucket_bytes"][profile], 0.0))
     return params, optimizer, gradients, kept
 
 
