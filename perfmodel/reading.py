@@ -208,34 +208,24 @@ def parse_text(text: str, *, yaml_only: bool = False) -> dict[str, Any]:
         raise ConfigError("", "the configuration is nested too deeply") from error
     if not isinstance(data, dict):
         raise ConfigError("", "the configuration must be a mapping of keys to values")
-    _printable(data)
-    _finite(data, "")
+    _check(data, "")
     return data
 
 
-def _finite(value: Any, path: str) -> None:
-    """Raises ConfigError naming the key of a number that is none: NaN, an infinity, or one that overflows."""
+def _check(value: Any, path: str) -> None:
+    """Raise ConfigError where a number is not finite, naming its key, or where a string holds what neither UTF-8 nor a
+    database stores: half a surrogate pair, NUL."""
     if isinstance(value, dict):
         for key, item in value.items():
-            _finite(item, f"{path}.{key}" if path else str(key))
+            _check(str(key), path)
+            _check(item, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            _finite(item, f"{path}[{number}]")
+            _check(item, f"{path}[{number}]")
     elif isinstance(value, float) and not isfinite(value):
         raise ConfigError(path[:120], f"is {value}, which is not a finite number; give a finite number")
-
-
-def _printable(data: Any) -> None:
-    """Raises ConfigError where a string holds what neither UTF-8 nor a database stores: half a surrogate pair, NUL."""
-    waiting = [data]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict):
-            waiting += [*item.keys(), *item.values()]
-        elif isinstance(item, list):
-            waiting += item
-        elif isinstance(item, str) and re.search("[\ud800-\udfff\x00]", item):
-            raise ConfigError("", "a string contains a character that is not valid Unicode; write it in UTF-8")
+    elif isinstance(value, str) and re.search("[\ud800-\udfff\x00]", value):
+        raise ConfigError("", "a string contains a character that is not valid Unicode; write it in UTF-8")
 
 
 def _json(text: str) -> Any:
