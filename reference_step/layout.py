@@ -1,4 +1,4 @@
-"""How arrays lie on the mesh: from groups of axes (`perfmodel.sharded_arrays`) to `NamedSharding`."""
+"""How arrays lie on the mesh: from groups of axes (`sharded_arrays`) to `NamedSharding`."""
 
 from __future__ import annotations
 
