@@ -2,7 +2,6 @@
 "use strict";
 (function () {
   const WIDE = matchMedia("(min-width: 1100px)");
-  const CALM = matchMedia("(prefers-reduced-motion: reduce)");
   const $ = (selector, root = document) => root.querySelector(selector);
   const streams = new Map(); // by address: what is being followed
 
@@ -84,22 +83,22 @@
        asked again.  Here and not before, since the events of an element that is gone do not arrive */
     if (asker && asker.id === "news" && (!asker.isConnected || inMenu())) { event.preventDefault(); return; }
     if (!mine(event)) return;
-    const field = $("#ask"), chat = scroller();
+    const field = $("#ask-panel"), chat = scroller();
     const config = event.detail.requestConfig || {}, form = config.elt;
-    const sent = form && (form.id === "composer" || form.querySelector && form.querySelector("[name=suggestion]")) && event.detail.xhr.status < 300;
+    const sent = form && config.verb === "post" && event.detail.xhr.status < 300;
     kept = {
       draft: field && !sent ? field.value : "", refused: event.detail.xhr.status >= 400,
       focus: document.activeElement === field || sent, at: field ? field.selectionStart : 0,
       end: sent || atEnd(), top: chat ? chat.scrollTop : 0,
       open: [...document.querySelectorAll("#dialogue details.tool[open]")].map(part => part.id),
-      thread: ($("#composer [name=thread]") || {}).value, sent,
+      thread: ($("#composer-box [name=thread]") || {}).value, sent,
     };
   });
   document.addEventListener("htmx:afterSettle", () => {
     if (kept) {
-      const now = kept, field = $("#ask"), chat = scroller();
+      const now = kept, field = $("#ask-panel"), chat = scroller();
       kept = null;
-      const other = now.thread !== ($("#composer [name=thread]") || {}).value && !now.sent;
+      const other = now.thread !== ($("#composer-box [name=thread]") || {}).value && !now.sent;
       if (field && now.draft && !field.value && !now.refused) field.value = now.draft;
       if (field && now.focus && document.activeElement !== field) { field.focus({ preventScroll: true }); try { field.setSelectionRange(now.at, now.at); } catch (error) { /* nothing to select */ } }
       for (const id of now.open) { const part = document.getElementById(id); if (part) part.open = true; }
@@ -107,37 +106,8 @@
     }
     start();
   });
-  /* a form of the list that was refused: to the field at fault, which may be out of sight */
-  document.addEventListener("htmx:afterSettle", event => { $(".caps__form [aria-invalid]", event.detail.target)?.focus(); });
   document.addEventListener("htmx:load", event => { if (event.target.id === "dialogue" && !event.target.hidden) { if (!kept) toEnd(); start(); } });
   document.addEventListener("htmx:beforeRequest", event => { if (event.target.id === "news" && (document.hidden || streams.size || inMenu())) event.preventDefault(); });
-
-  document.addEventListener("keydown", event => {
-    if (event.target.id !== "ask" || event.key !== "Enter" || event.shiftKey || event.isComposing || matchMedia("(pointer: coarse)").matches) return;
-    event.preventDefault();
-    const form = event.target.form;
-    if (!("writing" in form.dataset) && event.target.value.trim()) form.requestSubmit();
-  });
-
-  /* a number behind a sentence shows the step that it came from */
-  function mark(event, on) {
-    const link = event.target.closest && event.target.closest("[data-step]");
-    const step = link && document.getElementById(link.hash.slice(1));
-    if (step) step.classList.toggle("is-hit", on);
-  }
-  for (const name of ["mouseover", "focusin"]) document.addEventListener(name, event => mark(event, true));
-  for (const name of ["mouseout", "focusout"]) document.addEventListener(name, event => mark(event, false));
-  document.addEventListener("click", event => {
-    const link = event.target.closest && event.target.closest("[data-step]");
-    const step = link && document.getElementById(link.hash.slice(1));
-    if (!step) return;
-    event.preventDefault();
-    const all = step.closest(".tool--all");
-    if (all) all.open = true;
-    step.open = true;
-    step.scrollIntoView({ block: "nearest", behavior: CALM.matches ? "instant" : "smooth" });
-    $("summary", step).focus({ preventScroll: true });
-  });
 
   /* after htmx has looked over the page, which it does at this same event */
   document.addEventListener("DOMContentLoaded", () => {

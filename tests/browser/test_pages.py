@@ -30,7 +30,7 @@ PAGES = {
     "/experiments/{pk}/delete/": "cannot be undone",
     "/experiments/{pk}/proposals/": "Halve tensor parallelism",
     "/experiments/{pk}/proposals/rejected/": "KV heads",
-    "/experiments/{pk}/dialogue/": "Which do you recommend first?",
+    "/experiments/{pk}/dialogue/": "Which first?",
     "/experiments/{pk}/launch/": "This proposal is not approved",
     "/history/": "Optimization database",
     "/measurements/": "Predicted against measured",
