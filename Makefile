@@ -42,18 +42,16 @@ accuracy: ## regenerate the accuracy pages: diagnoses, proposals, retrieval, fai
 	@$(PYTHON) -m evaluation.transfer
 	@$(PYTHON) -m evaluation.real_profiles
 
-quality: ## answer the question set for grading (docs/reasoner.md); ARGS="QUESTIONS RUNS ANSWERS [--endpoint]"
+quality: ## answer the question set for grading (docs/dialogue.md); ARGS="QUESTIONS RUNS ANSWERS [--endpoint]"
 	@bin/bootstrap dev
 	@$(PYTHON) -m evaluation.quality.evaluate $(ARGS)
 
-fit: ## fit memory, step times, confidence and ranking to the measured runs, and the intent classifier; ARGS=--ablate
+fit: ## fit memory, step times, confidence and ranking to the measured runs; ARGS=--ablate
 	@bin/bootstrap dev
 	@$(PYTHON) -m evaluation.memory_report --fit
 	@$(PYTHON) -m evaluation.fit $(ARGS)
 	@$(PYTHON) -m evaluation.fit_confidence
 	@$(PYTHON) -m evaluation.proposals_on_sweeps
-	@$(PYTHON) -m evaluation.fit_capabilities
-	@$(PYTHON) -m evaluation.fit_certainty
 	@$(PYTHON) -m evaluation.campaigns.fit
 
 seeds: ## regenerate the seed records from the published tables and the measured sweeps
@@ -69,10 +67,9 @@ vectors: ## compute the vectors of the shipped passages and records, which a fir
 	@bin/bootstrap run
 	@$(PYTHON) -m evaluation.shipped_vectors
 
-glossary: ## write docs/glossary.md and the capabilities in docs/reasoner.md from what the application shows
+glossary: ## write docs/glossary.md from what the application shows
 	@bin/bootstrap run
 	@$(PYTHON) -m evaluation.glossary
-	@$(PYTHON) -m evaluation.quality.capability_list
 
 clean: ## remove the environment and all caches; the data folder stays
 	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis test-results

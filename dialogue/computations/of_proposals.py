@@ -11,6 +11,7 @@ from perfmodel.config import missing_facts
 from proposals import facts
 from proposals.agents.workbench import ProposalState, Workbench
 from proposals.candidate import Candidate
+from proposals.compiling.wording import sentence as sentence_of_check
 from proposals.plan import ProposalPlan
 from proposals.proposer.precedents import case_of_change
 
@@ -62,7 +63,7 @@ def _confidence(bench: Workbench, state: ProposalState) -> dict[str, Any]:
         "raises": [sentence(item) for item in plan.raises],
         "lowers": [sentence(item) for item in plan.lowers],
         "keep": plan.kind == "keep",
-        "compiled": text(state.compiled.outcome) if state.compiled else None,
+        "compiled": text(sentence_of_check(state.compiled)) if state.compiled else None,
         "unknown": text(facts.not_known(plan.predicted.missing)) if plan.predicted.missing else None,
     }
 

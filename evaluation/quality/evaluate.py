@@ -2,17 +2,16 @@
 
 QUESTIONS: a JSON list of {id, run, before, text, right, wrong}.  RUNS: JSON, a run's name → {"config": path,
 "profiles": [path, …]}; without profiles from its measured step time or the performance model alone.  ANSWERS:
-written, one JSON object a line: the question with its answer, what it answers (titles) and what it offers.  Who marks
-adds `"mark"`: right, partly, wrong, offered (refused with an offer that contains it) or refused; `--summary ANSWERS`
-counts them.
-`--endpoint` asks the language model that OPENAI_* and ASAP_LLM_* name instead of the built-in reasoner.
+written, one JSON object a line: the question with the first results of the palette, and the answer of the first.  Who
+marks adds `"mark"`: right, partly, wrong, offered (among the results, not first) or refused; `--summary ANSWERS` counts
+them.
+`--endpoint` asks the language model that OPENAI_* and ASAP_LLM_* name instead.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -21,14 +20,17 @@ from typing import Any
 
 from agent.events import Final, ToolReturned
 from agent.provider.base import Provider
+from dialogue.computations import run
+from dialogue.computations.matching import matches
 from experiments.ingest import read_profile
 from experiments.without_profile import without_profile
 from perfmodel.config_file import read_config
 from proposals.agents import chat, endpoint
-from proposals.agents.conversation import Ask, ConstraintStated, FactStated, Question, Turn
+from proposals.agents.conversation import Ask, Turn
 from proposals.agents.workbench import Workbench
-from proposals.constraints import Constraints
 
+#: Results of the palette that are looked at.
+FIRST = 3
 MARKS = ("right", "partly", "wrong", "offered", "refused")
 
 
@@ -40,32 +42,21 @@ def bench(config: str, profiles: tuple[str, ...]) -> Workbench:
     return Workbench.of_values(profile, read)
 
 
-def answered(of: Workbench, question: Mapping[str, Any], provider: Provider | None = None) -> dict[str, Any]:
-    """The question with its answer, asked after the messages before it, under what they state."""
+def answered(of: Workbench, question: Mapping[str, Any], provider: Provider | None) -> dict[str, Any]:
+    """The question with what it leads to: a model's answer, or the first results of the palette, the first answered."""
+    if provider is None:
+        found = matches(of, question["text"])[:FIRST]
+        listed = [{"key": each.computation.key, "arguments": each.arguments} for each in found]
+        text = run(of, found[0].computation.key, found[0].arguments).rendered.plain if found else ""
+        return {**question, "answer": text, "results": listed}
     turns: list[Turn] = []
-    constraints, facts = Constraints(), dict[str, Any]()
-    text, effects = "", list[Any]()
+    text = ""
     for message in (*question.get("before", ()), question["text"]):
-        said = list(chat.answer(of, Ask(message, tuple(turns), constraints, dict(facts)), provider=provider))
-        effects = [each for each in said if isinstance(each, ConstraintStated | FactStated | Question)]
+        said = list(chat.answer(of, Ask(message, tuple(turns)), provider=provider))
         text = next((str(each.answer) for each in said if isinstance(each, Final)), "")
-        for effect in effects:
-            if isinstance(effect, FactStated):
-                facts[effect.path] = effect.value
-            elif isinstance(effect, ConstraintStated):
-                kept = {key: value for key, value in constraints.to_json().items() if key not in effect.dropped}
-                constraints = Constraints.from_json(kept).joined(Constraints.from_json(dict(effect.constraint)))
-        turns += [
-            Turn("user", message),
-            Turn("assistant", text, tuple(each for each in said if isinstance(each, ToolReturned))),
-        ]
-    return {
-        **question,
-        "answer": text,
-        "answers": re.findall(r"(?m)^\*\*(.+?):\*\*$", text),
-        "offers": [option for each in effects if isinstance(each, Question) for option in each.options],
-        "holds": [each.sentence for each in effects if not isinstance(each, Question)],
-    }
+        results = tuple(each for each in said if isinstance(each, ToolReturned))
+        turns += [Turn("user", message), Turn("assistant", text, results)]
+    return {**question, "answer": text}
 
 
 def answers(questions: Path, runs: Path, provider: Provider | None = None) -> Iterator[dict[str, Any]]:

@@ -18,20 +18,22 @@ CONFIG = {
 }
 
 
-def test_questions_are_answered_after_those_before_them(tmp_path: Path) -> None:
+def test_questions_lead_to_computations_and_the_first_is_answered(tmp_path: Path) -> None:
     config, runs, questions = tmp_path / "c.json", tmp_path / "runs.json", tmp_path / "q.json"
     config.write_text(json.dumps(CONFIG))
     runs.write_text(json.dumps({"one": {"config": str(config)}}))
     asked = [
-        {"id": "1", "run": "one", "before": ["what if the global batch were 512?"], "text": "and 1024?"},
-        {"id": "2", "run": "one", "before": [], "text": "Tell me about cats."},
+        {"id": "1", "run": "one", "before": [], "text": "what if the batch 512?"},
+        {"id": "2", "run": "one", "before": [], "text": "Tell me of purple elephants."},
         {"id": "3", "run": "elsewhere", "before": [], "text": "Why is it slow?"},
     ]
     questions.write_text(json.dumps(asked))
     evaluate.main([str(questions), str(runs), str(tmp_path / "a.jsonl")])
     first, second = map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines())
-    assert first["answers"] == ["Prediction for a configuration"] and "1,024" in first["answer"]
-    assert second["answers"] == [] and "cannot be answered here" in second["answer"]
+    assert first["results"][0]["key"] == "price" and first["results"][0]["arguments"]["changes"] == {
+        "global_batch": 512
+    }
+    assert "per token" in first["answer"] and second["answer"] == ""
 
 
 def test_marks_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.http import Http404
 
-from evaluation.quality.evidence import ask, refusal, results
+from agent.tools import ToolError
+from dialogue.computations import registry, run
 from experiments.models import Event
 from history.models import HistoryRecord
 from history.record import Record, Side
 from history.services import add, seed
 from proposals.agents.retrieval import Unavailable
+from proposals.agents.tools.known import Records, history
+from proposals.agents.tools.prices import Priced, price
+from proposals.agents.tools.shared import Configuration
 from proposals.models import PlanRecord, Proposal
+from proposals.proposer.precedents import situation
 from tests.backend.conftest import data_folder, people, ready  # noqa: F401  (fixtures)
 
 if TYPE_CHECKING:
@@ -39,13 +44,13 @@ def test_it_shows_what_is_stored_and_writes_nothing(people: People, ready: Store
     )
     of = bench(ready, people.viewer)
     rows = list(ready.plan.proposals.order_by("rank"))
-    found = ask(of, "proposals")["proposals"]
-    assert [item["title"] for item in found] == [row.title for row in rows]
-    assert [item["confidence_share"] for item in found] == [row.confidence for row in rows]
-    assert {item["status"] for item in found} == {"proposed"}
-    assert all(item.ok or item.error for item in results(of))
-    ask(of, "predict", ici={"replica": 1, "data": 8, "seq": 1, "model": 2})
-    ask(of, "launch_files", number=1)
+    found = of.proposals
+    assert [item.proposal.title for item in found] == [row.title for row in rows]
+    assert [item.proposal.confidence for item in found] == [row.confidence for row in rows]
+    assert {item.status for item in found} == {"proposed"}
+    for key in registry():
+        run(of, key, {})
+    price(of, Priced(configurations=(Configuration(mesh={"replica": 1, "data": 8, "seq": 1, "model": 2}),)))
     after = (Event.objects.count(), Proposal.objects.count(), PlanRecord.objects.count(), HistoryRecord.objects.count())
     assert after == before
 
@@ -57,7 +62,6 @@ def test_a_decision_is_seen_at_the_next_look(people: People, ready: Stored) -> N
     reviews.decide(ready.plan.proposals.get(rank=1), people.reviewer, "rejected")
     of = bench(ready, people.viewer)
     assert of.proposals[0].status == "rejected"
-    assert ask(of, "proposals", number=1)["proposal"]["status"] == "rejected"
 
 
 def test_an_outsider_finds_nothing(people: People, ready: Stored) -> None:  # noqa: F811
@@ -78,19 +82,21 @@ def test_other_teams_do_not_exist(people: People, ready: Stored) -> None:  # noq
     add(record, theirs)
     other = make_ready(people, "another baseline")
     of = bench(ready, people.viewer)
-    assert "no record" in refusal(of, "record", id="their-1")
-    assert ask(of, "record", id="asap-1")["outcome"] == "faster"
-    found = ask(of, "search_history", query="secret mesh", top=20)
-    assert "their-1" not in [row["id"] for row in found.get("records", ())]
-    assert [row["id"] for row in ask(of, "compare")["experiments"]] == [other.experiment.pk]
-    compared = ask(of, "compare", experiment=other.experiment.pk)
-    assert compared["comparability"]["comparable"] is True
-    assert "no diagnosed experiment" in refusal(of, "compare", experiment=10**9)
+    with pytest.raises(ToolError):
+        history(of, Records(id="their-1"))
+    assert history(of, Records(id="asap-1")).records[0].outcome == "faster"
+    found = history(of, Records(query="secret mesh", top=10))
+    assert "their-1" not in [row.id for row in found.records]
+    assert [peer.id for peer in of.retrieval.experiments("", 9)] == [other.experiment.pk]
+    assert of.retrieval.compare(other.experiment.pk).comparability.comparable is True
+    with pytest.raises(Unavailable):
+        of.retrieval.compare(10**9)
 
 
 def test_records_like_the_run_come_with_what_is_alike(people: People, ready: Stored) -> None:  # noqa: F811
     seed()
-    assert not ask(bench(ready, people.viewer), "similar_runs", top=3).get("records")  # nobody published one like it
+    of = bench(ready, people.viewer)
+    assert not of.retrieval.similar_records(situation(of.config, of.diagnosis), 3)  # nobody published one like it
     training = {"global_batch": 32, "seq_len": 8192}
     for number, topology in enumerate(((4, 4), (4, 8), (128, 128))):
         chips = prod(topology)
@@ -102,12 +108,12 @@ def test_records_like_the_run_come_with_what_is_alike(people: People, ready: Sto
             topology=topology, speedup=1.2, measure="step time",
         )  # fmt: skip
         add(record, ready.experiment.team, people.engineer)
-    found = ask(bench(ready, people.viewer), "similar_runs", top=3)
-    assert [row["id"] for row in found["records"]] == ["own-0", "own-1"]  # a batch of 32 has no 16,384 chips
-    same, other = (row["why"][0] for row in found["records"])
+    found = of.retrieval.similar_records(situation(of.config, of.diagnosis), 3)
+    assert [row.record.id for row in found] == ["own-0", "own-1"]  # a batch of 32 has no 16,384 chips
+    same, other = (row.why[0] for row in found)
     assert same == "the same run and change"
     assert other.startswith("same terms change: context-parallel communication −")
-    assert found["records"][0]["expected_here"]["speedup"] == pytest.approx(1.2, rel=0.01)
+    assert found[0].expected is not None and found[0].expected.speedup == pytest.approx(1.2, rel=0.01)
 
 
 def test_without_a_diagnosis_it_says_what_is_missing(people: People) -> None:  # noqa: F811

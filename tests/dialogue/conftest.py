@@ -48,7 +48,9 @@ def a_model() -> Iterator[None]:
 
 
 @pytest.fixture
-def no_model(a_model: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No model is set up."""
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ASAP_LLM_MODEL"):
-        monkeypatch.delenv(name, raising=False)
+def no_model(a_model: None) -> Iterator[None]:
+    """No model is set up.  Of its own, since `monkeypatch` may be undone after `a_model`."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ASAP_LLM_MODEL"):
+            patch.delenv(name, raising=False)
+        yield

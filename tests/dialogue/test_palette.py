@@ -9,6 +9,7 @@ import pytest
 
 from dialogue.computations import registry
 from dialogue.models import Message, Thread
+from tests.dialogue.answerers import model_set_up
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_model")]
 
@@ -44,14 +45,13 @@ def test_words_find_computations_findings_pages_and_say_that_free_text_needs_a_m
     assert "<html" not in part and "<i>remat</i>" in part
 
 
-def test_with_a_model_the_first_row_asks_it(people, ready, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("ASAP_LLM_MODEL", "scripted")
-    shown = people.client("engineer").get(of(ready.experiment), {"q": "why <b>?"}).content.decode()
+def test_with_a_model_the_first_row_asks_it(people, ready):
+    with model_set_up():
+        shown = people.client("engineer").get(of(ready.experiment), {"q": "why <b>?"}).content.decode()
+        read = people.client("viewer").get(of(ready.experiment), {"q": "why"}).content.decode()
     assert re.search(r"<button[^>]*data-row|<a[^>]*data-row", shown)[0].startswith("<button")
     assert "Ask the model: why &lt;b&gt;?" in shown and "Free text needs" not in shown
-    assert "Ask the model" not in people.client("viewer").get(of(ready.experiment), {"q": "why"}).content.decode()
+    assert "Ask the model" not in read
 
 
 def test_the_palette_of_every_page_is_the_same(people, ready):

@@ -32,9 +32,10 @@ def ended(answer):
     return answer
 
 
-def test_questions_wait_for_a_worker_and_survive_a_dead_one(redis, people, ready, thread, data_folder, monkeypatch):
-    with ScriptedServer([text("Proposal 1 comes first.")] * 6) as server, broker(redis.url):
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+def test_questions_wait_for_a_worker_and_survive_a_dead_one(redis, people, ready, thread, data_folder):
+    replies = [text("Proposal 1 comes first.")] * 6
+    with pytest.MonkeyPatch.context() as patch, ScriptedServer(replies) as server, broker(redis.url):
+        patch.setenv("OPENAI_BASE_URL", server.url)
         with worker(redis.url, data_folder, *OPTIONS) as first:
             answer = ended(asking.ask(thread, people.engineer, "Which do you recommend first?"))
             assert (answer.status, answer.provider) == ("done", "scripted"), (answer.note, first.log)

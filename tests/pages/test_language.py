@@ -26,7 +26,7 @@ PACKAGES = (
 OTHERS = (
     "experiments/glossary.toml", "proposals/agents/capabilities/phrases.toml",
     "proposals/agents/reasoner/described.toml", "evaluation/questions/", "evaluation/data/", "evaluation/off_topic.txt",
-    "docs/glossary.md", "knowledge/synonyms.toml", "bench/dialogue.py",
+    "docs/glossary.md", "knowledge/synonyms.toml",
     "evaluation/steps/scenarios.toml",  # the names of cases seed their noise
 )  # fmt: skip
 #: Whole files that are text.
@@ -140,12 +140,12 @@ def test_texts_use_the_term(term: glossary.Term) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "re-ranks the proposals",  # docstring of a capability
+        "calibrated probability that a proposal is faster",  # docstring of a computation
         "experiments/ runs and profiles: ingest/",  # code block of docs without a language
         "you are the coordinator of asap web",  # prompt
         "show all events",  # template
         "start the application; port=8080",  # makefile
-        "confidence that it {}",  # string of several parts with values
+        "how sure is proposal {}?",  # string with values
     ],
 )
 def test_every_kind_of_text_is_searched(text: str) -> None:
