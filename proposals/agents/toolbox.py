@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from agent.events import ToolReturned
 from agent.tools import Tool, schema_of, tool
 from proposals.agents.tool_result import ToolResult
-from proposals.agents.tools import look as looking
+from proposals.agents.tools import parts
 from proposals.agents.tools.bounds import bounds
 from proposals.agents.tools.documented import flags
 from proposals.agents.tools.elsewhere import hardware
@@ -83,7 +83,7 @@ def read(returned: ToolReturned) -> ToolResult | Any:
     """Return the result of a tool as a value that knows units, origins and links; its JSON for tools of before."""
     kind = _RETURNS.get(returned.name)
     if returned.name == "look" and isinstance(returned.arguments, Mapping):
-        kind = looking.RESULTS.get(str(returned.arguments.get("part")))
+        kind = parts.RESULTS.get(str(returned.arguments.get("part")))
     if kind is None:
         return returned.result
     try:

@@ -23,7 +23,7 @@ from proposals.agents.retrieval import PassageFound, Unavailable
 from proposals.agents.shipped import Shipped
 from proposals.agents.tool_result import ToolResult
 from proposals.agents.toolbox import AGENTS, ROOM, ROOM_IN_FULL, read, toolbox
-from proposals.agents.tools.look import RESULTS
+from proposals.agents.tools.parts import RESULTS
 from proposals.agents.values import ORIGINS, Value
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate
