@@ -186,7 +186,9 @@ class ProposalPlan:
     between axes, how far it is from the current configuration.  support: `proven` where the reasons cite a record of a
     measured gain, `hypothesis` where they cite none; empty where the built-in reasoner wrote them.  speedup_per_chip:
     per token and chip, where fewer chips are asked for.  utility: what candidates are ranked by (`proposer.ranking`), 0
-    for the current configuration; None for a model's own configuration and for plans of earlier versions.
+    for the current configuration; None for a model's own configuration and for plans of earlier versions.  disputed: by
+    element (`mesh`, or a training key), the speed-up that it adds under the measurement and by the model alone, where
+    one is a gain and the other a loss.
 
     A value in a sentence names a panel of the diagnosis, or its path from `proposal` or `plan`; several joined by ` + `
     are summed.
@@ -215,6 +217,7 @@ class ProposalPlan:
     support: str = ""
     speedup_per_chip: float | None = None
     utility: float | None = None
+    disputed: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def slower(self) -> bool:

@@ -42,6 +42,7 @@ def worded(case: Case) -> ProposalPlan:
         violations=case.broken,
         doublings=case.doublings,
         utility=case.utility,
+        disputed=case.disputed,
         speedup_per_chip=case.predicted.speedup / fewer if case.predicted.speedup and fewer < 1 else None,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from diagnosis.report import Diagnosis, Finding
@@ -26,6 +26,7 @@ class Case:
     change.  utility: what candidates are ranked by (`ranking`).  split: whether an axis takes a part of a torus
     dimension.  precedent: the measured change most alike; warning: an alike run that failed; bears, warns: why.
     broken: rules of legality and constraints that it breaks; unchecked: sentences on what is not known to be legal.
+    disputed: elements on whose gain the measurement and the model alone disagree (`detail.disputed`).
     """
 
     rank: int
@@ -49,6 +50,7 @@ class Case:
     warns: Alike | None = None
     broken: tuple[Broken, ...] = ()
     unchecked: tuple[str, ...] = ()
+    disputed: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def moved(self) -> dict[str, float]:

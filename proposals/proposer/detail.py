@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
+from math import exp, log
 
 import numpy as np
 
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh, missing_facts
+from perfmodel.price import NOTHING, Evidence, predict_all
 from perfmodel.workload import from_config
+from proposals.candidate import Candidate, candidate
 from proposals.plan import Communication, Neighbour, PerChip
 from proposals.proposer.changes import Change
 from proposals.proposer.limits import Rule, reason
@@ -27,6 +30,8 @@ MOVES = {
     "expert": "tokens",
     "pipeline": "activations between stages",
 }
+#: Smaller gains and losses, as a logarithm, are the model's rounding.
+DISPUTED = 0.01
 #: Remat policies from the one that recomputes least, in the order of the memory they leave free.
 LADDER = ("none", "minimal", "full", "offload")
 
@@ -98,6 +103,32 @@ def _per_chip_load(config: ExperimentConfig) -> dict[str, float | None]:
 
 def _use(config: ExperimentConfig) -> memory.MemoryUse:
     return memory.per_chip(from_config(config))
+
+
+def disputed(config: ExperimentConfig, mesh: Mesh, change: Change, evidence: Evidence) -> dict[str, dict[str, float]]:
+    """Speed-ups per token that each element of a proposal adds, where the evidence and the model alone disagree.
+
+    By element (`mesh`, or a training key) the speed-up of the whole over the whole without it: {"measured": under the
+    evidence, "model": without any}, one of them a gain and the other a loss of more than DISPUTED.
+    """
+    if missing_facts(config) or not evidence.is_measured:
+        return {}
+    parts = {"mesh": (config.mesh, change)} if mesh != config.mesh else {}
+    parts |= {key: (mesh, {name: change[name] for name in change if name != key}) for key in change}
+    pairs = [(mesh, change), *parts.values()]
+    configs = [replace(candidate(config, Candidate(own.to_json(), dict(more))), measured=None) for own, more in pairs]
+    logs = {}
+    for name, known in (("measured", evidence), ("model", NOTHING)):
+        times = [
+            log(one.step_time_s["estimate"] / (of.training.global_batch or 1)) if one.step_time_s else 0.0
+            for of, one in zip(configs, predict_all(configs, known), strict=True)
+        ]
+        logs[name] = [time - times[0] for time in times[1:]]
+    return {
+        element: {"measured": exp(seen), "model": exp(alone)}
+        for element, seen, alone in zip(parts, logs["measured"], logs["model"], strict=True)
+        if seen * alone < 0 and min(abs(seen), abs(alone)) > DISPUTED
+    }
 
 
 @dataclass(frozen=True)

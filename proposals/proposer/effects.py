@@ -246,7 +246,30 @@ def raises(case: Case) -> Iterator[str]:
 FAILURES = {"out_of_memory": "ran out of memory", "does_not_compile": "did not compile", "hang": "hung"}
 
 
+def _disputes(case: Case) -> Iterator[str]:
+    measurement = "profile" if case.observed.basis == PROFILE else "measured step time"
+    for element, by in case.disputed.items():
+        named = "The change of the mesh" if element == "mesh" else f"{element} {case.changes[element]}"
+        seen, alone = (
+            Value(
+                f"{element} by the {source}",
+                by[key],
+                "speedup",
+                "predicted",
+                field=f"proposal.disputed.{element}.{key}",
+            )
+            for key, source in (("measured", measurement), ("model", "model alone"))
+        )
+        yield say(
+            f"{named} is worth {{}} by the {measurement} and {{}} by the performance model alone: a run with all but "
+            "this change decides.",
+            seen,
+            alone,
+        )
+
+
 def lowers(case: Case) -> Iterator[str]:
+    yield from _disputes(case)
     yield from case.unchecked
     if case.precedent is not None and (case.precedent.time_ratio or 1.0) > 1.0:
         yield (

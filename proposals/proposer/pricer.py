@@ -304,6 +304,7 @@ class Pricer:
             warns=warns[1] if warns else None,
             broken=broken,
             unchecked=unchecked,
+            disputed=detail.disputed(self.config, mesh, changes, self.evidence) if "topology" not in changes else {},
         )
 
     def _plan(self, case: Case, candidates: Candidates, prices: ProposalPrices, index: int) -> ProposalPlan:
