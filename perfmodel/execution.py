@@ -35,7 +35,8 @@ class ExecutionProfile:
     through HBM.  sequence_parallel: whether a tensor axis also shards what is as wide as the model, where the
     configuration does not say.  balanced_stages: whether layers and head are spread over pipeline stages by their work.
     stalls_when_full: whether a pipeline stalls at every micro-batch where the memory is nearly full, as the allocator
-    gives back and asks again.  frameworks, measured: see execution.toml.
+    gives back and asks again.  interleaves: whether its pipelines have virtual stages; shardings: the values of
+    `weight_sharding` that it has.  frameworks, measured: see execution.toml.
     """
 
     __pydantic_config__ = EXACT
@@ -51,6 +52,8 @@ class ExecutionProfile:
     sequence_parallel: bool
     balanced_stages: bool
     stalls_when_full: bool
+    interleaves: bool
+    shardings: tuple[str, ...]
     source: str
 
     def has_measured(self, framework: str) -> bool:

@@ -7,7 +7,7 @@ and the API.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
@@ -188,7 +188,8 @@ class ProposalPlan:
     per token and chip, where fewer chips are asked for.  utility: what candidates are ranked by (`proposer.ranking`), 0
     for the current configuration; None for a model's own configuration and for plans of earlier versions.  disputed: by
     element (`mesh`, or a training key), the speed-up that it adds under the measurement and by the model alone, where
-    one is a gain and the other a loss.
+    one is a gain and the other a loss.  parts: seconds of the step by part, {"before", "after"}, both for the tokens of
+    the current step.
 
     A value in a sentence names a panel of the diagnosis, or its path from `proposal` or `plan`; several joined by ` + `
     are summed.
@@ -218,6 +219,7 @@ class ProposalPlan:
     speedup_per_chip: float | None = None
     utility: float | None = None
     disputed: dict[str, dict[str, float]] = field(default_factory=dict)
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def slower(self) -> bool:
@@ -291,8 +293,15 @@ class Plan:
     evidence: dict[str, str] = field(default_factory=dict)
     not_modelled: str = ""
 
+    @property
+    def slots(self) -> tuple[ProposalPlan, ...]:
+        """Three proposals as the contract has them: keeping the current configuration fills what is not proposed."""
+        keep = [item for item in self.proposals if item.kind == "keep"][:1]
+        missing = range(len(self.proposals) + 1, 4)
+        return (*self.proposals, *(replace(item, rank=rank) for rank in missing for item in keep))
+
     def to_json(self, diagnosis: Diagnosis | None = None) -> dict[str, Any]:
-        data = {**PLAN.plain(self), "proposals": [proposal.to_json() for proposal in self.proposals]}
+        data = {**PLAN.plain(self), "proposals": [proposal.to_json() for proposal in self.slots]}
         return data if diagnosis is None else {"diagnosis": diagnosis.to_json(), **data}
 
 

@@ -105,7 +105,9 @@ def table(results: Mapping[str, Sequence[Simulated]], methods: Sequence[str], ro
         shown = " | ".join(percent(regret[n - 1]) for n in AT[:-1])
         name = f"**{method}**" if method == OURS else method
         failed = percent(float(np.mean([each.failed for each in part])))
-        lines.append(f"| {name} | {median:g} | {trials.mean():.1f} | {(trials <= 3).mean():.0%} | {shown} | {failed} |")
+        lines.append(
+            f"| {name} | {median:g} | {trials.mean():.1f} | {percent((trials <= 3).mean())} | {shown} | {failed} |"
+        )
     return lines
 
 
@@ -129,7 +131,7 @@ def standings(results: Mapping[str, Sequence[Simulated]]) -> list[str]:
     for trial in AT:
         ahead, level, behind = standing(results, BASELINES, trial)
         tpe_behind = standing(results, ("Optuna TPE",), trial)[2]
-        lines.append(f"| {trial} | {ahead:.0%} | {level:.0%} | {behind:.0%} | {tpe_behind:.0%} |")
+        lines.append(f"| {trial} | {percent(ahead)} | {percent(level)} | {percent(behind)} | {percent(tpe_behind)} |")
     return lines
 
 

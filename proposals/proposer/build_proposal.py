@@ -43,6 +43,7 @@ def worded(case: Case) -> ProposalPlan:
         doublings=case.doublings,
         utility=case.utility,
         disputed=case.disputed,
+        parts=case.parts,
         speedup_per_chip=case.predicted.speedup / fewer if case.predicted.speedup and fewer < 1 else None,
     )
 

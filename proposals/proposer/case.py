@@ -26,7 +26,8 @@ class Case:
     change.  utility: what candidates are ranked by (`ranking`).  split: whether an axis takes a part of a torus
     dimension.  precedent: the measured change most alike; warning: an alike run that failed; bears, warns: why.
     broken: rules of legality and constraints that it breaks; unchecked: sentences on what is not known to be legal.
-    disputed: elements on whose gain the measurement and the model alone disagree (`detail.disputed`).
+    disputed: elements on whose gain the measurement and the model alone disagree (`detail.disputed`).  parts:
+    the step by part, before and after (`detail.parts`).
     """
 
     rank: int
@@ -51,6 +52,7 @@ class Case:
     broken: tuple[Broken, ...] = ()
     unchecked: tuple[str, ...] = ()
     disputed: dict[str, dict[str, float]] = field(default_factory=dict)
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def moved(self) -> dict[str, float]:

@@ -15,8 +15,9 @@ from typing import Any
 from diagnosis.report import AxisCollective, Diagnosis
 from history.moves import RECOMPUTES
 from perfmodel import known_flags
-from perfmodel.config import ExperimentConfig, Training
-from perfmodel.workload import REMAT, SHARDING
+from perfmodel.config import ExperimentConfig, Training, framework_of
+from perfmodel.execution import profile_named
+from perfmodel.workload import REMAT, SHARDING, chip_of
 from proposals.constraints import Constraints
 
 Change = dict[str, Any]
@@ -32,15 +33,20 @@ WORTH_HIDING = 0.02
 def further_changes(
     config: ExperimentConfig, constraints: Constraints, most: int = MOST_AT_FIRST
 ) -> tuple[Change, ...]:
-    """Combinations of up to a number of training keys, if all facts are known; the empty change comes first."""
+    """Combinations of up to a number of training keys, if all facts are known; the empty change comes first.
+
+    Only of what the program has: schedules and shardings of its execution profile.
+    """
     training = config.training
     if config.model is None or not training.global_batch or not training.seq_len:
         return ({},)
     remats = [training.remat, *(() if constraints.keep_remat else REMAT)]
-    shardings = [training.weight_sharding, *(() if constraints.keep_weight_sharding else SHARDING)]
+    program = profile_named(framework_of(config), chip_of(config.hardware).kind)
+    shardings = [training.weight_sharding, *(() if constraints.keep_weight_sharding else program.shardings)]
     splits: list[Change] = [{}, *(() if constraints.keep_micro_batches else _splits(config))]
     batches: list[Change] = [{}, *(() if constraints.keep_batch else _batches(training))]
-    virtual: list[Change] = [{}, *(() if constraints.keep_micro_batches else _virtual_stages(config))]
+    interleaves = program.interleaves and not constraints.keep_micro_batches
+    virtual: list[Change] = [{}, *(_virtual_stages(config) if interleaves else ())]
     changes: dict[str, Change] = {}
     for remat, sharding, split, batch, stages in product(remats, shardings, splits, batches, virtual):
         change = {**batch, **split, **stages}

@@ -5,7 +5,7 @@ All come from the set that nothing dominates, after every element that does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from perfmodel.confidence import claimed
-from perfmodel.config import ConfigError, missing_facts
+from perfmodel.config import missing_facts
 from perfmodel.step_time import Z80
 from proposals.proposer.pricing import OFF_CHIP, ProposalPrices
 from proposals.proposer.ranking import Ranked, Weights, shipped_weights, steps
@@ -38,8 +38,8 @@ BEAM = 32
 SIMPLIFIED = 64
 #: What the verdict asks for is proposed unless it is less likely than this to gain.
 LEAST_LIKELY = 0.3
-#: A candidate of less utility is a loss that no engineer would try.
-CLEAR_LOSS = -0.5
+#: What another batch must gain beyond all that keep it, as a logarithm of time per token: it changes the training.
+WORTH_ANOTHER_BATCH = 0.05
 
 
 @dataclass(frozen=True)
@@ -57,39 +57,55 @@ def choose(
     diagnosis: Diagnosis,
     baseline_excluded: bool = False,
     weights: Weights | None = None,
-    constrained: bool = True,
 ) -> tuple[Choice, ...]:
-    """Return three distinct choices, fewer where no more are legal.
+    """Return up to three distinct choices, as many as are worth a trial.
 
     The first is the recommendation: the largest utility among what is more likely than not to gain what is worth a
     change; keeping the current configuration if nothing is.  A batch is changed first only where nothing at the same
     batch is that likely to gain.  One of the three gives what the verdict asks for, where anything legal does that may
-    gain (`left_out` says why not).  baseline_excluded: the current configuration breaks a constraint, so it is ranked
-    last if at all.  Raises ConfigError where the constraints (constrained: whether there are any) leave fewer.
+    gain (`left_out` says why not).  Where fewer than three are worth a trial, keeping the current configuration is the
+    last.  baseline_excluded: the current configuration breaks a constraint, so it is none of them; there is another.
     """
     c = candidates
-    share = (weights or shipped_weights()).simplify
-    front = _front(c, ranked, share)
-    likely = ranked.faster_by(WORTH_A_CHANGE) >= 0.5
-    same = front[~c.changes_kind("global_batch")[front]]
-    keep = None if baseline_excluded else Choice("keep", c.baseline)
-    best = next((int(rows[likely[rows]][0]) for rows in (same, front) if likely[rows].any()), None)
-    if best is None and keep is None and len(front):
-        best = int((same if len(same) else front)[0])
-    if best is None:
-        wanted = [keep] if keep else []
-    else:
-        wanted = [Choice("recommendation", best), *_safer(c, ranked, front, best)]
-    used = [choice.index for choice in wanted]
-    another = [*_answer(ranked, front, used, asked_by(diagnosis, c, prices)), *_another(c, ranked, front, used)]
-    chosen = _complete([*wanted[:2], *another, *wanted[2:]], c, ranked, front, baseline_excluded)
-    if len(chosen) < PROPOSALS and constrained:
-        raise ConfigError(
-            "constraints",
-            f"only {len(chosen)} of the {PROPOSALS} configurations needed satisfy them; relax one and try again",
-        )
+    front = _front(c, ranked, (weights or shipped_weights()).simplify)
+    likely = ranked.faster_by(WORTH_A_CHANGE)
+    worth = front[(ranked.utility[front] > 0.0) & (likely[front] >= LEAST_LIKELY)]
+    worth = _at_one_other_batch(c, ranked, worth)
+    chosen: list[Choice] = []
+
+    def add(choices: Iterable[Choice]) -> None:
+        for choice in choices:
+            used = [other.index for other in chosen]
+            row = np.array([choice.index])
+            if len(chosen) < PROPOSALS and choice.index not in used and not _alike(ranked, c, row, used)[0]:
+                chosen.append(choice)
+
+    same = worth[~c.changes_kind("global_batch")[worth]]
+    best = next((int(rows[likely[rows] >= 0.5][0]) for rows in (same, worth) if (likely[rows] >= 0.5).any()), None)
+    if best is None and baseline_excluded:
+        best = int((worth if len(worth) else front if len(front) else _order(c, ranked))[0])
+    if best is not None:
+        add([Choice("recommendation", best)])
+        add(_safer(c, ranked, worth, best))
+    elif not baseline_excluded:
+        add([Choice("keep", c.baseline)])
+    used = [choice.index for choice in chosen]
+    add(_answer(ranked, worth, used, asked_by(diagnosis, c, prices)))
+    add(_another(c, ranked, worth, [choice.index for choice in chosen]))
+    add(Choice("bolder" if likely[row] >= 0.5 else "alternative", int(row)) for row in worth)
+    if not baseline_excluded:
+        add([Choice("keep", c.baseline)])
     lead, scaled = chosen[0], bool(missing_facts(c.config))
     return lead, *(_as_it_is(choice, lead, ranked, scaled) for choice in chosen[1:])
+
+
+def _at_one_other_batch(c: Candidates, ranked: Ranked, rows: Ints) -> Ints:
+    """Return the rows with at most one that changes the batch: the best, where it gains clearly more than all at the
+    same batch.  Another batch is another training."""
+    other = c.changes_kind("global_batch")[rows]
+    most = max(0.0, float(ranked.gain[rows[~other]].max(initial=0.0)))
+    clearly = rows[other & (ranked.gain[rows] > most + WORTH_ANOTHER_BATCH)][:1]
+    return rows[~other | np.isin(rows, clearly)]
 
 
 def _front(c: Candidates, ranked: Ranked, share: float) -> Ints:
@@ -209,25 +225,21 @@ def _priced(c: Candidates) -> Bools:
 
 def _dominated(c: Candidates, ranked: Ranked) -> Bools:
     """Return True where another that may be offered, at the same batch, is no slower, no less likely to be faster and
-    needs no more memory, and is better in one of them; another batch must be better, by what is worth a change, than
-    all that keeps the batch.  Nothing is dominated where memory cannot be computed."""
+    needs no more memory, and is better in one of them.  Nothing is dominated where memory cannot be computed."""
     dominated = np.zeros(len(c), dtype=bool)
     if missing_facts(c.config):
         return dominated
     gain, faster, memory, tokens = ranked.gain, ranked.faster, c.used.total, c.tokens_ratio
     pool = np.flatnonzero(offered(c))
-    kept: list[int] = []
-    for batch in np.unique(tokens[pool]):  # the batch that ran is the smallest
+    for batch in np.unique(tokens[pool]):
         rows = pool[tokens[pool] == batch]
         front: list[int] = []
         # Of what is equally fast, the one that needs less memory and fewer steps comes first.
         for row in rows[np.lexsort((steps(c)[rows], memory[rows], -np.round(gain[rows], 6)))]:
             beaten = (faster[front] >= faster[row] - 1e-9) & (memory[front] <= memory[row] * (1.0 + 1e-9))
-            as_good = (gain[kept] > gain[row] - WORTH_A_CHANGE) & (faster[kept] > faster[row] - WORTH_A_CHANGE)
-            dominated[row] = beaten.any() or (as_good & (memory[kept] <= 1.001 * memory[row])).any()
+            dominated[row] = beaten.any()
             if not dominated[row]:
                 front.append(int(row))
-        kept = kept or front
     return dominated
 
 
@@ -236,16 +248,13 @@ def _order(c: Candidates, ranked: Ranked) -> Ints:
     return order[order != c.baseline]
 
 
-def _safer(c: Candidates, ranked: Ranked, front: Ints, lead: int) -> Iterator[Choice]:
-    """Yield the best that is nearer to the current configuration than the recommendation and no less likely to gain;
-    else the next best."""
+def _safer(c: Candidates, ranked: Ranked, worth: Ints, lead: int) -> Iterator[Choice]:
+    """Yield the best that is nearer to the current configuration than the recommendation, at its batch, and no less
+    likely to gain."""
     far = steps(c)
-    nearer = (far[front] < far[lead]) & (ranked.faster[front] >= max(0.5, ranked.faster[lead]))
-    if nearer.any():
-        yield Choice("safer", int(front[nearer][0]))
-    else:
-        others = front[(front != lead) & (ranked.utility[front] > 0.0) & ~_alike(ranked, c, front, [lead])]
-        yield from (Choice("alternative", int(i)) for i in others[:1])
+    nearer = (far[worth] < far[lead]) & (ranked.faster[worth] >= max(0.5, ranked.faster[lead]))
+    nearer &= (c.tokens_ratio[worth] == 1.0) | (c.tokens_ratio[lead] != 1.0)
+    yield from (Choice("safer", int(row)) for row in worth[nearer][:1])
 
 
 def _answer(ranked: Ranked, front: Ints, used: list[int], asked: Asked | None) -> Iterator[Choice]:
@@ -272,12 +281,16 @@ def _another(c: Candidates, ranked: Ranked, front: Ints, used: list[int]) -> Ite
 
 
 def _alike(ranked: Ranked, c: Candidates, rows: Ints, used: list[int]) -> Bools:
-    """Return True for rows with the numbers of one that is used: a reader would see the same proposal twice."""
+    """Return True for rows that a reader would see as one that is used: the same numbers, or the same change but for
+    how the axes that shard the batch are named, with no difference worth a change."""
     same = np.zeros(len(rows), dtype=bool)
+    others = np.column_stack([c.role(role) for role in ("model", "seq", "expert", "pipeline")])
     for index in used:
-        time = np.abs(ranked.gain[rows] - ranked.gain[index]) < NO_DIFFERENCE
+        apart = np.abs(ranked.gain[rows] - ranked.gain[index])
         memory = np.abs(c.used.total[rows] / c.used.total[index] - 1.0) < NO_DIFFERENCE
-        same |= time & memory & (c.tokens_ratio[rows] == c.tokens_ratio[index])
+        numbers = (apart < NO_DIFFERENCE) & memory & (c.tokens_ratio[rows] == c.tokens_ratio[index])
+        change = (others[rows] == others[index]).all(axis=1) & (c.change_of[rows] == c.change_of[index])
+        same |= numbers | (change & (apart < WORTH_A_CHANGE))
     return same
 
 
@@ -303,28 +316,6 @@ def _differs(ranked: Ranked) -> Bools:
     """Return True where a candidate is expected to take another time at all: an axis renamed from data to FSDP may
     not."""
     return np.asarray(np.abs(ranked.gain) >= NO_DIFFERENCE)
-
-
-def _complete(
-    preferred: Sequence[Choice], c: Candidates, ranked: Ranked, front: Ints, baseline_excluded: bool
-) -> list[Choice]:
-    """Return up to three distinct choices: `preferred`, then others that nothing dominates, the current configuration,
-    and what is left."""
-    likely = ranked.faster_by(WORTH_A_CHANGE) >= 0.5
-    good = [Choice("bolder" if likely[i] else "alternative", int(i)) for i in front if ranked.utility[i] > CLEAR_LOSS]
-    keep = Choice("keep", c.baseline)
-    order = _order(c, ranked)
-    rest = [Choice("alternative", int(i)) for i in order[offered(c)[order]][:3]]
-    rest += [Choice("alternative", int(i)) for i in order[:3]]
-    fillers = [*good, *rest, keep] if baseline_excluded else [*good, keep, *rest]
-    chosen: list[Choice] = []
-    for choices in (preferred, fillers):
-        for choice in choices:
-            seen = [other.index for other in chosen]
-            alike = choice.kind != "keep" and _alike(ranked, c, np.array([choice.index]), seen)[0]
-            if choice.index not in seen and len(chosen) < PROPOSALS and not (alike and len(choices) > PROPOSALS):
-                chosen.append(choice)
-    return chosen
 
 
 def _as_it_is(choice: Choice, lead: Choice, ranked: Ranked, scaled: bool) -> Choice:

@@ -68,6 +68,28 @@ def communication(candidates: Candidates, prices: ProposalPrices, index: int) ->
     )
 
 
+def parts(candidates: Candidates, prices: ProposalPrices, index: int) -> dict[str, dict[str, float]]:
+    """Seconds of the step by part, {"before", "after"}, for the tokens of the current step, collectives by what they
+    move: an axis whose traffic changes its kind is two parts."""
+    by_name: dict[str, dict[str, float]] = {}
+    for name, values in prices.parts_s.items():
+        group = name.removeprefix("ici:") if name.startswith("ici:") else ""
+        row = by_name.setdefault(_COMMUNICATION.get(group) or _PARTS.get(name, name), {"before": 0.0, "after": 0.0})
+        row["before"] += float(values[candidates.baseline])
+        row["after"] += float(values[index] / candidates.tokens_ratio[index])
+    return by_name
+
+
+_COMMUNICATION = {
+    **dict.fromkeys(("weights", "expert_weights", "replica"), "weight and gradient communication"),
+    "model": "tensor-parallel communication",
+    "seq": "attention communication",
+    "expert": "expert communication",
+    "pipeline": "communication between stages",
+}
+_PARTS = {"hbm": "HBM", "dcn": "DCN communication", "ici": "communication"}
+
+
 def _moved_tensors(roles: set[str]) -> str:
     words = [MOVES[role] for role in ("model", "seq", "expert", "pipeline") if role in roles]
     if roles & {"data", "fsdp", "replica"} or not words:

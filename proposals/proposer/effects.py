@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from experiments.sentences import Sentence, Value, join, say
 from experiments.step_profile import MODEL, PROFILE
@@ -16,6 +17,9 @@ from proposals.proposer.case import Case
 from proposals.proposer.from_step_time import NOTES
 from proposals.proposer.precedents import sizes_by_role
 from proposals.proposer.wording import PRICED_KEYS, ROLE_NAMES
+
+#: Of all changes of parts, the share that the listed ones may leave out.
+UNSAID = 0.1
 
 
 def expected_impact(case: Case) -> Iterator[str]:
@@ -51,9 +55,9 @@ def expected_impact(case: Case) -> Iterator[str]:
         yield say("Device time is predicted to improve {}; the step time itself was not measured.", gain)
     changed = _changes(case)
     if changed:
-        batch = case.changes.get("global_batch")
-        steps = f", from a step of {case.config.training.global_batch} sequences to one of {batch}" if batch else ""
-        yield say("Largest changes{}: {}.", steps, join("; ", changed))
+        batch = case.config.training.global_batch
+        same = f" per {batch} sequences" if "global_batch" in case.changes else ""
+        yield say("Largest changes{}: {}.", same, join("; ", changed))
     memory, old = predicted.hbm_per_chip_bytes, before.hbm_per_chip_bytes
     if memory:
         now, capacity = memory_of(memory)
@@ -105,43 +109,25 @@ def memory_of(memory: Memory, of: str = "predicted") -> tuple[Value, Value]:
 
 
 def _changes(case: Case) -> list[Sentence]:
-    """The three parts of the step that change most, collectives by what they move."""
-    before = _by_kind(case, case.baseline, "plan.baseline", "computed")
-    after = _by_kind(case, case.predicted, "proposal.predicted", "predicted")
-    none = Value("", 0.0, "s")
-    pairs = {name: (before.get(name, none), after.get(name, none)) for name in {**before, **after}}
-    size = {name: abs((now.value or 0.0) - (was.value or 0.0)) for name, (was, now) in pairs.items()}
-    total = sum(row.value or 0.0 for row in before.values()) or 1.0
-    return [
-        say("{} {} → {}", name, *(row if row.value else "none" for row in pairs[name]))
-        for name in sorted(pairs, key=lambda name: (-size[name], name))[:3]
-        if size[name] > 0.002 * total
-    ]
+    """The parts that change most, as many as make up most of the change, for the same tokens."""
+    sizes = {name: abs(row["after"] - row["before"]) for name, row in case.parts.items()}
+    least = 0.002 * sum(row["before"] for row in case.parts.values())
+    said: list[Sentence] = []
+    left = sum(sizes.values())
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        if sizes[name] <= least or (len(said) >= 3 and left <= UNSAID * sum(sizes.values())):
+            break
+        said.append(say("{} {} → {}", name, *_before_and_after(name, case.parts[name])))
+        left -= sizes[name]
+    return said
 
 
-def _by_kind(case: Case, predicted: Predicted, of: str, origin: str) -> dict[str, Value]:
-    """Parts of a step by name; one over several parts is their sum."""
-    parts_of: dict[str, list[str]] = {}
-    for part in predicted.breakdown_s:
-        parts_of.setdefault(_part_name(case, part), []).append(part)
-    return {
-        name: Value(
-            name, sum(predicted.breakdown_s[part] for part in parts), "s", origin,
-            field=" + ".join(f"{of}.breakdown_s.{part}" for part in parts),
-        )
-        for name, parts in parts_of.items()
-    }  # fmt: skip
-
-
-def _part_name(case: Case, part: str) -> str:
-    if part.startswith("ici:"):
-        roles = {case.config.mesh.role(axis) for axis in part.removeprefix("ici:").split("+")}
-        if roles & {"data", "fsdp", "replica"}:
-            return "weight and gradient communication"
-        for role, name in (("model", "tensor-parallel"), ("seq", "attention"), ("expert", "expert")):
-            if role in roles:
-                return f"{name} communication"
-    return {"hbm": "HBM", "dcn": "DCN communication", "ici": "communication"}.get(part, part)
+def _before_and_after(name: str, row: dict[str, float]) -> Iterator[Value | str]:
+    """Both with the same digits, more where two would hide the change."""
+    pair = [Value(name, row[key], "s", "predicted", field=f"proposal.parts.{name}.{key}") for key in row]
+    if pair[0].text == pair[1].text:
+        pair = [replace(value, origin="computed") for value in pair]
+    return (value if value.value else "none" for value in pair)
 
 
 def trade_offs(case: Case) -> Iterator[str]:

@@ -15,6 +15,7 @@ from perfmodel.price import Evidence
 from proposals.constraints import Constraints
 from proposals.plan import Predicted
 from proposals.proposer import effects, from_step_time
+from proposals.proposer.choose import PROPOSALS
 from proposals.proposer.observed import Observed
 
 #: How the note begins that says with what a run without a model was priced.
@@ -77,6 +78,14 @@ def notes(run: Run, asked: Constraints, baseline: Predicted) -> tuple[str, ...]:
             "the current configuration is priced without it."
         )
     return tuple(said)
+
+
+def few(count: int) -> tuple[str, ...]:
+    """How many configurations are worth a trial, where they are fewer than three."""
+    if count >= PROPOSALS:
+        return ()
+    which = ("No other configuration is", "One configuration is", "Two configurations are")[count]
+    return (f"{which} worth a trial: nothing else that is legal is likely to gain enough.",)
 
 
 def slower(ranks: Sequence[int]) -> tuple[str, ...]:

@@ -28,9 +28,9 @@ from proposals.proposer import detail, from_step_time
 from proposals.proposer.build_proposal import worded
 from proposals.proposer.case import Case
 from proposals.proposer.changes import MOST_AT_FIRST, Change, further_changes, without_model
-from proposals.proposer.choose import PROPOSALS, choose, in_order, keeping_is_right, left_out, shortlist
+from proposals.proposer.choose import choose, in_order, keeping_is_right, left_out, shortlist
 from proposals.proposer.limits import broken_by, legal, rules_of
-from proposals.proposer.notes import notes, slower
+from proposals.proposer.notes import few, notes, slower
 from proposals.proposer.observed import observe, recomputes_nothing
 from proposals.proposer.precedents import Precedent, case_of_change, closest_precedents, published
 from proposals.proposer.pricing import ProposalPrices, as_measured, evidence_of_profile, exposed_s, price
@@ -88,22 +88,20 @@ class Pricer:
         self.missing = missing_facts(config)
 
     def propose(self, constraints: Constraints | None = None) -> Plan:
-        """Three proposals, legal as far as is known and within the constraints; the first is the recommendation.
-        Fewer where no more are legal.
+        """Up to three proposals, legal as far as is known and within the constraints; the first is the recommendation.
+        Where fewer are worth a trial, keeping the current configuration is the last.
 
-        The current configuration may be among them even if it breaks a constraint, and then says so.  Raises
-        ConfigError where a constraint makes no sense, or too little is left.
+        Raises ConfigError where a constraint makes no sense, or leaves nothing.
         """
         asked = constraints or Constraints()
         candidates, rejected, considered, priced, prices, ranked = self._field(asked)
         rules = rules_of(candidates, asked)
         unwanted = tuple(broken_by(candidates, candidates.baseline, [r for r in rules if r.asked]))
-        try:
-            choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted), constrained=bool(asked))
-        except ConfigError as error:
+        if asked and len(candidates) == 1:
             near = next((item for item in rejected if not item.rule.startswith(RULE)), None)
             why = f"; the nearest alternative is {mesh_text(near.mesh)}: {near.reason}" if near else ""
-            raise ConfigError(error.field, f"{error.message}{why}") from error
+            raise ConfigError("constraints", f"no other configuration satisfies them; relax one and try again{why}")
+        choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted))
         verdict = asked_by(self.diagnosis, candidates, prices)
         unanswered = left_out(verdict, candidates, prices, ranked, self.diagnosis, choices)
         keeping = keeping_is_right(candidates, ranked, choices)
@@ -138,7 +136,7 @@ class Pricer:
             constraints=asked.to_json(),
             notes=(
                 *notes(self, asked, baseline),
-                *([_few(len(proposals))] if len(proposals) < PROPOSALS else []),
+                *few(sum(item.kind != "keep" for item in proposals)),
                 *slower([item.rank for item in proposals if item.slower]),
                 *([unanswered] if unanswered else []),
             ),
@@ -304,6 +302,7 @@ class Pricer:
             warns=warns[1] if warns else None,
             broken=broken,
             unchecked=unchecked,
+            parts=detail.parts(candidates, prices, index) if prices.seconds else {},
             disputed=detail.disputed(self.config, mesh, changes, self.evidence) if "topology" not in changes else {},
         )
 
@@ -323,8 +322,3 @@ class Pricer:
         candidates = side_by_side(self.config, self.calibration.baseline, listed, self.evidence.memory)
         prices, _ = self._priced(candidates)
         return detail.neighbours(steps, candidates, prices, rules_of(candidates, asked), 2, 1)
-
-
-def _few(count: int) -> str:
-    left = "one configuration is" if count == 1 else f"{count} configurations are"
-    return f"Only {left} legal and predicted to fit, so fewer than three are proposed; see the rejected ones."

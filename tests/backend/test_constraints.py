@@ -82,7 +82,7 @@ def test_a_constraint_that_cannot_be_kept_is_named_at_once(people, ready):
 def test_what_the_proposer_cannot_do_ends_in_a_sentence_and_changes_nothing(people, ready):
     made = asked(people, ready.experiment, {"at_most_chips": 4})
     assert made.status == PlanRequest.Status.FAILED
-    assert "satisfy them" in made.reason and "It needs" in made.reason
+    assert "satisfies them" in made.reason and "It needs" in made.reason
     assert PlanRecord.objects.filter(run=ready.run).count() == 1
     assert Event.objects.filter(kind="error").exists()
 

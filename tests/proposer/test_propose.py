@@ -108,10 +108,10 @@ def test_profile_without_steps_gets_ratios_and_no_seconds() -> None:
         assert proposal.predicted.breakdown_s == {}
 
 
-def test_one_chip_still_gets_three_answers() -> None:
+def test_one_chip_fills_three_slots_with_what_it_has() -> None:
     setup = replace(config({"data": 1}, batch=4, model=None), hardware=Hardware("v5e", (1,)))
     found = plan(profile_of(MATMUL, NORM, step_s=0.7), setup)
-    assert len(found.proposals) == 3
+    assert [item["kind"] for item in found.to_json()["proposals"]] == ["keep"] * 3
 
 
 def test_baseline_is_what_was_measured() -> None:
@@ -136,7 +136,6 @@ def test_what_ran_though_the_model_says_it_cannot_corrects_the_memory_of_all() -
     setup = replace(config({"data": 1}, batch=4, seq_len=2048, model="llama3.2-1b"), hardware=Hardware("v5e", (1, 1)))
     assert predict(setup).fits is False
     found = plan(profile_of(MATMUL, NORM, step_s=0.7), setup)
-    assert len({str(sorted(p.changes.items())) for p in found.proposals}) == 3
     for proposal in found.proposals:
         assert needs_bytes(candidate(setup, proposal)) <= needs_bytes(setup)
     assert any("yet it ran" in note for note in found.notes)
@@ -145,8 +144,8 @@ def test_what_ran_though_the_model_says_it_cannot_corrects_the_memory_of_all() -
 def test_a_profile_of_another_chip_is_said_beside_the_proposals() -> None:
     profile = profile_of(MATMUL, NORM, TENSOR, step_s=1.1, communication=0.36)
     setup = config({"data": 4, "seq": 1, "model": 4})
-    assert plan(profile, setup).notes == ()
-    (note,) = plan(replace(profile, device=replace(profile.device, kind="CPU", chip=None)), setup).notes
+    assert not any("recorded on" in note for note in plan(profile, setup).notes)
+    note, *_ = plan(replace(profile, device=replace(profile.device, kind="CPU", chip=None)), setup).notes
     assert "recorded on CPU" in note and "names v5p" in note
 
 

@@ -40,13 +40,13 @@ def test_every_value_of_a_shipped_sample_equals_the_field_it_names(key: str) -> 
 def test_so_does_every_value_of_a_thin_profile(number: int) -> None:
     profile, config = paper.profile(number), paper.config(number)
     diagnosis = diagnose(profile, config)
-    assert check_sentences(Pricer(profile, config, diagnosis).propose(), diagnosis) > 5
+    assert check_sentences(Pricer(profile, config, diagnosis).propose(), diagnosis) >= 5
 
 
 @pytest.mark.parametrize("data", [TPU, TPU | {"measured": MEASURED}, GPU, GPU | {"measured": {"step_time_s": 9.0}}])
 def test_so_does_every_value_without_a_profile(data: dict[str, Any]) -> None:
     bench = pricer(read(data))
-    assert check_sentences(bench.propose(), bench.diagnosis) > 5
+    assert check_sentences(bench.propose(), bench.diagnosis) >= 5
     fewer = bench.propose(Constraints(at_most_chips=bench.config.hardware.chips // 2))
-    assert check_sentences(fewer, bench.diagnosis) > 5
+    assert check_sentences(fewer, bench.diagnosis) >= 5
     assert any("per token and chip" in text for item in fewer.proposals for text in item.expected_impact)
