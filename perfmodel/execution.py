@@ -35,7 +35,8 @@ class ExecutionProfile:
     through HBM.  sequence_parallel: whether a tensor axis also shards what is as wide as the model, where the
     configuration does not say.  balanced_stages: whether layers and head are spread over pipeline stages by their work.
     stalls_when_full: whether a pipeline stalls at every micro-batch where the memory is nearly full, as the allocator
-    gives back and asks again.  interleaves: whether its pipelines have virtual stages; shardings: the values of
+    gives back and asks again.  interleaves: whether its pipelines have virtual stages; replicates:
+    whether it replicates sharded states over groups (HSDP); remats, shardings: the values of `remat` and
     `weight_sharding` that it has.  frameworks, measured: see execution.toml.
     """
 
@@ -53,6 +54,8 @@ class ExecutionProfile:
     balanced_stages: bool
     stalls_when_full: bool
     interleaves: bool
+    replicates: bool
+    remats: tuple[str, ...]
     shardings: tuple[str, ...]
     source: str
 

@@ -26,10 +26,12 @@ from perfmodel.config import (
     ExperimentConfig,
     Hardware,
     Mesh,
+    framework_of,
     merged_role,
     mesh_distance,
     placement,
 )
+from perfmodel.execution import profile_named
 from perfmodel.topology import Ints, Links
 from perfmodel.workload import Workload, assemble_mesh, chip_numbers, chip_of, mesh_links, training_numbers
 
@@ -178,7 +180,8 @@ def prime_powers(number: int) -> Iterator[tuple[int, int]]:
 def default_axes(config: ExperimentConfig) -> tuple[str, ...]:
     """Return the configuration's ICI axes, and the usual ones it lacks, each at its place from major to minor.
 
-    Replicas are usual where there is more than one NVLink domain: weights sharded inside a domain, replicas across.
+    Replicas are usual where there is more than one NVLink domain and the program has them: weights sharded inside a
+    domain, replicas across.
     """
     mesh = config.mesh
     names = [axis for axis, _ in mesh.ici]
@@ -190,7 +193,8 @@ def default_axes(config: ExperimentConfig) -> tuple[str, ...]:
         wanted.insert(-1, "expert")
     if chip_of(config.hardware).kind == "gpu":
         wanted.insert(0, "pipeline")
-        if domains(config.hardware) > 1:
+        program = profile_named(framework_of(config), "gpu")
+        if domains(config.hardware) > 1 and program.replicates:
             wanted.insert(1, "replica")
     for role in wanted:
         if role not in roles:

@@ -84,6 +84,13 @@ class Case:
         proposed = candidate(self.config, Candidate(self.mesh.to_json(), self.changes))
         return _rows(proposed) / _rows(self.config)
 
+    @property
+    def micro_batches_ratio(self) -> float:
+        """Micro-batches of a step over those of the current configuration."""
+        proposed = candidate(self.config, Candidate(self.mesh.to_json(), self.changes))
+        now = micro_batches(self.config.training, self.config.mesh)
+        return micro_batches(proposed.training, proposed.mesh) / now
+
     def falls(self, *parts: str) -> bool:
         """Whether these parts of the step (`ici` on all axes) are predicted to fall by a tenth in sum, per token and
         chip."""

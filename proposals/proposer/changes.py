@@ -17,7 +17,7 @@ from history.moves import RECOMPUTES
 from perfmodel import known_flags
 from perfmodel.config import ExperimentConfig, Training, framework_of
 from perfmodel.execution import profile_named
-from perfmodel.workload import REMAT, SHARDING, chip_of
+from perfmodel.workload import SHARDING, chip_of
 from proposals.constraints import Constraints
 
 Change = dict[str, Any]
@@ -40,8 +40,8 @@ def further_changes(
     training = config.training
     if config.model is None or not training.global_batch or not training.seq_len:
         return ({},)
-    remats = [training.remat, *(() if constraints.keep_remat else REMAT)]
     program = profile_named(framework_of(config), chip_of(config.hardware).kind)
+    remats = [training.remat, *(() if constraints.keep_remat else program.remats)]
     shardings = [training.weight_sharding, *(() if constraints.keep_weight_sharding else program.shardings)]
     splits: list[Change] = [{}, *(() if constraints.keep_micro_batches else _splits(config))]
     batches: list[Change] = [{}, *(() if constraints.keep_batch else _batches(training))]

@@ -92,7 +92,7 @@ def choose(
     used = [choice.index for choice in chosen]
     add(_answer(ranked, worth, used, asked_by(diagnosis, c, prices)))
     add(_another(c, ranked, worth, [choice.index for choice in chosen]))
-    add(Choice("bolder" if likely[row] >= 0.5 else "alternative", int(row)) for row in worth)
+    add(Choice("alternative", int(row)) for row in worth)
     if not baseline_excluded:
         add([Choice("keep", c.baseline)])
     lead, scaled = chosen[0], bool(missing_facts(c.config))

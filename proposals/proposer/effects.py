@@ -9,6 +9,7 @@ from experiments.sentences import Sentence, Value, join, say
 from experiments.step_profile import MODEL, PROFILE
 from formatting import counted
 from history.moves import RECOMPUTES
+from perfmodel.workload import SHARDING
 from proposals.candidate import chips_ratio
 from proposals.constraints import RULE
 from proposals.facts import not_known
@@ -167,7 +168,7 @@ def trade_offs(case: Case) -> Iterator[str]:
 
 
 def _costs_of_changes(case: Case) -> Iterator[str]:
-    changes = case.changes
+    config, changes = case.config, case.changes
     if "xla_flags" in changes:
         yield "Only the next profile shows how much the compiler overlaps; collectives in flight need buffers."
     if "topology" in changes:
@@ -177,7 +178,7 @@ def _costs_of_changes(case: Case) -> Iterator[str]:
     if "weight_sharding" in changes:
         if changes["weight_sharding"] == "fsdp":
             yield "Every forward and backward pass all-gathers the weights it needs."
-        else:
+        elif SHARDING.index(changes["weight_sharding"]) < SHARDING.index(config.training.weight_sharding):
             yield "Every chip holds more replicated state that the axes could shard."
     if {"grad_accum", "micro_batch"} & set(changes) and case.rows_ratio < 1:
         yield "Smaller matmuls per micro-batch lower MXU or tensor-core utilisation."

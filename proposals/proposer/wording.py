@@ -147,10 +147,12 @@ def _change_reasons(case: Case) -> Iterator[str]:
         yield _virtual_reason(case)
     rows = case.rows_ratio if case.splits_anew else 1.0
     if rows < 1:
-        bubble = " and shrink the pipeline bubble" if case.mesh.size("pipeline") > 1 else ""
-        yield (f"More, smaller micro-batches hold fewer activations at a time{bubble}; each reads the weights again.")
+        bubble = " and shrink the pipeline bubble" if case.mesh.size("pipeline") > 1 and case.falls("idle") else ""
+        again = "; each reads the weights again" if case.micro_batches_ratio > 1 else ""
+        yield f"Smaller micro-batches hold fewer activations at a time{bubble}{again}."
     elif rows > 1:
-        yield "Fewer, larger micro-batches read and all-gather the weights less often, and make larger matmuls."
+        less = "read and all-gather the weights less often, and " if case.micro_batches_ratio < 1 else ""
+        yield f"Larger micro-batches {less}make larger matmuls."
     elif case.splits_anew:
         yield "The tokens per micro-batch and chip are unchanged."
     if "global_batch" in changes:
@@ -197,8 +199,8 @@ def _virtual_reason(case: Case) -> str:
     before, after = case.config.training.virtual_stages, case.changes["virtual_stages"]
     if after > before:
         return (
-            f"With {after} virtual stages instead of {before} on every chip the pipeline bubble shrinks by the same "
-            "factor; micro-batches cross more stage boundaries."
+            f"With {after} virtual stages instead of {before} on every chip the pipeline bubble shrinks; micro-batches "
+            "cross more stage boundaries."
         )
     return f"With {after} virtual stages instead of {before}, micro-batches cross fewer stage boundaries."
 
@@ -234,6 +236,10 @@ def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
         yield _with_time(text, "sequence", observed, "now") + "."
     elif role == "seq":
         yield f"{name.capitalize()} goes {step}, which spreads each sequence over more chips."
+    elif role == "data" and case.moved.get("replica", 0.0) > 0:
+        yield f"Weights are sharded over groups of chips, {step}, and replicated across groups: gathers stay inside."
+    elif role == "replica" and case.moved.get("data", 0.0) < 0:
+        return
     elif role == "data" and doublings > 0:
         yield (
             f"{name.capitalize()} goes {step}; the batch allows it, and gradient reductions can overlap the backward "
