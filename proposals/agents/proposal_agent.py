@@ -1,4 +1,4 @@
-"""The Proposal agent as a language model: three configurations with reasons, which code prices, checks and refuses.
+"""The Proposal agent as a language model: up to three configurations with reasons, priced, checked or refused by code.
 
 What the model decides is which configurations, in which order, and why.  Every number stored with them comes from
 `Pricer.evaluate`; an illegal one, one that does not fit, or one that is slower than the current configuration never
@@ -64,11 +64,11 @@ class Proposed(Configuration):
 
 
 class Proposing(BaseModel):
-    """Three proposals, ranked."""
+    """Up to three proposals, ranked."""
 
     model_config = ConfigDict(extra="forbid")
 
-    proposals: Annotated[list[Proposed], Field(min_length=PROPOSALS, max_length=PROPOSALS)]
+    proposals: Annotated[list[Proposed], Field(min_length=1, max_length=PROPOSALS)]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def propose(
     """
     tools = toolbox(bench, AGENT)
     shown, seen = yield from look(tools, FIRST_LOOK)
-    messages: list[Message] = [SystemMessage(prompt(AGENT)), UserMessage("Propose three configurations."), *shown]
+    messages: list[Message] = [SystemMessage(prompt(AGENT)), UserMessage("Propose up to three configurations."), *shown]
     judge = Judge(bench)
 
     def sources(results: tuple[ToolReturned, ...]) -> Sources:

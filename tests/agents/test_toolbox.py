@@ -34,12 +34,12 @@ RUNS = (*SAMPLES, *GENERATED)
 CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("look", {"part": part}) for part in RESULTS),
     ("look", {"part": "proposals", "number": 1}), ("look", {"part": "findings", "number": 1}),
-    ("ops", {}), ("ops", {"group_by": "family"}), ("ops", {"op": "#1"}), ("price", {"proposals": [1, 2]}),
+    ("ops", {}), ("ops", {"group_by": "family"}), ("ops", {"op": "#1"}), ("price", {"proposals": [1]}),
     ("price", {"proposals": [1], "neighbours": True}),
     ("price", {"configurations": [{"changes": {"remat": "none"}}] * 8}),
     ("search", {}), ("search", {"rejected": True}), ("bounds", {}), ("hardware", {"chip": "v5p"}),
     ("hardware", {"chips": [8, 16, 32]}), ("flags", {}), ("flags", {"text": "xla_tpu_enable_latency_hiding_scheduler"}),
-    ("history", {}), ("history", {"query": "tensor parallelism"}), ("history", {"like_proposal": 2}),
+    ("history", {}), ("history", {"query": "tensor parallelism"}), ("history", {"like_proposal": 1}),
     ("knowledge", {"query": "FSDP bound by ICI"}), ("knowledge", {"id": "ring-attention"}), ("published", {}),
     ("compile_check", {}), ("hold", {"sentence": "batch stays", "keep": ["batch"]}),
 )  # fmt: skip
