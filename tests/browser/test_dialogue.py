@@ -45,10 +45,9 @@ def asked(experiment: Any, user: Any, text: str) -> Any:
 
 @pytest.fixture
 def experiment(as_engineer: Any) -> Any:
-    from tests.browser.factories import make_ready
+    from tests.backend.factories import make_ready
 
-    made = make_ready(as_engineer, "To ask about")
-    return getattr(made, "experiment", made)
+    return make_ready(as_engineer, "To ask about").experiment
 
 
 @pytest.fixture
@@ -64,17 +63,17 @@ def field(page: Page) -> Any:
 
 
 @pytest.mark.parametrize("path", [
-    "compute/?q=remat", "compute/price/?mesh=data=8,model=4", "compute/which_first/", "compute/verdict/", "dialogue/",
+    "compute/?q=remat", "compute/price/?mesh=data=8,model=2", "compute/which_first/", "compute/verdict/", "dialogue/",
 ])  # fmt: skip
 def test_pages_are_accessible_and_fit(path: str, server: str, experiment: Any, page: Page) -> None:
     check_readable(page, f"{server}/experiments/{experiment.pk}/{path}")
 
 
 def test_typed_settings_are_priced_and_answered(panel: Any, page: Page) -> None:
-    field(page).fill("dp=16 tp=2 remat none")
+    field(page).fill("dp=8 tp=2")
     first = panel.locator("[data-row]").first
     expect(first).to_contain_text("Price this configuration")
-    expect(first).to_contain_text("remat none")
+    expect(first).to_contain_text("model 2")
     price = first.locator("i.p").inner_text()
     assert violations(page) == []
     field(page).press("Enter")
@@ -118,7 +117,7 @@ def test_results_and_numbers_are_one_tab_stop_and_walked_by_arrows(panel: Any, p
 def test_the_palette_of_the_page_computes_too(server: str, experiment: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{experiment.pk}/")
     page.keyboard.press("Control+k")
-    page.keyboard.type("dp=16 tp=2")
+    page.keyboard.type("dp=8 tp=2")
     expect(page.locator("#palette-list [data-row]").first).to_contain_text("Price this configuration")
     assert violations(page) == []
     page.keyboard.press("Enter")
@@ -163,7 +162,7 @@ def test_a_card_is_confirmed_and_taken_back_and_a_mesh_added(
     from proposals.agents.conversation import ConstraintStated, MeshOffered
     from tests.dialogue.answerers import Scripted, said, tool
 
-    offer = MeshOffered({"ici": {"replica": 1, "data": 16, "seq": 1, "model": 4}, "dcn": {"data": 1}}, {}, "Another")
+    offer = MeshOffered({"ici": {"replica": 1, "data": 4, "seq": 2, "model": 2}, "dcn": {"data": 1}}, {}, "Another")
     answer = asked(experiment, as_engineer.engineer, "We cannot change the batch.")
     told = ConstraintStated({"keep_batch": True}, "Keep the global batch.")
     answering(answer.pk, Scripted(tool(1, "look", {}, {"a": 1.5}), told, offer, said("Then proposal 1."))).join(30)
@@ -214,7 +213,7 @@ def test_it_answers_without_a_script(server: str, experiment: Any, as_engineer: 
         context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": server}])
         page = context.new_page()
         page.goto(f"{server}/experiments/{experiment.pk}/dialogue/?thread=new")
-        field(page).fill("dp=16 tp=2")
+        field(page).fill("dp=8 tp=2")
         page.get_by_role("button", name="Find").click()
         page.get_by_role("link", name=re.compile("Price this configuration")).click()
         expect(page.locator("main")).to_contain_text("per token over this run")
