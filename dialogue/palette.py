@@ -78,10 +78,10 @@ def results(
 
 
 def _computations(experiment: Experiment, bench: Workbench, text: str) -> Iterator[Row]:
-    if not text:
+    found = matches(bench, text) if text else []
+    if not found:  # what most people ask, under whatever else the text leads to
         yield from (_row(experiment, registry()[key], {}) for key in (*OF_RUN, *OF_PROPOSALS))
-        return
-    for match in matches(bench, text):
+    for match in found:
         if match.problem:
             yield Row(match.computation.title, "", match.problem)
             continue

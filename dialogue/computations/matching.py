@@ -67,8 +67,9 @@ def telling(words: Sequence[str]) -> list[str]:
 
 def score(words: Sequence[str], *weighted: tuple[str, float]) -> float:
     """Return how much of the words is in texts, each with its weight: the sum over the words of the best; half where a
-    word only begins another, a fifth for common words."""
+    word only begins another, a fifth for common words beside others."""
     total = 0.0
+    faint = 0.2 if any(word not in COMMON for word in words) else 1.0
     for word in words:
         best = 0.0
         for text, weight in weighted:
@@ -79,13 +80,8 @@ def score(words: Sequence[str], *weighted: tuple[str, float]) -> float:
                 each.startswith(word) or (len(each) > 4 and word.startswith(each)) for each in known
             ):
                 best = max(best, weight / 2)
-        total += best * (0.2 if word in COMMON else 1.0)
+        total += best * (faint if word in COMMON else 1.0)
     return total
-
-
-def _begins(one: str, other: str) -> bool:
-    """Return True if one of two words begins the other, and is long enough to tell."""
-    return other.startswith(one) or (len(other) > 4 and one.startswith(other))
 
 
 def matches(bench: Workbench, text: str) -> list[Match]:

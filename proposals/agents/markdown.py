@@ -119,8 +119,10 @@ def _plain(text: str, values: Sequence[Value]) -> str:
 
 
 def _name_columns(tokens: Sequence[Token], values: Sequence[Value]) -> None:
-    """Each cell of a table names its column, for where a row is shown as a block."""
+    """Each cell of a table names its column, for where a row is shown as a block; a column without a name has no
+    header."""
     heads: list[str] = []
+    closing: Token | None = None
     column = 0
     for token, inside in pairwise(tokens):
         if token.type == "thead_open":
@@ -129,6 +131,10 @@ def _name_columns(tokens: Sequence[Token], values: Sequence[Value]) -> None:
             column = 0
         elif token.type == "th_open":
             heads.append(_plain("".join(child.content for child in inside.children or ()), values))
+            if not heads[-1]:
+                token.tag, closing = "td", token
+        elif token.type == "th_close" and closing is not None:
+            token.tag, closing = "td", None
         elif token.type == "td_open":
             token.attrs["data-column"] = heads[column]
             column += 1
