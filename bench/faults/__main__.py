@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from bench.faults.chaos import Chaos, settle
@@ -38,7 +39,10 @@ def main() -> int:
     print(f"seed {given.seed}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leaves nothing running
     with _folder(given.home, keep=given.keep) as (home, own_disk):
-        return _attack(home, SHORT if given.short else Wanted(), random.Random(given.seed), own_disk, given.short)
+        wanted = SHORT if given.short else Wanted()
+        if not os.environ.get("OPENAI_BASE_URL"):  # only a language model answers free text
+            wanted = replace(wanted, answers=0)
+        return _attack(home, wanted, random.Random(given.seed), own_disk, given.short)
 
 
 def _attack(home: Path, wanted: Wanted, chance: random.Random, own_disk: bool, short: bool) -> int:

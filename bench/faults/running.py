@@ -18,7 +18,7 @@ import httpx
 from asapweb.launcher.orphans import find_marked
 
 #: What of our own environment the application sees.
-KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
+KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "OPENAI_BASE_URL", "OPENAI_API_KEY", "ASAP_LLM_MODEL")
 
 
 class Running:

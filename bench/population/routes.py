@@ -172,6 +172,7 @@ def addresses(rows: Rows) -> dict[str, list[str]]:
         "computation": [f"{at}/compute/verdict/"],
         "computations": [f"{api}/computations/"],
         "computation-api": [f"{api}/computations/price/"],
+        "api-tools": [f"{api}/tools/"],
         "dialogue-thread": [f"{at}/dialogue/{rows.thread}/"],
         "replays": [f"{at}/replay/", f"{long}/replay/"],
         "replay": [f"{at}/replay/{rows.answer}/"],

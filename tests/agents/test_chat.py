@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -129,7 +130,9 @@ def test_where_nothing_of_an_answer_can_be_printed_it_says_why(talk: Talk, reply
     assert not [item for item in said if isinstance(item, Final | Answered)]
 
 
-def test_without_a_language_model_it_says_so_and_does_nothing() -> None:
+def test_without_a_language_model_it_says_so_and_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("OPENAI_", "ASAP_LLM_"))]:
+        monkeypatch.delenv(name)
     (stopped,) = chat.answer(bench(), Ask("Why?"))
     assert isinstance(stopped, Stopped) and "No language model" in stopped.sentence
 

@@ -67,14 +67,17 @@ SAME_COLOURS = """known => {
   ] });
   return [...here.keys()].filter(key => !earlier.has(key));
 }"""
-#: Until then colours are on their way from one theme to the other.  What is folded away may list some that have ended.
+#: Until then colours are on their way from one theme to the other.  What is folded away may list some that have ended,
+#: or that never end: no transition of a page takes a second.
 SETTLED = """async () => {
+  const until = performance.now() + 3000;
   let moving;
   do {
     await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
     moving = document.getAnimations().filter(it => it instanceof CSSTransition && it.playState !== "finished");
-    await Promise.allSettled(moving.map(it => it.finished));
-  } while (moving.length);
+    const ended = Promise.allSettled(moving.map(it => it.finished));
+    await Promise.race([ended, new Promise(done => setTimeout(done, 1000))]);
+  } while (moving.length && performance.now() < until);
 }"""
 #: Themes and widths in which every page is looked at.
 VIEWS: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1280), ("dark", 1280), ("dark", 390))

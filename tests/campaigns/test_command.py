@@ -15,7 +15,7 @@ from asapweb.user_error import UserError
 from tests.agent.server import Plain, Reply, ScriptedServer, answer
 from tests.campaigns.worlds import CONFIG
 
-WISH = {"ici": {"data": 4, "model": 4}, "reason": "Tensor parallelism shrinks what is gathered."}
+WISH = {"mesh": {"data": 4, "model": 4}, "reason": "Tensor parallelism shrinks what is gathered."}
 Play = Callable[..., tuple[dict[str, Any], ScriptedServer]]
 
 
