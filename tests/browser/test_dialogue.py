@@ -187,6 +187,8 @@ def test_threads_are_begun_renamed_and_deleted(panel: Any, page: Page) -> None:
     log.get_by_role("link", name="Which first?").click()
     expect(log).to_contain_text("Computed in")
     panel.get_by_role("link", name="New conversation").click()
+    expect(log).to_contain_text("About the proposals")  # else the next press is on the answer before
+    expect(log).not_to_contain_text("Computed in")
     log.get_by_role("link", name="How confident are you?").click()
     expect(log).to_contain_text("Computed in")
     panel.get_by_text("Threads").click()
