@@ -280,6 +280,24 @@ def no_row_is_left(request: pytest.FixtureRequest, stored_rows: StoredRows, djan
         )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_setting_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A module that leaves a setting of the installation in the environment fails, and the next one does not see it."""
+    before = _settings_of_the_installation()
+    yield
+    after = _settings_of_the_installation()
+    if left := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
+        for name in left:
+            os.environ.pop(name, None)
+        os.environ.update({name: before[name] for name in left if name in before})
+        pytest.fail(f"{request.node.nodeid} leaves {', '.join(left)} in the environment")
+
+
+def _settings_of_the_installation() -> dict[str, str]:
+    prefixes = ("ASAP_", "OPENAI_", "DATABASE_", "CELERY_", "DJANGO_")
+    return {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+
+
 @pytest.fixture(scope="module")
 def rolled_back_rows(owned_database: StoredRows, django_db_blocker: Any) -> Iterator[None]:
     """An empty database for a module; what is stored in it by fixtures of the module is taken back after it."""

@@ -82,11 +82,14 @@ def answered(pk: int) -> None:
     write(answering.Writing(answer, worker, Cancel()), Scripted(looked, said("The step takes 1.25 s.")))
 
 
+#: A model that no test reaches, as the environment names it.
+MODEL = {"OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": "http://127.0.0.1:9", "ASAP_LLM_MODEL": "scripted"}
+
+
 @contextmanager
 def model_set_up() -> Iterator[None]:
     """A model is set up, which no test reaches: `Scripted` answers in its place."""
-    values = {"OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": "http://127.0.0.1:9", "ASAP_LLM_MODEL": "scripted"}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in values.items():
+        for name, value in MODEL.items():
             patch.setenv(name, value)
         yield

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,18 +38,19 @@ def thread(people: People, ready: Stored) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def a_model() -> Iterator[None]:
-    """A model is set up, which no test reaches: `Scripted` answers in its place."""
-    from tests.dialogue.answerers import model_set_up
+def a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is set up, which no test reaches: `Scripted` answers in its place.  By the same fixture as the tests'
+    own changes of the environment: two that are undone in the order in which they were made leave one behind."""
+    from tests.dialogue.answerers import MODEL
 
-    with model_set_up():
-        yield
+    for name, value in MODEL.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
-def no_model(a_model: None) -> Iterator[None]:
-    """No model is set up.  Of its own, since `monkeypatch` may be undone after `a_model`."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ASAP_LLM_MODEL"):
-            patch.delenv(name, raising=False)
-        yield
+def no_model(a_model: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model is set up."""
+    from tests.dialogue.answerers import MODEL
+
+    for name in MODEL:
+        monkeypatch.delenv(name)
