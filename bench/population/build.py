@@ -13,13 +13,12 @@ import numpy as np
 
 PASSWORD = "a long password of the load test"
 SEED = 5
-#: One of the newest questions of each kind that the built-in reasoner answers.
-QUESTIONS = (
-    "Which of the three do you recommend first?",
-    "What if remat none?",
-    "Why is it slow?",
-    "Why not model=1?",
-    "Which past runs are like this?",
+#: Computations that each conversation holds, with their arguments.
+COMPUTED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("which_first", {}),
+    ("price", {"changes": {"remat": "none"}}),
+    ("verdict", {}),
+    ("fits", {}),
 )
 #: While a database is filled nothing of it has to survive a crash.
 FILLING = {
@@ -102,7 +101,7 @@ def build(sizes: Sizes, say: Callable[[str], None] = print) -> None:
     teams = _people(sizes)
     say(f"{sizes.users:,} users in {sizes.teams:,} teams")
     templates = _templates()
-    say(f"{len(templates):,} shipped profiles analysed, {len(QUESTIONS)} questions asked of each")
+    say(f"{len(templates):,} shipped profiles analysed, {len(COMPUTED)} questions computed for each")
     random = np.random.default_rng(SEED)
     copies.make(templates, plan(sizes, teams, templates, random), say)
     load_shipped()
@@ -178,8 +177,7 @@ def _people(sizes: Sizes) -> list[Any]:
 def _templates() -> list[Any]:
     """The shipped profiles in the local team, analysed, with a conversation about each."""
     from accounts.services import first_administrator
-    from dialogue.services import asking
-    from dialogue.services.respond import respond
+    from dialogue.services import asking, computing
     from experiments.models import Experiment
     from experiments.services import runs
     from experiments.services.shipped import load_into
@@ -196,8 +194,8 @@ def _templates() -> list[Any]:
         if experiment.state != "ready":
             raise SystemExit(f"{experiment} did not become ready")
         thread = asking.open_thread(experiment, user)
-        for question in QUESTIONS:
-            respond(asking.ask(thread, user, question).pk)
+        for key, arguments in COMPUTED:
+            computing.keep(thread, user, key, arguments)
     return shipped
 
 

@@ -1,7 +1,7 @@
 """People at work on a large site, for Locust: `locust -f bench/population/users.py --headless --host …`.
 
-Each signs in with a password, looks mostly at lists and pages, sometimes searches, asks, uploads or reads the API, and
-thinks in between.  What is no success is an error: there is none to be expected.  Started by `bench.load`.  With
+Each signs in with a password, looks mostly at lists and pages, sometimes searches, computes, uploads or reads the API,
+and thinks in between.  What is no success is an error: there is none to be expected.  Started by `bench.load`.  With
 FastHttpUser, which takes less of the processors that the application has to share with it.
 """
 
@@ -30,7 +30,9 @@ SEARCHES = (
     "h100 mixtral",
     "wider model axis",
 )
-QUESTIONS = ("Why is it slow?", "What if remat none?", "Which of the three do you recommend first?", "Why not model=1?")
+COMPUTATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("verdict", {}), ("price", {"changes": {"remat": "none"}}), ("which_first", {}), ("fits", {}),
+)  # fmt: skip
 _LINK = re.compile(r'href="/experiments/(\d+)/"')
 _number = itertools.count()
 
@@ -109,22 +111,11 @@ class Engineer(FastHttpUser):
         self.client.get(f"/api/{address}", name=f"API: {address.partition('/')[0]}")
 
     @task(2)
-    def ask(self) -> None:
-        """A question to the built-in reasoner, until its answer is whole."""
-        if self.role == "viewer":
-            return
-        made = self._post("/api/threads/", {"experiment": int(self._one())}, "API: open a conversation")
-        if made is None:
-            return
-        answer = self._post(f"/api/threads/{made['id']}/messages/", {"text": random.choice(QUESTIONS)}, "API: ask")
-        for _ in range(120):
-            if answer is None or answer["status"] not in ("queued", "answering"):
-                break
-            self._sleep(1.0)
-            answer = self.client.get(f"/api/answers/{answer['id']}/", name="API: answer").json()
-        with self.client.get("/livez", name="answer complete", catch_response=True) as said:
-            if answer is not None and answer["status"] != "done":
-                said.failure(f"the answer is {answer['status']}")
+    def compute(self) -> None:
+        """A computation about a run, as the palette and the questions on objects ask for it."""
+        key, arguments = random.choice(COMPUTATIONS)
+        given = {"experiment": int(self._one()), "arguments": arguments}
+        self.client.post(f"/api/computations/{key}/", json=given, headers=self._referer(), name="API: compute")
 
     @task(1)
     def upload(self) -> None:
@@ -140,16 +131,3 @@ class Engineer(FastHttpUser):
         )
         headers = {**self._referer(), "Content-Type": kind}
         self.client.post("/api/experiments/", data=body, headers=headers, name="API: upload")
-
-    def _post(self, address: str, value: dict[str, Any], name: str) -> Any:
-        """JSON of the answer; None where somebody else was first (409), which is no error."""
-        with self.client.post(address, json=value, headers=self._referer(), name=name, catch_response=True) as response:
-            if response.status_code == 409:
-                response.success()
-                return None
-            return response.json() if response.ok else None
-
-    def _sleep(self, time_s: float) -> None:
-        import gevent
-
-        gevent.sleep(time_s)

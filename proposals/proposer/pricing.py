@@ -195,4 +195,6 @@ def as_measured(profile: StepProfile, diagnosis: Diagnosis, baseline: Predicted)
     exact = Range(lower=step, estimate=step, upper=step, low80=step, high80=step)
     # Without a profile the bars are predicted, by the same groups of axes as the proposals'.
     parts = diagnosis.breakdown_s if profile.basis == PROFILE else baseline.breakdown_s
-    return replace(baseline, step_time_s=exact, breakdown_s=dict(parts), speedup=1.0)
+    return replace(
+        baseline, step_time_s=exact, breakdown_s=dict(parts), speedup=1.0, speedup_low80=1.0, speedup_high80=1.0
+    )
