@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -83,7 +84,7 @@ def refused(home: Path, *arguments: str, user: str | None = None, **variables: s
 
 
 class Application:
-    """A running `asap run`.  `output` holds the lines printed until it was ready."""
+    """A running `asap run`.  `output` holds the lines printed so far."""
 
     def __init__(self, home: Path, *arguments: str, user: str | None = None, **variables: str) -> None:
         self.home = home
@@ -100,8 +101,16 @@ class Application:
         for line in self.process.stdout:
             self.output.append(line.rstrip("\n"))
             if "Ctrl-C" in line:
-                return
-        raise AssertionError("the application did not start:\n" + "\n".join(self.output))
+                break
+        else:
+            raise AssertionError("the application did not start:\n" + "\n".join(self.output))
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        """Collect what the running application prints."""
+        assert self.process.stdout is not None
+        self.output.extend(line.rstrip("\n") for line in self.process.stdout)
 
     @property
     def text(self) -> str:
@@ -143,11 +152,11 @@ class Application:
         """Send the signal and wait for the orderly end; returns the exit status."""
         self.process.send_signal(number)
         try:
-            rest, _ = self.process.communicate(timeout=60)
+            self.process.wait(timeout=60)
         except subprocess.TimeoutExpired:  # its pieces die with it, and the next test has its own folder
             self.process.kill()
             raise
-        self.output += rest.splitlines()
+        self._reader.join(timeout=10)
         return self.process.returncode
 
     def _found(self, pattern: str) -> str:
