@@ -16,8 +16,7 @@ from evaluation.sweep_baselines import fold_of
 from evaluation.sweep_candidates import UNKNOWN, Sweep
 from evaluation.sweep_scores import Outcomes, joined, outcome
 from proposals.proposer.choose import choose, in_order
-from proposals.proposer.pricing import ProposalPrices
-from proposals.proposer.ranking import Ranked, Weights, utility
+from proposals.proposer.prices import ProposalPrices, Ranked, Weights, utility
 from proposals.proposer.space import Candidates
 
 #: Values tried of each weight, in the order of the search.

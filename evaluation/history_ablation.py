@@ -27,9 +27,8 @@ from history.term_effects import price
 from perfmodel.config import ExperimentConfig, Measured
 from perfmodel.efficiency import EfficiencyTable
 from proposals.proposer.choose import choose, in_order
-from proposals.proposer.precedents import Precedent, published, situation
-from proposals.proposer.ranking import shipped_weights
-from proposals.proposer.similarity import Library
+from proposals.proposer.precedents import Library, Precedent, published, situation
+from proposals.proposer.prices import shipped_weights
 
 #: Starts of a workload, drawn by hash.
 STARTS = 6

@@ -28,7 +28,7 @@ from proposals.agents.tools.elsewhere import best
 from proposals.candidate import Candidate, candidate
 from proposals.plan import Predicted
 from proposals.proposer import Pricer
-from proposals.proposer.from_step_time import start
+from proposals.proposer.observed import start
 
 #: Relative difference of two numbers that are the same.
 ROUNDING = 1e-6

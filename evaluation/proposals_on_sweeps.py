@@ -25,7 +25,7 @@ from evaluation.sweep_baselines import naive_s, regressor_s
 from evaluation.sweep_candidates import Sweep, unseen_s
 from evaluation.sweep_groups import Group, groups
 from evaluation.sweep_scores import Outcomes, follow, joined, rank_correlation, scores
-from proposals.proposer.ranking import Weights
+from proposals.proposer.prices import Weights
 
 Floats = npt.NDArray[np.float64]
 T = TypeVar("T")

@@ -32,7 +32,7 @@ from perfmodel.step_time import Z80, combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
 from proposals.proposer.observed import observe
-from proposals.proposer.pricing import observation
+from proposals.proposer.prices import observation
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "accuracy-single-gpu.md"
@@ -256,7 +256,7 @@ def _memory(run: Run, framework: str | None) -> MemoryUse:
 
 def with_peak(before: Run, after: Run, framework: str | None) -> MemoryUse:
     """What the model expects, and what the peak measured before has beyond it, growing as activations do: what the
-    Proposer takes for the probability that a candidate fits (`proposals.proposer.ranking`)."""
+    Proposer takes for the probability that a candidate fits (`proposals.proposer.prices`)."""
     ran, used = _memory(before, framework), _memory(after, framework)
     beyond = max(0.0, (before.peak_bytes or 0) - _number(ran.total))
     return replace(used, activations=used.activations * (1.0 + beyond / ran.activations))

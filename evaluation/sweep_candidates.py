@@ -26,9 +26,8 @@ from perfmodel.legality import MemoryPosterior, MemoryRun, memory_posterior
 from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from proposals.proposer.changes import Change
-from proposals.proposer.pricing import ProposalPrices
-from proposals.proposer.ranking import Ranked, Weights, rank, steps
-from proposals.proposer.similarity import Library
+from proposals.proposer.precedents import Library
+from proposals.proposer.prices import ProposalPrices, Ranked, Weights, rank, steps
 from proposals.proposer.space import Candidates
 
 Bools = npt.NDArray[np.bool_]

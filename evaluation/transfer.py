@@ -35,7 +35,7 @@ from perfmodel.config import Measured
 from perfmodel.efficiency import EfficiencyTable
 from perfmodel.step_time import Z80
 from proposals.proposer.precedents import Precedent, precedents_of, published
-from proposals.proposer.ranking import drawn
+from proposals.proposer.prices import drawn
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -91,8 +91,13 @@ def read(line: str) -> Support:
         raise SupportError(f"supports names {subject!r}; known: {', '.join(DIRECTIONS)}")
     if direction not in DIRECTIONS[subject]:
         raise SupportError(f"{subject} has no direction {direction!r}; known: {', '.join(DIRECTIONS[subject])}")
-    conditions = match["conditions"].split(" and ") if match["conditions"] else ()
-    return Support(subject, direction, tuple(_condition(text.strip()) for text in conditions), match["words"])
+    asked = conditions(match["conditions"]) if match["conditions"] else ()
+    return Support(subject, direction, asked, match["words"])
+
+
+def conditions(text: str) -> tuple[Condition, ...]:
+    """The conditions of `one and another`, all of which must hold.  Raises SupportError."""
+    return tuple(_condition(each.strip()) for each in text.split(" and "))
 
 
 def _condition(text: str) -> Condition:

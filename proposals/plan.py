@@ -97,7 +97,7 @@ class Predicted:
 
     speedup: per token against the baseline (same batch: step time ratio), with low80 / high80; breakdown_s as in the
     diagnosis, so that bars can be compared.  sigma: the model's own spread of the log of the speed-up, before what
-    measured pairs add to it (`proposer.confidence`).
+    measured pairs add to it (`perfmodel.confidence`).
     """
 
     step_time_s: KnownRange = None
@@ -185,7 +185,7 @@ class ProposalPlan:
     constraints that the current configuration breaks; empty for every other proposal.  doublings: factors of two moved
     between axes, how far it is from the current configuration.  support: `proven` where the reasons cite a record of a
     measured gain, `hypothesis` where they cite none; empty where the built-in reasoner wrote them.  speedup_per_chip:
-    per token and chip, where fewer chips are asked for.  utility: what candidates are ranked by (`proposer.ranking`), 0
+    per token and chip, where fewer chips are asked for.  utility: what candidates are ranked by (`proposer.prices`), 0
     for the current configuration; None for a model's own configuration and for plans of earlier versions.  disputed: by
     element (`mesh`, or a training key), the speed-up that it adds under the measurement and by the model alone, where
     one is a gain and the other a loss.  parts: seconds of the step by part, {"before", "after"}, both for the tokens of
@@ -249,7 +249,7 @@ class Listed:
     """A legal candidate in a list of the best.
 
     faster: probability that it runs and the step gets faster per token; runs: that it runs; utility: what candidates
-    are ranked by (`proposer.ranking`), 0 for the current configuration.  keeps: whether it is the current
+    are ranked by (`proposer.prices`), 0 for the current configuration.  keeps: whether it is the current
     configuration. memory_headroom_bytes as in ProposalPlan.
     """
 

@@ -16,7 +16,7 @@ from experiments.pages import ExperimentPage, experiment_page
 from experiments.views import progress_context
 from proposals import constraint_form, facts, presentation, views_compile
 from proposals.models import FAILURE_WORDS, Decision, PlanRecord, Proposal
-from proposals.proposer.notes import MODEL_UNKNOWN
+from proposals.proposer.words import MODEL_UNKNOWN
 from proposals.services import consulting, plans, regenerating, reviews
 from proposals.views_again import asked_context
 

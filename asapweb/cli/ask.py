@@ -17,7 +17,7 @@ from perfmodel.config_file import read_config
 from proposals.agents import chat
 from proposals.agents.conversation import Ask
 from proposals.agents.workbench import Workbench
-from proposals.proposer.from_step_time import start
+from proposals.proposer.observed import start
 
 NO_MODEL = "Free text needs a language model (docs/agents.md). These computations match; name one to run it."
 

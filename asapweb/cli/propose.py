@@ -19,7 +19,7 @@ from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 from proposals.plan import Citation
 from proposals.proposer import Pricer, propose
-from proposals.proposer.from_step_time import start
+from proposals.proposer.observed import start
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

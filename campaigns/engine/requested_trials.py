@@ -10,10 +10,9 @@ from campaigns.engine.space import key_of, settings_of
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from proposals.candidate import Candidate, MeshAndChanges, candidate
 from proposals.constraints import Constraints
-from proposals.proposer.changes import Change
+from proposals.proposer.changes import Change, given_changes, given_mesh, products
 from proposals.proposer.limits import broken_by, rules_of
 from proposals.proposer.space import side_by_side
-from proposals.proposer.user_mesh import given_changes, given_mesh, products
 
 
 class Refused(Exception):

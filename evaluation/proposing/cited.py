@@ -28,11 +28,10 @@ from perfmodel.config_file import parse_config, read_config
 from proposals.candidate import candidate
 from proposals.plan import Citation, Memory, Plan, ProposalPlan
 from proposals.proposer import Pricer
+from proposals.proposer.build import supporting
 from proposals.proposer.case import Case
-from proposals.proposer.changed import changed
-from proposals.proposer.citations import supporting
-from proposals.proposer.quantities import Quantities
-from proposals.proposer.wording import VERDICTS
+from proposals.proposer.facts import facts, value_of
+from proposals.proposer.words import verdict_words
 
 RECIPES, STEPS = 10, 4
 #: For the reader.
@@ -163,18 +162,18 @@ def _whole(passage: ShippedPassage) -> str:
 
 def _compared(case: Case, cite: Citation) -> Sequence[str]:
     """What the conditions of its line compare, with the values of the run."""
-    of = Quantities(case)
+    of = facts(case)
     primary = case.diagnosis.bottleneck.primary
-    asked = [*changed(case)]
+    asked = [*case.changed]
     asked += [replace(asked[0], subject="verdict", direction=primary)] if asked else []
     found = {}
     for item in asked:
-        words = VERDICTS[primary] if item.subject == "verdict" else f"{item.words}: "
+        words = verdict_words(primary) if item.subject == "verdict" else f"{item.words}: "
         for passage, support in supporting(item, of):
             if passage.id == cite.key and support.words in cite.supports and words.lower() in cite.supports.lower():
                 for condition in support.conditions:
                     for name in condition.names:
-                        found[name] = of(name)
+                        found[name] = value_of(of, name)
     return [f"{name} {_number(value)}" for name, value in found.items()]
 
 

@@ -32,8 +32,7 @@ from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.precedents import Precedent, published
 from proposals.proposer.pricer import Pricer
-from proposals.proposer.pricing import ProposalPrices
-from proposals.proposer.ranking import Ranked, rank
+from proposals.proposer.prices import ProposalPrices, Ranked, rank
 from proposals.proposer.space import Candidates
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from proposals.agents.retrieval import PassageFound, Retrieval
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate, MeshAndChanges
 from proposals.plan import BOOK, Citation
-from proposals.proposer.citations import EXCERPT
+from proposals.proposer.build import EXCERPT
 from proposals.proposer.precedents import case_of_change
 
 

@@ -15,9 +15,10 @@ from perfmodel.price import NOTHING, Evidence, predict_all
 from perfmodel.workload import from_config
 from proposals.candidate import Candidate, candidate
 from proposals.plan import Communication, Neighbour, PerChip
+from proposals.proposer.case import LADDER
 from proposals.proposer.changes import Change
 from proposals.proposer.limits import Rule, reason
-from proposals.proposer.pricing import ProposalPrices, axes_of_group
+from proposals.proposer.prices import ProposalPrices, axes_of_group
 from proposals.proposer.space import Candidates
 
 #: Traffic on the links of each group of axes.
@@ -32,8 +33,6 @@ MOVES = {
 }
 #: Smaller gains and losses, as a logarithm, are the model's rounding.
 DISPUTED = 0.01
-#: Remat policies from the one that recomputes least, in the order of the memory they leave free.
-LADDER = ("none", "minimal", "full", "offload")
 
 
 def communication(candidates: Candidates, prices: ProposalPrices, index: int) -> tuple[Communication, ...]:

@@ -1,20 +1,26 @@
-"""What one step spent its time on, sorted by what that time scales with when the mesh changes.
+"""What one step spent its time on, sorted by what that time scales with, and what of it is evidence.
 
 Taken from the diagnosed ops (self time per step and chip) and the KPIs.  A thin profile shows only some ops: the rest
 of the step is then filled up, collectives to the communication KPI, the remainder as the verdict and the listed ops
-say, and `coverage` says how much was really seen.
-"""
+say, and `coverage` says how much was really seen.  Without a profile, what it would have measured is the performance
+model's, scaled to the step, and carries that it is predicted (`Observed.basis`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import log, prod, sqrt
 
+import numpy as np
+
 from diagnosis.report import Diagnosis, OpDiagnosis
 from experiments.hlo import text as hlo
-from experiments.step_profile import StepProfile
-from perfmodel.config import ExperimentConfig, micro_batches, missing_facts
-from perfmodel.observation import ObservedCollective
+from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
+from experiments.without_profile import without_profile
+from perfmodel.confidence import Confidence, shipped
+from perfmodel.config import ConfigError, ExperimentConfig, micro_batches, missing_facts
+from perfmodel.observation import Observation, ObservedCollective
+from perfmodel.prediction import predict as predict_alone
+from perfmodel.price import NOTHING, Evidence, lacking
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
 
@@ -23,6 +29,9 @@ TRAFFIC = ("tensor", "weights", "sequence", "expert", "pipeline", "dcn", "unplac
 #: Kinds of work on the chip.
 WORK = ("products", "attention", "weights_hbm", "activations_hbm", "optimizer")
 
+NOTHING_MEASURED = (
+    "The profile has neither a step time nor ops, so no proposals can be made; record more steps and retry."
+)
 #: Share of peak FLOP/s that large products attain (perfmodel's default for `matmul`).
 ATTAINABLE = 0.72
 
@@ -63,10 +72,12 @@ class Observed:
         return sum(self.work_s.values()) + sum(self.traffic_s.values()) + self.fixed_s
 
 
-def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis) -> Observed | None:
-    """None where the profile has neither a step time nor ops."""
+def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis) -> Observed:
+    """What the step spent its time on: as profiled, else as predicted.  Raises ConfigError where there is nothing."""
+    if profile.basis != PROFILE:
+        return _predicted(profile, config)
     if not profile.step_time_s and not diagnosis.ops:
-        return None
+        raise ConfigError("", NOTHING_MEASURED)
     step_s = profile.step_time_s or 1.0
     parts = diagnosis.breakdown_s if profile.step_time_s else diagnosis.breakdown_share
     timed = [
@@ -307,3 +318,129 @@ def _flops(profile: StepProfile, diagnosis: Diagnosis, step_s: float) -> float |
     if utilization and peak and profile.step_time_s:
         return utilization * peak * step_s
     return None
+
+
+#: Kind of traffic (`observed.TRAFFIC`) of each group of axes (`workload.GROUPS`).
+_TRAFFIC_OF = {
+    "weights": "weights",
+    "expert_weights": "weights",
+    "replica": "weights",
+    "model": "tensor",
+    "seq": "sequence",
+    "expert": "expert",
+    "pipeline": "pipeline",
+}
+
+
+def start(config: ExperimentConfig) -> StepProfile:
+    """Replacement for a profile.  Raises ConfigError where the configuration says too little to price."""
+    profile = without_profile(config)
+    refuse(profile, config)
+    return profile
+
+
+def refuse(profile: StepProfile, config: ExperimentConfig) -> None:
+    """Raise ConfigError where nothing can be proposed without a profile, with what is missing or contradictory."""
+    if profile.basis == MODEL:
+        for name in missing_facts(config):
+            raise ConfigError(name, "is missing; it is required where there is no profile")
+    elif profile.basis == STEP_TIME:
+        for name, sentence in lacking(config).items():
+            raise ConfigError(name, sentence)
+
+
+def evidence_of(
+    config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis, observed: Observed, confidence: Confidence
+) -> Evidence:
+    """Return what was measured of a run as evidence.  config: of the run."""
+    if profile.basis != PROFILE:
+        return _step_time(config, profile, confidence)
+    return Evidence(
+        config,
+        observation(observed, profile, diagnosis),
+        "profile",
+        profile.memory.peak_bytes,
+        stand_in=observed.stand_in,
+        confidence=confidence,
+    )
+
+
+def _step_time(config: ExperimentConfig, profile: StepProfile, confidence: Confidence) -> Evidence:
+    """Return the measured step time as evidence, or, where nothing was measured, the model's own step in its place."""
+    peak = profile.memory.peak_bytes
+    is_measured = profile.step_time_s is not None
+    step_s = profile.step_time_s
+    if step_s is None:
+        predicted = predict_alone(config).step_time_s
+        assert predicted is not None
+        step_s = predicted["estimate"]
+    return Evidence(
+        config,
+        Observation(step_s, {}, memory_bytes=peak, coverage=0.0),
+        "measured step time" if is_measured else NOTHING.name,
+        peak,
+        confidence=confidence,
+        is_measured=is_measured,
+    )
+
+
+def _predicted(profile: StepProfile, config: ExperimentConfig) -> Observed:
+    """The predicted parts of the step, by what they scale with.  Raises ConfigError as `refuse`."""
+    refuse(profile, config)
+    priced = _step_time(config, profile, shipped())
+    assert priced.calibration is not None
+    prices = priced.calibration.price([config])
+    work, traffic, fixed = dict.fromkeys(WORK, 0.0), dict.fromkeys(TRAFFIC, 0.0), 0.0
+    for name, values in prices.parts_s.items():
+        seconds = float(np.broadcast_to(values, prices.step_time_s.shape)[0])
+        kind, _, group = name.partition(":")
+        if kind == "compute":
+            work["products"] += seconds
+        elif kind == "hbm":
+            work["activations_hbm"] += seconds
+        elif kind == "dcn":
+            traffic["dcn"] += seconds
+        elif kind == "ici":
+            traffic[_TRAFFIC_OF.get(group, "unplaced")] += seconds
+        else:
+            fixed += seconds
+    return Observed(
+        step_s=float(prices.step_time_s[0]),
+        work_s=work,
+        traffic_s=traffic,
+        fixed_s=fixed,
+        flops=None,
+        coverage=0.0,
+        basis=profile.basis,
+    )
+
+
+def observation(observed: Observed, profile: StepProfile, diagnosis: Diagnosis) -> Observation:
+    """What was measured, in the form the calibration takes."""
+    work = observed.work_s
+    bars = diagnosis.breakdown_s if profile.step_time_s else diagnosis.breakdown_share
+    parts = {
+        "compute": work["products"] + work["attention"],
+        "hbm:weights": work["weights_hbm"],
+        "hbm:activations": work["activations_hbm"] - observed.copies_s,
+        "hbm:optimizer": work["optimizer"],
+        "dcn": observed.traffic_s["dcn"],
+        **{name: bars.get(name, 0.0) for name in ("input", "host", "idle")},
+    }
+    for item in observed.collectives:
+        if item.axes != ("dcn",):
+            key = "ici:" + "+".join(item.axes) if item.axes else "ici"
+            parts[key] = parts.get(key, 0.0) + item.time_s
+    return Observation(
+        step_time_s=profile.step_time_s,
+        parts_s=parts,
+        memory_bytes=profile.memory.peak_bytes,
+        flops=observed.flops,
+        weights_arithmetic_s=observed.weights_arithmetic_s,
+        attention_s=work["attention"],
+        unexplained_s=observed.resharding_s,
+        copies_s=observed.copies_s,
+        recomputed_s=observed.recomputed_s,
+        collectives=observed.collectives,
+        coverage=observed.coverage,
+    )

@@ -16,7 +16,7 @@ import numpy as np
 
 from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
-from experiments.step_profile import PROFILE, StepProfile
+from experiments.step_profile import StepProfile
 from perfmodel.confidence import Confidence, shipped
 from perfmodel.config import ConfigError, ExperimentConfig, check_products, mesh_text, missing_facts
 from perfmodel.efficiency import ErrorRange, load_efficiencies
@@ -24,22 +24,34 @@ from perfmodel.space import Space
 from proposals.candidate import Candidate, MeshAndChanges
 from proposals.constraints import RULE, Constraints
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
-from proposals.proposer import detail, from_step_time
-from proposals.proposer.build_proposal import worded
+from proposals.proposer import detail
+from proposals.proposer.build import proposal_of
 from proposals.proposer.case import Case
-from proposals.proposer.changes import MOST_AT_FIRST, Change, further_changes, without_model
-from proposals.proposer.choose import choose, in_order, keeping_is_right, left_out, shortlist
-from proposals.proposer.limits import broken_by, legal, rules_of
-from proposals.proposer.notes import few, notes, slower
-from proposals.proposer.observed import observe, recomputes_nothing
-from proposals.proposer.precedents import Precedent, case_of_change, closest_precedents, published
-from proposals.proposer.pricing import ProposalPrices, as_measured, evidence_of_profile, exposed_s, price
-from proposals.proposer.ranking import Ranked, library_for, rank
-from proposals.proposer.similarity import Library
-from proposals.proposer.smaller_hardware import fewer_chips
+from proposals.proposer.changes import (
+    MOST_AT_FIRST,
+    Change,
+    further_changes,
+    given_changes,
+    given_mesh,
+    impossible,
+    products,
+    without_model,
+)
+from proposals.proposer.choose import asked_by, choose, in_order, keeping_is_right, left_out, shortlist
+from proposals.proposer.limits import broken_by, fewer_chips, legal, rules_of
+from proposals.proposer.observed import evidence_of, observe, recomputes_nothing
+from proposals.proposer.precedents import Library, Precedent, case_of_change, closest_precedents, published
+from proposals.proposer.prices import (
+    ProposalPrices,
+    Ranked,
+    as_measured,
+    exposed_s,
+    library_for,
+    price,
+    rank,
+)
 from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, side_by_side
-from proposals.proposer.user_mesh import given_changes, given_mesh, impossible, products
-from proposals.proposer.verdict import asked_by
+from proposals.proposer.words import notes
 
 
 class Pricer:
@@ -62,27 +74,14 @@ class Pricer:
         check_products(config)
         if diagnosis.not_modelled:
             raise ConfigError("", diagnosis.not_modelled)
-        no_profile = profile.basis != PROFILE
-        find = from_step_time.observe if no_profile else observe
-        observed = find(profile, config, diagnosis)
-        if observed is None:
-            raise ConfigError(
-                "",
-                "The profile has neither a step time nor ops, so no proposals can be made; record more steps and "
-                "retry.",
-            )
         self.profile, self.config, self.diagnosis = profile, config, diagnosis
-        self.observed = observed
+        self.observed = observed = observe(profile, config, diagnosis)
         self.exchange_unrecorded = exchange_unrecorded(profile)
         self.precedents = tuple(published() if precedents is None else precedents)
         self.confidence = confidence or shipped()
         self.recomputes_nothing = recomputes_nothing(config, observed, diagnosis)
         ran = replace(config, training=replace(config.training, remat="none")) if self.recomputes_nothing else config
-        self.evidence = (
-            from_step_time.evidence(ran, profile, self.confidence)
-            if no_profile
-            else evidence_of_profile(ran, profile, diagnosis, observed, self.confidence)
-        )
+        self.evidence = evidence_of(ran, profile, diagnosis, observed, self.confidence)
         assert self.evidence.calibration is not None
         self.calibration = self.evidence.calibration
         self.missing = missing_facts(config)
@@ -134,12 +133,7 @@ class Pricer:
             },
             priced=priced,
             constraints=asked.to_json(),
-            notes=(
-                *notes(self, asked, baseline),
-                *few(sum(item.kind != "keep" for item in proposals)),
-                *slower([item.rank for item in proposals if item.slower]),
-                *([unanswered] if unanswered else []),
-            ),
+            notes=notes(self, asked, baseline, proposals, unanswered or ""),
             basis=self.observed.basis,
             # Errors measured on the chip that is named say nothing of a profile from another one.
             model_error=known.to_json() if (known := self._model_error) else None,
@@ -308,7 +302,7 @@ class Pricer:
 
     def _plan(self, case: Case, candidates: Candidates, prices: ProposalPrices, index: int) -> ProposalPlan:
         used = case.predicted.hbm_per_chip_bytes
-        plan = worded(case)
+        plan = proposal_of(case)
         return replace(
             plan,
             memory_headroom_bytes=used.headroom if used else None,
@@ -322,3 +316,22 @@ class Pricer:
         candidates = side_by_side(self.config, self.calibration.baseline, listed, self.evidence.memory)
         prices, _ = self._priced(candidates)
         return detail.neighbours(steps, candidates, prices, rules_of(candidates, asked), 2, 1)
+
+
+def propose(
+    profile: StepProfile,
+    config: ExperimentConfig,
+    diagnosis: Diagnosis,
+    precedents: Sequence[Precedent] | None = None,
+    constraints: Constraints | None = None,
+    confidence: Confidence | None = None,
+) -> Plan:
+    """Three proposals, always legal as far as is known; the first is the recommendation.  See `Pricer.propose`.
+
+    None where the performance model does not describe the program; the plan says why.  confidence: what own measured
+    proposals make of the shipped fit (`confidence.updated`); default the shipped one.
+    """
+    if diagnosis.not_modelled:
+        measured = as_measured(profile, diagnosis, Predicted())
+        return Plan(measured, (), basis=profile.basis, not_modelled=diagnosis.not_modelled)
+    return Pricer(profile, config, diagnosis, precedents, confidence).propose(constraints)

@@ -31,7 +31,8 @@ from formatting import counted, plain
 from jobs import workers
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
-from proposals.proposer import from_step_time, propose
+from proposals.proposer import propose
+from proposals.proposer.observed import start
 from proposals.proposer.precedents import situation
 from proposals.services import checks, compiling, confidence, consulting, measuring, plans, precedents
 
@@ -221,7 +222,7 @@ def _read(work: Work, trace: str) -> StepProfile:
 
 def _measured(work: Work) -> StepProfile:
     """What stands for the profile where there is none: the step time that the configuration says was measured."""
-    value = from_step_time.start(work.config)
+    value = start(work.config)
     if value.step_time_s is None:
         raise StageFailed("There is neither a profile nor a step time; add one of them to continue.")
     work.progress(f"No profile, only the measured step time of {plain(value.step_time_s, 's')}", 1.0)

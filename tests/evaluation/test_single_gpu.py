@@ -9,9 +9,8 @@ from diagnosis.analyzer import diagnose
 from evaluation.single_gpu import SETS, Run, load_runs, predicted
 from experiments.consistency import facts_of
 from perfmodel.confidence import shipped
-from proposals.proposer.observed import observe
-from proposals.proposer.pricing import evidence_of_profile, price
-from proposals.proposer.ranking import library_for, rank
+from proposals.proposer.observed import evidence_of, observe
+from proposals.proposer.prices import library_for, price, rank
 from proposals.proposer.space import side_by_side
 
 FRAMEWORK = "huggingface"
@@ -47,7 +46,7 @@ def _probability_of_running(run: Run, batches: set[int]) -> list[float]:
     diagnosis = diagnose(run.profile, config)
     changes = [(config.mesh, {"global_batch": batch}) for batch in sorted(batches, reverse=True)]
     observed = observe(run.profile, config, diagnosis)
-    evidence = evidence_of_profile(config, run.profile, diagnosis, observed, shipped())
+    evidence = evidence_of(config, run.profile, diagnosis, observed, shipped())
     candidates = side_by_side(config, evidence.calibration.baseline, changes, evidence.memory)
     prices = price(candidates, evidence, observed, diagnosis)
     return list(rank(candidates, prices, library_for(config, diagnosis, ())).runs[1:])

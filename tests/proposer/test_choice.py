@@ -18,7 +18,7 @@ from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
 from proposals.proposer.choose import simplest
-from proposals.proposer.ranking import Weights, steps, utility
+from proposals.proposer.prices import Weights, steps, utility
 from tests.proposer.test_any_run import TIMES, pricer, profile_with, runs
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, profile_of
 

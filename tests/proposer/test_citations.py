@@ -3,6 +3,8 @@ that says what it supports."""
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -24,12 +26,10 @@ from perfmodel.known_flags import CAUSES
 from proposals.candidate import Candidate
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
-from proposals.proposer.case import Case
-from proposals.proposer.changed import Changed, changed
-from proposals.proposer.citations import MOST, citable, cite, supporting
-from proposals.proposer.config_quantities import OF_CONFIG
-from proposals.proposer.quantities import BEFORE, OF_RUN, Quantities, is_known
-from proposals.proposer.wording import VERDICTS
+from proposals.proposer.build import MOST, citable, cite, supporting
+from proposals.proposer.case import Case, Changed
+from proposals.proposer.facts import BEFORE, facts
+from proposals.proposer.words import sections
 from tests.proposer.test_any_run import runs
 
 PASSAGES = {passage.id: passage for file in read_all() for passage in file.passages}
@@ -39,10 +39,18 @@ LINES = [pytest.param(passage.id, line, id=f"{passage.id}-{n}") for n, (passage,
 # The statements
 
 
+@cache
+def some_facts() -> frozenset[str]:
+    """Names of all facts."""
+    bench = labelled("gathers on v6e")
+    plan = bench.propose()
+    return frozenset(facts(case_of(bench, plan, plan.proposals[0])))
+
+
 @pytest.mark.parametrize(("key", "line"), LINES)
 def test_a_statement_names_quantities_that_are_computed_and_words_that_they_can_be(key: str, line: Any) -> None:
     words = {
-        "verdict": set(VERDICTS),
+        "verdict": {"compute", "memory", "communication", "input", "host", "idle", "unknown"},
         "chip": set(load_chips()),
         "kind": {"tpu", "gpu"},
         "exposed_cause": set(CAUSES),
@@ -54,17 +62,20 @@ def test_a_statement_names_quantities_that_are_computed_and_words_that_they_can_
         **{f"{part}_falls": {"yes", "no"} for part in ("communication", "compute", "dcn")},
     }
     for condition in line.conditions:
-        assert all(is_known(name) for name in condition.names), condition
+        assert set(condition.names) <= some_facts(), condition
         allowed = words.get(condition.name.removeprefix(BEFORE))
         if isinstance(condition.value, frozenset) and allowed:
             assert condition.value <= allowed, condition
     assert not line.words.endswith(".")
 
 
-def test_no_quantity_is_there_that_no_statement_asks_for() -> None:
+def test_no_fact_is_there_that_neither_a_passage_nor_a_sentence_asks_for() -> None:
     asked = {name for _, line in citable() for condition in line.conditions for name in condition.names}
-    assert set(OF_RUN) <= asked
-    assert set(OF_CONFIG) - {"chips"} <= {name.removeprefix(BEFORE) for name in asked} | asked
+    for bullet in (each for section in sections().values() for each in section):
+        asked |= {name for each in bullet.alternatives for condition in each for name in condition.names}
+        asked |= set(re.findall(r"{(\w+)}", bullet.text))
+    unasked = {name.removeprefix(BEFORE) for name in some_facts()} - {name.removeprefix(BEFORE) for name in asked}
+    assert unasked <= {"chips"}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +138,7 @@ def bearing(name: str, item: Changed) -> set[str]:
     """Passages that bear on a change of a labelled step."""
     bench = labelled(name)
     plan = bench.propose()
-    fits = supporting(item, Quantities(case_of(bench, plan, plan.proposals[0])))
+    fits = supporting(item, facts(case_of(bench, plan, plan.proposals[0])))
     return {passage.id for passage, _ in fits}
 
 
@@ -301,9 +312,10 @@ def check(bench: Pricer, plan: Plan) -> None:
     for item in plan.proposals:
         case = case_of(bench, plan, item)
         _check_independently(bench.config, item)
-        of, found = Quantities(case), {source.key: source.supports for source in cite(case)}
+        of = facts(case)
+        found = {source.key: source.supports for source in cite(case, of)}
         said = " ".join(found.values())
-        for one in changed(case):
+        for one in case.changed:
             if supporting(one, of) and len(found) < MOST:
                 assert f"{one.words}: " in said, (one, found)
 

@@ -20,7 +20,7 @@ from proposals.constraints import Constraints
 from proposals.models import Proposal
 from proposals.presentation import changed_settings, kind_words
 from proposals.proposer import Pricer
-from proposals.proposer.smaller_hardware import smaller
+from proposals.proposer.limits import smaller
 
 RUN = Scenario(
     "", "", (), "v5p", (4, 4, 4), (("data", 16), ("seq", 1), ("model", 4)), MIDDLE, 256, 4096, remat="full"

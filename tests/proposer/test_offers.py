@@ -17,7 +17,7 @@ from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
 from proposals.proposer.changes import further_changes
-from proposals.proposer.from_step_time import start
+from proposals.proposer.observed import start
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, op, profile_of
 
 pytestmark = pytest.mark.slow

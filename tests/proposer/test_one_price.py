@@ -14,7 +14,7 @@ from perfmodel.config_file import read_config
 from proposals.candidate import Candidate
 from proposals.plan import Plan
 from proposals.proposer import Pricer
-from proposals.proposer.from_step_time import start
+from proposals.proposer.observed import start
 
 pytestmark = pytest.mark.slow
 FIELD = Path(__file__).parents[1] / "field"

@@ -18,8 +18,7 @@ from history.uncertainty import NOISE_UNPRICED
 from proposals.candidate import Candidate
 from proposals.plan import Plan
 from proposals.proposer import Pricer
-from proposals.proposer.precedents import case_of_change, closest_precedents, precedents_of, published
-from proposals.proposer.similarity import Library
+from proposals.proposer.precedents import Library, case_of_change, closest_precedents, precedents_of, published
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, profile_of
 
 BEFORE = Side(mesh={"ici": {"data": 4, "model": 4}}, training={"global_batch": 32, "seq_len": 4096, "remat": "full"})

@@ -1,30 +1,80 @@
-"""What a proposal cites of the knowledge base: support for its changes, then for the verdict.
+"""A proposal from its case: sentences, and what it cites of the knowledge base and of the history.
 
-A passage says itself what it may be cited for, and when (`supports`, knowledge/passages/README.md); one without such a
-line is for search only.  Precedents cite themselves (`precedents`).  Source: knowledge/passages (our words; each names
-its work and section).  Pages open a passage in place by its id.
+Support for its changes comes first, then for the verdict.  A passage says itself what it may be cited for, and when
+(`supports`, knowledge/passages/README.md); one without such a line is for search only.  Precedents cite themselves
+(`precedents`).  Pages open a passage in place by its id.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
+from formatting import plain, span
+from history.similarity import Alike
 from knowledge.passage_file import ShippedPassage, read_all
-from knowledge.supports import Quantity, Support
-from proposals.plan import BOOK, Citation
-from proposals.proposer.case import Case
-from proposals.proposer.changed import Changed, changed
-from proposals.proposer.quantities import Quantities
-from proposals.proposer.wording import VERDICTS
+from knowledge.supports import Support
+from proposals.candidate import chips_ratio
+from proposals.plan import BOOK, Citation, ProposalPlan
+from proposals.proposer import words
+from proposals.proposer.case import Case, Changed
+from proposals.proposer.facts import Facts, value_of
 
 #: Passages of one proposal, at most.
 MOST = 4
 #: Letters of a passage that a citation carries along; the page shows it whole.
 EXCERPT = 320
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+#: Parts of the step in which a verdict's time stands, where they are not called as it is.
+_OF_VERDICT = {"memory": ("hbm",), "communication": ("ici", "dcn")}
+
+
+def proposal_of(case: Case) -> ProposalPlan:
+    """The proposal of a case, without what only its neighbours and its terms tell."""
+    of = words.worded(case)
+    citations = cite(case, of)
+    if case.precedent is not None:
+        citations += (replace(case.precedent.citation(), supports=_bears(case.bears)),)
+    if case.warning is not None:
+        risk = f" {case.warns.reason[0].upper()}{case.warns.reason[1:]}." if case.warns is not None else ""
+        text = f"The risk: a very similar run failed.{risk}"
+        citations += (replace(case.warning.citation(), supports=text),)
+    fewer = chips_ratio(case.config, case.changes)
+    return ProposalPlan(
+        rank=case.rank,
+        kind=case.kind,
+        title=words.title(case, of),
+        mesh=case.mesh.to_json(),
+        changes=case.changes,
+        predicted=case.predicted,
+        confidence=case.probability,
+        reasoning=tuple(words.reasoning(case, of)),
+        expected_impact=tuple(words.expected_impact(case, of)),
+        trade_offs=tuple(words.trade_offs(case, of)),
+        citations=citations,
+        raises=tuple(words.raises(of)),
+        lowers=tuple(words.lowers(case, of)),
+        findings=tuple(finding.rule for finding in case.answered),
+        violations=case.broken,
+        doublings=case.doublings,
+        utility=case.utility,
+        disputed=case.disputed,
+        parts=case.parts,
+        speedup_per_chip=case.predicted.speedup / fewer if case.predicted.speedup and fewer < 1 else None,
+    )
+
+
+def _bears(alike: Alike | None) -> str:
+    """Why a record is a precedent, and the effect expected of it here."""
+    if alike is None:
+        return "Covers the whole change."
+    text, effect = f"Covers the whole change: {alike.reason}.", alike.expected
+    if effect is None:
+        return text
+    within = span(effect.low80, effect.high80, "speedup")
+    return f"{text} Expected from this record alone: {plain(effect.speedup, 'speedup')} (80 % interval {within})."
 
 
 @cache
@@ -34,19 +84,14 @@ def citable() -> tuple[tuple[ShippedPassage, Support], ...]:
     return tuple((passage, support) for passage in passages for support in passage.supports)
 
 
-#: Parts of the step in which a verdict's time stands, where they are not called as it is.
-_OF_VERDICT = {"memory": ("hbm",), "communication": ("ici", "dcn")}
-
-
-def cite(case: Case) -> tuple[Citation, ...]:
+def cite(case: Case, of: Facts) -> tuple[Citation, ...]:
     """A passage for each axis and setting that changes, the largest predicted effect first, then one for the verdict,
     where the proposal acts on it: beside the first proposal, and where nothing else is cited.
 
     None is cited twice: where nothing else bears on a change, the passage that is cited already says so for it, too.
     """
-    of = Quantities(case)
     cited: dict[str, Citation] = {}
-    for item in (*changed(case), *_answered(case)):
+    for item in (*case.changed, *_answered(case)):
         fits = supporting(item, of)
         if not fits or (item.subject == "verdict" and cited and case.rank > 1):
             continue
@@ -67,22 +112,20 @@ def _answered(case: Case) -> Iterator[Changed]:
         yield Changed("keep", "any", "Keep the current configuration", 0.0)
     primary = case.diagnosis.bottleneck.primary
     if case.keeps or case.falls(*_OF_VERDICT.get(primary, (primary,))):
-        text = VERDICTS[primary]
+        text = words.verdict_words(primary)
         yield Changed("verdict", primary, text[0].upper() + text[1:], 0.0)
 
 
-def supporting(
-    item: Changed, of: Callable[[str], Quantity]
-) -> list[tuple[ShippedPassage, Support]]:  # fmt: skip
+def supporting(item: Changed, of: Facts) -> list[tuple[ShippedPassage, Support]]:
     """What may be cited for one change: first what helps against the verdict, then what asks most of the run, then in
     the order of the files."""
-    kind, verdict = of("kind"), of("verdict")
+    kind, verdict = value_of(of, "kind"), value_of(of, "verdict")
     fits = [
         (passage, support)
         for passage, support in citable()
         if support.bears_on(item.subject, item.direction)
         and {kind, "any"} & set(passage.hardware)
-        and support.holds(of)
+        and support.holds(lambda name: value_of(of, name))
     ]
     return sorted(fits, key=lambda fit: (verdict not in fit[0].bottlenecks, -len(fit[1].conditions)))
 
