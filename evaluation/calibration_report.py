@@ -28,8 +28,7 @@ from perfmodel.observation import Observation
 from perfmodel.posterior import INFORMED
 from perfmodel.step_time import Z80, combine
 from perfmodel.terms import step_terms
-from proposals.proposer.observed import Observed, observe, work_of
-from proposals.proposer.prices import observation
+from proposals.proposer.observed import Observed, observation, observe, work_of
 from proposals.proposer.space import Candidates, side_by_side
 
 ROOT = Path(__file__).parents[1]

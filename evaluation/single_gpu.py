@@ -31,8 +31,7 @@ from perfmodel.memory import MemoryUse
 from perfmodel.step_time import Z80, combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
-from proposals.proposer.observed import observe
-from proposals.proposer.prices import observation
+from proposals.proposer.observed import observation, observe
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "accuracy-single-gpu.md"

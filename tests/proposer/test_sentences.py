@@ -9,6 +9,8 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from evaluation.steps import paper
+from evaluation.steps.drawn import step
+from evaluation.steps.scenario import config as configured
 from evaluation.steps.shipped import sample
 from experiments.samples.samples import SAMPLES
 from experiments.sentences import spans_of
@@ -50,3 +52,18 @@ def test_so_does_every_value_without_a_profile(data: dict[str, Any]) -> None:
     fewer = bench.propose(Constraints(at_most_chips=bench.config.hardware.chips // 2))
     assert check_sentences(fewer, bench.diagnosis) >= 5
     assert any("per token and chip" in text for item in fewer.proposals for text in item.expected_impact)
+
+
+def test_what_measurement_and_model_disagree_on_is_said_with_both_numbers() -> None:
+    """By this profile sharding the optimizer state alone gains on both proposed meshes; by the model alone it costs."""
+    scenario, profile, _ = step(3026)
+    config = configured(scenario)
+    diagnosis = diagnose(profile, config)
+    disputed = [item for item in Pricer(profile, config, diagnosis).propose().proposals if item.disputed]
+    assert disputed
+    for item in disputed:
+        for element, by in item.disputed.items():
+            assert (by["measured"] - 1.0) * (by["model"] - 1.0) < 0
+            sentence = next(text for text in item.lowers if "decides" in text and text.startswith(element))
+            assert f"{by['measured']:.2f}× by the profile" in sentence.replace("\N{NO-BREAK SPACE}", " ")
+            assert f"{by['model']:.2f}× by the performance model alone" in sentence
