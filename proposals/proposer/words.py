@@ -1,6 +1,6 @@
 """The sentences of a proposal: those of sentences.md whose conditions hold, with the facts that they print.
 
-`worded` is where to start.  No number stands in a sentence that is not in the values beside it.
+`worded` is where to start.  No sentence has a number that is not in the values beside it.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ OTHERS = (
 #: Whole files that are text.
 TEXTS = (
     "docs/*.md", "README.md", "CHANGELOG.md", "Makefile", "bin/*", "*/**/prompts/*.md", "knowledge/passages/README.md",
+    "proposals/proposer/sentences.md",
 )  # fmt: skip
 #: Strings that are patterns, not texts.
 PATTERN = re.compile(r"\\b|\(\?[:<!]|\\s")
