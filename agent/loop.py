@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
@@ -39,11 +39,10 @@ from agent.messages import (
     next_result_number,
     size_chars,
 )
-from agent.provider.base import Completion, Provider, ProviderError, Request, ToolSpec
+from agent.provider.base import Completion, Provider, ProviderError, Request
 from agent.schema import AnswerError, json_schema, parse, without_thinking
 from agent.tools import Tool, by_name, call_tool, refused
 
-M = TypeVar("M", bound=BaseModel)
 A = TypeVar("A")
 
 #: Of one answer; with more errors than this the model starts again.
@@ -75,22 +74,6 @@ class Outcome(Generic[A]):
     def final(self, data: JsonValue, source: Literal["model", "fallback"]) -> Final:
         """Another answer that stands for this run, with its totals."""
         return Final(data, source, self.usage, self.cost_usd, self.turns, self.tool_calls, self.duration_s)
-
-
-@overload
-def run(
-    provider: Provider, messages: Sequence[Message], *, tools: Sequence[Tool] = (), answer: None = None,
-    check: Callable[[str, tuple[ToolReturned, ...]], Iterable[str]] | None = None, limits: Limits | None = None,
-    cancel: Cancel | None = None, clock: Clock | None = None,
-) -> Generator[RunEvent, None, Outcome[str]]: ...  # fmt: skip
-
-
-@overload
-def run(
-    provider: Provider, messages: Sequence[Message], *, tools: Sequence[Tool] = (), answer: type[M],
-    check: Callable[[M, tuple[ToolReturned, ...]], Iterable[str]] | None = None, limits: Limits | None = None,
-    cancel: Cancel | None = None, clock: Clock | None = None,
-) -> Generator[RunEvent, None, Outcome[M]]: ...  # fmt: skip
 
 
 def run(
@@ -162,10 +145,8 @@ class _Loop:
     shortened: bool = False
     dropped: int = 0  # calls of the last response beyond what one may have
     next_result: int = field(init=False)
-    specs: tuple[ToolSpec, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.specs = tuple(ToolSpec.of(each) for each in self.tools.values())
         self.meter = Meter(self.limits, self.provider.price, self.clock.now())
         self.next_result = next_result_number(self.conversation)
 
@@ -242,7 +223,7 @@ class _Loop:
         allowed = self._may_go_on()
         schema = None if self.answer is None else json_schema(self.answer)
         name = None if self.answer is None else self.answer.__name__
-        return Request(tuple(self.conversation), self.specs, tool_choice, name, schema, allowed)
+        return Request(tuple(self.conversation), tuple(self.tools.values()), tool_choice, name, schema, allowed)
 
     def _requested(self, request: Request, turn: int, attempt: int) -> ModelRequest:
         since, self.told = self.told, len(request.messages)
@@ -311,8 +292,8 @@ class _Loop:
             raise _Stop("cancelled", compose.CANCELLED)
         if self.meter.remaining_s(self.clock.now()) <= 0:
             raise _Stop("time", compose.bound("time", self.limits))
-        specs_chars = sum(len(spec.description) + len(str(spec.parameters)) for spec in self.specs)
-        allowed, binds = self.meter.allowance(size_chars(self.conversation) + size_chars(exchange) + specs_chars)
+        tool_chars = sum(len(tool.description) + len(str(tool.parameters())) for tool in self.tools.values())
+        allowed, binds = self.meter.allowance(size_chars(self.conversation) + size_chars(exchange) + tool_chars)
         if allowed < _LEAST_ANSWER_TOKENS:
             raise _Stop(binds, compose.bound(binds, self.limits))
         return allowed

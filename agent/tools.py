@@ -1,6 +1,6 @@
 """Typed functions as tools of a language model.
 
-A tool is a function of one pydantic model; its schema is what the language model may send, its docstring what it reads.
+A `Tool` is a function of one pydantic model; the model's schema is what the language model may send.
 A `ToolError`, and arguments that do not validate, go back to the model as a sentence.  Any other exception is our bug
 and ends the run.  Results are JSON of bounded size, each with an id that references begin with; the model reads four
 significant digits, the record has them all.
@@ -8,13 +8,11 @@ significant digits, the record has them all.
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import Any, get_type_hints
+from functools import cache
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_jsonable_python
@@ -26,7 +24,6 @@ from formatting import did_you_mean
 
 #: Characters, or a function of the arguments that says how many.
 Room = int | Callable[[Any], int]
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 class ToolError(Exception):
@@ -83,64 +80,9 @@ def _terse(node: JsonValue, is_names: bool = False) -> JsonValue:
     return {key: _terse(value, not is_names and key in ("properties", "$defs")) for key, value in kept}
 
 
-def tool(
-    function: Callable[..., object],
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    arguments: type[BaseModel] | None = None,
-    max_chars: Room = 12_000,
-) -> Tool:
-    """A function of one pydantic model, or of nothing, as a tool; name and docstring are its own unless given.
-
-    Bound methods and closures may carry what the tool needs to know.  TypeError where the function does not fit.
-    """
-    name = name or str(getattr(function, "__name__", ""))
-    if not _NAME.fullmatch(name):
-        raise TypeError(f"{name!r} cannot be a tool's name: a letter, then up to 63 letters, digits, _ or -.")
-    text = inspect.cleandoc(description or function.__doc__ or "")
-    if not text:
-        raise TypeError(f"The tool {name} has no docstring: the model would not know what it is for.")
-    parameters = _names(function)
-    if len(parameters) > 1:
-        raise TypeError(f"The tool {name} takes {len(parameters)} arguments; it must take one pydantic model.")
-    if not parameters:
-        return Tool(name, text, NoArguments, lambda _: function(), max_chars)
-    model = arguments or _hint(function, parameters[0])
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise TypeError(f"The argument of the tool {name} is not annotated with a pydantic model.")
-    return Tool(name, text, model, function, max_chars)
-
-
-def _names(function: Callable[..., object]) -> tuple[str, ...]:
-    """Of its parameters, without the one that a bound method has filled."""
-    if inspect.ismethod(function):
-        return _signature(function.__func__)[1:]
-    return tuple(inspect.signature(function).parameters)
-
-
-def _hint(function: Callable[..., object], name: str) -> object:
-    return (_hints(function.__func__) if inspect.ismethod(function) else get_type_hints(function)).get(name)
-
-
-# A toolbox is made for every answer, from the same few methods of another object each time.
-@lru_cache(maxsize=512)
-def _signature(function: Callable[..., object]) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)
-
-
-@lru_cache(maxsize=512)
-def _hints(function: Callable[..., object]) -> dict[str, object]:
-    return get_type_hints(function)
-
-
 def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
-    """The tools by name.  ValueError where two share one."""
-    named = {each.name: each for each in tools}
-    if len(named) < len(tools):
-        names = [each.name for each in tools]
-        raise ValueError(f"Two tools are called {next(n for n in names if names.count(n) > 1)!r}.")
-    return named
+    """Return the tools by name."""
+    return {each.name: each for each in tools}
 
 
 @dataclass(frozen=True)

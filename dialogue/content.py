@@ -1,6 +1,6 @@
 """The content of an answer as it is stored: text with the values that it prints, bars, and the questions below it.
 
-`of_answered` and `of_text` write it, `blocks` draws it; what is stored needs none of the results it came from.
+`of_computed` and `of_text` write it, `blocks` draws it; what is stored needs none of the results it came from.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 
-from dialogue.computations import Answered, registry
+from dialogue.computations import ComputedAnswer, registry
 from dialogue.links import link_of
 from experiments import bars
 from experiments.models import Experiment
@@ -59,7 +59,7 @@ def of_text(template: str, parts: Sequence[Any]) -> Content:
     return {"blocks": [{"kind": "text", "text": template, "values": list(parts)}]}
 
 
-def of_answered(answered: Answered) -> Content:
+def of_computed(answered: ComputedAnswer) -> Content:
     """The content of a computed answer."""
     blocks: list[dict[str, Any]] = [
         {"kind": "text", "text": answered.template, "values": answered.rendered.to_json()},

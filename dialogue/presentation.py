@@ -11,8 +11,7 @@ from django.utils.safestring import SafeString
 from accounts.models import Membership, Role, User
 from agent.strict_json import loads
 from dialogue import content
-from dialogue.content import Block
-from dialogue.content import Question as Further
+from dialogue.content import Block, Question
 from dialogue.links import link_of
 from dialogue.models import Held, Message, Thread
 from dialogue.services import asking, holding
@@ -24,11 +23,11 @@ from formatting import limit, listed
 from perfmodel.config import ConfigError
 from proposals import facts
 from proposals.agents import chat
-from proposals.agents.conversation import EFFECT, ConstraintStated, FactStated, MeshOffered, Question
+from proposals.agents.conversation import ConstraintStated, FactStated, MeshOffered, read_effects
 from proposals.agents.markdown import to_html
 from proposals.candidate import is_same
 from proposals.constraints import RULE, Constraints
-from proposals.models import PlanRecord, Proposal
+from proposals.models import PlanRecord
 from proposals.services import context, plans
 
 #: Characters of a tool's arguments beside its name.
@@ -38,52 +37,20 @@ MOST_STEPS = 4
 
 
 @dataclass(frozen=True)
-class Step:
-    """A tool call.  number: from 1; returned: the Event with its result, None while it runs."""
-
-    number: int
-    anchor: str
-    tool: str
-    given: str
-    event: int
-    returned: int | None
-    ok: bool | None
-    error: str
-    duration_s: float | None
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A mesh that an answer offers.  index: among the answer's effects; proposal: the one that it is, if any."""
-
-    index: int
-    mesh: Mapping[str, Any]
-    changes: Mapping[str, Any]
-    title: str
-    proposal: Proposal | None
-
-
-@dataclass(frozen=True)
-class Card:
-    """What an answer asks to hold.  index: among the answer's effects; decided: `held`, `dismissed` or empty."""
-
-    index: int
-    sentence: str
-    consequence: str
-    decided: str
-
-
-@dataclass(frozen=True)
 class Row:
-    """A message as it is shown.  blocks: of an answer that has ended; after: where its stream goes on."""
+    """A message as it is shown.
+
+    blocks: of an answer that has ended; further: the questions below it.  steps: its tool calls as stored, with
+    `number` from 1, `anchor` and `given`, their arguments in words.  offers: meshes that it offers; cards: what it asks
+    to hold; both with their `index` among the effects.  after: where its stream goes on.
+    """
 
     message: Message
     blocks: Sequence[Block]
-    further: Sequence[Further]
-    steps: Sequence[Step]
-    offers: Sequence[Offer]
-    cards: Sequence[Card]
-    options: Sequence[str]
+    further: Sequence[Question]
+    steps: Sequence[Mapping[str, Any]]
+    offers: Sequence[Mapping[str, Any]]
+    cards: Sequence[Mapping[str, Any]]
     seconds: float | None
     after: str
     by: str
@@ -101,41 +68,37 @@ class Row:
 
 def row(message: Message, plan: PlanRecord | None = None, is_last: bool = False) -> Row:
     """One message.  plan: the newest, whose proposals an offered mesh may be."""
-    is_open = message.status in asking.OPEN
-    anchors = [f"step-{message.pk}-{number}" for number in range(1, len(message.steps) + 1)]
-    steps = [
-        Step(
-            number, anchor, step["tool"], given(step["arguments"]), step["event"], step.get("returned"), step["ok"],
-            step.get("error") or "", step.get("duration_s"),
-        )
-        for number, (anchor, step) in enumerate(zip(anchors, message.steps, strict=True), start=1)
-    ]  # fmt: skip
-    experiment = message.thread.experiment
-    ended = message.role == Message.Role.ASSISTANT and not is_open
-    effects = [EFFECT.read(effect) for effect in message.effects]
+    experiment, effects = message.thread.experiment, read_effects(message.effects)
+    ended = message.role == Message.Role.ASSISTANT and message.status not in asking.OPEN
     took = (message.finished_at - message.created_at).total_seconds() if message.finished_at else None
-    place = Place(message.revision, len(message.text), len(steps), steps_done(message.steps), len(message.effects))
+    done = steps_done(message.steps)
+    place = Place(message.revision, len(message.text), len(message.steps), done, len(message.effects))
     return Row(
         message,
         _blocks(message, experiment) if ended else (),
         content.further(message.content, experiment) if ended and message.content and is_last else (),
-        steps,
-        [_offer(index, effect, plan) for index, effect in enumerate(effects) if isinstance(effect, MeshOffered)],
         [
-            Card(index, effect.sentence, _consequence(effect, plan), message.effects[index].get("decided", ""))
-            for index, effect in enumerate(effects)
+            {**step, "number": number, "anchor": f"step-{message.pk}-{number}", "given": given(step["arguments"])}
+            for number, step in enumerate(message.steps, start=1)
+        ],
+        [_offer(index, effect, plan) for index, effect in effects.items() if isinstance(effect, MeshOffered)],
+        [
+            {
+                "index": index, "sentence": effect.sentence, "consequence": _consequence(effect, plan),
+                "decided": message.effects[index].get("decided", ""),
+            }
+            for index, effect in effects.items()
             if isinstance(effect, ConstraintStated | FactStated) and message.content is not None
         ],
-        [option for effect in effects if isinstance(effect, Question) for option in effect.options],
         took,
         str(place),
         _BY.get(message.provider, message.provider),
         is_last,
-    )
+    )  # fmt: skip
 
 
 #: Who answered, where it was no model.
-_BY = {COMPUTED: "Computed", "built-in": "Built-in reasoner", "": "Built-in reasoner"}
+_BY = {COMPUTED: "Computed", "built-in": "Without a language model", "": "Without a language model"}
 
 
 def _blocks(message: Message, experiment: Experiment) -> list[Block]:
@@ -183,12 +146,13 @@ def _words(key: str, value: Any) -> str:
     return f"{key} {value}"
 
 
-def _offer(index: int, offered: MeshOffered, plan: PlanRecord | None) -> Offer:
-    offer = None
+def _offer(index: int, offered: MeshOffered, plan: PlanRecord | None) -> dict[str, Any]:
+    """The offer, with the proposal that it is, if any."""
+    same = None
     config = configuration.check(plan.priced_with).config if plan is not None else None
     if plan is not None and config is not None:
-        offer = next((item for item in plan.proposals.all() if is_same(config, item.value, offered)), None)
-    return Offer(index, offered.mesh, offered.changes, offered.title, offer)
+        same = next((item for item in plan.proposals.all() if is_same(config, item.value, offered)), None)
+    return {"index": index, "mesh": offered.mesh, "changes": offered.changes, "proposal": same}
 
 
 @dataclass(frozen=True)

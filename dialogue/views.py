@@ -74,8 +74,8 @@ def step(request: MemberRequest, pk: int, number: int) -> HttpResponse:
     page = experiment_page(request, answer.thread.experiment_id)
     shown = presentation.row(answer).steps[number - 1]
     event = Event.objects.select_related("user", "experiment").filter(experiment=answer.thread.experiment)
-    called = get_object_or_404(event, pk=shown.event)
-    returned = event.filter(pk=shown.returned).first() if shown.returned else None
+    called = get_object_or_404(event, pk=shown["event"])
+    returned = event.filter(pk=shown["returned"]).first() if shown.get("returned") else None
     context = page.context(
         "proposals", step=shown, answer=answer, given=_pretty(called.data.get("call", called.data)),
         returned=_pretty(returned.data) if returned is not None else "",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
@@ -10,7 +12,7 @@ from django.urls import reverse
 
 from accounts.models import Role
 from accounts.permissions import MemberRequest, check, get_for, require
-from dialogue.models import Held, Thread
+from dialogue.models import Held, Message, Thread
 from dialogue.pages import address, answers, as_page, as_panel, chosen, is_full, threads
 from dialogue.services import acting, asking, holding
 from dialogue.services.asking import DialogueError
@@ -19,59 +21,38 @@ from experiments.pages import ExperimentPage, experiment_page
 
 @require(Role.VIEWER, "POST")
 def ask(request: MemberRequest, pk: int) -> HttpResponse:
-    """Ask the model in a thread, or in a new one: `text` as typed, or `suggestion` as clicked."""
-    page = experiment_page(request, pk, Role.ENGINEER)
-    thread = chosen(request, page.experiment, None)
-    text = request.POST.get("suggestion") or request.POST.get("text", "")
-    is_new = thread is None
-    try:
-        if not text.strip():
-            raise DialogueError("Write a question first.")
-        thread = thread or asking.open_thread(page.experiment, request.user)
-        asking.ask(thread, request.user, text)
-    except DialogueError as error:
-        return refused(request, page, None if is_new else thread, str(error), draft=text)
-    return shown(request, page, thread, new_address=is_new)
+    """Ask the model in a thread, or in a new one."""
+    text = request.POST.get("text", "")
+    return in_thread(request, pk, lambda thread: asking.ask(thread, request.user, text), draft=text)
 
 
 @require(Role.VIEWER, "POST")
 def stop(request: MemberRequest, pk: int) -> HttpResponse:
     """End an answer that is being written."""
     answer = get_for(request.user, answers(), Role.ENGINEER, pk=pk)
-    asking.stop(answer)
-    return shown(request, _page(request, answer.thread), answer.thread)
+    return _done(request, answer.thread, lambda: asking.stop(answer))
 
 
 @require(Role.VIEWER, "POST")
 def retry(request: MemberRequest, pk: int) -> HttpResponse:
     """Ask the question of the last answer again."""
     answer = get_for(request.user, answers(), Role.ENGINEER, pk=pk)
-    page = _page(request, answer.thread)
-    try:
-        asking.retry(answer, request.user)
-    except DialogueError as error:
-        return refused(request, page, answer.thread, str(error))
-    return shown(request, page, answer.thread)
+    return _done(request, answer.thread, lambda: asking.retry(answer, request.user))
 
 
 @require(Role.VIEWER, "POST")
 def release(request: MemberRequest, pk: int) -> HttpResponse:
     """Take back something that the thread holds."""
-    rows = Held.objects.select_related("thread__experiment")
-    held = get_for(request.user, rows, Role.ENGINEER, pk=pk)
-    holding.release(held, request.user)
-    return shown(request, _page(request, held.thread), held.thread)
+    held = get_for(request.user, Held.objects.select_related("thread__experiment"), Role.ENGINEER, pk=pk)
+    return _done(request, held.thread, lambda: holding.release(held, request.user))
 
 
 @require(Role.VIEWER, "POST")
 def card(request: MemberRequest, pk: int, index: int, decision: str) -> HttpResponse:
     """Hold what an answer asks to hold, or dismiss it."""
     answer = get_for(request.user, answers(), Role.ENGINEER, pk=pk)
-    try:
-        holding.answer_card(answer, index, request.user, decision == "hold")
-    except DialogueError as error:
-        return refused(request, _page(request, answer.thread), answer.thread, str(error))
-    return shown(request, _page(request, answer.thread), answer.thread)
+    is_held = decision == "hold"
+    return _done(request, answer.thread, lambda: holding.answer_card(answer, index, request.user, is_held))
 
 
 @require(Role.VIEWER, "POST")
@@ -103,12 +84,7 @@ def propose(request: MemberRequest, pk: int) -> HttpResponse:
 def rename(request: MemberRequest, pk: int) -> HttpResponse:
     """Give a thread another name."""
     thread = get_for(request.user, threads(), Role.ENGINEER, pk=pk)
-    page = _page(request, thread)
-    try:
-        asking.rename(thread, request.user, request.POST.get("title", ""))
-    except DialogueError as error:
-        return refused(request, page, thread, str(error))
-    return shown(request, page, thread)
+    return _done(request, thread, lambda: asking.rename(thread, request.user, request.POST.get("title", "")))
 
 
 @require(Role.VIEWER, "POST")
@@ -125,6 +101,35 @@ def delete(request: MemberRequest, pk: int) -> HttpResponse:
 def _page(request: MemberRequest, thread: Thread) -> ExperimentPage:
     check(request.user, thread, Role.VIEWER)
     return experiment_page(request, thread.experiment_id)
+
+
+def _done(request: MemberRequest, thread: Thread, act: Callable[[], object]) -> HttpResponse:
+    """Act in a thread; return it as it then is, or with the reason why not."""
+    page = _page(request, thread)
+    try:
+        act()
+    except DialogueError as error:
+        return refused(request, page, thread, str(error))
+    return shown(request, page, thread)
+
+
+def in_thread(
+    request: MemberRequest, pk: int, act: Callable[[Thread], Message | None], draft: str = "", follows: bool = False
+) -> HttpResponse:  # fmt: skip
+    """Act in the thread of the request, or in a new one; return it, or the reason why not.
+
+    follows: a page other than the conversation goes to the message that `act` returns.
+    """
+    page = experiment_page(request, pk, Role.ENGINEER)
+    chosen_thread = chosen(request, page.experiment, None)
+    try:
+        thread = chosen_thread or asking.open_thread(page.experiment, request.user)
+        message = act(thread)
+    except DialogueError as error:
+        return refused(request, page, chosen_thread, str(error), draft=draft)
+    if follows and request.headers.get("HX-Target") != "dialogue":
+        return go(request, address(page.experiment, thread, message))
+    return shown(request, page, thread, new_address=chosen_thread is None)
 
 
 def go(request: MemberRequest, place: str) -> HttpResponse:

@@ -12,12 +12,12 @@ from accounts.permissions import MemberRequest, require
 from dialogue import content, palette
 from dialogue.computations import Computation, registry
 from dialogue.models import Thread
-from dialogue.pages import address, chosen, is_full
+from dialogue.pages import chosen, is_full
 from dialogue.services import asking, computing, holding
 from dialogue.services.asking import DialogueError
-from dialogue.views_ask import go, refused, shown
+from dialogue.views_ask import in_thread
 from experiments.models import Experiment
-from experiments.pages import ExperimentPage, experiment_page
+from experiments.pages import experiment_page
 from proposals.agents import chat
 from proposals.agents.workbench import Workbench
 
@@ -52,19 +52,18 @@ def results(request: MemberRequest, pk: int) -> HttpResponse:
 @require(Role.VIEWER, "GET", "POST", htmx=True)
 def computation(request: MemberRequest, pk: int, key: str) -> HttpResponse:
     """One computation: by GET its answer on a page, not kept; by POST kept in the thread, or in a new one."""
-    is_post = request.method == "POST"
-    page = experiment_page(request, pk, Role.ENGINEER if is_post else Role.VIEWER)
     of = registry().get(key)
     if of is None:
         raise Http404("No such computation.")
     given = _given({**request.GET.dict(), **request.POST.dict()}, of)
+    if request.method == "POST":
+        return in_thread(request, pk, lambda held: computing.keep(held, request.user, key, given), follows=True)
+    page = experiment_page(request, pk)
     thread = chosen(request, page.experiment, None)
-    if is_post:
-        return _kept(request, page, thread, of, given)
     context: dict[str, Any] = {"of": of, "given": given, "thread": thread, "form": _fields(of, given)}
     try:
         answered = computing.compute(page.experiment, request.user, key, given, thread)
-        stored = content.of_answered(answered)
+        stored = content.of_computed(answered)
         context |= {
             "title": answered.title, "blocks": content.blocks(stored, page.experiment),
             "further": content.further(stored, page.experiment), "url": content.question_url(pk, key, given),
@@ -72,20 +71,6 @@ def computation(request: MemberRequest, pk: int, key: str) -> HttpResponse:
     except DialogueError as error:
         context |= {"title": of.title, "problem": str(error)}
     return render(request, "dialogue/computation.html", page.context("proposals", **context))
-
-
-def _kept(
-    request: MemberRequest, page: ExperimentPage, thread: Thread | None, of: Computation, given: dict[str, Any]
-) -> HttpResponse:
-    is_new = thread is None
-    try:
-        thread = thread or asking.open_thread(page.experiment, request.user)
-        answer = computing.keep(thread, request.user, of.key, given)
-    except DialogueError as error:
-        return refused(request, page, None if is_new else thread, str(error))
-    if request.headers.get("HX-Target") == "dialogue":
-        return shown(request, page, thread, new_address=is_new)
-    return go(request, address(page.experiment, thread, answer))
 
 
 def _given(values: Any, of: Computation) -> dict[str, Any]:
@@ -108,13 +93,9 @@ def _fields(of: Computation, given: dict[str, Any]) -> list[dict[str, Any]]:
 @require(Role.VIEWER, "POST")
 def hold(request: MemberRequest, pk: int) -> HttpResponse:
     """Hold what was typed for the whole conversation: an axis, the batch, remat, weight sharding, or a missing fact."""
-    page = experiment_page(request, pk, Role.ENGINEER)
-    thread = chosen(request, page.experiment, None)
-    is_new = thread is None
-    try:
-        thread = thread or asking.open_thread(page.experiment, request.user)
-        config = computing.bench_of(page.experiment, request.user).config
+
+    def hold_typed(thread: Thread) -> None:
+        config = computing.bench_of(thread.experiment, request.user).config
         holding.hold_typed(thread, request.user, request.POST.get("text", ""), config)
-    except DialogueError as error:
-        return refused(request, page, None if is_new else thread, str(error))
-    return shown(request, page, thread, new_address=is_new)
+
+    return in_thread(request, pk, hold_typed)

@@ -31,32 +31,23 @@ def replays(request: MemberRequest, pk: int) -> HttpResponse:
 def replay(request: MemberRequest, pk: int, message: int) -> HttpResponse:
     """The steps of one answer: one after the other, or all."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    return _recording_page(request, page, _of_answer(page, message))
+    context = {
+        "found": recorded_answers.replayed(page.experiment, message=message), "what": f"answer {message}",
+        "replay_url": reverse("replay", args=[pk, message]),
+    }  # fmt: skip
+    return _recording_page(request, page, context)
 
 
 @require(Role.VIEWER, "GET", htmx=True)
 def replay_work(request: MemberRequest, pk: int, run: int, agent: str) -> HttpResponse:
     """The steps of what an agent did with a run."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    return _recording_page(request, page, _of_work(page, run, agent))
-
-
-def _of_answer(page: ExperimentPage, message: int) -> dict[str, Any]:
-    where = [page.experiment.pk, message]
-    return {
-        "found": recorded_answers.replayed(page.experiment, message),
-        "what": f"answer {message}",
-        "replay_url": reverse("replay", args=where),
-    }
-
-
-def _of_work(page: ExperimentPage, run: int, agent: str) -> dict[str, Any]:
-    where = [page.experiment.pk, run, agent]
-    return {
-        "found": recorded_answers.replayed_work(page.experiment, run, agent),
+    context = {
+        "found": recorded_answers.replayed(page.experiment, run=run, actor=agent),
         "what": f"{event_words.ACTORS.get(agent, agent)}, run {run}",
-        "replay_url": reverse("replay-work", args=where),
+        "replay_url": reverse("replay-work", args=[pk, run, agent]),
     }
+    return _recording_page(request, page, context)
 
 
 def _recording_page(request: MemberRequest, page: ExperimentPage, context: dict[str, Any]) -> HttpResponse:

@@ -16,19 +16,6 @@ from agent.tools import Tool
 
 
 @dataclass(frozen=True)
-class ToolSpec:
-    """A tool as described to the model."""
-
-    name: str
-    description: str
-    parameters: dict[str, JsonValue]
-
-    @classmethod
-    def of(cls, used: Tool) -> ToolSpec:
-        return cls(used.name, used.description, used.parameters())
-
-
-@dataclass(frozen=True)
 class Request:
     """One request to a model.
 
@@ -37,7 +24,7 @@ class Request:
     """
 
     messages: tuple[Message, ...]
-    tools: tuple[ToolSpec, ...] = ()
+    tools: tuple[Tool, ...] = ()
     tool_choice: Literal["auto", "none"] = "auto"
     schema_name: str | None = None
     schema: dict[str, JsonValue] | None = None
@@ -47,7 +34,7 @@ class Request:
         """SHA-256 of everything that decides the answer; not of `max_tokens`, which depends on what was spent."""
         data = {
             "messages": [message_to_json(message) for message in self.messages],
-            "tools": [[each.name, each.description, each.parameters] for each in self.tools],
+            "tools": [[each.name, each.description, each.parameters()] for each in self.tools],
             "tool_choice": self.tool_choice,
             "schema": self.schema,
         }

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.control import Cancel
-from agent.messages import JsonValue, UserMessage, clean
-from agent.provider.base import Completion, ProviderError, Request, ToolSpec
+from agent.messages import UserMessage, clean
+from agent.provider.base import Completion, ProviderError, Request
 from agent.provider.settings import Settings
+from agent.tools import Arguments, Tool
 from formatting import plain
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 30.0
 _MAX_TOKENS = 2_000  # a reasoning model thinks before it says one word
 _TRIES = 6  # one request, and once more for each thing the endpoint turns out not to know
+
+
+class _Number(Arguments):
+    value: int
 
 
 @dataclass(frozen=True)
@@ -80,14 +85,9 @@ def _ask(provider: OpenAIProvider, request: Request) -> tuple[Completion, float]
 
 
 def _calls_tools(provider: OpenAIProvider) -> bool:
-    number: dict[str, JsonValue] = {
-        "type": "object",
-        "properties": {"value": {"type": "integer"}},
-        "required": ["value"],
-    }
-    spec = ToolSpec("report", "Reports a number.", number)
+    report = Tool("report", "Reports a number.", _Number, lambda _: None)
     try:
-        completion, _ = _ask(provider, _request("Call the tool report with the value 4.", tools=(spec,)))
+        completion, _ = _ask(provider, _request("Call the tool report with the value 4.", tools=(report,)))
     except ProviderError:
         return False
     return any(call.name == "report" for call in completion.message.tool_calls)

@@ -181,7 +181,7 @@ class OpenAIProvider:
             sent[abilities.max_tokens_name] = request.max_tokens
         offered = request.tools if request.tool_choice == "auto" or abilities.tool_choice else ()
         if offered:
-            sent["tools"] = [wire_tool(spec) for spec in offered]
+            sent["tools"] = [wire_tool(tool) for tool in offered]
             if abilities.tool_choice:
                 sent["tool_choice"] = request.tool_choice
         if (wanted := response_format(request, abilities.schema_mode)) is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent.limits import Limits, Price
 from agent.provider.credentials import without_credentials
@@ -142,27 +143,30 @@ def _number(values: Mapping[str, str], name: str, usual: Any) -> Any:
     return number
 
 
+class _PerMillionTokens(BaseModel):
+    """A price as an operator writes it, USD."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    input: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    output: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    cached_input: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+
+_PRICES = TypeAdapter(dict[str, _PerMillionTokens])
+
+
 def _prices(text: str) -> Mapping[str, Price]:
     """`{"model": {"input": USD per million tokens, "output": …, "cached_input": …}}` as prices per token."""
-    if not text:
-        return MappingProxyType({})
-    wanted = (
-        'ASAP_LLM_PRICES must be JSON such as {"my-model": {"input": 2.5, "output": 10, "cached_input": 1.25}}, '
-        "in USD per million tokens."
-    )
     try:
-        table = json.loads(text)
-        prices = {}
-        for model, row in table.items():
-            numbers = {key: float(row[key]) for key in row}
-            if not {"input", "output"} <= set(numbers) <= {"input", "output", "cached_input"}:
-                raise ValueError(model)
-            if not all(math.isfinite(number) and number >= 0 for number in numbers.values()):
-                raise ValueError(model)
-            cached = numbers.get("cached_input")
-            prices[str(model)] = Price(
-                numbers["input"] / 1e6, numbers["output"] / 1e6, None if cached is None else cached / 1e6
-            )
-    except (ValueError, TypeError, AttributeError):
-        raise SettingsError(wanted) from None
+        rows = _PRICES.validate_json(text or "{}").items()
+    except ValidationError:
+        raise SettingsError(
+            'ASAP_LLM_PRICES must be JSON such as {"my-model": {"input": 2.5, "output": 10, "cached_input": 1.25}}, '
+            "in USD per million tokens."
+        ) from None
+    prices = {
+        model: Price(row.input / 1e6, row.output / 1e6, None if row.cached_input is None else row.cached_input / 1e6)
+        for model, row in rows
+    }
     return MappingProxyType(prices)

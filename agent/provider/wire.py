@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from agent.limits import CHARS_PER_TOKEN
 from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage, clean
-from agent.provider.base import Completion, Request, ToolSpec
+from agent.provider.base import Completion, Request
 from agent.schema import instruction, strict_schema
 from agent.strict_json import loads
+from agent.tools import Tool
 
 #: More tokens in one request than any model reads or writes: the server miscounts, and nothing of ours holds the sum.
 _MOST_TOKENS = 10_000_000
@@ -58,8 +59,8 @@ def _object(arguments: str) -> str:
         return "{}"
 
 
-def wire_tool(spec: ToolSpec) -> dict[str, Any]:
-    function = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+def wire_tool(tool: Tool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters()}
     return {"type": "function", "function": function}
 
 

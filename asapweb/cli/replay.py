@@ -9,7 +9,7 @@ from typing import Any
 from agent.events import ModelRequest, event_to_json
 from asapweb.user_error import UserError
 from experiments.event_text import brief, cut
-from proposals.agents.recordings import NoRecording, Recording, recordings
+from proposals.agents.recorded import NoRecording, Recording, answers_in
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             f"{args.events} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}"
         ) from None
     try:
-        recorded = [item for item in recordings(text.splitlines()) if args.answer in (None, item.message)]
+        recorded = [item for item in answers_in(text.splitlines()) if args.answer in (None, item.message)]
     except NoRecording as error:
         raise UserError(f"{args.events}: {error}") from None
     if not recorded:

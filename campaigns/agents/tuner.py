@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from inspect import getdoc
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,7 +20,7 @@ from agent.loop import Outcome, run
 from agent.messages import Message, SystemMessage, Usage, UserMessage
 from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
-from agent.tools import tool
+from agent.tools import NoArguments, Tool
 from campaigns.agents.view import Question, Tools
 from campaigns.engine.acquisition import ScoredCandidate
 from campaigns.engine.requested_trials import Refused
@@ -100,7 +101,10 @@ def advise(
 ) -> Generator[RunEvent, None, TunerOutcome]:
     """Trials that a model asks for, with all that happens on the way; ends with one Final unless it was cancelled."""
     view = Tools(question)
-    tools = (tool(view.campaign, max_chars=24_000), tool(view.predict))
+    tools = (
+        Tool("campaign", getdoc(view.campaign) or "", NoArguments, lambda _: view.campaign(), 24_000),
+        Tool("predict", getdoc(view.predict) or "", Configuration, view.predict),
+    )
     shown, seen = yield from look(tools, (("campaign", {}),))
     messages: list[Message] = [
         SystemMessage(prompt(AGENT, __package__)),

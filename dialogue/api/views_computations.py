@@ -12,16 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.models import Role
-from accounts.permissions import get_for
-from accounts.rest import Conflict, Detail, validated
+from accounts.rest import Detail
 from agent.tools import ToolError
 from dialogue import computations
 from dialogue.computations import Computation, registry
 from experiments.api.common import ConfigErrors
-from experiments.models import Experiment
-from proposals.agents.retrieval import Unavailable
-from proposals.services import stored
+from proposals.api.views_tools import CallSerializer, read_call
 
 
 class ComputationSerializer(serializers.Serializer[Any]):
@@ -32,11 +28,6 @@ class ComputationSerializer(serializers.Serializer[Any]):
     description = serializers.CharField()
     about = serializers.CharField()
     schema = serializers.DictField()
-
-
-class ComputeSerializer(serializers.Serializer[Any]):
-    experiment = serializers.IntegerField(min_value=1)
-    arguments = serializers.DictField(default=dict, help_text="As defined by the computation's schema.")
 
 
 class ComputedSerializer(serializers.Serializer[Any]):
@@ -75,21 +66,16 @@ class ComputationView(APIView):
         return Response(_described(_computation_or_404(key)))
 
     @extend_schema(
-        request=ComputeSerializer,
+        request=CallSerializer,
         responses={200: ComputedSerializer, 400: ConfigErrors, 404: Detail, 409: Detail},
         tags=["dialogue"],
     )
     def post(self, request: Request, key: str) -> Response:
         """Compute it for an experiment that you can read.  Stores and changes nothing."""
         of = _computation_or_404(key)
-        given = validated(ComputeSerializer, request)
-        experiment = get_for(request.user, Experiment.objects.all(), Role.VIEWER, pk=given["experiment"])
+        bench, given = read_call(request)
         try:
-            bench = stored.workbench(experiment, request.user)
-        except Unavailable as error:
-            raise Conflict(str(error)) from error
-        try:
-            answered = computations.run(bench, of.key, given["arguments"])
+            answered = computations.run(bench, of.key, given)
         except ToolError as error:
             raise serializers.ValidationError({"arguments": str(error)}) from error
         further = [{"key": key, "title": title, "arguments": more} for key, title, more in answered.next]

@@ -22,7 +22,9 @@ from proposals.agents.references import Rendered, resolve
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.workbench import Workbench
 
-__all__ = ["OF_PROPOSALS", "OF_RUN", "Answered", "Computation", "about", "arguments", "registry", "run", "values_of"]
+__all__ = [
+    "OF_PROPOSALS", "OF_RUN", "Computation", "ComputedAnswer", "about", "arguments", "registry", "run", "values_of",
+]  # fmt: skip
 #: The questions that are asked most of a run, and those of its proposals.
 OF_RUN = ("mfu", "parallelism", "sharding_or_input", "since_last", "other_chip", "fits")
 OF_PROPOSALS = ("which_first", "how_confident", "others_promising", "still_confident")
@@ -30,7 +32,7 @@ TEMPLATES = Path(__file__).resolve().parents[2] / "templates" / "answers"
 
 
 @dataclass(frozen=True)
-class Answered:
+class ComputedAnswer:
     """An answer.  arguments: as it was computed with; values: of the template; rendered: its text; next: (key, title,
     arguments)."""
 
@@ -59,7 +61,7 @@ def arguments(of: Computation, given: Mapping[str, Any]) -> Arguments:
         raise ToolError(f"{name}: {first['msg'][0].lower()}{first['msg'][1:]}.") from None
 
 
-def run(bench: Workbench, key: str, given: Mapping[str, Any]) -> Answered:
+def run(bench: Workbench, key: str, given: Mapping[str, Any]) -> ComputedAnswer:
     """Compute an answer.  Raises ToolError with a sentence where there is none to have."""
     of = REGISTRY.get(key)
     if of is None:
@@ -71,13 +73,13 @@ def run(bench: Workbench, key: str, given: Mapping[str, Any]) -> Answered:
         raise ToolError(str(error)) from None
     template = _text(key, answer)
     further = tuple((item.key, _title(item), dict(item.arguments)) for item in answer.next)
-    return Answered(
+    return ComputedAnswer(
         of, asked.model_dump(exclude_defaults=True, mode="json"), answer.title or of.title, answer.values,
         template, resolve(template, answer.values), answer.bars, further,
     )  # fmt: skip
 
 
-def values_of(answered: Answered) -> list[dict[str, Any]]:
+def values_of(answered: ComputedAnswer) -> list[dict[str, Any]]:
     """Return the numbers that an answer prints, in order, as JSON; low and high: the 80 % interval where it has one."""
     names = ("value", "unit", "origin", "subject", "low", "high")
     numbers = [value for value in answered.rendered.values if not isinstance(value.value, str)]
@@ -96,12 +98,7 @@ def _title(item: Next) -> str:
 
 @cache
 def _engine() -> Engine:
-    return Engine(
-        dirs=[str(TEMPLATES)],
-        autoescape=False,
-        libraries={"spans": "dialogue.computations.spans"},
-        builtins=["dialogue.computations.spans"],
-    )
+    return Engine(dirs=[str(TEMPLATES)], autoescape=False)
 
 
 def _text(key: str, answer: Answer) -> str:

@@ -95,7 +95,7 @@ def matches(bench: Workbench, text: str) -> list[Match]:
     found += _variants(bench, words)
     scored = []
     for place, of in enumerate(REGISTRY.values()):
-        if settings and of.arguments is OfConfiguration:
+        if any(match.computation is of for match in found):  # it is there with more of its arguments
             continue
         given, named = _filled(of, words, bench)
         points = score(words, (of.title, 3.0), (of.words, 2.0)) + named

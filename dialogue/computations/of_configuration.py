@@ -22,6 +22,7 @@ from dialogue.computations.values import (
 )
 from perfmodel.config import ConfigError, mesh_text
 from perfmodel.workload import REMAT, SHARDING
+from proposals.agents.tools.prices import neighbour
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate, is_same
 from proposals.plan import ProposalPlan
@@ -108,18 +109,7 @@ def around(bench: Workbench, asked: OfConfiguration) -> Answer:
     """Neighbouring configurations: each axis doubled against another, the batch, the remat policy."""
     plan = _priced(bench, asked)
     near = sorted(plan.sensitivity, key=lambda item: (bool(item.rule), -(item.relative or 0.0)))
-    rows = [
-        {
-            "step": text(item.step),
-            "relative": number(item.relative, "speedup", "predicted", f"{item.step} · speed per token over this one"),
-            "time": number(item.step_time_s.estimate, "s", "predicted", f"{item.step} · step time")
-            if item.step_time_s
-            else None,
-            "memory": number(item.memory_bytes, "bytes", "predicted", f"{item.step} · memory per chip"),
-            "reason": text(item.reason),
-        }
-        for item in near[:10]
-    ]
+    rows = [{"of": neighbour(item), "reason": text(item.reason)} for item in near[:10]]
     best = next((item for item in near if not item.rule and (item.relative or 0) > 1.0), None)
     more = (Next("price", arguments_of(bench, best)),) if best else ()
     return Answer(

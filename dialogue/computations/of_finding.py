@@ -8,10 +8,10 @@ from agent.tools import ToolError
 from diagnosis.report import Finding
 from dialogue.computations.arguments import OfFinding
 from dialogue.computations.computation import Answer, Next, computation
-from dialogue.computations.of_ops import op_rows
-from dialogue.computations.values import number, parts_origin, plan_values, run_values, sentence, step_origin, text
+from dialogue.computations.values import number, plan_values, run_values, step_origin, text
 from perfmodel.config import ConfigError
-from proposals.agents.values import Origin
+from proposals.agents.tools.look import Look, look
+from proposals.agents.tools.operations import Ops, row_of
 from proposals.agents.workbench import Workbench
 
 
@@ -23,16 +23,8 @@ def _finding(bench: Workbench, asked: OfFinding) -> Finding:
 
 
 def _values(bench: Workbench, asked: OfFinding) -> dict[str, Any]:
-    found, name = _finding(bench, asked), f"finding {asked.finding}"
-    href = f"finding:{asked.finding}"
-    origin: Origin = "computed" if parts_origin(bench) == "measured" else "predicted"
-    return {
-        **run_values(bench),
-        "name": text(name, href),
-        "title": text(found.title),
-        "saving": number(found.saving_s, "s", origin, f"{name} · at most saved", href),
-        "share": number(found.saving_share, "share", origin, f"{name} · at most saved, of the step", href),
-    }
+    found = look(bench, Look(part="findings", number=asked.finding))
+    return {**run_values(bench), "finding": _finding(bench, asked), "findings": found}
 
 
 def _next(asked: OfFinding, *without: str) -> tuple[Next, ...]:
@@ -47,47 +39,22 @@ def _title(bench: Workbench, asked: OfFinding, question: str) -> str:
 @computation("Why this finding?", "finding", "why cause reason finding")
 def why_finding(bench: Workbench, asked: OfFinding) -> Answer:
     """What a finding sees, what to do, and what it could save at most."""
-    found = _finding(bench, asked)
-    return Answer(
-        {
-            **_values(bench, asked),
-            "insight": sentence(found.insight), "action": sentence(found.action), "impact": sentence(found.impact),
-            "flags": [text(flag) for flag in found.flags], "flags_source": text(found.flags_source),
-        },
-        (),
-        _next(asked, "why_finding"),
-        _title(bench, asked, "Why?"),
-    )  # fmt: skip
+    return Answer(_values(bench, asked), (), _next(asked, "why_finding"), _title(bench, asked, "Why?"))
 
 
 @computation("From what, and how sure?", "finding", "evidence source how sure measured from what finding")
 def from_what(bench: Workbench, asked: OfFinding) -> Answer:
     """The numbers behind a finding, each with its origin, formula and source."""
-    rows = [
-        {
-            "label": text(item.label),
-            "value": number(item.value, item.unit, "stated" if item.origin == "sourced" else item.origin, item.label),  # type: ignore[arg-type]
-            "origin": text(item.origin), "formula": text(item.formula), "source": text(item.source),
-        }
-        for item in _finding(bench, asked).evidence
-        if item.value is not None
-    ]  # fmt: skip
-    return Answer(
-        {**_values(bench, asked), "rows": rows}, (), _next(asked, "from_what"), _title(bench, asked, "From what?")
-    )
+    return Answer(_values(bench, asked), (), _next(asked, "from_what"), _title(bench, asked, "From what?"))
 
 
 @computation("Which ops?", "finding", "ops behind finding operations kernels")
 def finding_ops(bench: Workbench, asked: OfFinding) -> Answer:
     """The ops that a finding was computed from, by time."""
-    found = _finding(bench, asked)
-    keys = {key for item in found.evidence for key in item.ops}
+    keys = {key for item in _finding(bench, asked).evidence for key in item.ops}
     ops = sorted((op for op in bench.diagnosis.ops if op.key in keys), key=lambda op: -op.time_share)
-    values = {
-        **_values(bench, asked),
-        "rows": op_rows(ops[:12]),
-        "count": number(len(ops), "count", "measured", "ops behind it"),
-    }
+    found = Ops(matching=len(ops), rows=tuple(row_of(bench, op) for op in ops[:12]))
+    values = {**_values(bench, asked), "found": found}
     return Answer(values, (), _next(asked, "finding_ops"), _title(bench, asked, "Which ops?"))
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from dialogue.computations.arguments import Nothing, OfProposal, TwoProposals, arguments_of, proposal_of
 from dialogue.computations.computation import Answer, Next, computation
-from dialogue.computations.values import number, plan_bar, plan_values, run_bar, run_values, sentence, terms, text
+from dialogue.computations.values import plan_bar, plan_values, run_bar, run_values, terms, text
 from perfmodel.config import missing_facts
 from proposals import facts
+from proposals.agents.tools.known import Records, history
 from proposals.agents.workbench import ProposalState, Workbench
 from proposals.candidate import Candidate
 from proposals.compiling.wording import sentence as sentence_of_check
 from proposals.plan import ProposalPlan
-from proposals.proposer.precedents import case_of_change
 
 #: A lead smaller than this ratio is none: it would not show in what is printed.
 NOTABLE = 1.01
@@ -33,9 +33,7 @@ def why_proposal(bench: Workbench, asked: OfProposal) -> Answer:
             **run_values(bench),
             "it": plan_values(bench, plan),
             "terms": [row for row in terms(bench, plan) if row["matters"]][:6],
-            "reasons": [sentence(item) for item in plan.reasoning],
-            "gives_up": [sentence(item) for item in plan.trade_offs],
-            "finding": bool(plan.findings),
+            "plan": plan,
         },
         (*run_bar(bench), *plan_bar(bench, plan)),
         (*_next(asked.proposal, "why_proposal"), Next("around", arguments_of(bench, plan))),
@@ -60,8 +58,7 @@ def _confidence(bench: Workbench, state: ProposalState) -> dict[str, Any]:
     plan = state.proposal
     return {
         "it": plan_values(bench, plan),
-        "raises": [sentence(item) for item in plan.raises],
-        "lowers": [sentence(item) for item in plan.lowers],
+        "plan": plan,
         "keep": plan.kind == "keep",
         "compiled": text(sentence_of_check(state.compiled)) if state.compiled else None,
         "unknown": text(facts.not_known(plan.predicted.missing)) if plan.predicted.missing else None,
@@ -103,36 +100,8 @@ def compare(bench: Workbench, asked: TwoProposals) -> Answer:
 )
 def precedents(bench: Workbench, asked: OfProposal) -> Answer:
     """Measured changes most like a proposal's, with the effect then and the one expected here."""
-    plan = proposal_of(bench, asked.proposal).proposal
-    found = bench.retrieval.similar_records(case_of_change(bench.config, bench.diagnosis, plan), 5)
-    rows = [
-        {
-            "title": text(item.record.title, f"record:{item.record.id}"),
-            "outcome": text(item.record.outcome.replace("_", " ")),
-            "then": number(
-                item.record.speedup,
-                "speedup",
-                "measured",
-                f"{item.record.title} · speed-up per token",
-                f"record:{item.record.id}",
-            ),
-            "here": number(
-                item.expected.speedup,
-                "speedup",
-                "predicted",
-                f"{item.record.title} · expected here",
-                low=item.expected.low80,
-                high=item.expected.high80,
-            )
-            if item.expected
-            else None,
-            "why": text(", ".join(item.why)),
-            "chip": text(item.record.chip),
-        }
-        for item in found
-    ]
     return Answer(
-        {"it": plan_values(bench, plan), "rows": rows},
+        {"found": history(bench, Records(like_proposal=asked.proposal, top=5))},
         (),
         _next(asked.proposal, "precedents"),
         f"Which precedents are closest to proposal {asked.proposal}?",
@@ -208,7 +177,7 @@ def others_promising(bench: Workbench, asked: Nothing) -> Answer:
                 "likelier": plan.confidence > plans[0].confidence * NOTABLE,
                 "lower": (plan.predicted.speedup_low80 or 0) > (plans[0].predicted.speedup_low80 or 0) * NOTABLE,
                 "lighter": _memory(plan) * NOTABLE < _memory(plans[0]),
-                "gives_up": [sentence(item) for item in plan.trade_offs[:2]],
+                "plan": plan,
                 "terms": [row for row in terms(bench, plan, plans[0]) if row["matters"]][:3],
             }
         )
@@ -235,10 +204,8 @@ def still_confident(bench: Workbench, asked: Nothing) -> Answer:
         and plan.predicted.speedup_high80 > plans[0].predicted.speedup_low80
         and plan.kind != "keep"
     ]
-    lowers = [sentence(item) for item in plans[0].lowers] if plans else []
-    return Answer(
-        {**_ranked(bench), "overlap": overlap, "lowers": lowers}, (), (*_turns("still_confident"), Next("measure_next"))
-    )
+    values = {**_ranked(bench), "overlap": overlap, "plan": plans[0] if plans else None}
+    return Answer(values, (), (*_turns("still_confident"), Next("measure_next")))
 
 
 def _memory(plan: ProposalPlan) -> float:

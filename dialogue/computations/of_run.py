@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import log
-from statistics import mean, median, pstdev
 from typing import Any
 
 from agent.tools import ToolError
@@ -24,20 +22,19 @@ from dialogue.computations.values import (
     plan_values,
     run_bar,
     run_values,
-    sentence,
     step_origin,
     text,
 )
 from experiments import glossary
 from experiments.step_profile import PROFILE
-from perfmodel.accounting import parameters
 from perfmodel.chips import load_chips
-from perfmodel.config import ConfigError, missing_facts
+from perfmodel.config import missing_facts
 from perfmodel.workload import chip_of
 from proposals import facts
-from proposals.agents.identity import ComparedByIdentity
-from proposals.agents.tools.elsewhere import best, evidence_of
-from proposals.agents.tools.known import published_mfu
+from proposals.agents.tools.elsewhere import OtherHardware, chip_named, hardware
+from proposals.agents.tools.known import OnChip, Other, published
+from proposals.agents.tools.known import compare as compared
+from proposals.agents.tools.look import Look, look
 from proposals.agents.values import Origin
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate, chips_ratio
@@ -53,9 +50,8 @@ def verdict(bench: Workbench, asked: Nothing) -> Answer:
     return Answer(
         {
             **run_values(bench),
-            "says": sentence(found.statement),
+            "verdict": found,
             "sure": number(found.confidence, "share", "computed", "confidence of the verdict"),
-            "contradictions": [sentence(item) for item in found.contradictions],
         },
         run_bar(bench),
         (Next("why_finding", {"finding": 1}), Next("sharding_or_input"), Next("measure_next")),
@@ -65,44 +61,14 @@ def verdict(bench: Workbench, asked: Nothing) -> Answer:
 @computation("Why is MFU low?", "run", "mfu utilisation utilization flops efficiency low published compare good")
 def mfu(bench: Workbench, asked: Nothing) -> Answer:
     """MFU against what published runs reach on this chip, and where the rest of the step goes."""
-    config, diagnosis = bench.config, bench.diagnosis
-    every = published_mfu().get(config.hardware.chip, ())
-    runs = [run for run in every if run.precision == config.training.precision] or list(every)
-    size = parameters(config.model).total if config.model else None
-
-    def distance(run: Any) -> float:
-        return abs(log(run.parameters / size) if size else 0.0) + abs(log(run.chips / config.hardware.chips))
-
-    near = sorted(runs, key=distance)
-    rows = [
-        {
-            "model": text(run.model),
-            "chips": number(run.chips, "count", "stated", f"{run.model} · chips"),
-            "precision": text(run.precision),
-            "mfu": number(run.mfu, "share", "stated", f"published · {run.model} · MFU"),
-            "source": text(run.source),
-        }
-        for run in sorted(near[:5], key=lambda run: -run.mfu)
-    ]
-    middle = sorted(run.mfu for run in runs)[len(runs) // 2] if runs else None
+    diagnosis = bench.diagnosis
     return Answer(
         {
             **run_values(bench),
             "mfu": number(diagnosis.kpis.get("mfu"), "share", "measured", "this run · MFU", "kpi:mfu"),
-            "convention": text(diagnosis.mfu_convention),
             "why_not": text(diagnosis.not_measured.get("mfu", "")),
-            "chip": text(chip_of(config.hardware).title),
-            "count": number(
-                len(runs), "count", "stated", "published runs on this chip, in its precision where there are any"
-            ),
-            "lowest": number(
-                min((run.mfu for run in runs), default=None), "share", "stated", "published runs · lowest MFU"
-            ),
-            "middle": number(middle, "share", "stated", "published runs · median MFU"),
-            "highest": number(
-                max((run.mfu for run in runs), default=None), "share", "stated", "published runs · highest MFU"
-            ),
-            "rows": rows,
+            "chip": text(chip_of(bench.config.hardware).title),
+            "found": published(bench, OnChip()),
         },
         run_bar(bench),
         (Next("verdict"), Next("parallelism"), Next("which_first")),
@@ -166,37 +132,12 @@ def since_last(bench: Workbench, asked: OfExperiment) -> Answer:
     peers = bench.retrieval.experiments("", 6)
     others = tuple(Next("since_last", {"experiment": peer.id}, f"Compare with {peer.name}") for peer in peers[:3])
     if asked.experiment is None and not peers:
-        return Answer({"compared": False})
+        return Answer({"found": None})
     chosen = asked.experiment or peers[0].id
-    made = bench.retrieval.compare(chosen)
+    found = compared(bench, Other(other=chosen))
     name = next((peer.name for peer in peers if peer.id == chosen), f"experiment {chosen}")
-    times: Any = {"step": "s", "token": "s_per_token", "share": "share"}[made.comparability.basis]
-    return Answer(
-        {
-            "compared": True,
-            "name": text(name),
-            "comparable": made.comparability.comparable,
-            "reasons": [text(reason) for reason in made.comparability.reasons],
-            "speedup": number(made.speedup, "speedup", "measured", f"this run over {name}"),
-            "noise": made.significant is False,
-            "settings": [
-                {"field": text(item.field), "before": text(item.before), "after": text(item.after)}
-                for item in made.configuration[:12]
-            ],
-            "terms": [
-                {
-                    "name": text(item.term),
-                    "before": number(item.before, times, "measured", f"{name} · {item.term}"),
-                    "after": number(item.after, times, "measured", f"this run · {item.term}"),
-                }
-                for item in sorted(made.breakdown, key=lambda item: -abs(item.change))[:6]
-            ],
-            "before": text(made.bottleneck[0]),
-            "after": text(made.bottleneck[1]),
-        },
-        (),
-        others,
-    )
+    terms = sorted(found.parts, key=lambda item: -abs(float(item.after or 0) - float(item.before or 0)))
+    return Answer({"found": found, "name": text(name), "terms": terms[:6]}, (), others)
 
 
 @computation(
@@ -208,8 +149,15 @@ def other_chip(bench: Workbench, asked: OfChip) -> Answer:
     lacking = missing_facts(bench.config)
     if lacking:
         return Answer({"missing": text(facts.not_known(lacking)), "rows": []}, (), (Next("measure_next"),))
-    chips = [asked.chip] if asked.chip else [key for key, chip in load_chips().items() if chip.kind == own.kind]
-    rows = [_elsewhere(bench, chip) for chip in chips]
+    count = (bench.config.hardware.chips,)
+    now = bench.diagnosis.kpis.get("step_time_s") or bench.diagnosis.predicted_step_time_s
+    rows: list[dict[str, Any]] = []
+    for key in [asked.chip] if asked.chip else [key for key, chip in load_chips().items() if chip.kind == own.kind]:
+        (there,), title = hardware(bench, OtherHardware(chip=key, chips=count)).rows, chip_named(key).title
+        speed = now / there.step_time_s.estimate if now and there.step_time_s else None
+        speedup = number(speed, "speedup", "predicted", f"{title} · speed over this run")
+        reason = there.reason or next((each.partition(": ")[2] for each in there.violations), "")
+        rows.append({"chip": text(title), "row": there, "speedup": speedup, "reason": text(reason)})
     rows.sort(key=lambda row: -row["speedup"].value if row["speedup"] else 0.0)
     return Answer(
         {**run_values(bench), "own": text(own.title), "rows": rows},
@@ -292,38 +240,7 @@ def figure(bench: Workbench, asked: OfNumber) -> Answer:
 )
 def steps(bench: Workbench, asked: Nothing) -> Answer:
     """How recorded steps spread, and the cores whose steps are longest."""
-    times = [step.time_s for step in bench.profile.steps]
-    line = bench.diagnosis.timeline
-    means = {core: mean(row) for core, row in zip(line.cores, line.durations_s, strict=False) if row}
-    middle = median(means.values()) if means else 0.0
-
-    def time(value: float, what: str) -> Any:
-        return number(value, "s", "measured", f"recorded steps · {what}")
-
-    return Answer(
-        {
-            "several": len(times) > 1,
-            "count": number(len(times), "count", "measured", "recorded steps"),
-            "mean": time(mean(times), "mean") if times else None,
-            "shortest": time(min(times), "shortest") if times else None,
-            "longest": time(max(times), "longest") if times else None,
-            "spread": number(pstdev(times) / mean(times), "share", "measured", "recorded steps · standard deviation")
-            if len(times) > 1
-            else None,
-            "cores": [
-                {
-                    "name": text(core),
-                    "time": time(value, core),
-                    "above": number(value / middle - 1, "share", "measured", f"{core} · above the median core"),
-                }
-                for core, value in sorted(means.items(), key=lambda item: -item[1])[:5]
-            ]
-            if len(means) > 1
-            else [],
-        },
-        (),
-        (Next("measure_next"), Next("verdict")),
-    )
+    return Answer({"found": look(bench, Look(part="steps"))}, (), (Next("measure_next"), Next("verdict")))
 
 
 @computation(
@@ -373,33 +290,6 @@ def spending(bench: Workbench, asked: OfSpending) -> Answer:
         (),
         (Next("which_first"), Next("other_chip")),
     )
-
-
-def _elsewhere(bench: Workbench, chip: str) -> dict[str, Any]:
-    """The run on as many of another chip; `reason` where no legal mesh fits."""
-    title = load_chips()[chip].title
-    try:
-        config, made, _ = best(
-            ComparedByIdentity(bench.config), evidence_of(bench), chip, bench.config.hardware.chips, ()
-        )
-    except ConfigError as error:
-        return {"chip": text(title), "reason": text(error.message), "speedup": None}
-    time, now = made.step_time_s, bench.diagnosis.kpis.get("step_time_s") or bench.diagnosis.predicted_step_time_s
-
-    def value(amount: float | None, unit: str, what: str, **more: Any) -> Any:
-        return number(amount, unit, "predicted", f"{title} · {what}", **more)
-
-    return {
-        "chip": text(title),
-        "mesh": text(config.mesh.text()),
-        "remat": text(config.training.remat),
-        "step": value(time["estimate"], "s", "step time", low=time["low80"], high=time["high80"]) if time else None,
-        "speedup": value(now / time["estimate"], "speedup", "speed over this run") if time and now else None,
-        "memory": value(made.hbm_per_chip_bytes["total"], "bytes", "memory per chip")
-        if made.hbm_per_chip_bytes
-        else None,
-        "reason": text(made.violations[0].message) if made.violations else None,
-    }
 
 
 def _origin(origin: str) -> Any:

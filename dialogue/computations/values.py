@@ -8,8 +8,6 @@ from typing import Any
 from dialogue.computations.arguments import arguments_of
 from dialogue.computations.computation import Bar, Next
 from experiments import bars
-from experiments.sentences import Value as Spoken
-from experiments.sentences import spans_of
 from experiments.step_profile import MODEL, PROFILE
 from perfmodel.config import mesh_text
 from proposals import facts
@@ -39,47 +37,18 @@ FIGURES = {
 
 
 def number(
-    value: float | None,
-    unit: str,
-    origin: Origin,
-    subject: str,
-    href: str = "",
-    formula: str = "",
-    low: float | None = None,
-    high: float | None = None,
-) -> Value | None:
-    """A number to print; None where it is not known."""
+    value: float | None, unit: str, origin: Origin, subject: str, href: str = "", **more: Any
+) -> Value | None:  # fmt: skip
+    """A number to print, with its interval where `low` is given; None where it is not known."""
     if value is None:
         return None
-    return Value(
-        value=value,
-        unit=unit,
-        origin=origin,
-        subject=subject,
-        href=href,
-        formula=formula,
-        low=low,
-        high=high,
-        in_text=low is not None,
-    )
+    return Value(value, unit, origin, subject, href, in_text=more.get("low") is not None, **more)
 
 
 def text(words: object, href: str = "") -> Value | None:
     """Words from data: a name, a mesh, a sentence without numbers of its own; None where there are none."""
     shown = str(words).replace("`", "")
     return Value(value=shown, unit="", origin="stated", subject="", href=href) if shown else None
-
-
-def sentence(words: str, href: str = "") -> list[Value]:
-    """A stored sentence as its spans, so that each of its numbers keeps its origin."""
-    spans = []
-    for span in spans_of(words):
-        if isinstance(span, Spoken) and span.value is not None:
-            origin: Any = "stated" if span.origin == "sourced" else span.origin
-            spans.append(number(float(span.value), span.unit, origin, span.label, href))
-        else:
-            spans.append(text(span))
-    return [span for span in spans if span is not None]
 
 
 def step_origin(bench: Workbench) -> Origin:
@@ -218,7 +187,7 @@ def terms(bench: Workbench, one: ProposalPlan, other: ProposalPlan | None = None
         return []
     names = subject_of(bench, one), subject_of(bench, other) if other is not None else "this run"
     origin: Origin = "predicted" if other is not None else parts_origin(bench)
-    keys = sorted({*after, *before}, key=lambda key: -abs(after.get(key, 0.0) - before.get(key, 0.0)))
+    keys = sorted(dict.fromkeys((*after, *before)), key=lambda key: -abs(after.get(key, 0.0) - before.get(key, 0.0)))
     least = LISTED * sum(before.values())
     rows = []
     for key in keys:

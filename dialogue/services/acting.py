@@ -11,7 +11,7 @@ from dialogue.services import holding
 from dialogue.services.asking import DialogueError
 from experiments.services import events
 from perfmodel.config import ConfigError
-from proposals.agents.conversation import EFFECT, MeshOffered
+from proposals.agents.conversation import MeshOffered, read_effects
 from proposals.constraints import Constraints
 from proposals.models import PlanRequest, Proposal
 from proposals.services import custom_mesh, plans, regenerating
@@ -22,7 +22,7 @@ def add_offered(answer: Message, index: int, user: User) -> Proposal:
 
     Raises DialogueError with the sentence why not; Http404 and PermissionDenied below engineer.
     """
-    offered = EFFECT.read(answer.effects[index]) if 0 <= index < len(answer.effects) else None
+    offered = read_effects(answer.effects).get(index)
     if not isinstance(offered, MeshOffered):
         raise DialogueError("This answer does not offer that mesh.")
     plan = plans.newest(answer.thread.experiment)

@@ -34,14 +34,13 @@ from dialogue.services import asking, holding
 from experiments.services.text import clean, clean_json
 from proposals.agents.conversation import (
     EFFECT,
-    Answered,
+    AnswerStep,
+    AnswerText,
     Ask,
     ConstraintStated,
     Effect,
     FactStated,
     MeshOffered,
-    Question,
-    Said,
     Turn,
 )  # fmt: skip
 from proposals.agents.recorded import run_event
@@ -57,7 +56,7 @@ LOOK_EVERY_S = 0.3
 REMEMBERED = 40
 #: Number of the newest ones whose tool results an answer may cite.
 RESTS_ON = 8
-_EFFECTS = (ConstraintStated, FactStated, MeshOffered, Question)
+_EFFECTS = (ConstraintStated, FactStated, MeshOffered)
 
 
 @dataclass
@@ -75,12 +74,12 @@ class Writing:
     results: list[ToolReturned] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, said: Said) -> None:
+    def take(self, said: AnswerStep) -> None:
         """Store one thing that the agents said or did."""
         if isinstance(said, TextDelta):
             self.text += clean(said.text)
             self.flush()
-        elif isinstance(said, Answered):
+        elif isinstance(said, AnswerText):
             self.answer.content = content.of_text(clean(said.template), clean_json(list(said.parts)))
         elif isinstance(said, _EFFECTS):
             self._effect(said)

@@ -11,7 +11,7 @@ from django.utils import timezone
 from accounts.models import User
 from agent.tools import ToolError
 from dialogue import computations, content
-from dialogue.computations import Answered
+from dialogue.computations import ComputedAnswer
 from dialogue.models import Message, Thread
 from dialogue.services import asking, holding
 from dialogue.services.asking import DialogueError
@@ -40,7 +40,7 @@ def bench_of(experiment: Experiment, user: User, thread: Thread | None = None) -
 
 def compute(
     experiment: Experiment, user: User, key: str, given: Mapping[str, Any], thread: Thread | None = None
-) -> Answered:
+) -> ComputedAnswer:
     """Compute an answer and store nothing.  Raises DialogueError with the sentence why there is none."""
     bench = bench_of(experiment, user, thread)
     try:
@@ -58,6 +58,6 @@ def keep(thread: Thread, user: User, key: str, given: Mapping[str, Any]) -> Mess
     question = asking.store_question(thread, user, answered.title, event)
     return Message.objects.create(
         thread=thread, role=Message.Role.ASSISTANT, question=question, status=Message.Status.DONE, provider=COMPUTED,
-        text=clean(answered.rendered.plain), content=clean_json(content.of_answered(answered)),
+        text=clean(answered.rendered.plain), content=clean_json(content.of_computed(answered)),
         first_text_s=seconds, finished_at=timezone.now(),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from experiments.services import events
 from experiments.services.text import clean, clean_json
 from perfmodel.config import ExperimentConfig
 from proposals import facts
-from proposals.agents.conversation import EFFECT, ConstraintStated, FactStated
+from proposals.agents.conversation import ConstraintStated, FactStated, read_effects
 from proposals.constraints import Constraints
 
 #: The constraint that keeps a training key as it is.
@@ -54,7 +54,7 @@ def answer_card(answer: Message, index: int, user: User, is_held: bool) -> None:
     with transaction.atomic():
         events.lock(answer.thread.experiment_id)
         answer = Message.objects.select_for_update(of=("self",)).select_related("thread").get(pk=answer.pk)
-        effect = EFFECT.read(answer.effects[index]) if 0 <= index < len(answer.effects) else None
+        effect = read_effects(answer.effects).get(index)
         if not isinstance(effect, ConstraintStated | FactStated) or answer.effects[index].get("decided"):
             raise DialogueError("This was decided before, or the answer asks to hold no such thing.")
         effects = [dict(item) for item in answer.effects]

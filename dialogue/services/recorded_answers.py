@@ -1,126 +1,74 @@
-"""Recorded answers of an experiment: which there are, and their steps."""
+"""Recorded answers and reports of agents of an experiment: which there are, and the steps of one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from django.db.models import Count, Max, Min, Q, QuerySet
+from django.db.models import Count, Max, Min, Q
 
 from dialogue.models import Message
 from experiments.models import Event, Experiment
-from proposals.agents import recordings
-from proposals.agents.recorded import STEP_KINDS, last_attempt, run_event
-from proposals.agents.recordings import Recording, Step
+from proposals.agents import recorded
+from proposals.agents.recorded import STEP_KINDS, Step, last_attempt, run_event
 
-#: Answers that a list shows, newest first.
+#: Rows that a list shows, newest first.
 MOST = 100
+_COLUMNS = {
+    "steps": Count("pk"), "at": Min("created_at"), "asked": Max("model"), "removed": Max("removed_at"),
+    "complaints": Count("pk", filter=Q(kind="complaint")),
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A recorded answer in a list.  question: "" where its conversation was deleted; model: "" for the built-in
-    reasoner; removed: its payloads are gone."""
-
-    message: int
-    thread: int
-    question: str
-    model: str
-    steps: int
-    complaints: int
-    at: datetime
-    removed: bool
-    status: str
-
-
-def answers(experiment: Experiment, thread: int | None = None) -> list[Answer]:
-    """The answers of which steps are on record, newest first."""
-    steps = experiment.events.filter(kind__in=STEP_KINDS, message__isnull=False)
+def answers(experiment: Experiment, thread: int | None = None) -> list[dict[str, Any]]:
+    """The answers of which steps are on record, newest first; `question` is "" where the conversation was deleted."""
+    steps = experiment.events.filter(kind__in=STEP_KINDS, message__isnull=False).order_by()
     if thread is not None:
         steps = steps.filter(thread=thread)
-    rows = list(
-        steps.order_by()
-        .values("message", "thread")
-        .annotate(
-            steps=Count("pk"), at=Min("created_at"), asked=Max("model"), removed=Max("removed_at"),
-            complaints=Count("pk", filter=Q(kind="complaint")),
-        )
-        .order_by("-message")[:MOST]
-    )  # fmt: skip
+    found = steps.values("message", "thread").annotate(**_COLUMNS).order_by("-message")[:MOST]
+    rows: list[dict[str, Any]] = [dict(row) for row in found]
     known = Message.objects.filter(thread__experiment=experiment).select_related("question")
-    stored_answers = known.in_bulk([row["message"] for row in rows])
-    listed = []
+    stored = known.in_bulk([row["message"] for row in rows])
     for row in rows:
-        assert row["message"] is not None
-        message = stored_answers.get(row["message"])
-        question = message.question.text if message is not None and message.question is not None else ""
-        listed.append(
-            Answer(
-                row["message"], row["thread"] or 0, question, row["asked"] or "", row["steps"], row["complaints"],
-                row["at"], row["removed"] is not None, message.get_status_display() if message is not None else "",
-            )
-        )  # fmt: skip
-    return listed
+        message = stored.get(row["message"])
+        row["question"] = message.question.text if message is not None and message.question is not None else ""
+        row["status"] = message.get_status_display() if message is not None else ""
+    return rows
 
 
-@dataclass(frozen=True)
-class Work:
-    """What an agent did with a run, in a list."""
-
-    run: int
-    agent: str
-    model: str
-    steps: int
-    complaints: int
-    at: datetime
-    removed: bool
-
-
-def works(experiment: Experiment) -> list[Work]:
-    """The reports and proposals that agents wrote of runs, newest first."""
+def works(experiment: Experiment) -> list[dict[str, Any]]:
+    """The reports and proposals that agents (`actor`) wrote of runs, newest first."""
     steps = experiment.events.filter(kind__in=STEP_KINDS, message=None, run__isnull=False).order_by()
-    rows = steps.values("run", "actor").annotate(
-        steps=Count("pk"), at=Min("created_at"), asked=Max("model"), removed=Max("removed_at"),
-        complaints=Count("pk", filter=Q(kind="complaint")),
-    )  # fmt: skip
-    return [
-        Work(row["run"], row["actor"], row["asked"] or "", row["steps"], row["complaints"], row["at"],
-             row["removed"] is not None)
-        for row in rows.order_by("-run", "actor")[:MOST]
-    ]  # fmt: skip
+    return [dict(row) for row in steps.values("run", "actor").annotate(**_COLUMNS).order_by("-run", "actor")[:MOST]]
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What is on record of one answer or one agent's work, with the Events of its steps.
+    """What is on record of one answer or one agent's work, of its newest attempt, with the Events of its steps.
 
     removed_at: since when its payloads are gone; no steps then.
     """
 
     events: Sequence[Event]
-    recording: Recording
     steps: Sequence[Step]
     removed_at: datetime | None = None
 
-
-def replayed(experiment: Experiment, message: int) -> Replayed | None:
-    """The steps of an answer as they were recorded, of its newest attempt; None where there are none."""
-    return _replayed(experiment.events.filter(message=message), message)
-
-
-def replayed_work(experiment: Experiment, run: int, agent: str) -> Replayed | None:
-    """The same of what an agent did with a run."""
-    return _replayed(experiment.events.filter(run=run, actor=agent, message=None), None)
+    @property
+    def thread(self) -> int | None:
+        return self.events[0].thread
 
 
-def _replayed(recorded: QuerySet[Event], message: int | None) -> Replayed | None:
-    rows = list(recorded.filter(kind__in=STEP_KINDS).select_related("user").order_by("pk"))
+def replayed(experiment: Experiment, **which: Any) -> Replayed | None:
+    """The steps as they were recorded; None where there are none.  which: the answer's `message`, or `run` and
+    `actor`."""
+    found = experiment.events.filter(kind__in=STEP_KINDS, **{"message": None, **which})
+    rows = list(found.select_related("user").order_by("pk"))
     if not rows:
         return None
     removed_at = max((row.removed_at for row in rows if row.removed_at is not None), default=None)
     if removed_at is not None:
-        return Replayed(rows, Recording((), "", message, rows[0].thread), (), removed_at)
+        return Replayed(rows, (), removed_at)
     events = last_attempt(run_event(row.kind, row.data) for row in rows)
-    recording = Recording(tuple(events), "", message, rows[0].thread)
-    return Replayed(rows[-len(events) :], recording, recordings.steps(recording))
+    return Replayed(rows[-len(events) :], recorded.steps(events))

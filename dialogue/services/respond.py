@@ -16,7 +16,7 @@ from dialogue.services.answering import Writing
 from jobs import workers
 from perfmodel.config import ConfigError
 from proposals.agents import chat
-from proposals.agents.conversation import Said
+from proposals.agents.conversation import AnswerStep
 from proposals.agents.retrieval import Unavailable
 from proposals.services import stored
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 #: While a model is waited for: how often what came is written out, and it is looked whether the answer is to stop.
 LOOK_EVERY_S = 0.25
 
-Answerer = Callable[..., Iterator[Said]]
+Answerer = Callable[..., Iterator[AnswerStep]]
 
 
 def respond(pk: int, answerer: Answerer = chat.answer) -> None:

@@ -7,31 +7,29 @@ sentence goes.  If too little is left, the built-in report is used.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.control import Cancel
-from agent.events import RunEvent, Stopped, ToolReturned
+from agent.events import RunEvent
 from agent.limits import Limits
-from agent.loop import Outcome, run
-from agent.messages import Message, SystemMessage, Usage, UserMessage
 from agent.provider.base import Provider
-from agent.schema import AnswerError, parse
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
-from proposals.agents import endpoint
-from proposals.agents.drafts import REPAIRS, Line, Sources, prompt
-from proposals.agents.initial_context import Looks, look
-from proposals.agents.toolbox import Agent, toolbox
+from proposals.agents.drafts import LEAST_LEFT, Line, Sources, Written, drafted
+from proposals.agents.initial_context import Looks
+from proposals.agents.toolbox import Agent
 from proposals.agents.workbench import Workbench
 
 AGENT: Agent = "analyzer"
 FIRST_LOOK: Looks = tuple(
     ("look", {"part": part}) for part in ("run", "kpis", "breakdown", "verdict", "findings", "memory")
 )
-#: Of a rejected report, what must be left of its characters; below, the built-in one is better.
-LEAST_LEFT = 0.6
+#: The heading of `Diagnosis.report` of each field of `Report`.
+_HEADINGS = {
+    "experiment_details": DETAILS, "kpi_health": HEALTH, "ops_and_roofline": IDENTIFICATION, "correlation": CORRELATION,
+}  # fmt: skip
 
 _Statement = Annotated[str, Field(min_length=3, max_length=900)]
 _Section = Annotated[list[_Statement], Field(min_length=1, max_length=24)]
@@ -53,81 +51,40 @@ class Report(BaseModel):
     @property
     def sections(self) -> dict[str, list[str]]:
         """Under the headings of `Diagnosis.report`."""
-        return {
-            DETAILS: self.experiment_details,
-            HEALTH: self.kpi_health,
-            IDENTIFICATION: self.ops_and_roofline,
-            CORRELATION: self.correlation,
-        }
+        return {heading: getattr(self, field) for field, heading in _HEADINGS.items()}
 
 
-@dataclass(frozen=True)
-class Reported:
-    """What the Analyzer came to.
+@dataclass(frozen=True, kw_only=True)
+class Reported(Written):
+    """What the Analyzer came to.  sections: the report, by heading."""
 
-    source: `model`, `fallback` where the built-in report stands, or `cancelled`.  sections: the report, by heading.
-    claims: references in it; struck: sentences taken out.  sentence: why it is not, or not wholly, the model's.
-    """
-
-    source: Literal["model", "fallback", "cancelled"]
     sections: dict[str, list[Line]] = field(default_factory=dict)
-    claims: int = 0
-    struck: int = 0
-    sentence: str = ""
-    usage: Usage = field(default_factory=Usage)
-    cost_usd: float | None = None
-    duration_s: float = 0.0
 
 
 def report(
     bench: Workbench, provider: Provider, cancel: Cancel | None = None, limits: Limits | None = None
 ) -> Generator[RunEvent, None, Reported]:
     """The report by a model, with all that happens on the way; ends with one Final unless it was cancelled."""
-    tools = toolbox(bench, AGENT)
-    shown, seen = yield from look(tools, FIRST_LOOK)
-    messages: list[Message] = [SystemMessage(prompt(AGENT)), UserMessage("Write the report on this run."), *shown]
 
-    def sources(results: tuple[ToolReturned, ...]) -> Sources:
-        return Sources.of((*seen, *results))
-
-    def check(answer: Report, results: tuple[ToolReturned, ...]) -> list[str]:
-        found = sources(results)
-        wrong = [text for lines in answer.sections.values() for line in lines for text in found.complaints(line)]
+    def check(answer: Report, sources: Sources) -> list[str]:
+        wrong = [text for lines in answer.sections.values() for line in lines for text in sources.complaints(line)]
         return [*_verdict(answer, bench), *wrong]
 
-    limits = limits or endpoint.limits()
-    limits = replace(limits, repairs=min(limits.repairs, REPAIRS))
-    outcome: Outcome[Report] = yield from run(
-        provider, messages, tools=tools, answer=Report, check=check, limits=limits, cancel=cancel
-    )
-    answer, struck = outcome.answer, 0
-    found = sources(outcome.results)
-    if answer is None and outcome.stopped is not None:
-        if outcome.stopped.reason == "cancelled":
-            return Reported("cancelled", sentence=outcome.stopped.sentence)
-        answer, struck = _mended(outcome.stopped, found, bench)
-        final = (answer or built_in(bench)).model_dump(mode="json")
-        yield outcome.final(final, "model" if answer else "fallback")
-    spent = (outcome.usage, outcome.cost_usd, outcome.duration_s)
-    said = outcome.stopped.sentence if outcome.stopped is not None else ""
-    if answer is None:
-        own = {heading: [Line(text) for text in lines] for heading, lines in bench.diagnosis.report.items()}
-        return Reported("fallback", own, 0, 0, said, *spent)
-    sections = {heading: [found.line(text) for text in texts] for heading, texts in answer.sections.items()}
+    def mend(answer: Report, sources: Sources) -> tuple[Report | None, int]:
+        return (None, 0) if _verdict(answer, bench) else _mended(answer, sources)
+
+    own = bench.diagnosis.report
+    instead = {field: list(own.get(heading, ())) for field, heading in _HEADINGS.items()}
+    draft = yield from drafted(
+        bench, AGENT, FIRST_LOOK, "Write the report on this run.", Report, check, mend,
+        {"bottleneck": bench.diagnosis.bottleneck.primary, **instead}, provider, cancel, limits,
+    )  # fmt: skip
+    if draft.answer is None:
+        return Reported(**draft.written(), sections={heading: list(map(Line, lines)) for heading, lines in own.items()})
+    found = draft.sources
+    sections = {heading: [found.line(text) for text in texts] for heading, texts in draft.answer.sections.items()}
     claims = sum(line.claims for section in sections.values() for line in section)
-    return Reported("model", sections, claims, struck, "", *spent)
-
-
-def built_in(bench: Workbench) -> Report:
-    """The report that stands without a model."""
-    described = bench.diagnosis.report
-    return Report.model_construct(
-        bottleneck=bench.diagnosis.bottleneck.primary,
-        experiment_details=list(described.get(DETAILS, ())),
-        kpi_health=list(described.get(HEALTH, ())),
-        ops_and_roofline=list(described.get(IDENTIFICATION, ())),
-        correlation=list(described.get(CORRELATION, ())),
-    )
+    return Reported(**draft.written(claims), sections=sections)
 
 
 def _verdict(answer: Report, bench: Workbench) -> list[str]:
@@ -140,21 +97,13 @@ def _verdict(answer: Report, bench: Workbench) -> list[str]:
     ]
 
 
-def _mended(stopped: Stopped, sources: Sources, bench: Workbench) -> tuple[Report | None, int]:
-    """The rejected report without what cannot be resolved, and how many sentences went; None where its verdict is
-    wrong, or too little is left."""
-    if stopped.reason != "rejected" or not stopped.last_answer:
-        return None, 0
-    try:
-        answer = parse(stopped.last_answer, Report)
-    except AnswerError:
-        return None, 0
-    fields = ("experiment_details", "kpi_health", "ops_and_roofline", "correlation")
-    mended = {name: [sources.mended(text) for text in getattr(answer, name)] for name in fields}
+def _mended(answer: Report, sources: Sources) -> tuple[Report | None, int]:
+    """The rejected report without what cannot be resolved, and how many sentences went; None where too little is
+    left."""
+    mended = {name: [sources.mended(text) for text in getattr(answer, name)] for name in _HEADINGS}
     kept = {name: [text for text, _ in rows if text] for name, rows in mended.items()}
-    before = sum(len(text) for name in fields for text in getattr(answer, name))
+    before = sum(len(text) for texts in answer.sections.values() for text in texts)
     left = sum(len(text) for rows in kept.values() for text in rows)
-    if _verdict(answer, bench) or not all(kept.values()) or left < LEAST_LEFT * before:
+    if not all(kept.values()) or left < LEAST_LEFT * before:
         return None, 0
-    gone = sum(count for rows in mended.values() for _, count in rows)
-    return answer.model_copy(update=dict(kept)), gone
+    return answer.model_copy(update=dict(kept)), sum(count for rows in mended.values() for _, count in rows)

@@ -15,19 +15,19 @@ from agent.provider.base import Provider
 from perfmodel.config import mesh_text
 from proposals.agents import endpoint
 from proposals.agents.conversation import (
-    Answered,
+    AnswerStep,
+    AnswerText,
     Ask,
     ConstraintStated,
     FactStated,
     MeshOffered,
-    Said,
 )
 from proposals.agents.drafts import REPAIRS, Sources, prompt, roots
 from proposals.agents.initial_context import Looks, look
 from proposals.agents.references import resolve
 from proposals.agents.toolbox import Agent, read, toolbox
-from proposals.agents.tools.holding import Asked
-from proposals.agents.tools.prices import Priced, Prices
+from proposals.agents.tools.holding import HoldCard
+from proposals.agents.tools.prices import PriceArguments, Prices
 from proposals.agents.workbench import Workbench
 
 AGENT: Agent = "coordinator"
@@ -60,10 +60,10 @@ def answer(
     cancel: Cancel | None = None,
     provider: Provider | None = None,
     clock: Clock | None = None,
-) -> Iterator[Said]:
+) -> Iterator[AnswerStep]:
     """Yield what is said and done to answer; a set `cancel` ends it.  provider: default the configured one.
 
-    Text comes printed.  An answer ends with Answered, its template with the values, and Final, its plain text; where
+    Text comes printed.  An answer ends with AnswerText, its template with the values, and Final, its plain text; where
     the model fails, or nothing of its answer can be resolved, with a Stopped that says why.
     """
     provider = provider or endpoint.provider(AGENT)
@@ -107,14 +107,14 @@ def answer(
     rendered = found.resolve(template)
     if stopped is not None:
         yield TextDelta(outcome.turns, rendered.plain)
-    yield Answered(template, tuple(rendered.to_json()))
+    yield AnswerText(template, tuple(rendered.to_json()))
     yield outcome.final(rendered.plain, "model")
     yield from offers(bench, template, outcome.results)
 
 
 def _printed(
     steps: Generator[RunEvent, None, Outcome[str]], known: Mapping[str, object]
-) -> Generator[Said, None, Outcome[str]]:
+) -> Generator[AnswerStep, None, Outcome[str]]:
     """Pass on what happens, pieces of text printed as soon as their references are whole, without the loop's Final.
 
     known: results so far, by name.
@@ -141,7 +141,7 @@ def _printed(
         yield event
         if isinstance(event, ToolReturned) and event.ok:
             results[event.result_id] = value = read(event)
-            if isinstance(value, Asked):
+            if isinstance(value, HoldCard):
                 yield from _asked(value)
 
 
@@ -152,7 +152,7 @@ def _open_brace(text: str) -> int:
     return start if still_open and len(text) - start <= LONGEST_REFERENCE else len(text)
 
 
-def _asked(card: Asked) -> Iterator[ConstraintStated | FactStated]:
+def _asked(card: HoldCard) -> Iterator[ConstraintStated | FactStated]:
     """Yield what a person is asked to confirm; nothing is held before."""
     if card.constraint:
         yield ConstraintStated(card.constraint, card.sentence)
@@ -190,7 +190,7 @@ def offers(bench: Workbench, template: str, results: Sequence[ToolReturned]) -> 
             continue
         legal = {(row.mesh, json.dumps(row.changes, sort_keys=True, default=str)) for row in value.configurations
                  if not row.violations and row.step_time_s and not row.number}  # fmt: skip
-        for asked in Priced.model_validate(item.arguments).configurations:
+        for asked in PriceArguments.model_validate(item.arguments).configurations:
             one = asked.candidate(bench)
             mesh = {place: dict(sizes) for place, sizes in one.mesh.items()}
             key = (mesh_text(mesh), json.dumps(dict(one.changes), sort_keys=True, default=str))

@@ -1,12 +1,12 @@
-"""What passes between a conversation and whoever answers in it, the built-in reasoner or a language model.
+"""What passes between a conversation and the language model that answers in it.
 
-Both answer with the same events (`agent.events`): tool calls and their results, text as it comes, and one Final.  What
-an answer changes beside its text is an Effect; the dialogue stores it, visible and removable.
+An answer is events (`agent.events`): tool calls and their results, text as it comes, and one Final.  What it asks for
+or offers beside its text is an Effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -72,23 +72,19 @@ class MeshOffered:
 
 
 @dataclass(frozen=True)
-class Question:
-    """Something decisive that is missing and that the answer asks back for; options may be offered to click."""
-
-    text: str
-    options: tuple[str, ...] = ()
-    kind: Literal["question"] = "question"
-
-
-@dataclass(frozen=True)
-class Answered:
+class AnswerText:
     """The text of an answer with its references, and its parts as `Rendered.to_json`; comes before the Final."""
 
     template: str
     parts: tuple[Any, ...]
 
 
-Effect = ConstraintStated | FactStated | MeshOffered | Question
-Said = RunEvent | Effect | Answered
+Effect = ConstraintStated | FactStated | MeshOffered
+AnswerStep = RunEvent | Effect | AnswerText
 #: What a message keeps of an effect.
 EFFECT: Codec[Effect] = Codec(cast(Any, Effect))
+
+
+def read_effects(stored: Sequence[Mapping[str, Any]]) -> dict[int, Effect]:
+    """Return the effects of a message by their index; earlier versions had another kind, which asked back."""
+    return {place: EFFECT.read(item) for place, item in enumerate(stored) if item["kind"] != "question"}

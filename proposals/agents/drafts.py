@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
+from typing import Any, Generic, Literal, TypeVar
 
-from agent.events import ToolReturned
+from pydantic import BaseModel
+
+from agent.control import Cancel
+from agent.events import RunEvent, ToolReturned
+from agent.limits import Limits
+from agent.loop import Outcome, run
+from agent.messages import Message, SystemMessage, Usage, UserMessage
+from agent.provider.base import Provider
+from agent.schema import AnswerError, parse
 from experiments import sentences
 from experiments.sentences import Sentence
+from proposals.agents import endpoint
+from proposals.agents.initial_context import Looks, look
 from proposals.agents.references import Complaint, Rendered, resolve, without_sentences
-from proposals.agents.toolbox import read
+from proposals.agents.toolbox import Agent, read, toolbox
 from proposals.agents.typed_numbers import Typed
 from proposals.agents.values import Value
+from proposals.agents.workbench import Workbench
+
+M = TypeVar("M", bound=BaseModel)
 
 #: How often a draft is sent back; then the sentences that cannot be resolved go.
 REPAIRS = 2
+#: Of a rejected draft, what must be left of its characters; below, the built-in text is better.
+LEAST_LEFT = 0.6
 _ROOT = re.compile(r"(?<![\w.\]])([A-Za-z_]\w*)(?=\s*[.\[])")
 _MARKER = re.compile(r"^(?:[-*+•]|\d+[.)]|#{1,6})\s+")
 
@@ -110,3 +127,82 @@ def roots(text: str, results: Mapping[str, object]) -> list[str]:
 def one_line(text: str) -> str:
     """Return a statement on one line, without the marker of a list or heading in front."""
     return _MARKER.sub("", " ".join(text.split()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What an agent came to.
+
+    source: `model`, `fallback` where the built-in text is kept, or `cancelled`.  claims: references in it; struck:
+    sentences taken out.  sentence: why it is not the model's.
+    """
+
+    source: Literal["model", "fallback", "cancelled"]
+    claims: int = 0
+    struck: int = 0
+    sentence: str = ""
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Draft(Generic[M]):
+    """An answer in a schema, or None, with what it may refer to and what became of the run."""
+
+    answer: M | None
+    sources: Sources
+    outcome: Outcome[M]
+    struck: int
+
+    def written(self, claims: int = 0) -> dict[str, Any]:
+        """The fields of `Written`."""
+        outcome, stopped = self.outcome, self.outcome.stopped
+        is_cancelled = stopped is not None and stopped.reason == "cancelled"
+        return {
+            "source": "cancelled" if is_cancelled else "model" if self.answer else "fallback",
+            "claims": claims, "struck": self.struck,
+            "sentence": stopped.sentence if stopped is not None and self.answer is None else "",
+            "usage": outcome.usage, "cost_usd": outcome.cost_usd, "duration_s": outcome.duration_s,
+        }  # fmt: skip
+
+
+def drafted(
+    bench: Workbench,
+    agent: Agent,
+    looks: Looks,
+    request: str,
+    kind: type[M],
+    check: Callable[[M, Sources], list[str]],
+    mend: Callable[[M, Sources], tuple[M | None, int]],
+    instead: Any,
+    provider: Provider,
+    cancel: Cancel | None = None,
+    limits: Limits | None = None,
+) -> Generator[RunEvent, None, Draft[M]]:
+    """Let a model write an answer of a `kind`; ends with one Final unless it was cancelled.
+
+    check: what is wrong with it, sent back with `REPAIRS`.  mend: a rejected answer without what cannot be resolved and
+    how many sentences went, or None.  instead: what the Final says where there is no answer.
+    """
+    tools = toolbox(bench, agent)
+    shown, seen = yield from look(tools, looks)
+    messages: list[Message] = [SystemMessage(prompt(agent)), UserMessage(request), *shown]
+
+    def checked(answer: M, results: tuple[ToolReturned, ...]) -> list[str]:
+        return check(answer, Sources.of((*seen, *results)))
+
+    limits = limits or endpoint.limits()
+    limits = replace(limits, repairs=min(limits.repairs, REPAIRS))
+    outcome: Outcome[M] = yield from run(
+        provider, messages, tools=tools, answer=kind, check=checked, limits=limits, cancel=cancel
+    )
+    sources, stopped = Sources.of((*seen, *outcome.results)), outcome.stopped
+    if stopped is None or stopped.reason == "cancelled":
+        return Draft(outcome.answer, sources, outcome, 0)
+    answer, struck = None, 0
+    if stopped.reason == "rejected":
+        with suppress(AnswerError):
+            answer, struck = mend(parse(stopped.last_answer or "", kind), sources)
+    yield outcome.final(answer.model_dump(mode="json") if answer else instead, "model" if answer else "fallback")
+    return Draft(answer, sources, outcome, struck)

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from experiments.sentences import Sentence
 from formatting import NBSP
 from perfmodel.config import mesh_text
 from proposals.agents.tool_result import About, Is, ToolResult
@@ -91,6 +92,20 @@ class Node:
             return replace(node, subject=named, words=())
         return replace(node, words=(*node.words, number)) if number and node.words else node
 
+    def values(self) -> tuple[Value, ...]:
+        """Return what is to be printed: a stored sentence as its spans, each number with its own origin."""
+        if not isinstance(self.item, Sentence):
+            return (self.value(),)
+        return tuple(
+            Value(span.replace("`", ""), origin="stated")
+            if isinstance(span, str)
+            else Value(
+                span.text if span.value is None else span.value, span.unit, _ORIGIN_WORDS.get(span.origin, span.origin),  # type: ignore[arg-type]
+                span.label, self.href,
+            )
+            for span in self.item.spans
+        )  # fmt: skip
+
     @property
     def _of(self) -> str:
         return " · ".join(part for part in (self.subject, " ".join(self.words)) if part)
@@ -108,6 +123,8 @@ class Node:
             low, high = _get(self.inside, "low80"), _get(self.inside, "high80")
         if isinstance(item, bool):
             item = "yes" if item else "no"
+        elif isinstance(item, str):
+            item = item.replace("`", "")  # it is put in after the Markdown is read
         elif not isinstance(item, int | float | str):
             item = self._words(item)
         return Value(item, "" if isinstance(item, str) else self.unit, self.origin, self._of,  # type: ignore[arg-type]

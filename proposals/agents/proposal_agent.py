@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 import formatting
 from agent.control import Cancel
-from agent.events import RunEvent, Stopped, ToolReturned
+from agent.events import RunEvent
 from agent.limits import Limits
-from agent.loop import Outcome, run
-from agent.messages import Message, SystemMessage, Usage, UserMessage
 from agent.provider.base import Provider
-from agent.schema import AnswerError, parse
 from perfmodel.config import ConfigError, mesh_text
-from proposals.agents import endpoint
 from proposals.agents.cited import citation, is_similar
-from proposals.agents.drafts import REPAIRS, Line, Sources, prompt
-from proposals.agents.initial_context import Looks, look
-from proposals.agents.toolbox import Agent, toolbox
+from proposals.agents.drafts import LEAST_LEFT, Line, Sources, Written, drafted
+from proposals.agents.initial_context import Looks
+from proposals.agents.toolbox import Agent
 from proposals.agents.tools.known import History, Knowledge
 from proposals.agents.tools.shared import Configuration
 from proposals.agents.workbench import Workbench
@@ -37,8 +33,6 @@ from proposals.plan import Listed, ProposalPlan
 AGENT: Agent = "proposer"
 FIRST_LOOK: Looks = tuple(("look", {"part": part}) for part in ("run", "breakdown", "verdict", "findings", "proposals"))
 PROPOSALS = 3
-#: Of the sentences of a rejected proposal, what must be left of its characters; below, the built-in ones are better.
-LEAST_LEFT = 0.6
 #: Highest confidence of a hypothesis, which has no measured precedent.
 MOST_OF_A_HYPOTHESIS = 0.5
 Support = Literal["proven", "hypothesis"]
@@ -84,23 +78,11 @@ class DraftProposal:
     claimed: float
 
 
-@dataclass(frozen=True)
-class EvaluatedProposal:
-    """What the Proposal agent came to.
+@dataclass(frozen=True, kw_only=True)
+class EvaluatedProposal(Written):
+    """What the Proposal agent came to."""
 
-    source: `model`, `fallback` where the built-in proposals are kept, or `cancelled`.  claims: references in them;
-    struck: sentences taken out.  sentence: why the proposals are not the model's.  results: of its tools.
-    """
-
-    source: Literal["model", "fallback", "cancelled"]
     proposals: tuple[DraftProposal, ...] = ()
-    claims: int = 0
-    struck: int = 0
-    sentence: str = ""
-    results: tuple[ToolReturned, ...] = ()
-    usage: Usage = field(default_factory=Usage)
-    cost_usd: float | None = None
-    duration_s: float = 0.0
 
 
 def propose(
@@ -110,49 +92,32 @@ def propose(
 
     Raises ConfigError where nothing can be priced.
     """
-    tools = toolbox(bench, AGENT)
-    shown, seen = yield from look(tools, FIRST_LOOK)
-    messages: list[Message] = [SystemMessage(prompt(AGENT)), UserMessage("Propose up to three configurations."), *shown]
     judge = Judge(bench)
 
-    def sources(results: tuple[ToolReturned, ...]) -> Sources:
-        return Sources.of((*seen, *results))
-
-    def check(answer: Proposing, results: tuple[ToolReturned, ...]) -> list[str]:
-        found = sources(results)
+    def check(answer: Proposing, sources: Sources) -> list[str]:
         wrong = (
-            f"Proposal {n}: {text}" for n, item in enumerate(answer.proposals, start=1) for text in _wrong(item, found)
+            f"Proposal {n}: {text}"
+            for n, item in enumerate(answer.proposals, start=1)
+            for said in _texts(item)
+            for text in sources.complaints(said)
         )
-        return [*judge.refused(answer), *wrong, *judge.unbacked(answer, found)]
+        return [*judge.refused(answer), *wrong, *judge.unbacked(answer, sources)]
 
-    limits = limits or endpoint.limits()
-    limits = replace(limits, repairs=min(limits.repairs, REPAIRS))
-    outcome: Outcome[Proposing] = yield from run(
-        provider, messages, tools=tools, answer=Proposing, check=check, limits=limits, cancel=cancel
-    )
-    answer, struck = outcome.answer, 0
-    found = sources(outcome.results)
-    if answer is None and outcome.stopped is not None:
-        if outcome.stopped.reason == "cancelled":
-            return EvaluatedProposal("cancelled", sentence=outcome.stopped.sentence)
-        answer, struck = _mended(outcome.stopped, judge, found)
-        said = answer.model_dump(mode="json") if answer else "The built-in proposals are kept."
-        yield outcome.final(said, "model" if answer else "fallback")
-    spent = ((*seen, *outcome.results), outcome.usage, outcome.cost_usd, outcome.duration_s)
-    if answer is None:
-        return EvaluatedProposal("fallback", (), 0, 0, outcome.stopped.sentence if outcome.stopped else "", *spent)
-    argued = tuple(judge.argued(number, item, found) for number, item in enumerate(answer.proposals, start=1))
+    def mend(answer: Proposing, sources: Sources) -> tuple[Proposing | None, int]:
+        return (None, 0) if judge.refused(answer) else _mended(answer, sources)
+
+    draft = yield from drafted(
+        bench, AGENT, FIRST_LOOK, "Propose up to three configurations.", Proposing, check, mend,
+        "The built-in proposals are kept.", provider, cancel, limits,
+    )  # fmt: skip
+    listed = draft.answer.proposals if draft.answer is not None else []
+    argued = tuple(judge.argued(number, item, draft.sources) for number, item in enumerate(listed, start=1))
     claims = sum(line.claims for item in argued for line in item.lines)
-    return EvaluatedProposal("model", argued, claims, struck, "", *spent)
+    return EvaluatedProposal(**draft.written(claims), proposals=argued)
 
 
 def _texts(item: Proposed) -> list[str]:
     return [item.title, *item.reasoning, *item.trade_offs]
-
-
-def _wrong(item: Proposed, sources: Sources) -> Iterator[str]:
-    for text in _texts(item):
-        yield from sources.complaints(text)
 
 
 class Judge:
@@ -309,17 +274,9 @@ def cited(sources: Sources) -> dict[str, str]:
     return found
 
 
-def _mended(stopped: Stopped, judge: Judge, sources: Sources) -> tuple[Proposing | None, int]:
+def _mended(answer: Proposing, sources: Sources) -> tuple[Proposing | None, int]:
     """The rejected answer without sentences that cannot be resolved and citations that nothing returned, and how many
-    that was.  None where a configuration is refused, or where too little of a proposal is left."""
-    if stopped.reason != "rejected" or not stopped.last_answer:
-        return None, 0
-    try:
-        answer = parse(stopped.last_answer, Proposing)
-    except AnswerError:
-        return None, 0
-    if judge.refused(answer):
-        return None, 0
+    that was.  None where too little of a proposal is left."""
     known, kept, gone = cited(sources), [], 0
     for item in answer.proposals:
         title, *rows = [sources.mended(text) for text in _texts(item)]

@@ -1,11 +1,28 @@
-"""What agents did as the data of an Event, and back, so that what is on record can be read and replayed."""
+"""What agents did, on record: events of a run as the data of Events, and back, from the database or an exported file.
+
+`event_data` and `run_event` are inverses; `answers_in` reads an export; `steps` prepares either for a reader.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from agent.events import Final, ModelRequest, RunEvent, Stopped, TextDelta, ToolCalled, event_from_json, event_to_json
+from agent.events import (
+    Final,
+    ModelRequest,
+    RunEvent,
+    Stopped,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    event_from_json,
+    event_to_json,
+    requested,
+)
+from agent.messages import Message
 from experiments.services.text import clean_json
 
 #: Kinds of Events that are steps of an agent.
@@ -15,10 +32,12 @@ STEP_KINDS = (
 #: Under which name an event's own message stands, as `message` is the answer that it belongs to.
 _SAID = "said"
 _FIRST_RESULT = "r1"
-
-
 #: Keys that say where a step belongs.
 _PLACES = ("thread", "message", "campaign")
+
+
+class NoRecording(ValueError):
+    """What was given is no recording; the text is a sentence for the user."""
 
 
 def event_data(
@@ -43,30 +62,91 @@ def run_event(kind: str, data: Mapping[str, Any]) -> RunEvent:
     return event_from_json({**own, "kind": kind})
 
 
-def last_attempt(events: Iterable[RunEvent]) -> list[RunEvent]:
+def last_attempt(events: Iterable[RunEvent]) -> tuple[RunEvent, ...]:
     """The newest attempt: a worker that took over from a dead one began anew.  Without pieces of text."""
     attempt: list[RunEvent] = []
-    marks: set[tuple[str, Any]] = set()
+    marks: set[str] = set()
     for event in events:
-        mark = _beginning(event)
-        if mark is not None and mark in marks and _may_begin_anew(attempt):
+        begins = (isinstance(event, ToolCalled) and event.result_id == _FIRST_RESULT) or (
+            isinstance(event, ModelRequest) and (event.turn, event.attempt, event.since) == (1, 1, 0)
+        )
+        # After a model that stopped, answers of earlier versions went on without one: no other attempt.
+        goes_on = attempt and not isinstance(attempt[-1], Final) and any(isinstance(one, Stopped) for one in attempt)
+        if begins and event.kind in marks and not goes_on:
             attempt, marks = [], set()
-        if mark is not None:
-            marks.add(mark)
+        if begins:
+            marks.add(event.kind)
         if not isinstance(event, TextDelta):
             attempt.append(event)
-    return attempt
+    return tuple(attempt)
 
 
-def _may_begin_anew(attempt: list[RunEvent]) -> bool:
-    """Whether the same mark again is another attempt, and not the built-in reasoner after a model that stopped."""
-    return isinstance(attempt[-1], Final) or not any(isinstance(one, Stopped) for one in attempt)
+@dataclass(frozen=True)
+class Recording:
+    """The steps of one answer in an exported file.  question: as far as it is known; message: the answer's number."""
+
+    events: tuple[RunEvent, ...]
+    question: str
+    message: int
+    thread: int
 
 
-def _beginning(event: RunEvent) -> tuple[str, Any] | None:
-    """What happens once in an attempt: its first result, its first request."""
-    if isinstance(event, ToolCalled) and event.result_id == _FIRST_RESULT:
-        return (event.kind, event.result_id)
-    if isinstance(event, ModelRequest) and (event.turn, event.attempt, event.since) == (1, 1, 0):
-        return (event.kind, event.turn)
-    return None
+def answers_in(lines: Iterable[str]) -> list[Recording]:
+    """The answers in an exported JSON Lines text, oldest first.
+
+    What was asked is read from the same lines.  Raises NoRecording for a line that is no event, or where there is no
+    answer.
+    """
+    found: dict[tuple[int, int], list[RunEvent]] = {}
+    questions: dict[tuple[int, int], str] = {}
+    open_question: dict[int, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            kind, data = str(row["kind"]), dict(row["data"])
+        except (ValueError, KeyError, TypeError):
+            raise NoRecording(f"Line {number} is not an event of an exported Sharding Memory.") from None
+        thread, message = data.get("thread"), data.get("message")
+        if not isinstance(thread, int) or not isinstance(message, int):
+            continue
+        if kind == "message" and isinstance(data.get("text"), str):
+            open_question[thread] = data["text"]
+        if kind not in STEP_KINDS:
+            continue
+        try:
+            event = run_event(kind, data)
+        except ValueError:
+            what = f"Line {number} is not a step of an agent"
+            raise NoRecording(f"{what}, or its payload was removed by the team's retention.") from None
+        found.setdefault((message, thread), []).append(event)
+        questions.setdefault((message, thread), open_question.get(thread, ""))
+    if not found:
+        raise NoRecording("There is no answer in this file: export the events of a conversation as JSON Lines.")
+    return [Recording(last_attempt(events), questions[place], *place) for place, events in found.items()]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step for a reader.  messages: all that a request sent, the new ones from `since` on."""
+
+    number: int
+    event: RunEvent
+    messages: tuple[Message, ...] = ()
+
+    @property
+    def pretty(self) -> str:
+        """Of a tool's result, the result; of any other step, the step."""
+        shown = self.event.result if isinstance(self.event, ToolReturned) else event_to_json(self.event)
+        return json.dumps(shown, indent=2, ensure_ascii=False)
+
+
+def steps(events: Iterable[RunEvent]) -> list[Step]:
+    """The steps in order."""
+    events = tuple(events)
+    sent = iter(requested(events))
+    return [
+        Step(number, event, next(sent)[1] if isinstance(event, ModelRequest) else ())
+        for number, event in enumerate(events, 1)
+    ]

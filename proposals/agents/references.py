@@ -101,7 +101,7 @@ def resolve(template: str, results: Mapping[str, object], typed: Typed | None = 
         places.append(match.span())
         end = match.end()
         try:
-            parts.append(_resolved(match[1], results))
+            parts += _resolved(match[1], results)
         except (PathError, UnitError) as error:
             parts.append(match[0])
             complaints.append(Complaint(*match.span(), f"`{match[0]}`: {error}."))
@@ -147,15 +147,17 @@ def _refers(content: str, results: Mapping[str, object]) -> bool:
     )
 
 
-def _resolved(content: str, results: Mapping[str, object]) -> Value:
+def _resolved(content: str, results: Mapping[str, object]) -> tuple[Value, ...]:
     if quotation := _QUOTATION.fullmatch(content):
-        return _lookup(_parsed(quotation[1]), results).quoted(quotation[2])
+        return (_lookup(_parsed(quotation[1]), results).quoted(quotation[2]),)
     form = _FORM.fullmatch(content)
     tree = _parsed(form[1] if form else content)
+    if not form and isinstance(tree, ast.Attribute | ast.Subscript | ast.Name):
+        return _lookup(tree, results).values()
     value = _evaluated(tree, results)
     if not isinstance(value, Value):
         raise PathError("it refers to no result; a number of your own is not printed")
-    return shown_as(value, form[2]) if form else value
+    return (shown_as(value, form[2]) if form else value,)
 
 
 def _parsed(text: str) -> ast.expr:

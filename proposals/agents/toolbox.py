@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from pydantic import BaseModel, ValidationError
 
 from agent.events import ToolReturned
-from agent.tools import Tool, schema_of, tool
+from agent.tools import Tool, schema_of
 from proposals.agents.tool_result import ToolResult
 from proposals.agents.tools import parts
 from proposals.agents.tools.bounds import bounds
@@ -49,10 +49,7 @@ def toolbox(bench: Workbench, agent: Agent = "coordinator") -> tuple[Tool, ...]:
 
 def made(function: Callable[..., ToolResult], bench: Workbench) -> Tool:
     """Return a function of a workbench and its arguments as a tool."""
-    return tool(
-        partial(function, bench), name=function.__name__, description=function.__doc__,
-        arguments=_arguments(function), max_chars=_room,
-    )  # fmt: skip
+    return Tool(function.__name__, getdoc(function) or "", _arguments(function), partial(function, bench), _room)
 
 
 def described() -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from experiments.api.common import ConfigErrors
 from experiments.models import Experiment
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.toolbox import described, toolbox
+from proposals.agents.workbench import Workbench
 from proposals.services import stored
 
 
@@ -34,8 +35,23 @@ class ToolSerializer(serializers.Serializer[Any]):
 
 
 class CallSerializer(serializers.Serializer[Any]):
+    """A tool or computation to run.  arguments: as defined by its schema."""
+
     experiment = serializers.IntegerField(min_value=1)
-    arguments = serializers.DictField(default=dict, help_text="As defined by the tool's schema.")
+    arguments = serializers.DictField(default=dict)
+
+
+def read_call(request: Request) -> tuple[Workbench, dict[str, Any]]:
+    """Return the workbench of the experiment that a call is for, if the caller may read it, and its arguments.
+
+    Raises Conflict where nothing was diagnosed yet.
+    """
+    given = validated(CallSerializer, request)
+    experiment = get_for(request.user, Experiment.objects.all(), Role.VIEWER, pk=given["experiment"])
+    try:
+        return stored.workbench(experiment, request.user), given["arguments"]
+    except Unavailable as error:
+        raise Conflict(str(error)) from error
 
 
 class ToolResultSerializer(serializers.Serializer[Any]):
@@ -66,13 +82,8 @@ class ToolView(APIView):
         """Call a tool for an experiment that you can read.  Stores and changes nothing."""
         if name not in {each["name"] for each in described()}:
             raise NotFound(f"There is no tool {name[:40]!r}; /api/tools/ lists them.")
-        given = validated(CallSerializer, request)
-        experiment = get_for(request.user, Experiment.objects.all(), Role.VIEWER, pk=given["experiment"])
-        try:
-            tools = by_name(toolbox(stored.workbench(experiment, request.user)))
-            called = call_tool(tools, ToolCall("rest", name, json.dumps(given["arguments"])), "r1")
-        except Unavailable as error:
-            raise Conflict(str(error)) from error
+        bench, given = read_call(request)
+        called = call_tool(by_name(toolbox(bench)), ToolCall("rest", name, json.dumps(given)), "r1")
         if called.error is not None:
             raise serializers.ValidationError({"arguments": called.error})
         return Response({"result": called.result, "left_out": list(called.truncated)})

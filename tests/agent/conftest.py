@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from inspect import getdoc
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -16,6 +17,7 @@ from agent.loop import Outcome, run
 from agent.messages import Message, SystemMessage, UserMessage
 from agent.provider.openai import OpenAIProvider
 from agent.provider.settings import Settings
+from agent.tools import NoArguments, Tool
 from tests.agent.server import Script, ScriptedServer
 
 KEY = "sk-test-0123456789abcdef"
@@ -76,6 +78,14 @@ def ask(
     return drive(run(provider, messages, **more))
 
 
+def tool(function: Callable[..., object], max_chars: int = 12_000) -> Tool:
+    """A function of one pydantic model, or of nothing, as a tool."""
+    hints = {name: hint for name, hint in get_type_hints(function).items() if name != "return"}
+    arguments = next(iter(hints.values()), NoArguments)
+    call = function if hints else lambda _: function()
+    return Tool(function.__name__, getdoc(function) or "", arguments, call, max_chars)
+
+
 def kinds(events: Iterable[RunEvent]) -> list[str]:
     """The kinds of the events, text deltas once in a row."""
     found: list[str] = []
@@ -85,4 +95,4 @@ def kinds(events: Iterable[RunEvent]) -> list[str]:
     return found
 
 
-__all__ = ["KEY", "NoWaiting", "Script", "ask", "drive", "kinds", "settings_for"]
+__all__ = ["KEY", "NoWaiting", "Script", "ask", "drive", "kinds", "settings_for", "tool"]

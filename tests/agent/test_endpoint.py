@@ -20,8 +20,8 @@ from agent.loop import Outcome, run
 from agent.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from agent.provider.faults import retry_after_s
 from agent.provider.openai import OpenAIProvider
-from agent.tools import Arguments, tool
-from tests.agent.conftest import KEY, NoWaiting, ask, drive, kinds, settings_for
+from agent.tools import Arguments
+from tests.agent.conftest import KEY, NoWaiting, ask, drive, kinds, settings_for, tool
 from tests.agent.server import (
     Plain,
     Reply,

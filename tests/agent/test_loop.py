@@ -16,8 +16,8 @@ from agent.limits import Limits, Price
 from agent.loop import run
 from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage
 from agent.provider.openai import OpenAIProvider
-from agent.tools import Arguments, Tool, ToolError, tool
-from tests.agent.conftest import NoWaiting, ask, drive, kinds, settings_for
+from agent.tools import Arguments, Tool, ToolError
+from tests.agent.conftest import NoWaiting, ask, drive, kinds, settings_for, tool
 from tests.agent.server import Plain, ScriptedServer, Stream, Wait, answer, calls, chunk, overflow, text, usage
 
 Serve = Callable[..., ScriptedServer]

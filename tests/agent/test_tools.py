@@ -14,7 +14,8 @@ from pydantic import Field
 
 from agent.bounded import bounded, compact, rounded
 from agent.messages import JsonValue, ToolCall
-from agent.tools import Arguments, Tool, ToolError, by_name, call_tool, tool
+from agent.tools import Arguments, Tool, ToolError, by_name, call_tool
+from tests.agent.conftest import tool
 
 
 class Axis(Arguments):
@@ -115,22 +116,6 @@ def test_what_no_database_stores_does_not_leave_a_tool() -> None:
         return {"na\0me": "fusion\ud800.1"}
 
     assert called(tool(op), {}).result == {"na\ufffdme": "fusion\ufffd.1"}
-
-
-def test_functions_that_cannot_be_tools_are_refused_at_once() -> None:
-    def silent(axis: Axis) -> None: ...
-
-    def two(axis: Axis, other: Axis) -> None:
-        """Two arguments."""
-
-    def bare(axis: str) -> None:
-        """No model."""
-
-    for function, told in ((silent, "no docstring"), (two, "takes 2 arguments"), (bare, "not annotated")):
-        with pytest.raises(TypeError, match=told):
-            tool(function)
-    with pytest.raises(ValueError, match="Two tools are called 'axis_size'"):
-        by_name([tool(axis_size), tool(axis_size)])
 
 
 def test_a_large_result_is_shortened_and_says_by_how_much() -> None:

@@ -13,7 +13,7 @@ from agent.provider.openai import OpenAIProvider
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
 from evaluation.quality.evidence import bench
 from proposals.agents import analyzer_agent
-from proposals.agents.analyzer_agent import Report, Reported
+from proposals.agents.analyzer_agent import Reported
 from proposals.agents.workbench import Workbench
 from tests.agent.conftest import drive, settings_for
 from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, error, refusal, text
@@ -169,8 +169,3 @@ def test_headings_and_list_marks_inside_a_statement_do_not_count_as_such(write: 
     report["experiment_details"][0] = f"- {report['experiment_details'][0]}"
     _, reported, _ = write(looks_then(lambda body: answer(report)))
     assert reported.sections[DETAILS][0].text.startswith("Hardware: ")
-
-
-def test_the_built_in_report_is_one_that_the_schema_holds() -> None:
-    for name in ("asap-experiment-1", "asap-experiment-3", "cpu-data8"):
-        Report.model_validate(analyzer_agent.built_in(bench(name)).model_dump(mode="json"))

@@ -15,13 +15,13 @@ from agent.events import Complaint, Final, ModelRequest, Stopped, TextDelta, Too
 from agent.provider.openai import OpenAIProvider
 from evaluation.quality.evidence import bench
 from proposals.agents import chat
-from proposals.agents.conversation import Answered, Ask, ConstraintStated, FactStated, MeshOffered, Said, Turn
+from proposals.agents.conversation import AnswerStep, AnswerText, Ask, ConstraintStated, FactStated, MeshOffered, Turn
 from proposals.agents.references import Rendered
 from proposals.constraints import Constraints
 from tests.agent.conftest import settings_for
 from tests.agent.server import Script, ScriptedServer, calls, error, refusal, text
 
-Talk = Callable[..., tuple[list[Said], ScriptedServer]]
+Talk = Callable[..., tuple[list[AnswerStep], ScriptedServer]]
 
 #: Names that the first look has: r1 run, r2 kpis, r3 breakdown, r4 verdict, r5 proposals.
 TRUE = "Start with proposal 1: {r5.proposals[0].step_time_s} instead of {r5.current.step_time_s as s}."
@@ -32,7 +32,9 @@ def talk() -> Iterator[Talk]:
     """Asks about experiment 3 with a scripted model; returns what was said, and the server."""
     servers: list[ScriptedServer] = []
 
-    def talk(script: Script, words: str = "Which proposal first?", **more: Any) -> tuple[list[Said], ScriptedServer]:
+    def talk(
+        script: Script, words: str = "Which proposal first?", **more: Any
+    ) -> tuple[list[AnswerStep], ScriptedServer]:
         server = ScriptedServer(script)
         server.__enter__()
         servers.append(server)
@@ -45,17 +47,17 @@ def talk() -> Iterator[Talk]:
         server.__exit__()
 
 
-def final(said: list[Said]) -> Final:
+def final(said: list[AnswerStep]) -> Final:
     (found,) = [item for item in said if isinstance(item, Final)]
     return found
 
 
-def answered(said: list[Said]) -> Answered:
-    (found,) = [item for item in said if isinstance(item, Answered)]
+def answered(said: list[AnswerStep]) -> AnswerText:
+    (found,) = [item for item in said if isinstance(item, AnswerText)]
     return found
 
 
-def streamed(said: list[Said]) -> str:
+def streamed(said: list[AnswerStep]) -> str:
     """The text as it came since it was last withdrawn."""
     shown = ""
     for item in said:
@@ -127,7 +129,7 @@ def test_where_nothing_of_an_answer_can_be_printed_it_says_why(talk: Talk, reply
     said, _ = talk(lambda body: reply)
     (stopped,) = [item for item in said if isinstance(item, Stopped)]
     assert stopped.sentence
-    assert not [item for item in said if isinstance(item, Final | Answered)]
+    assert not [item for item in said if isinstance(item, Final | AnswerText)]
 
 
 def test_without_a_language_model_it_says_so_and_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from history.record import Record, Side
 from history.services import add, seed
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.tools.known import Records, history
-from proposals.agents.tools.prices import Priced, price
+from proposals.agents.tools.prices import PriceArguments, price
 from proposals.agents.tools.shared import Configuration
 from proposals.models import PlanRecord, Proposal
 from proposals.proposer.precedents import situation
@@ -50,7 +50,7 @@ def test_it_shows_what_is_stored_and_writes_nothing(people: People, ready: Store
     assert {item.status for item in found} == {"proposed"}
     for key in registry():
         run(of, key, {})
-    price(of, Priced(configurations=(Configuration(mesh={"replica": 1, "data": 8, "seq": 1, "model": 2}),)))
+    price(of, PriceArguments(configurations=(Configuration(mesh={"replica": 1, "data": 8, "seq": 1, "model": 2}),)))
     after = (Event.objects.count(), Proposal.objects.count(), PlanRecord.objects.count(), HistoryRecord.objects.count())
     assert after == before
 

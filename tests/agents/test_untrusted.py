@@ -14,7 +14,7 @@ from agent.provider.openai import OpenAIProvider
 from evaluation.quality.evidence import bench
 from history.record import Record, Side
 from proposals.agents import chat
-from proposals.agents.conversation import Ask, ConstraintStated, FactStated, Said, Turn
+from proposals.agents.conversation import AnswerStep, Ask, ConstraintStated, FactStated, Turn
 from proposals.agents.retrieval import PassageFound, RecordFound, ScopedQuery
 from proposals.agents.shipped import Shipped
 from proposals.agents.workbench import Workbench
@@ -105,7 +105,7 @@ def test_an_order_in_a_text_changes_nothing(carrier: str, demand: str) -> None:
     of, ask = poisoned(carrier, order(demand))
     before = [(item.proposal.rank, item.status) for item in of.proposals]
     with ScriptedServer(obedient(demand)) as server:
-        said: list[Said] = list(chat.answer(of, ask, provider=OpenAIProvider(settings_for(server))))
+        said: list[AnswerStep] = list(chat.answer(of, ask, provider=OpenAIProvider(settings_for(server))))
         asked = [json.dumps(request.body) for request in server.requests]
     answer = next((str(item.answer) for item in said if isinstance(item, Final)), "")
     assert [(item.proposal.rank, item.status) for item in of.proposals] == before

@@ -12,10 +12,10 @@ import pytest
 from agent.control import Cancel
 from agent.events import Final, TextDelta, ToolCalled, ToolReturned
 from agent.messages import ToolCall, Usage
-from proposals.agents.conversation import Answered, Ask, Said
+from proposals.agents.conversation import AnswerStep, AnswerText, Ask
 
 
-def tool(number: int, name: str, arguments: dict[str, Any], result: Any, error: str | None = None) -> list[Said]:
+def tool(number: int, name: str, arguments: dict[str, Any], result: Any, error: str | None = None) -> list[AnswerStep]:
     import json
 
     call, result_id = ToolCall(f"call-{number}", name, json.dumps(arguments)), f"r{number}"
@@ -29,22 +29,22 @@ def final(text: str, source: Any = "model") -> Final:
     return Final(text, source, Usage(), 0.0, 1, 0, 0.01)
 
 
-def said(text: str) -> list[Said]:
+def said(text: str) -> list[AnswerStep]:
     """A model's answer without values."""
-    return [Answered(text, (text,)), final(text, "model")]
+    return [AnswerText(text, (text,)), final(text, "model")]
 
 
 class Scripted:
     """Says these things, whatever is asked; `asked` is what it was asked, `benches` over which workbench."""
 
-    def __init__(self, *said: Said | Sequence[Said]) -> None:
-        self.said: list[Said] = []
+    def __init__(self, *said: AnswerStep | Sequence[AnswerStep]) -> None:
+        self.said: list[AnswerStep] = []
         for item in said:
             self.said.extend(item if isinstance(item, list | tuple) else [item])  # type: ignore[list-item, arg-type]
         self.asked: list[Ask] = []
         self.benches: list[Any] = []
 
-    def __call__(self, bench: Any, ask: Ask, cancel: Cancel | None = None) -> Iterator[Said]:
+    def __call__(self, bench: Any, ask: Ask, cancel: Cancel | None = None) -> Iterator[AnswerStep]:
         self.asked.append(ask)
         self.benches.append(bench)
         yield from self.said
@@ -57,7 +57,7 @@ class Waiting:
         self.first, self.rest = first, rest
         self.began, self.go = threading.Event(), threading.Event()
 
-    def __call__(self, bench: Any, ask: Ask, cancel: Cancel | None = None) -> Iterator[Said]:
+    def __call__(self, bench: Any, ask: Ask, cancel: Cancel | None = None) -> Iterator[AnswerStep]:
         assert cancel is not None
         yield TextDelta(1, self.first)
         self.began.set()

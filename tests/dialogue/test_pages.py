@@ -9,7 +9,7 @@ import pytest
 from dialogue.models import Held, Message, Thread
 from dialogue.services import asking, holding
 from dialogue.services.respond import respond
-from proposals.agents.conversation import ConstraintStated, FactStated, MeshOffered, Question
+from proposals.agents.conversation import ConstraintStated, FactStated, MeshOffered
 from proposals.models import PlanRequest, Proposal
 from tests.dialogue.answerers import Scripted, final, said, tool
 
@@ -21,14 +21,13 @@ OFFER = MeshOffered({"ici": {"replica": 1, "data": 4, "seq": 2, "model": 2}, "dc
 
 @pytest.fixture
 def answer(people, thread):
-    """An answer with a step, a table, something held, an offer and a question back."""
+    """An answer with a step, a table, something held and an offer."""
     made = asking.ask(thread, people.engineer, "Which do you recommend first?")
     scripted = Scripted(
         tool(1, "predict", {"ici": {"data": 16}}, {"step_time_s": 1.25}),
         ConstraintStated({"keep_batch": True}, "Keep the global batch."),
         FactStated("training.remat", "full", "Remat is full."),
         OFFER,
-        Question("How long are the sequences?", ("The sequence length is 4096",)),
         said(TEXT),
     )
     respond(made.pk, scripted)
@@ -132,7 +131,6 @@ def test_an_answer_that_has_ended_replaces_what_was_streamed(people, thread, ans
     part = htmx(people.client("engineer"), "get", f"/answers/{answer.pk}/").content.decode()
     assert f'id="m-{answer.pk}"' in part and "data-stream" not in part
     assert part.count("hx-swap-oob") == 3  # what is held, the form to ask, the news
-    assert "The sequence length is 4096" in part
     assert people.client("engineer").get(f"/answers/{answer.pk}/").status_code == 302
 
 

@@ -42,7 +42,7 @@ def test_words_find_computations_findings_pages_and_say_that_free_text_needs_a_m
     nothing = text_of(client.get(of(ready.experiment), {"q": "purple elephants"}))
     assert "No passage or record is close to this." in nothing and "Free text needs a language model" in nothing
     part = client.get(of(ready.experiment), {"q": "remat"}, headers={"HX-Request": "true"}).content.decode()
-    assert "<html" not in part and "<i>remat</i>" in part
+    assert "<html" not in part and "<i>remat</i>" in part and part.count("Price this configuration") == 3
 
 
 def test_with_a_model_the_first_row_asks_it(people, ready):
@@ -154,7 +154,11 @@ def test_messages_of_earlier_versions_stay_readable(people, ready, thread):
     Message.objects.create(
         thread=thread, role="assistant", question=question, provider="built-in", text="**Proposal 1** at 1.25 s.",
         supports=[{"sentence": "Proposal 1 at 1.25 s.", "start": 0, "end": 25, "results": ["r1"]}],
-        effects=[{"kind": "constraint", "constraint": {"keep_batch": True}, "sentence": "Keep.", "dropped": []}],
+        effects=[
+            {"kind": "question", "text": "How long?", "options": []},
+            {"kind": "constraint", "constraint": {"keep_batch": True}, "sentence": "Keep.", "dropped": []},
+        ],
     )  # fmt: skip
     page = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/dialogue/{thread.pk}/").content.decode()
-    assert "<strong>Proposal 1</strong> at 1.25 s." in page and "Built-in reasoner" in page and "Hold this?" not in page
+    assert "<strong>Proposal 1</strong> at 1.25 s." in page and "Without a language model" in page
+    assert "Hold this?" not in page

@@ -18,7 +18,7 @@ from dialogue.services import asking, recorded_answers
 from dialogue.services.respond import respond
 from experiments.models import Event
 from proposals.agents import chat
-from proposals.agents.recordings import NoRecording, recordings
+from proposals.agents.recorded import NoRecording, answers_in
 from tests.agent.server import ScriptedServer, calls, text
 from tests.dialogue.answerers import Scripted, final, tool
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ])  # fmt: skip
 def test_a_file_that_is_no_recording_is_refused_in_a_sentence(lines, sentence):
     with pytest.raises(NoRecording, match=sentence):
-        recordings(lines)
+        answers_in(lines)
 
 
 def answered(thread, user, answerer, question="Which do you recommend first?") -> Message:
@@ -56,7 +56,7 @@ def test_only_the_newest_attempt_is_shown(people, ready, thread):
     long_ago = timezone.now() - timedelta(minutes=5)
     Message.objects.filter(pk=answer.pk).update(status="answering", worker="dead", heartbeat_at=long_ago)
     respond(answer.pk, Scripted(tool(1, "look", {}, {"step_time_s": 2.0}), final("Second.")))
-    found = recorded_answers.replayed(ready.experiment, answer.pk)
+    found = recorded_answers.replayed(ready.experiment, message=answer.pk)
     assert len(found.steps) == 3 and found.events[1].data["result"] == {"step_time_s": 2.0}
 
 
@@ -64,7 +64,7 @@ def test_pages_show_the_steps_with_all_messages(people, ready, by_model):
     client, address = people.client("engineer"), f"/experiments/{ready.experiment.pk}/replay/"
     listed = client.get(address).content.decode()
     assert "Which do you recommend first?" in listed and "scripted" in listed and f"{address}{by_model.pk}/" in listed
-    found = recorded_answers.replayed(ready.experiment, by_model.pk)
+    found = recorded_answers.replayed(ready.experiment, message=by_model.pk)
     requests = [step for step in found.steps if isinstance(step.event, ModelRequest)]
     assert len(requests[1].messages) == len(requests[0].messages) + len(requests[1].event.messages)
     shown = html.unescape(client.get(f"{address}{by_model.pk}/?step={requests[1].number}").content.decode())
@@ -100,9 +100,10 @@ def test_removed_payloads_and_a_deleted_conversation_are_said(people, ready, thr
 def test_an_export_of_the_page_is_read_by_the_command(people, ready, thread, by_model, tmp_path, capsys):
     path = f"/experiments/{ready.experiment.pk}/memory.jsonl?thread={thread.pk}"
     exported = b"".join(people.client("engineer").get(path).streaming_content).decode()
-    (found,) = recordings(exported.splitlines())
+    (found,) = answers_in(exported.splitlines())
     assert found.message == by_model.pk and found.question == "Which do you recommend first?"
-    assert found.events == recorded_answers.replayed(ready.experiment, by_model.pk).recording.events
+    replayed = recorded_answers.replayed(ready.experiment, message=by_model.pk)
+    assert found.events == tuple(step.event for step in replayed.steps)
     file = tmp_path / "events.jsonl"
     file.write_text(exported)
     assert main(["replay", str(file)]) == 0

@@ -23,7 +23,7 @@ WORTH_A_FLAG = 0.005
 PROGRAMS = {"xla": "XLA", "pytorch": "PyTorch", "megatron": "Megatron"}
 
 
-class Named(Arguments):
+class FlagArguments(Arguments):
     text: str = Field(
         "", max_length=600, description="Flags, variables or arguments; empty: those that bear on the run."
     )
@@ -69,7 +69,7 @@ class Flags(ToolResult):
     flags: tuple[FlagRow, ...] = ()
 
 
-def flags(bench: Workbench, asked: Named) -> Flags:
+def flags(bench: Workbench, asked: FlagArguments) -> Flags:
     """Documented flags for this run's exposed collectives on its chip; or what named flags do (XLA, NCCL, PyTorch,
     Megatron), whether this program reads them, whether they are set, and the time they can affect."""
     run, set_now = program(bench), tuple(bench.config.training.xla_flags)

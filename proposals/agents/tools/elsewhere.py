@@ -62,7 +62,7 @@ class ChipFacts(ToolResult):
         return About("stated", self.title)
 
 
-class Placed(ToolResult):
+class RunElsewhere(ToolResult):
     """This run on other hardware.  speed-ups: over the current configuration."""
 
     chip: str = ""
@@ -84,12 +84,12 @@ class Placed(ToolResult):
         return About("predicted", f"{self.chips} × {self.chip}")
 
 
-class Elsewhere(ToolResult):
+class HardwareResult(ToolResult):
     """A chip, the run's own beside it, and the run on each number of chips."""
 
     own: ChipFacts = ChipFacts()
     there: ChipFacts = ChipFacts()
-    rows: tuple[Placed, ...] = ()
+    rows: tuple[RunElsewhere, ...] = ()
     if_each_part_scaled_share: Annotated[
         float | None, Is(unit="share", origin="predicted", subject="step if each part scaled with what bounds it")
     ] = None
@@ -97,13 +97,13 @@ class Elsewhere(ToolResult):
     note: str = ""
 
 
-def hardware(bench: Workbench, asked: OtherHardware) -> Elsewhere:
+def hardware(bench: Workbench, asked: OtherHardware) -> HardwareResult:
     """A chip as data beside this run's own, and this run on another chip, number of chips or mesh: step time, speed-up
     per token and per chip, memory, on the best legal mesh unless one is given."""
     config = bench.config
     chip = chip_named(asked.chip or config.hardware.chip)
     own = chip_named(config.hardware.chip)
-    base = Elsewhere(own=_facts(own, config), there=_facts(chip, config) if chip is not own else ChipFacts())
+    base = HardwareResult(own=_facts(own, config), there=_facts(chip, config) if chip is not own else ChipFacts())
     if lacking := missing_facts(config):
         return base.model_copy(
             update={
@@ -117,7 +117,7 @@ def hardware(bench: Workbench, asked: OtherHardware) -> Elsewhere:
     return base.model_copy(update={"rows": tuple(rows), "note": note})
 
 
-def _placed(bench: Workbench, asked: OtherHardware, chip: Chip, chips: int) -> Placed:
+def _placed(bench: Workbench, asked: OtherHardware, chip: Chip, chips: int) -> RunElsewhere:
     config = bench.config
     if not 1 <= chips <= MOST_CHIPS:
         raise ToolError(f"{chips} chips are not between 1 and {MOST_CHIPS:,}.")
@@ -125,7 +125,7 @@ def _placed(bench: Workbench, asked: OtherHardware, chip: Chip, chips: int) -> P
         mesh = ComparedByIdentity(_mesh(config, asked.mesh, chip, chips)) if asked.mesh else None
         quote = best(ComparedByIdentity(config), evidence_of(bench), chip.name, chips, _frozen(asked.changes), mesh)
     except ConfigError as error:
-        return Placed(chip=chip.name, chips=chips, reason=str(error))
+        return RunElsewhere(chip=chip.name, chips=chips, reason=str(error))
     return _row(quote, config)
 
 
@@ -286,7 +286,7 @@ def _candidates(there: ExperimentConfig, evidence: Evidence) -> Iterator[Experim
     yield from (item.config for item in result.candidates)
 
 
-def _row(quote: Quote, config: ExperimentConfig) -> Placed:
+def _row(quote: Quote, config: ExperimentConfig) -> RunElsewhere:
     there, made, calibrated = quote
     speed = calibrated.get("speedup") or {}
     ratio = there.hardware.chips / config.hardware.chips
@@ -294,7 +294,7 @@ def _row(quote: Quote, config: ExperimentConfig) -> Placed:
     held, time = made.hbm_per_chip_bytes or {}, made.step_time_s or {}
     capacity, total = held.get("capacity"), held.get("total")
     known = ("estimate", "low80", "high80")
-    return Placed(
+    return RunElsewhere(
         chip=there.hardware.chip, chips=there.hardware.chips, topology="×".join(map(str, there.hardware.topology)),
         mesh=there.mesh.text(), remat=there.training.remat,
         step_time_s=Estimate(**{key: time[key] for key in known}) if time else None,

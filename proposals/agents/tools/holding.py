@@ -6,23 +6,17 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from agent.tools import Arguments, ToolError
+from agent.tools import Arguments
 from proposals.agents.tool_result import About, ToolResult
-from proposals.agents.tools.prices import constraints_of
-from proposals.agents.tools.shared import Configuration, as_tool_error
+from proposals.agents.tools.prices import ConstraintArguments
+from proposals.agents.tools.shared import Configuration, as_tool_error, proposal
 from proposals.agents.workbench import FACT_PATHS, Workbench
 from proposals.candidate import is_same, keeps
 from proposals.compiling.wording import sentence
 
 
-class Hold(Arguments):
+class Hold(ConstraintArguments):
     sentence: str = Field(min_length=3, max_length=300, description="The engineer's words that say it.")
-    keep: tuple[str, ...] = Field((), max_length=20, description="As in search: batch, remat, flags, axis names …")
-    fixed: dict[str, int] = Field(default_factory=dict)
-    at_least: dict[str, int] = Field(default_factory=dict)
-    at_most: dict[str, int] = Field(default_factory=dict)
-    at_most_chips: int | None = None
-    memory_margin: float = Field(0.0, ge=0.0, le=0.5)
     facts: dict[str, Any] = Field(
         default_factory=dict,
         description=f"By configuration path: {', '.join(FACT_PATHS)}.…; training.global_batch: 512.",
@@ -30,14 +24,12 @@ class Hold(Arguments):
 
     @model_validator(mode="after")
     def _something(self) -> Hold:
-        if not any(
-            (self.keep, self.fixed, self.at_least, self.at_most, self.at_most_chips, self.memory_margin, self.facts)
-        ):
+        if not any(value for name, value in self if name != "sentence"):
             raise ValueError("name at least one constraint or fact")
         return self
 
 
-class Asked(ToolResult):
+class HoldCard(ToolResult):
     """A card that a person is asked to confirm.  Nothing binds before."""
 
     constraint: dict[str, Any] = {}
@@ -46,16 +38,14 @@ class Asked(ToolResult):
     state: str = "The engineer is asked to confirm it; until then nothing is held."
 
 
-def hold(bench: Workbench, asked: Hold) -> Asked:
+def hold(bench: Workbench, asked: Hold) -> HoldCard:
     """Asks the engineer to confirm a constraint or a fact that binds later answers, such as a batch that stays. Only
     for what the engineer said; it is not held before it is confirmed."""
     with as_tool_error():
-        wanted = constraints_of(
-            asked.keep, asked.fixed, asked.at_least, asked.at_most, asked.at_most_chips, asked.memory_margin
-        )
+        wanted = asked.constraints()
         wanted.check(bench.config)
         bench.with_facts({**bench.facts, **asked.facts})
-    return Asked(constraint=wanted.to_json(), facts=asked.facts, sentence=asked.sentence)
+    return HoldCard(constraint=wanted.to_json(), facts=asked.facts, sentence=asked.sentence)
 
 
 class CompileQuestion(Arguments):
@@ -85,10 +75,7 @@ def compile_check(bench: Workbench, asked: CompileQuestion) -> CompileResult:
         states = [state for state in bench.rows if is_same(bench.config, state.proposal, wanted)]
         check = states[0].compiled if states else bench.compiled if keeps(bench.config, wanted) else None
     elif asked.proposal is not None:
-        found = [state for state in bench.proposals if state.proposal.rank == asked.proposal]
-        if not found:
-            raise ToolError(f"There is no proposal {asked.proposal}.")
-        check = found[0].compiled
+        check = proposal(bench, asked.proposal).compiled
     else:
         check = bench.compiled
     if check is None:

@@ -16,6 +16,7 @@ from pydantic import Field, TypeAdapter
 from agent.tools import Arguments, ToolError
 from diagnosis.compare.comparison import KpiChange, OpChange, TermChange
 from formatting import did_you_mean
+from perfmodel.accounting import parameters
 from perfmodel.chips import load_chips
 from proposals.agents.retrieval import PassageFound, RecordFound, ScopedQuery
 from proposals.agents.tool_result import About, Is, ToolResult, present
@@ -35,13 +36,13 @@ _Bottleneck = Literal["", "compute", "memory", "communication", "input", "host",
 
 
 class Records(Arguments):
-    query: str = Field("", max_length=400, description="In words; empty: records like this run.")
-    like_proposal: int | None = Field(None, description="Records of a change like this proposal's.")
-    id: str = Field("", max_length=120, description="One record, whole.")
+    query: str = Field(default="", max_length=400, description="In words; empty: records like this run.")
+    like_proposal: int | None = Field(default=None, description="Records of a change like this proposal's.")
+    id: str = Field(default="", max_length=120, description="One record, whole.")
     bottleneck: _Bottleneck = ""
-    chip: str = Field("", max_length=40)
+    chip: str = Field(default="", max_length=40)
     outcome: Literal["", "faster", "slower", "no_change", "failed", "not_timed"] = ""
-    top: int = Field(4, ge=1, le=20)
+    top: int = Field(default=4, ge=1, le=20)
 
 
 class RecordRow(ToolResult):
@@ -122,10 +123,10 @@ def _expected(hit: RecordFound) -> Estimate | None:
 
 
 class Passages(Arguments):
-    query: str = Field("", max_length=400, description="In words: when does FSDP become bound by ICI.")
-    id: str = Field("", max_length=120, description="Or one passage, whole.")
-    hardware: str = Field("", max_length=40, description="tpu, gpu or a chip.")
-    top: int = Field(4, ge=1, le=12)
+    query: str = Field(default="", max_length=400, description="In words: when does FSDP become bound by ICI.")
+    id: str = Field(default="", max_length=120, description="Or one passage, whole.")
+    hardware: str = Field(default="", max_length=40, description="tpu, gpu or a chip.")
+    top: int = Field(default=4, ge=1, le=12)
 
 
 class PassageRow(ToolResult):
@@ -179,7 +180,7 @@ def _passage(item: PassageFound, whole: bool = False) -> PassageRow:
 
 
 class OnChip(Arguments):
-    chip: str = Field("", max_length=40, description="A chip's key; empty: this run's.")
+    chip: str = Field(default="", max_length=40, description="A chip's key; empty: this run's.")
 
 
 class PublishedRun(ToolResult):
@@ -199,7 +200,8 @@ class PublishedRun(ToolResult):
 
 
 class Published(ToolResult):
-    """What MFU published runs on a chip reach, the nearest in shape first, beside that of this run."""
+    """What MFU published runs on a chip reach, in this run's precision where there are any, the nearest in shape first,
+    beside that of this run."""
 
     chip: str = ""
     runs: int = 0
@@ -221,14 +223,17 @@ def published(bench: Workbench, asked: OnChip) -> Published:
     chip = asked.chip or config.hardware.chip
     if chip not in load_chips():
         raise ToolError(f"{chip!r} is not a known chip.{did_you_mean(chip, list(load_chips()))}")
-    runs = published_mfu().get(chip, ())
+    every, precision = published_mfu().get(chip, ()), config.training.precision
+    runs = [run for run in every if run.precision == precision] or every  # eight bits reach another MFU than sixteen
     own = bench.diagnosis.kpis.get("mfu")
     if not runs:
         return Published(chip=chip, own_mfu=own, convention=bench.diagnosis.mfu_convention)
     length, chips = config.training.seq_len or 4096, config.hardware.chips
+    size = parameters(config.model).total if config.model else None
 
     def distance(run: PublishedRun) -> float:
-        return abs(_log(run.chips / chips)) + abs(_log((run.seq_len or length) / length))
+        ratios = (run.chips / chips, (run.seq_len or length) / length, (run.parameters or size) / size if size else 1.0)
+        return sum(abs(_log(ratio)) for ratio in ratios)
 
     mfus = sorted(run.mfu for run in runs)
     return Published(
@@ -249,8 +254,8 @@ def published_mfu() -> dict[str, tuple[PublishedRun, ...]]:
 
 
 class Other(Arguments):
-    other: int | None = Field(None, description="Number of the other experiment; empty: they are listed.")
-    name: str = Field("", max_length=200, description="Part of a name, to list fewer.")
+    other: int | None = Field(default=None, description="Number of the other experiment; empty: they are listed.")
+    name: str = Field(default="", max_length=200, description="Part of a name, to list fewer.")
 
 
 class Peer(ToolResult):

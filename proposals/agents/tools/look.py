@@ -57,9 +57,9 @@ HEAD = 250
 
 class Look(Arguments):
     part: Part
-    number: int | None = Field(None, ge=1, description="One finding or proposal in full.")
-    kind: str = Field("", max_length=40, description="A launch file, whole: maxtext, jax, megatron, axlearn, yaml.")
-    full: bool = Field(False, description="All rows.")
+    number: int | None = Field(default=None, ge=1, description="One finding or proposal in full.")
+    kind: str = Field(default="", max_length=40, description="A launch file, whole: maxtext, jax, megatron, yaml …")
+    full: bool = Field(default=False, description="All rows.")
 
 
 def look(bench: Workbench, asked: Look) -> ToolResult:
@@ -107,8 +107,9 @@ def _breakdown(bench: Workbench, _: Look) -> Breakdown:
 
 def _number(item: SourcedValue) -> Number:
     return Number(
-        label=item.label, value=item.value, unit=item.unit, origin=item.origin, formula=item.formula, ops=item.ops[:2]
-    )
+        label=item.label, value=item.value, unit=item.unit, origin=item.origin, formula=item.formula,
+        source=item.source, ops=item.ops[:2],
+    )  # fmt: skip
 
 
 def _verdict(bench: Workbench, asked: Look) -> Verdict:
@@ -136,8 +137,9 @@ def _findings(bench: Workbench, asked: Look) -> Findings:
     if asked.number is not None:
         if asked.number > len(listed):
             raise ToolError(f"There is no finding {asked.number}; there are {len(listed)}.")
-        return Findings(findings=(_finding(*listed[asked.number - 1], True),))
-    return Findings(findings=tuple(_finding(n, item, asked.full) for n, item in listed[: None if asked.full else ROWS]))
+        listed = [listed[asked.number - 1]]
+    whole, shown = asked.full or asked.number is not None, listed[: None if asked.full else ROWS]
+    return Findings(basis=bench.diagnosis.basis, findings=tuple(_finding(n, item, whole) for n, item in shown))
 
 
 def _collectives(bench: Workbench, asked: Look) -> Collectives:
@@ -183,11 +185,10 @@ def _steps(bench: Workbench, _: Look) -> Steps:
     profile, line = bench.profile, bench.diagnosis.timeline
     times = [step.time_s for step in profile.steps]
     data: dict[str, Any] = {"recorded_steps": len(times), "recorded_cores": profile.device.measured_cores}
+    if times:
+        data |= {"mean_s": mean(times), "median_s": median(times), "shortest_s": min(times), "longest_s": max(times)}
     if len(times) > 1:
-        data |= {
-            "mean_s": mean(times), "median_s": median(times), "shortest_s": min(times), "longest_s": max(times),
-            "deviation_s": pstdev(times), "first_steps_s": times[:ROWS],
-        }  # fmt: skip
+        data |= {"deviation_s": pstdev(times), "first_steps_s": times[:ROWS]}
     means = {core: mean(row) for core, row in zip(line.cores, line.durations_s, strict=False) if row}
     idle = dict(zip(line.cores, line.parts_s.get("idle", ()), strict=False))
     if len(means) > 1:

@@ -22,16 +22,16 @@ _SORTS: dict[str, Callable[[OpDiagnosis], float | None]] = {
 
 
 class Filter(Arguments):
-    op: str = Field("", max_length=400, description="One op in full: name, key, or #n for the n-th longest.")
-    text: str = Field("", max_length=200, description="Part of a name, module or source line.")
-    category: str = Field("", max_length=200, description="Category or family: matmul, collective, elementwise …")
-    axis: str = Field("", max_length=200, description="Mesh axis of collectives, or dcn.")
+    op: str = Field(default="", max_length=400, description="One op in full: name, key, or #n for the n-th longest.")
+    text: str = Field(default="", max_length=200, description="Words in a name, module, category or source line.")
+    category: str = Field(default="", max_length=200, description="Category or family: matmul, collective …")
+    axis: str = Field(default="", max_length=200, description="Mesh axis of collectives, or dcn.")
     phase: Literal["", "forward", "backward", "recompute", "optimizer"] = ""
-    bound_by: str = Field("", max_length=60)
+    bound_by: str = Field(default="", max_length=60)
     group_by: Literal["", "family", "category", "module", "phase", "source", "bound_by", "resource", "axis"] = ""
     sort: Literal["time", "exposed", "efficiency", "hbm_bytes", "flops", "bytes"] = "time"
     ascending: bool = False
-    top: int = Field(8, ge=1, le=40)
+    top: int = Field(default=8, ge=1, le=40)
 
 
 class OpRow(ToolResult):
@@ -93,7 +93,7 @@ def ops(bench: Workbench, asked: Filter) -> Ops:
     refuse_without_profile(bench)
     every = bench.diagnosis.ops
     if asked.op:
-        return Ops(matching=1, rows=(_row(bench, _find(bench, asked.op), whole=True),))
+        return Ops(matching=1, rows=(row_of(bench, _find(bench, asked.op), whole=True),))
     matches = [op for op in every if _fits(bench, op, asked)]
     if not matches:
         return Ops(hint=_hint(bench, asked))
@@ -101,13 +101,14 @@ def ops(bench: Workbench, asked: Filter) -> Ops:
     if asked.group_by:
         return total.model_copy(update={"sums": tuple(_sums(matches, asked)[: asked.top])})
     value = _SORTS[asked.sort]
-    known = sorted((op for op in matches if value(op) is not None), key=lambda op: value(op) or 0.0)
-    known = known if asked.ascending else known[::-1]
+    known = [op for op in matches if value(op) is not None]
+    known.sort(key=lambda op: value(op) or 0.0, reverse=not asked.ascending)
     rows = [*known, *(op for op in matches if value(op) is None)][: asked.top]
-    return total.model_copy(update={"rows": tuple(_row(bench, op) for op in rows)})
+    return total.model_copy(update={"rows": tuple(row_of(bench, op) for op in rows)})
 
 
-def _row(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> OpRow:
+def row_of(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> OpRow:
+    """Return an op; whole: with its FLOPs, bytes, bandwidths and HLO."""
     fact = bench.ops.get(op.key)
     axes = op.mesh_axis if isinstance(op.mesh_axis, str | None) else "+".join(op.mesh_axis)
     rank = next(n for n, each in enumerate(bench.diagnosis.ops, start=1) if each is op)
@@ -147,8 +148,9 @@ def _fits(bench: Workbench, op: OpDiagnosis, asked: Filter) -> bool:
     if asked.category and asked.category.lower() not in kinds:
         return False
     fact = bench.ops.get(op.key)
-    where = f"{op.name}\n{op.source}\n{op.module}\n{fact.op_name if fact else ''}\n{fact.source if fact else ''}"
-    return asked.text.lower() in where.lower()
+    known = (op.name, op.source, op.module, op.category, op.family, *((fact.op_name, fact.source) if fact else ()))
+    where = "\n".join(known).lower()
+    return all(word in where for word in asked.text.lower().split())
 
 
 def _sums(ops: Sequence[OpDiagnosis], asked: Filter) -> list[OpSum]:

@@ -65,6 +65,7 @@ class Number(ToolResult):
     unit: str = ""
     origin: str = ""
     formula: str = ""
+    source: str = ""
     ops: tuple[str, ...] = ()
 
 
@@ -97,11 +98,17 @@ class FindingRow(ToolResult):
     evidence: tuple[Number, ...] = ()
 
     def about(self) -> About:
-        return About("computed", f"finding {self.number}", f"finding:{self.number}")
+        return About("", f"finding {self.number}", f"finding:{self.number}")
 
 
 class Findings(ToolResult):
+    """basis: `profile` where the parts of the step were measured, else they are predicted."""
+
+    basis: str = ""
     findings: tuple[FindingRow, ...] = ()
+
+    def about(self) -> About:
+        return About("computed" if self.basis == PROFILE else "predicted", "findings")
 
 
 class CollectiveRow(ToolResult):

@@ -31,7 +31,7 @@ from proposals.plan import Listed, Neighbour, ProposalPlan
 WITH_TERMS = 3
 
 
-class Priced(Arguments):
+class PriceArguments(Arguments):
     configurations: tuple[Configuration, ...] = Field((), max_length=8)
     proposals: tuple[int, ...] = Field((), max_length=8, description="Proposals by number, beside them.")
     neighbours: bool = Field(False, description="With single steps away from the first one: axes, batch, remat.")
@@ -67,7 +67,7 @@ class Prices(ToolResult):
     neighbours: tuple[Step, ...] = ()
 
 
-def price(bench: Workbench, asked: Priced) -> Prices:
+def price(bench: Workbench, asked: PriceArguments) -> Prices:
     """Prices one to eight configurations: step time and speed-up per token with 80 % intervals, chance to be faster,
     memory per chip, broken rules, and each term of the step with its change against the current configuration. Says
     whether a configuration fits and is legal."""
@@ -89,7 +89,7 @@ def price(bench: Workbench, asked: Priced) -> Prices:
     rows = tuple(row(plan, bench, len(plans) <= WITH_TERMS, **more) for plan, more in plans)
     legal = [n for n, each in enumerate(rows, start=1) if not each.violations and each.speedup_per_token]
     fastest = max(legal, key=lambda n: _speed(rows[n - 1]), default=None)
-    steps = tuple(map(_step, plans[0][0].sensitivity)) if asked.neighbours else ()
+    steps = tuple(map(neighbour, plans[0][0].sensitivity)) if asked.neighbours else ()
     return Prices(
         current=own, configurations=rows, not_priced=tuple(refused), fastest=fastest if len(rows) > 1 else None,
         neighbours=steps,
@@ -105,7 +105,8 @@ def _named(one: Configuration) -> str:
     return " ".join((sizes, *(f"{key} {value}" for key, value in one.changes.items())))[:200]
 
 
-def _step(item: Neighbour) -> Step:
+def neighbour(item: Neighbour) -> Step:
+    """Return a single step away from a configuration."""
     time = item.step_time_s
     return Step(
         step=item.step, over_this=item.relative, memory_bytes=item.memory_bytes,
@@ -121,7 +122,9 @@ def number_of(bench: Workbench, item: ProposalPlan | Listed) -> int | None:
     return next((each.rank for each in ranked if is_same(bench.config, each, item)), None)
 
 
-class Searched(Arguments):
+class ConstraintArguments(Arguments):
+    """Constraints as arguments."""
+
     keep: tuple[str, ...] = Field(
         (), max_length=20, description="What stays: batch, remat, weight_sharding, micro_batches, flags, or axis names."
     )
@@ -130,35 +133,27 @@ class Searched(Arguments):
     at_most: dict[str, int] = Field(default_factory=dict)
     at_most_chips: int | None = None
     memory_margin: float = Field(0.0, ge=0.0, le=0.5, description="Share of memory per chip to keep free.")
+
+    def constraints(self) -> Constraints:
+        """Return the constraints; what `keep` names beside `_KEPT` is an axis.  Raises ConfigError where they make no
+        sense."""
+        words = [word.strip().lower().replace(" ", "_").removeprefix("keep_") for word in self.keep]
+        values: dict[str, Any] = {_KEPT[word]: True for word in words if word in _KEPT}
+        values["keep_axes"] = [name for name, word in zip(self.keep, words, strict=True) if word not in _KEPT]
+        values |= self.model_dump(include={"fixed", "at_least", "at_most", "at_most_chips", "memory_margin"})
+        return Constraints.from_json({key: value for key, value in values.items() if value})
+
+
+class SearchArguments(ConstraintArguments):
     top: int = Field(6, ge=1, le=25)
     rejected: bool = Field(False, description="List rejected meshes with their rule instead.")
     rule: str = Field("", max_length=80, description="Of the rejected, only this rule.")
-
-    def constraints(self) -> Constraints:
-        """Raises ConfigError where they make no sense."""
-        return constraints_of(
-            self.keep, self.fixed, self.at_least, self.at_most, self.at_most_chips, self.memory_margin
-        )
 
 
 _KEPT = {
     "batch": "keep_batch", "remat": "keep_remat", "weight_sharding": "keep_weight_sharding",
     "micro_batches": "keep_micro_batches", "flags": "no_flags",
 }  # fmt: skip
-
-
-def constraints_of(
-    keep: tuple[str, ...], fixed: dict[str, int], at_least: dict[str, int], at_most: dict[str, int],
-    at_most_chips: int | None, memory_margin: float,
-) -> Constraints:  # fmt: skip
-    """Return constraints.  keep: of `_KEPT`, anything else is an axis.  Raises ConfigError where they make no sense."""
-    words = [word.strip().lower().replace(" ", "_").removeprefix("keep_") for word in keep]
-    values: dict[str, Any] = {_KEPT[word]: True for word in words if word in _KEPT}
-    axes = [name for name, word in zip(keep, words, strict=True) if word not in _KEPT]
-    sizes = {"keep_axes": axes, "fixed": fixed, "at_least": at_least, "at_most": at_most}
-    limits = {"at_most_chips": at_most_chips, "memory_margin": memory_margin}
-    values |= {key: value for key, value in {**sizes, **limits}.items() if value}
-    return Constraints.from_json(values)
 
 
 class RejectedMesh(ToolResult):
@@ -169,7 +164,7 @@ class RejectedMesh(ToolResult):
     reason: str = ""
 
 
-class Found(ToolResult):
+class SearchResult(ToolResult):
     """The best candidates in order, or rejected meshes.  utility weighs gain, uncertainty and the cost of a trial."""
 
     constraints: dict[str, Any] = {}
@@ -180,7 +175,7 @@ class Found(ToolResult):
     rejected: tuple[RejectedMesh, ...] = ()
 
 
-def search(bench: Workbench, asked: Searched) -> Found:
+def search(bench: Workbench, asked: SearchArguments) -> SearchResult:
     """Searches all meshes with their settings for the best legal candidates under constraints, in the order in which
     proposals are chosen; or lists rejected meshes with the rule each breaks."""
     with as_tool_error():
@@ -192,7 +187,7 @@ def search(bench: Workbench, asked: Searched) -> Found:
                 counts[item.rule] = counts.get(item.rule, 0) + 1
             left_out = [item for item in made.rejected if asked.rule.lower() in item.rule.lower()]
             rows = (RejectedMesh(mesh=mesh_text(i.mesh), rule=i.rule, reason=i.reason) for i in left_out[: asked.top])
-            return Found(considered=made.considered, count_by_rule=counts, rejected=tuple(rows))
+            return SearchResult(considered=made.considered, count_by_rule=counts, rejected=tuple(rows))
         listed = bench.pricer.search(held, asked.top)
     unknown = bool(missing_facts(bench.config))
     candidates = tuple(
@@ -203,4 +198,6 @@ def search(bench: Workbench, asked: Searched) -> Found:
         )
         for place, item in enumerate(listed, start=1)
     )  # fmt: skip
-    return Found(constraints=held.to_json(), considered=made.considered, current=current(bench), candidates=candidates)
+    return SearchResult(
+        constraints=held.to_json(), considered=made.considered, current=current(bench), candidates=candidates
+    )
