@@ -6,4 +6,5 @@ class LaunchesConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        import launches.services.found
         import launches.services.remaining  # noqa: F401  answers whether an experiment can be deleted

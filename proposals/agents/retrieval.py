@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,6 +67,39 @@ class Peer:
     chip: str = ""
 
 
+@dataclass(frozen=True)
+class ArmFound:
+    """One arm of a launch.  runs: how many there are by their state; step_time_s: what they measured so far, None
+    before the first has reported; spread: its relative standard deviation from run to run."""
+
+    arm: str
+    runs: Mapping[str, int]
+    step_time_s: float | None = None
+    spread: float | None = None
+
+
+@dataclass(frozen=True)
+class LaunchFound:
+    """A launch of a proposal beside its control arm.
+
+    verdict: in a word, empty while it runs, with its sentence `says`; speedup: measured per token, with its 95 %
+    interval.  page: its address.
+    """
+
+    number: int
+    proposal: int
+    state: str
+    backend: str
+    arms: tuple[ArmFound, ...]
+    verdict: str = ""
+    says: str = ""
+    speedup: float | None = None
+    low95: float | None = None
+    high95: float | None = None
+    note: str = ""
+    page: str = ""
+
+
 class Unavailable(LookupError):
     """This cannot be had here.  The text is a sentence for the user."""
 
@@ -94,3 +127,6 @@ class Retrieval(Protocol):
 
     def compare(self, other: int) -> Comparison:
         """The other experiment (`before`) with this one (`after`).  Raises Unavailable."""
+
+    def launches(self) -> Sequence[LaunchFound]:
+        """Launches of the experiment's proposals, newest first."""

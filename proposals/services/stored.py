@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,10 +25,13 @@ from history.services.filters import Filters
 from history.services.store import to_record
 from knowledge.services import search as knowledge
 from perfmodel.config import ConfigError
-from proposals.agents.retrieval import PassageFound, Peer, RecordFound, ScopedQuery, Unavailable
+from proposals.agents.retrieval import LaunchFound, PassageFound, Peer, RecordFound, ScopedQuery, Unavailable
 from proposals.agents.workbench import ProposalState, Workbench
 from proposals.models import PlanRecord
 from proposals.services import compiling, context, plans
+
+#: What reads the launches of an experiment's proposals; `launches.services.found`, a layer above, adds it.
+LAUNCHES: list[Callable[[Experiment], Sequence[LaunchFound]]] = []
 
 
 def workbench(experiment: Experiment, user: AbstractBaseUser | None, plan: PlanRecord | None = None) -> Workbench:
@@ -153,6 +156,9 @@ class StoredRetrieval:
         if after is None:
             raise Unavailable("This experiment has no diagnosis yet.")
         return comparing.full(before, after)
+
+    def launches(self) -> Sequence[LaunchFound]:
+        return [item for read in LAUNCHES for item in read(self._experiment)]
 
 
 def _one(value: str) -> tuple[str, ...]:

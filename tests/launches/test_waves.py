@@ -11,7 +11,10 @@ from experiments.models import Event
 from jobs.jobs import Jobs
 from launches.models import Launch
 from launches.services import launching
+from proposals.agents.references import resolve
+from proposals.agents.tools.look import Look, look
 from proposals.models import Measurement
+from proposals.services import stored
 from tests.backend.measured_runs import analyse, step_of
 from tests.launches.reports import client, place, report, report_all, send_file, times, work
 
@@ -53,6 +56,24 @@ def test_a_faster_proposal_is_adopted_and_measured_against_its_control_arm(peopl
     assert kinds == [None, "adopt"]
     page = people.client("viewer").get(f"/proposals/{launch.proposal_id}/launches/").content.decode()
     assert "Adopt" in page and "faster than its control arm" in page and "within the predicted 80 %" in page
+
+
+def test_agents_look_at_a_launch_while_it_runs_and_at_its_verdict(people, ready, launch, token):
+    bench = stored.workbench(ready.experiment, people.engineer)
+    (running,) = look(bench, Look(part="launches")).launches
+    assert (running.launch, running.proposal, running.state, running.verdict) == (launch.pk, 1, "running", "")
+    assert [dict(arm.runs) for arm in running.arms] == [{"submitted": 2}, {"submitted": 2}]
+    report_all(client(token), launch, 1.0, 1.25)
+    found = look(bench, Look(part="launches"))
+    (ended,) = found.launches
+    verdict = launch.judged
+    assert (ended.state, ended.verdict, ended.says) == ("ended", "Adopt", verdict.sentence)
+    assert (ended.speedup_per_token, ended.speedup_low95) == (verdict.speedup, verdict.low)
+    printed = resolve("{r.launches[0].arms[0].step_time_s} {r.launches[0].speedup_per_token}", {"r": found})
+    assert [(value.value, value.origin) for value in printed.values] == [
+        (verdict.proposal.median_s, "measured"), (verdict.speedup, "measured"),
+    ]  # fmt: skip
+    assert printed.values[1].href == launch.get_absolute_url()
 
 
 def test_no_difference_is_said_and_is_no_change_in_the_history(people, launch, token):

@@ -237,8 +237,48 @@ class LaunchFiles(ToolResult):
     files: tuple[LaunchFile, ...] = ()
 
 
+class ArmMeasured(ToolResult):
+    """One arm of a launch.  runs: how many there are by their state."""
+
+    arm: str = ""
+    runs: dict[str, int] = {}
+    step_time_s: float | None = None
+    spread: Annotated[float | None, Is(unit="share", subject="spread from run to run")] = None
+
+
+class LaunchRow(ToolResult):
+    """A proposal run beside its control arm, the baseline run again.  verdict: empty while it runs."""
+
+    launch: int = 0
+    proposal: int = 0
+    state: str = ""
+    backend: str = ""
+    arms: tuple[ArmMeasured, ...] = ()
+    verdict: str = ""
+    says: str = ""
+    speedup_per_token: float | None = None
+    speedup_low95: Annotated[float | None, Is(subject="lower end of the 95 % interval of the speed-up")] = None
+    speedup_high95: Annotated[float | None, Is(subject="upper end of the 95 % interval of the speed-up")] = None
+    note: str = ""
+    page: str = ""
+
+    def about(self) -> About:
+        return About("measured", f"launch {self.launch} of proposal {self.proposal}", self.page)
+
+
+class Launches(ToolResult):
+    """Launches of the proposals, newest first."""
+
+    launches: tuple[LaunchRow, ...] = ()
+    note: str = ""
+
+    def about(self) -> About:
+        return About("measured", "launches")
+
+
 #: What each part returns.
 RESULTS: dict[str, type[ToolResult]] = {
     "run": Run, "kpis": Kpis, "breakdown": Breakdown, "verdict": Verdict, "collectives": Collectives,
     "memory": MemoryUse, "steps": Steps, "findings": Findings, "proposals": Proposals, "launch_files": LaunchFiles,
+    "launches": Launches,
 }  # fmt: skip
