@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from accounts.rest import TeamObjects, number_param
 from diagnosis import services
 from diagnosis.models import DiagnosisRecord, OpRow
+from diagnosis.recording import KINDS, PROGRAMS
 from experiments.filters import OfRun
 
 
@@ -36,6 +37,18 @@ class BottleneckSerializer(serializers.Serializer[Any]):
     evidence = serializers.ListField(child=serializers.DictField())
 
 
+class RecordingSerializer(serializers.Serializer[Any]):
+    """What was recorded, on which everything else rests."""
+
+    kind = serializers.ChoiceField(choices=list(KINDS))
+    program = serializers.ChoiceField(choices=list(PROGRAMS))
+    steps_from = serializers.CharField()
+    has = serializers.DictField(child=serializers.BooleanField())
+    missing = serializers.ListField(child=serializers.DictField())
+    unknown_share = serializers.FloatField()
+    line = serializers.CharField()
+
+
 class DiagnosisContractSerializer(DiagnosisSerializer):
     """The object of `asap diagnose`, with the ids it is stored under.  Shares 0–1; null where not measured."""
 
@@ -43,6 +56,7 @@ class DiagnosisContractSerializer(DiagnosisSerializer):
     bottleneck = BottleneckSerializer()
     findings = serializers.ListField(child=serializers.DictField())
     top_ops = serializers.ListField(child=serializers.DictField())
+    recording = RecordingSerializer()
 
     class Meta(DiagnosisSerializer.Meta):
         fields = (
@@ -50,6 +64,7 @@ class DiagnosisContractSerializer(DiagnosisSerializer):
             "kpis",
             "findings",
             "top_ops",
+            "recording",
         )
 
 

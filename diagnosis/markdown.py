@@ -28,6 +28,7 @@ def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
         f"# {_text(experiment.name)}",
         f"Diagnosis of {record.created_at:%d %B %Y, %H:%M} UTC, from {address}",
         *([f"Profile: {_text(experiment.label)}."] if experiment.label else []),
+        *([f"Recording: {_text(diagnosis.recording.line)}"] if diagnosis.recording.line else []),
         f"## {'Bottleneck' if diagnosis.measured else 'Predicted bottleneck'}: {verdict.primary}",
         f"{_text(verdict.statement)} Confidence {formatting.plain(verdict.confidence, 'probability')}.",
         *_list(verdict.contradictions),

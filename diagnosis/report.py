@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from diagnosis.recording import Recording
 from experiments.codec import Codec
 from experiments.sentences import Text, Value, citing, values
 from experiments.step_profile import PROFILE, Timeline
@@ -222,6 +223,7 @@ class Diagnosis:
     predicted_step_time_s is what the performance model alone makes of the configuration.
     coverage: share 0–1 of op time that the listed ops make up; None in what earlier versions stored.
     not_modelled: why the performance model does not apply, so that nothing is priced; empty where it may.
+    recording: what the profile is a recording of, from which everything else follows.
     """
 
     kpis: dict[str, float | None]
@@ -242,6 +244,7 @@ class Diagnosis:
     predicted_step_time_s: float | None = None
     coverage: float | None = None
     not_modelled: str = ""
+    recording: Recording = field(default_factory=Recording)
 
     @property
     def measured(self) -> bool:

@@ -23,6 +23,9 @@ XLA_PROFILES = ("xplane", "xprof_json")
 #: What is known of a step (`StepProfile.basis`): a profile, its time alone, or what the performance model says of it.
 PROFILE, STEP_TIME, MODEL = "profile", "step_time", "model"
 
+#: A kind of recording, or of program, that nothing tells.
+UNDECIDED = "unknown"
+
 #: Clocks vary: up to here an efficiency counts as the peak itself.
 OVER_ROOF = 1.02
 _ASYNCHRONOUS = re.compile(r"-(start|done)([.\d-]|$)")
@@ -224,6 +227,30 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """What a trace of a GPU holds beside its device ops, as the reader saw it.
+
+    has: of `launches`, `host ops`, `shapes`, `backward`, `optimizer`, `graph capture`, `input waits`.
+    context_requests, generation_requests: most that a serving engine states for one iteration, None where none does.
+    gaps: shares 0–1 of the profiled time in which the device was idle, by what the next op waited for: the host, while
+    it waited for `input`, was in a `synchronisation`, the `optimizer` or a `checkpoint`, or else until its late
+    `launch`; `queued`: launched in time; `unknown`: its launch is not in the trace.
+    before_s: device time of ops that were launched before the recording began.
+    separate_runs: recordings among the files whose times do not overlap.
+    kind, program: what the engineer states it to be (`diagnosis.recording`), empty where nobody did.
+    """
+
+    has: tuple[str, ...] = ()
+    context_requests: int | None = None
+    generation_requests: int | None = None
+    gaps: dict[str, float] = field(default_factory=dict)
+    before_s: float = 0.0
+    separate_runs: int = 1
+    kind: str = ""
+    program: str = ""
+
+
+@dataclass(frozen=True)
 class StepProfile:
     """One profiling session over all its hosts.
 
@@ -255,6 +282,7 @@ class StepProfile:
     computed: dict[str, str] = field(default_factory=dict)
     label: str = ""  # e.g. "CPU recording", "reconstructed from the paper, experiment 3"
     timeline: Timeline = Timeline()
+    recorded: Recorded = Recorded()
 
     @property
     def basis(self) -> str:

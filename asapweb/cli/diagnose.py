@@ -44,6 +44,7 @@ def as_text(result: dict[str, Any]) -> str:
     """The report in its four sections, then the findings with what to do."""
     verdict = result["bottleneck"]
     lines = [
+        f"Recorded: {result['recording']['line']}",
         f"Bound by {verdict['primary']} (confidence {formatting.probability(verdict['confidence'])})",
         verdict["statement"],
         "",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from diagnosis.analyzer import bottleneck, breakdown, domain, kpis, links, predicted, report, rules, tables
+from diagnosis.analyzer import bottleneck, breakdown, kpis, limits, links, predicted, recording, report, rules, tables
 from diagnosis.analyzer.caches import forget
 from diagnosis.analyzer.collectives import Collectives
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.ops import coverage, profile_has_flops, read_ops, to_diagnosis
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from formatting import plain
+from formatting import plain, share
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
 
@@ -26,9 +26,12 @@ def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
         except KeyError:
             chip = None
     # Devices of a CPU recording talk through memory: the mesh still says who talks, the chip's links say nothing.
-    ops = read_ops(profile, Collectives(profile.ops, config, wired=not on_cpu), chip)
+    collectives = Collectives(profile.ops, config, wired=not on_cpu, trains=recording.may_train(profile.ops))
+    ops = read_ops(profile, collectives, chip)
     listed = coverage(profile)
-    values, reasons, convention = kpis.measure(profile, config, chip, ops, listed)
+    recorded = recording.decide(profile, config, chip, ops, listed)
+    ops = limits.with_evidence(ops, recorded, config, chip)
+    values, reasons, convention = kpis.measure(profile, config, chip, ops, listed, recorded)
     shares = breakdown.shares(profile, ops, values, complete=listed >= 0.8)
     values["goodput"] = breakdown.goodput(profile, values, shares)
     if values["goodput"] is not None:
@@ -46,6 +49,7 @@ def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
         mfu_convention=convention,
         has_flops=has_flops,
         has_roofline=has_flops and any(op.limit_source == "roofline" for op in ops),
+        recording=recorded,
     )
 
 
@@ -67,8 +71,8 @@ def diagnose(profile: StepProfile, config: ExperimentConfig | None = None) -> Di
 
 def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosis:
     facts = read_facts(profile, config)
-    verdict = bottleneck.judge(facts)
     findings = rules.run(facts)
+    verdict = bottleneck.judge(facts, findings)
     step = facts.step_time_s
     return Diagnosis(
         kpis=facts.kpis,
@@ -85,8 +89,9 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
         groups=tables.groups(facts),
         timeline=profile.timeline,
         coverage=facts.coverage,
-        warnings=(*_mismatch(profile, config), *_above_links(facts), *_severe(profile)),
-        not_modelled=domain.not_modelled(facts),
+        warnings=(*_mismatch(profile, config), *_above_links(facts), *_lower_bound(facts), *_severe(profile)),
+        not_modelled=facts.recording.refusal,
+        recording=facts.recording,
     )
 
 
@@ -104,6 +109,13 @@ def _above_links(facts: Facts) -> tuple[str, ...]:
         "transfer overlapped other ops, or the shapes are not what is transferred. No bandwidth is computed for "
         f"{'them' if several else 'it'}.",
     )
+
+
+def _lower_bound(facts: Facts) -> tuple[str, ...]:
+    if not facts.recording.hides_communication or not facts.kpis.get("communication"):
+        return ()
+    unknown = share(facts.recording.unknown_share)
+    return (f"Communication is a lower bound: kernels of unknown kind, {unknown} of the time, may be collectives.",)
 
 
 def _severe(profile: StepProfile) -> tuple[str, ...]:

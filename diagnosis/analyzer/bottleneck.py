@@ -9,14 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from diagnosis.analyzer import statement
 from diagnosis.analyzer.breakdown import group_of
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.links import wire_bytes
 from diagnosis.analyzer.verdict import Verdict
-from diagnosis.report import Bottleneck
+from diagnosis.report import Bottleneck, Finding
 
 STALL_THRESHOLD = 0.10
 COMMUNICATION_THRESHOLD = 0.30
@@ -26,6 +26,9 @@ STALLS = ("input", "host", "idle")
 STREAMING_COLLECTIVE = 0.05
 #: Compute and HBM time below this part of the time without a known limit say nothing of the step.
 UNKNOWN_FROM = 0.5
+#: A finding's bound beyond the bottleneck's share by this factor is no rounding; the verdict is then a matter of order.
+CLEARLY_LARGER = 1.1
+MOST_CONFIDENT_BELOW_ANOTHER = 0.5
 
 
 def grouped(facts: Facts) -> dict[str, float]:
@@ -143,13 +146,31 @@ def _quality(facts: Facts) -> float:
     return quality
 
 
-def judge(facts: Facts) -> Bottleneck:
-    """The contract's bottleneck: verdict, statement, evidence, contradictions resolved."""
+def judge(facts: Facts, findings: Sequence[Finding] = ()) -> Bottleneck:
+    """The contract's bottleneck: verdict, statement, evidence, contradictions resolved.
+
+    findings: those of the same page, one of which may save more than the bottleneck itself takes.
+    """
+    if not facts.recording.is_program:
+        return Bottleneck("unknown", 0.0, statement.no_program(facts)).numbered()
     verdict = decide(facts)
+    larger = _larger(verdict, findings)
     return Bottleneck(
         primary=verdict.primary,
-        confidence=verdict.confidence,
+        confidence=min(verdict.confidence, MOST_CONFIDENT_BELOW_ANOTHER) if larger else verdict.confidence,
         statement=statement.state(facts, verdict),
-        contradictions=statement.contradictions(facts, verdict),
+        contradictions=(
+            *statement.contradictions(facts, verdict),
+            *(statement.larger(facts, verdict, finding) for finding in larger),
+        ),
         secondary=verdict.secondary,
     ).numbered()
+
+
+def _larger(verdict: Verdict, findings: Sequence[Finding]) -> list[Finding]:
+    """The finding with the largest bound, if that exceeds the share of a stall that is named for coming first."""
+    if verdict.by != "threshold":
+        return []
+    share = verdict.groups.get(verdict.primary, 0.0)
+    bounded = [finding for finding in findings if (finding.saving_share or 0.0) > CLEARLY_LARGER * share]
+    return sorted(bounded, key=lambda finding: -(finding.saving_share or 0.0))[:1]

@@ -139,23 +139,15 @@ def _start_of(op: Op, by_name: Mapping[tuple[str, str], Op], depth: int = 3) -> 
     return None
 
 
-def trains(ops: Sequence[Op]) -> bool:
-    """Whether the program may have a backward pass: not where most of the time bears framework paths and none of them
-    names a pass, as those of JAX and PyTorch do where anything is differentiated.
-    """
-    if any(names.phase(op.op_name) for op in ops):
-        return True
-    named = sum(op.self_time_s for op in ops if op.op_name)
-    return named < 0.5 * sum(op.self_time_s for op in ops) or named == 0
-
-
 class Collectives:
     """Reads the collectives of one profile under one configuration."""
 
-    def __init__(self, ops: Sequence[Op], config: ExperimentConfig | None, wired: bool = True) -> None:
+    def __init__(
+        self, ops: Sequence[Op], config: ExperimentConfig | None, wired: bool = True, trains: bool = True
+    ) -> None:
         self.config = config
         self.wired = wired
-        self.trains = trains(ops)
+        self.trains = trains
         self.mesh = MeshAxes(config.mesh) if config else None
         self._by_name: dict[tuple[str, str], Op] = {}
         for op in ops:

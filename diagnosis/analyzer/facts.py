@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from diagnosis.analyzer.collectives import Collective
+from diagnosis.recording import Recording
 from experiments.step_profile import XLA_PROFILES, Op, StepProfile
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
@@ -22,8 +23,8 @@ class OpFacts:
     """One op as the Analyzer sees it.
 
     time_s: self time per step and core, None without a step time.  share: of the step (of all op time where no step is
-    known).  limit: compute, hbm, on-chip, or empty, with limit_source `roofline` or `category`.  efficiency: 0–1 of the
-    roof that limits it, None where not measured.
+    known).  limit: compute, hbm, on-chip, or empty, with limit_source `roofline`, `tile` (of the kernel), `iteration`
+    (of a serving engine) or `category`.  efficiency: 0–1 of the roof that limits it, None where not measured.
     """
 
     op: Op
@@ -93,6 +94,7 @@ class Facts:
     mfu_convention: str = ""
     has_flops: bool = False
     has_roofline: bool = False
+    recording: Recording = field(default_factory=Recording)
 
     @property
     def step_time_s(self) -> float | None:

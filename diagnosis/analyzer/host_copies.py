@@ -12,6 +12,10 @@ from diagnosis.report import SourcedValue
 
 #: A result in host memory (XLA's memory space 5) was copied there; any other was copied from there.
 _TO_HOST = re.compile(r"=\s*\(?\w+\[[^\]]*\]\{[^{}]*S\(5\)[^{}]*\}")
+#: As traces of GPUs name such a copy.
+_TO_HOST_KERNEL = re.compile(r"device to host|d2h|dtoh|devicetohost", re.I)
+#: Bytes one way below this part of the other way's are no tensors that come back.
+RETURNED = 0.1
 #: Bytes over time beyond the link by more than this mean that the wait is only a part of the time in flight.
 _TOLERANCE = 1.1
 
@@ -23,8 +27,18 @@ def host_copies(facts: Facts) -> tuple[OpFacts, ...]:
 
 def bytes_each_way(ops: Sequence[OpFacts]) -> tuple[float, float]:
     """(bytes to the host, bytes from it) over all occurrences."""
-    to_host = sum(op.op.host_bytes or 0.0 for op in ops if _TO_HOST.search(op.op.hlo))
+    to_host = sum(op.op.host_bytes or 0.0 for op in ops if _is_to_host(op))
     return to_host, sum(op.op.host_bytes or 0.0 for op in ops) - to_host
+
+
+def _is_to_host(op: OpFacts) -> bool:
+    return bool(_TO_HOST.search(op.op.hlo) or _TO_HOST_KERNEL.search(f"{op.op.category} {op.op.name}"))
+
+
+def offloads(ops: Sequence[OpFacts]) -> bool:
+    """Whether tensors go to host memory and come back: XLA's memory spaces say so, else copies both ways do."""
+    one, other = sorted(bytes_each_way(ops))
+    return any(op.op.hlo for op in ops) or one >= RETURNED * other > 0
 
 
 def host_link_rate(facts: Facts) -> tuple[SourcedValue, SourcedValue | None] | None:

@@ -9,6 +9,7 @@ from statistics import fmean, median
 import formatting
 from diagnosis.analyzer.facts import OpFacts, total_share
 from diagnosis.analyzer.ops import idle_share, peaks_per_core, profile_has_flops
+from diagnosis.recording import Recording
 from experiments.step_profile import GPU_TRACES, Core, StepProfile
 from perfmodel import accounting
 from perfmodel.chips import Chip
@@ -96,7 +97,12 @@ def _weighted(ops: Sequence[OpFacts], moved: bool) -> float | None:
 
 
 def measure(
-    profile: StepProfile, config: ExperimentConfig | None, chip: Chip | None, ops: Sequence[OpFacts], coverage: float
+    profile: StepProfile,
+    config: ExperimentConfig | None,
+    chip: Chip | None,
+    ops: Sequence[OpFacts],
+    coverage: float,
+    recording: Recording,
 ) -> tuple[dict[str, float | None], dict[str, str], str]:
     """(KPIs, reason for each that is None, MFU convention)."""
     stated = profile.kpis
@@ -113,6 +119,13 @@ def measure(
     communication = stated.get("communication")
     if communication is None and complete and (listed or not profile.cores):
         communication = min(1.0, listed)
+    reasons = dict(profile.not_measured)
+    if not communication and recording.hides_communication:
+        of_time = formatting.share(recording.unknown_share)
+        communication = None
+        reasons["communication"] = (
+            f"kernels of unknown kind take {of_time} of the time, so that no collective by name says nothing"
+        )
     kpis["communication"] = communication
     infeed = total_share(op for op in ops if op.family == "input")
     kpis["input"] = (
@@ -126,7 +139,6 @@ def measure(
     complete = complete and profile.source_kind not in GPU_TRACES
     if complete and peak_flops and profile_has_flops(profile):
         flops = _stated_or_summed(flops, _weighted(ops, moved=False), peak_flops, busy)
-    reasons = dict(profile.not_measured)
     uncounted = total_share(op for op in ops if _lacks_flops(op)) if profile.source_kind not in GPU_TRACES else 0.0
     if flops is not None and uncounted >= UNCOUNTED and stated.get("mxu_utilization") is None:
         reasons["flops_utilization"] = (
@@ -140,8 +152,8 @@ def measure(
         hbm = _stated_or_summed(hbm, _weighted(ops, moved=True), peak_bytes, busy)
     kpis["hbm_utilization"] = hbm
     mfu, mfu_reason, convention = model_flops_utilization(step, config, chip)
-    if reason := profile.not_measured.get("mfu"):
-        mfu, mfu_reason, convention = None, reason, ""
+    if not recording.may_train:
+        mfu, mfu_reason, convention = None, "this is not a training step, so MFU does not apply", ""
     if profile.device.kind.strip().upper().startswith("CPU"):
         mfu, mfu_reason, convention = None, "recorded on a CPU, whose peak FLOP/s is unknown", ""
     kpis["mfu"] = mfu

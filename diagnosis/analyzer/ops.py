@@ -115,7 +115,7 @@ def _measured(efficiency: float | None) -> float | None:
     return min(1.0, max(0.0, efficiency))
 
 
-def _resource(limit: str, family: str, collective: Collective | None) -> str:
+def resource_of(limit: str, family: str, collective: Collective | None) -> str:
     if collective:
         return "dcn" if collective.match and collective.match.dcn else "ici"
     if family in ("input", "output", "host", HOST_TRANSFER):
@@ -177,7 +177,7 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
                 limit_source=source,
                 efficiency=efficiency,
                 collective=collective,
-                resource=_resource(limit, kind, collective),
+                resource=resource_of(limit, kind, collective),
             )
         )
     facts.sort(key=lambda fact: -fact.share)

@@ -103,6 +103,7 @@ def diagnose(facts: Facts, basis: Basis) -> Diagnosis:
         mfu_convention=facts.mfu_convention,
         report=_report(facts, basis, shares, verdict, findings),
         basis=basis.kind,
+        recording=facts.recording,
         predicted_step_time_s=basis.predicted_s,
     )
 

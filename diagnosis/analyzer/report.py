@@ -45,7 +45,7 @@ _KPI_WORDS = {
 
 def write(facts: Facts, bottleneck: Bottleneck, findings: tuple[Finding, ...]) -> dict[str, list[str]]:
     return {
-        DETAILS: [*details(facts), _recorded(facts)],
+        DETAILS: [say("Recording: {}", facts.recording.line), *details(facts), _recorded(facts)],
         HEALTH: [*health(facts), _hypothesis(facts)],
         IDENTIFICATION: _ops(facts),
         CORRELATION: _correlation(facts, bottleneck, findings),

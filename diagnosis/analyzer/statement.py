@@ -7,11 +7,14 @@ from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
 from diagnosis.analyzer.host_copies import host_copies, host_link_rate
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.verdict import Verdict
+from diagnosis.recording import KINDS
+from diagnosis.report import Finding
 from experiments.sentences import Sentence, join, say
 from formatting import listed
 
 _SOURCE_KPI = "XProf overview"
 _SOURCE_OPS = "op profile"
+_SOURCES = {"category": "op category", "tile": "the kernels' tiles", "iteration": "the requests per iteration"}
 _GROUP_WORDS = {
     "compute": "compute",
     "memory": "HBM bandwidth",
@@ -49,6 +52,26 @@ def state(facts: Facts, verdict: Verdict) -> Sentence:
             return _stall(facts, verdict.primary)
         case _:
             return _unknown(facts, verdict)
+
+
+def no_program(facts: Facts) -> Sentence:
+    """Why this recording has no bottleneck."""
+    recording = facts.recording
+    return say("{}: {}. A bottleneck needs one run of a program.", KINDS[recording.kind], recording.kind_evidence)
+
+
+def larger(facts: Facts, verdict: Verdict, finding: Finding) -> Sentence:
+    """Why a stall is named although a finding's bound is larger."""
+    own = evidence(
+        f"{verdict.primary} time", verdict.groups.get(verdict.primary, 0.0), "share", "computed",
+        "Σ its terms of the breakdown", _SOURCE_OPS,
+    )  # fmt: skip
+    most = evidence(f"bound of: {finding.title}", finding.saving_share, "share", "computed", "Amdahl bound", "findings")
+    return say(
+        "{} has a larger bound ({}) than {} ({}), which is named first because no op is faster than the step waits; "
+        "compare what each costs to change.",
+        finding.title, most, _GROUP_WORDS[verdict.primary], own,
+    )  # fmt: skip
 
 
 def _unknown(facts: Facts, verdict: Verdict) -> Sentence:
@@ -149,15 +172,16 @@ def _roofline(facts: Facts, verdict: Verdict) -> Sentence:
     )
     bound, other_bound = ("HBM", "compute") if memory else ("compute", "HBM")
     text = say("The step is {}-bound: {}-bound ops take {} {}", bound, bound, share, facts.base)
-    inferred = [op for op in ops if op.limit_source == "category"]
+    inferred = [op for op in ops if op.limit_source != "roofline"]
+    sources = listed([_SOURCES[name] for name in dict.fromkeys(op.limit_source for op in inferred)])
     if inferred and len(inferred) == len(ops):
-        text += ", classified by category (no roofline was recorded)"
+        text += f", classified by {sources} (no roofline was recorded)"
     elif total_share(inferred) >= 0.1 * total_share(ops):
         row = evidence(
-            "of it, classified by op category (no FLOPs recorded)", total_share(inferred), "share", "computed",
+            f"of it, classified by {sources} (no FLOPs recorded)", total_share(inferred), "share", "computed",
             "Σ self time ÷ step time", _SOURCE_OPS, keys(inferred),
         )  # fmt: skip
-        text += say(", {} of it classified by op category since no FLOPs were recorded", row)
+        text += say(", {} of it classified by {} since no FLOPs were recorded", row, sources)
     if (against := facts.shares.get(other_limit, 0.0)) >= 0.0005:
         row = evidence(
             f"{other_label}-bound ops", against, "share", "computed",
@@ -232,6 +256,12 @@ def _bubble(facts: Facts, verdict: Verdict) -> Sentence:
 
 def unexplained(facts: Facts) -> str:
     """Cause of idle time, as far as known: input and host time do not explain it, if they were reported."""
+    gaps = facts.profile.recorded.gaps
+    if queued := gaps.get("queued", 0.0):
+        row = evidence("launched in time", queued, "share", "measured", "Σ such gaps ÷ profiled time", "trace")
+        return say("; before ops launched in time, which wait for another stream or for their launch: {}", row)
+    if gaps.get("unknown"):
+        return "; the launches of the ops after these gaps are not in the trace"
     known = [name for name in ("input", "host") if facts.kpis.get(name) is not None or facts.shares.get(name)]
     if len(known) == 2:
         return ", and neither input nor host time explains it"
@@ -320,7 +350,10 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[str, ...]:
         row = evidence("duty cycle", duty, "share", "measured", "busy time ÷ step time", _SOURCE_KPI)
         texts.append(say("The duty cycle is only {}; while busy, the device is still compute-bound.", row))
     if not facts.has_flops and facts.ops:
-        texts.append("No op reports FLOPs, so there are no roofline labels; ops are classified by category.")
+        texts.append(
+            "No op reports FLOPs, so there are no roofline labels: kernel, kind of op and kind of recording tell what "
+            "limits an op, where they do."
+        )
     elif not facts.has_roofline and facts.ops:
         texts.append("The device's peaks are unknown, so there is no roofline; ops are classified by category.")
     return tuple(texts)

@@ -50,6 +50,8 @@ def compare(before: Diagnosed, after: Diagnosed) -> Comparison:
     """
     one, two = Side(*before), Side(*after)
     fit = comparability(one, two)
+    if one.measures_limits != two.measures_limits:
+        one, two = one.without_limits(), two.without_limits()
     scales = one.scale(fit.basis) or 1.0, two.scale(fit.basis) or 1.0
     ops, *matched = op_changes(one, two, scales)
     terms = _terms(one, two, scales)
@@ -130,7 +132,7 @@ def _kpi(key: str, unit: str, was: float | None, now: float | None, reason: str)
 
 
 def _terms(one: Side, two: Side, scales: tuple[float, float]) -> tuple[TermChange, ...]:
-    was, now = one.diagnosis.breakdown_share, two.diagnosis.breakdown_share
+    was, now = one.terms, two.terms
     rows = []
     for term in dict.fromkeys([*was, *now]):
         first, second = was.get(term, 0.0) * scales[0], now.get(term, 0.0) * scales[1]

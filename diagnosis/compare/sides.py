@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any
 
 from diagnosis.compare.comparison import Comparability, ConfigChange
+from diagnosis.recording import KINDS
 from diagnosis.report import Diagnosis
-from experiments.step_profile import StepProfile
+from experiments.step_profile import UNDECIDED, StepProfile
 from formatting import listed
 from perfmodel.config import ExperimentConfig, ModelShape
 
 #: Training keys that change what a step computes, hence no mere tuning.
 _RESULT_KEYS = ("precision", "optimizer")
+ONE_SIDED_LIMITS = (
+    "FLOPs and bytes were recorded on one side only, so time bound by compute and time bound by HBM are one term."
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,27 @@ class Side:
     @property
     def chips(self) -> int | None:
         return self.config.hardware.chips if self.config else None
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """Shares of the step by term of the breakdown."""
+        return self.diagnosis.breakdown_share
+
+    @property
+    def measures_limits(self) -> bool:
+        """Whether FLOPs and bytes say what limits most of the work, rather than its kind."""
+        shares = [(op.time_share, op.resource_source == "roofline") for op in self.diagnosis.ops
+                  if op.resource in ("compute", "hbm", "other")]  # fmt: skip
+        return sum(part for part, is_measured in shares if is_measured) >= 0.5 * sum(part for part, _ in shares)
+
+    def without_limits(self) -> Side:
+        """The same with compute and HBM time as other work, and without a bottleneck of either."""
+        terms = {key: part for key, part in self.terms.items() if key not in ("compute", "hbm")}
+        terms["other"] = sum(self.terms.get(key, 0.0) for key in ("compute", "hbm", "other"))
+        bottleneck = self.diagnosis.bottleneck
+        if bottleneck.primary in ("compute", "memory"):
+            bottleneck = replace(bottleneck, primary="unknown")
+        return replace(self, diagnosis=replace(self.diagnosis, breakdown_share=terms, bottleneck=bottleneck))
 
     def scale(self, basis: str) -> float | None:
         """Factor from a share of the step to the unit of `basis`; None if there is none."""
@@ -62,6 +87,11 @@ def comparability(before: Side, after: Side) -> Comparability:
     timed = before.step_s is not None and after.step_s is not None
     a, b = before.config, after.config
     general: list[str] = []
+    if before.measures_limits != after.measures_limits:
+        general.append(ONE_SIDED_LIMITS)
+    kinds_recorded = before.diagnosis.recording.kind, after.diagnosis.recording.kind
+    if UNDECIDED not in kinds_recorded and kinds_recorded[0] != kinds_recorded[1]:
+        general.append(f"The recordings differ: {KINDS[kinds_recorded[0]]} and {KINDS[kinds_recorded[1]]}.")
     if before.profile.provenance != after.profile.provenance:
         general.append("One profile is measured, the other reconstructed.")
     if not timed:

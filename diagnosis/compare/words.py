@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.statement import bar_words
 from diagnosis.compare.comparison import Comparability, ConfigChange, OpChange, TermChange
-from diagnosis.compare.sides import Side
+from diagnosis.compare.sides import ONE_SIDED_LIMITS, Side
 from diagnosis.report import SourcedValue
 from experiments.sentences import join, say
 
@@ -88,7 +88,11 @@ def state(
         least = number("op time matched in the other run", min(matched), "share", formula="least of both runs")
         said.append(say("Ops that take {} of the time have a match in the other run.", least))
     a, b = (side.diagnosis.bottleneck.primary for side in sides)
-    said.append(f"Both runs are bound by {a}." if a == b else f"The bottleneck moved from {a} to {b}.")
+    if "unknown" in (a, b):
+        one_sided = sides[0].measures_limits != sides[1].measures_limits
+        said.append(ONE_SIDED_LIMITS if one_sided else "The bottleneck of at least one run is unknown.")
+    else:
+        said.append(f"Both runs are bound by {a}." if a == b else f"The bottleneck moved from {a} to {b}.")
     return tuple(said)
 
 

@@ -17,7 +17,16 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from experiments.ingest.errors import IngestError
-from experiments.ingest.formats import HEAD_BYTES, KINDS, PACK_AGAIN, WHAT_IS_ACCEPTED, holds_trace, sniff, why_not
+from experiments.ingest.formats import (
+    HEAD_BYTES,
+    KINDS,
+    PACK_AGAIN,
+    WHAT_IS_ACCEPTED,
+    holds_trace,
+    named_format,
+    sniff,
+    why_not,
+)
 from experiments.ingest.limits import Limits
 from formatting import first, limit, plain
 
@@ -101,7 +110,7 @@ class _Unpacker:
         self.count = 0
 
     def read(self, upload: Upload) -> list[Found]:
-        kind = _sniff_file(upload.path)
+        kind = _sniff_file(upload)
         match kind:
             case kind if kind in KINDS:
                 return [Found(upload.path, upload.name, kind)]
@@ -112,7 +121,7 @@ class _Unpacker:
                 return self._read_plain(upload, upload.path.stat().st_size)
 
     def _read_plain(self, upload: Upload, packed_bytes: int) -> list[Found]:
-        kind = _sniff_file(upload.path)
+        kind = _sniff_file(upload)
         if _is_profile_name(upload.name) and kind not in ("empty", "zip", "tar", "gzip", "trace", "text", *KINDS):
             # A damaged profile is described by its own check, which knows where it breaks.
             return [Found(upload.path, upload.name, "xplane")]
@@ -305,10 +314,14 @@ def _extractor(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[], 
     return extract
 
 
-def _sniff_file(path: Path) -> str:
-    with path.open("rb") as source:
-        kind = sniff(source.read(HEAD_BYTES))
-    return "kineto" if kind == "json" and holds_trace(path) else kind
+def _sniff_file(upload: Upload) -> str:
+    """The kind of a file; IngestError where it is of a tool whose files are not read."""
+    with upload.path.open("rb") as source:
+        head = source.read(HEAD_BYTES)
+    kind = sniff(head)
+    if kind in ("json", "text", "unknown") and (other := named_format(upload.name, head)):
+        raise IngestError(*other, upload.name)
+    return "kineto" if kind == "json" and holds_trace(upload.path) else kind
 
 
 def _is_profile_name(name: str) -> bool:

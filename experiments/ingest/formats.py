@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import mmap
 import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from experiments.ingest.wire import looks_like_xspace
+from formatting import plain
 
 HEAD_BYTES = 4096
 PACK_AGAIN = "Pack only the profile's log directory (plugins/profile/<session>) and upload that."
@@ -14,7 +18,6 @@ WHAT_IS_ACCEPTED = (
     "Upload *.xplane.pb files, a zip or tar.gz of a profile's log directory, XProf's JSON exports, PyTorch profiler "
     "traces or Nsight Systems .sqlite exports."
 )
-EXPORT_NSIGHT = "Export it with nsys export --type sqlite REPORT.nsys-rep and upload the .sqlite file."
 #: Kinds of profile, the one that says most first: what lies beside it is not used.
 KINDS = ("xplane", "kineto", "nsight", "json")
 _METADATA_BYTES = 16 << 20
@@ -24,6 +27,40 @@ _EVENTS = re.compile(rb'\[\s*\{[^{}]{0,400}"ph"\s*:')
 #: Keys that only the PyTorch profiler writes beside its events.
 _KINETO = (b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
 _XPROF_TRACE = re.compile(rb'"highres-ticks"|"displayTimeUnit"\s*:\s*"ns"')
+
+
+@dataclass(frozen=True)
+class OtherFormat:
+    """A file of another tool, known by its first bytes or its name (other_formats.toml)."""
+
+    head: re.Pattern[bytes] | None
+    name: re.Pattern[str] | None
+    what: str
+    next_step: str
+
+
+@cache
+def other_formats() -> tuple[OtherFormat, ...]:
+    entries = tomllib.loads((Path(__file__).parent / "other_formats.toml").read_text())["format"]
+    return tuple(
+        OtherFormat(
+            re.compile(entry["head"].encode(), re.I) if "head" in entry else None,
+            re.compile(entry["name"], re.I) if "name" in entry else None,
+            entry["is"],
+            entry.get("do", WHAT_IS_ACCEPTED),
+        )
+        for entry in entries
+    )
+
+
+def named_format(name: str, head: bytes) -> tuple[str, str] | None:
+    """(what a file of another tool is, what to upload instead); None where it may be a profile."""
+    for other in other_formats():
+        found = other.head.search(head) if other.head else None
+        if found or (other.name and other.name.search(name)):
+            size = plain(int(found["size"]), "bytes") if found and "size" in found.groupdict() else ""
+            return f"{name} is {other.what.format(size=size)}.", other.next_step
+    return None
 
 
 def sniff(head: bytes) -> str:
@@ -65,8 +102,6 @@ def holds_trace(path: Path) -> bool:
 
 def why_not(name: str, kind: str) -> tuple[str, str]:
     """(what a file of this kind is, what to do) where it is none of KINDS."""
-    if name.lower().endswith((".nsys-rep", ".qdrep")):
-        return f"{name} is an Nsight Systems report, which only Nsight tools can read.", EXPORT_NSIGHT
     match kind:
         case "empty":
             return f"{name} is empty (0 bytes).", "Check that the profiler finished writing, and copy it again."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.ingest.archives import Contents, Found
 from experiments.ingest.errors import IngestError
-from experiments.ingest.gpu.device import Recording
+from experiments.ingest.gpu.device import TraceFile
 from experiments.ingest.gpu.profile import profile
 from experiments.ingest.kineto import read as kineto
 from experiments.ingest.nsight import read as nsight
@@ -15,7 +15,7 @@ from experiments.ingest.progress import Report
 from experiments.step_profile import Note, SourceFile, StepProfile
 from experiments.trace import TraceBuilder
 
-Reader = Callable[[Path, str], Recording]
+Reader = Callable[[Path, str], TraceFile]
 #: (reader, why there is no step time where nothing marks steps) by kind of upload.
 READERS: dict[str, tuple[Reader, str]] = {
     "kineto": (kineto.read, kineto.NO_STEPS),
@@ -41,7 +41,7 @@ def read(
     wanted = [item for item in contents.files if not _excluded(item, left_out)]
     if not wanted:
         raise IngestError("Every file of this session is excluded.", "Keep at least one.", kind="empty")
-    recordings: list[Recording] = []
+    recordings: list[TraceFile] = []
     for index, item in enumerate(wanted):
         which = f"Reading trace {index + 1} of {len(wanted)}" if len(wanted) > 1 else "Reading the trace"
         report("read", 0.05 + 0.85 * index / len(wanted), which)
@@ -61,7 +61,7 @@ def _excluded(item: Found, left_out: set[str]) -> bool:
     return bool(left_out & {item.name, member, member.rpartition("/")[2]})
 
 
-def _with_ranks(files: Sequence[SourceFile], recordings: Sequence[Recording]) -> list[SourceFile]:
+def _with_ranks(files: Sequence[SourceFile], recordings: Sequence[TraceFile]) -> list[SourceFile]:
     """Each upload with the ranks that came out of it."""
     named: list[SourceFile] = []
     for file in files:

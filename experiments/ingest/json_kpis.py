@@ -132,6 +132,8 @@ def _shares_from_tables(
     elif ops:
         known["duty_cycle"] = min(busy, 1.0)
     for key, group in (("communication", "collective"), ("input", "input"), ("output", "output")):
+        if total > 0 and not ops and all(group in step.breakdown_s for step in steps):
+            known[key] = sum(step.breakdown_s[group] for step in steps) / total
         if ops:
             known[key] = sum(op.time_share for op in ops if op_class(op.name, op.category) == group)
     flops = _value(parts, "program_compute_efficiency", "op_profile_flops")
@@ -153,7 +155,10 @@ def _from_tables(kpis: Kpis, known: Mapping[str, float], ops: Sequence[Op]) -> N
         kpis.put("idle", known["idle"], "idle time in XProf's op_profile or step table / profiled time")
     if kpis.values["duty_cycle"] is None and kpis.values["idle"] is not None and "duty_cycle" in kpis.reasons:
         kpis.put("duty_cycle", 1.0 - kpis.values["idle"], FORMULAS_OF_TABLES["duty_cycle"])
-    if kpis.values["communication"] is None and sum(op.time_share for op in ops) >= _COVERED:
+    if not ops:
+        for key in ("communication", "input", "output"):
+            kpis.put(key, known.get(key) if kpis.values[key] is None else kpis.values[key], FORMULAS_OF_STEPS)
+    elif kpis.values["communication"] is None and sum(op.time_share for op in ops) >= _COVERED:
         kpis.put("communication", known["communication"], FORMULAS_OF_TABLES["communication"])
     if kpis.values["flops_utilization"] is None and known.get("flops_utilization"):
         kpis.put_utilization("flops_utilization", known["flops_utilization"], ops, "compute")
@@ -161,6 +166,7 @@ def _from_tables(kpis: Kpis, known: Mapping[str, float], ops: Sequence[Op]) -> N
         kpis.put_utilization("hbm_utilization", known["hbm_utilization"], ops, "hbm")
 
 
+FORMULAS_OF_STEPS = "time of this part in XProf's step table / step time"
 FORMULAS_OF_TABLES = {
     "duty_cycle": "1 − idle time",
     "communication": "self time of collective ops / profiled time; overlapped time is excluded",

@@ -27,6 +27,15 @@ _PARTS = {
 }
 #: The same where the export lacks the words: `GenericEventType`.
 _PARTS_BY_ID = ("compute", "device_to_device", "collective", "host", "launch", "input", "output", "compile", "other")
+#: Parts as the pod viewer of TensorFlow 2 and earlier names them, each with its duration in µs.
+_OLDER_PARTS = {
+    "highFlopsComputeUs": "compute",
+    "crsDurationUs": "collective",
+    "sendDurationUs": "collective",
+    "recvDurationUs": "collective",
+    "hostInfeedDurationUs": "input",
+    "hostOutfeedDurationUs": "output",
+}
 _MIB = float(1 << 20)
 
 
@@ -71,6 +80,14 @@ def memory_viewer(value: Mapping[str, Any], file: str) -> Piece:
     return Piece("memory_viewer", file, planned_bytes=planned, heap=dict(value), program=program)
 
 
+def _environment(stated: Any) -> dict[str, Any]:
+    """Device, cores and hosts of the run."""
+    if not isinstance(stated, dict):
+        return {}
+    keys = {"tpuType": "device_type", "tpuCoreCount": "device_core_count", "hostCount": "host_count"}
+    return {ours: stated[key] for key, ours in keys.items() if stated.get(key)}
+
+
 def pod_viewer(value: Mapping[str, Any], file: str) -> Piece:
     """Steps by core: [(step, core, host, seconds, parts)]."""
     events = value.get("stepBreakdownEvents")
@@ -79,7 +96,7 @@ def pod_viewer(value: Mapping[str, Any], file: str) -> Piece:
         for event in (events if isinstance(events, list) else ())
         if isinstance(event, dict)
     } or {str(i): part for i, part in enumerate(_PARTS_BY_ID, 1)}
-    piece = Piece("pod_viewer", file)
+    piece = Piece("pod_viewer", file, device=_environment(value.get("runEnvironment")))
     sequence = value.get("podStatsSequence")
     steps = sequence.get("podStatsMap") if isinstance(sequence, dict) else None
     for step in steps if isinstance(steps, list) else ():
@@ -93,10 +110,17 @@ def pod_viewer(value: Mapping[str, Any], file: str) -> Piece:
             )
             stated = said.get("stepBreakdownUs")
             parts: dict[str, float] = {}
-            for key, amount in (stated if isinstance(stated, dict) else {}).items():
-                part, us = words.get(str(key), "other"), number(amount)
+            split = (
+                [(words.get(str(key), "other"), amount) for key, amount in stated.items()]
+                if isinstance(stated, dict)
+                else [(part, said.get(key)) for key, part in _OLDER_PARTS.items()]
+            )
+            for part, amount in split:
+                us = number(amount)
                 if us is not None and us >= 0:
                     parts[part] = parts.get(part, 0.0) + us * 1e-6
+            if parts and duration and not isinstance(stated, dict):
+                parts["other"] = max(0.0, duration * 1e-6 - sum(parts.values()))
             if step_number is not None and duration and duration > 0:
                 host = text(said.get("hostName"), 100)
                 piece.core_steps.append((int(step_number), text(core, 50), host, duration * 1e-6, parts))

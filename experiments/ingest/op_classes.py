@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 
 from experiments.hlo.host_memory import host_transfer_bytes
+from experiments.ingest.communication import COLLECTIVE_KERNEL
 from experiments.ingest.planes import stat_ids, stat_value
 from experiments.xplane import XEventMetadata, XPlane
 
@@ -18,9 +19,6 @@ _COLLECTIVE = (
 )
 _COLLECTIVE_CATEGORY = re.compile(rf"{_COLLECTIVE}|^(megacore )?(send|recv)(-done)?$")
 _COLLECTIVE_NAME = re.compile(rf"^(ragged-)?({_COLLECTIVE}|async-collective|(send|recv)(-done)?(\.\d+)?$)")
-_COLLECTIVE_KERNEL = re.compile(
-    r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|memcpyp2p", re.I
-)
 #: As the tracers of CUPTI and ROCm name copies between host and device.
 _HOST_COPY = re.compile(r"^(Memcpy|Copy)(H2D|D2H|HToD|DToH|HostToDevice|DeviceToHost)", re.I)
 _CONTROL = re.compile(r"^(while|conditional|call)([.\d-]|$)")
@@ -58,7 +56,7 @@ def classes(plane: XPlane) -> dict[int, tuple[str, str]]:
         name = meta.display_name or meta.name
         category = _category(plane, meta, ids.get("hlo_category"))
         kind = op_class(name, category)
-        if on_gpu and kind == "compute" and _COLLECTIVE_KERNEL.search(meta.name):
+        if on_gpu and kind == "compute" and COLLECTIVE_KERNEL.search(meta.name):
             kind = "collective"
         if kind == "compute" and (
             host_transfer_bytes(meta.name) is not None or (on_gpu and _HOST_COPY.match(meta.name))

@@ -112,6 +112,7 @@ def read(
                 f"self time / time of the executions of {program}; XProf's covers the whole recording"
             )
         computed["step_time"] = f"from one execution of {program} to the next; the profile has no step markers"
+        computed["steps"] = f"executions of {program}"
     if memory.peak_bytes is None:
         reasons["memory"] = "The profile contains no device memory-allocator events."
     if not any(op.flops for op in ops):

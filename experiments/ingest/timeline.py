@@ -38,6 +38,7 @@ class CoreTimeline:
     op_s: time of all op events of the recording, those beside each other counted each.
     program: whose executions the steps are, where none was marked.  cut: number and time of steps that the recording
     cut off, and whether it begins in them; they are none of the steps.
+    gaps_s: idle time over the window by cause (`Recorded.gaps`), empty where the launches are not known.
     span_s: from the first activity to the last, steps or not.  op_times: of the ops that matter, by (program, name).
     """
 
@@ -59,6 +60,7 @@ class CoreTimeline:
     op_s: float = 0.0
     program: str = ""
     cut: tuple[tuple[int, float, bool], ...] = ()
+    gaps_s: dict[str, float] = field(default_factory=dict)
 
 
 def read_core(plane: XPlane, host: str, *, annotated: bool = False) -> CoreTimeline | None:

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from experiments.ingest import wire
 from experiments.ingest.errors import IngestError
-from experiments.ingest.formats import HEAD_BYTES, WHAT_IS_ACCEPTED, sniff
+from experiments.ingest.formats import HEAD_BYTES, WHAT_IS_ACCEPTED, named_format, sniff, why_not
 from experiments.ingest.marks import Annotations
 from experiments.ingest.planes import base_ns, core_planes, op_lines, step_line
 from experiments.xplane import XPlane, XSpace
@@ -82,8 +82,9 @@ def check_outline(data: memoryview, name: str) -> wire.Outline:
 
 
 def _damaged(data: memoryview, name: str, error: wire.WireError) -> IngestError:
-    if sniff(bytes(data[:HEAD_BYTES])) == "text":
-        return IngestError(f"{name} is a text file, not a profile.", WHAT_IS_ACCEPTED, name, kind="format")
+    head = bytes(data[:HEAD_BYTES])
+    if (kind := sniff(head)) in ("text", "json"):
+        return IngestError(*(named_format(name, head) or why_not(name, kind)), name, kind="format")
     if isinstance(error, wire.TooManyPlanes):
         return IngestError(
             f"{name} is not a profile: {error.reason}; a host has a few per device.", WHAT_IS_ACCEPTED, name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from diagnosis.analyzer.facts import Facts
@@ -23,44 +23,47 @@ from diagnosis.analyzer.rules import (
     tensor_parallel,
     weights,
 )
-from diagnosis.analyzer.rules.base import Claim, Rule
+from diagnosis.analyzer.rules.base import OPPOSITE, Claim, Rule
 from diagnosis.report import Finding
 
-RULES: tuple[Rule, ...] = (
-    tensor_parallel.tensor_parallel,
-    weights.fsdp_gathers,
-    weights.gradient_reduction,
-    weights.replicated_weights,
-    weights.whole_weight_matmuls,
-    sequence.sequence_parallel,
-    experts.expert_dispatch,
-    experts.expert_imbalance,
-    across_slices.exposed_dcn,
-    pipeline.pipeline_bubble,
-    placement.slow_links,
-    rings.open_rings,
-    link_use.low_link_bandwidth,
-    placement.resharding,
-    opaque.stalled_collectives,
-    overview.unplaced_collectives,
-    overview.all_communication,
-    memory_traffic.elementwise_chains,
-    memory_traffic.optimizer_update,
-    memory_traffic.stacked_layers,
-    memory_traffic.data_shuffle,
-    memory_traffic.near_capacity,
-    matmuls.low_efficiency,
-    matmuls.unaligned_shapes,
-    matmuls.attention_dominates,
-    matmuls.recompute,
-    stalls.stragglers,
-    stalls.input_pipeline,
-    stalls.host_gaps,
-    stalls.host_offload,
-    stalls.device_transfers,
-    stalls.uneven_steps,
-    opaque.opaque_custom_calls,
-)
+#: Each rule with what it needs of the recording beside `program` (`diagnosis.recording.NEEDS`).
+RULES: dict[Rule, tuple[str, ...]] = {
+    tensor_parallel.tensor_parallel: (),
+    weights.fsdp_gathers: ("training",),
+    weights.gradient_reduction: ("training",),
+    weights.replicated_weights: ("training",),
+    weights.whole_weight_matmuls: ("training",),
+    sequence.sequence_parallel: (),
+    experts.expert_dispatch: (),
+    experts.expert_imbalance: (),
+    experts.embedding_exchange: (),
+    across_slices.exposed_dcn: (),
+    pipeline.pipeline_bubble: ("training",),
+    placement.slow_links: (),
+    rings.open_rings: (),
+    link_use.low_link_bandwidth: (),
+    placement.resharding: (),
+    opaque.stalled_collectives: (),
+    overview.unplaced_collectives: (),
+    overview.all_communication: (),
+    memory_traffic.elementwise_chains: (),
+    memory_traffic.optimizer_update: ("training",),
+    memory_traffic.stacked_layers: (),
+    memory_traffic.data_shuffle: (),
+    memory_traffic.near_capacity: (),
+    matmuls.low_efficiency: (),
+    matmuls.unaligned_shapes: (),
+    matmuls.attention_dominates: (),
+    matmuls.recompute: ("training",),
+    stalls.stragglers: (),
+    stalls.input_pipeline: (),
+    stalls.host_gaps: (),
+    stalls.host_offload: (),
+    stalls.host_copies_in_step: (),
+    stalls.device_transfers: (),
+    stalls.uneven_steps: ("marked steps",),
+    opaque.opaque_custom_calls: (),
+}
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,9 @@ def run(facts: Facts) -> tuple[Finding, ...]:
 
     That there is little to gain stands before everything: it says how to read the rest.
     """
-    findings = [one.claim.finding for one in weighed_claims(facts) if one.broken is None]
-    findings.sort(key=lambda finding: -(finding.saving_share if finding.saving_share is not None else -1.0))
+    claims = [one.claim for one in weighed_claims(facts) if one.broken is None]
+    claims.sort(key=lambda claim: -(claim.finding.saving_share if claim.finding.saving_share is not None else -1.0))
+    findings = [claim.finding for claim in agreeing(claims)]
     first = (
         one for one in overview.little_to_gain(facts, findings) if consistency_checks.failed_check(facts, one) is None
     )
@@ -86,8 +90,18 @@ def run(facts: Facts) -> tuple[Finding, ...]:
     return tuple(finding.numbered(f"finding-{index}") for index, finding in enumerate(ranked))
 
 
+def agreeing(claims: Sequence[Claim]) -> list[Claim]:
+    """The claims, largest saving first, without those that advise the opposite of a larger one."""
+    kept: list[Claim] = []
+    for claim in claims:
+        undone = {OPPOSITE[advice] for one in kept for advice in one.advice if advice in OPPOSITE}
+        if not undone.intersection(claim.advice):
+            kept.append(claim)
+    return kept
+
+
 def weighed_claims(facts: Facts) -> Iterator[Weighed]:
     """Every claim of every rule with the law that strikes it, if one does."""
-    for rule in RULES:
-        for claim in rule(facts):
+    for rule, needs in RULES.items():
+        for claim in rule(facts) if facts.recording.meets(("program", *needs)) else ():
             yield Weighed(claim, consistency_checks.failed_check(facts, claim))

@@ -25,6 +25,9 @@ SHARD_WEIGHTS = "shard weights"
 LESS_REMAT = "recompute less"
 SMALLER_AXIS = "smaller axis"
 FUSED_ATTENTION = "fused attention"
+SMALLER_TENSOR_AXIS, TENSOR_AXIS = "smaller tensor axis", "tensor axis"
+#: Advice that undoes the other.
+OPPOSITE = {SMALLER_TENSOR_AXIS: TENSOR_AXIS, TENSOR_AXIS: SMALLER_TENSOR_AXIS}
 
 
 @dataclass(frozen=True)

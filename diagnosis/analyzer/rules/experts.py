@@ -22,6 +22,25 @@ from diagnosis.analyzer.rules.links import bandwidth
 from experiments.sentences import say
 
 
+def embedding_exchange(facts: Facts) -> Iterator[Claim]:
+    """All-to-alls of a recommender: looked-up rows travel from the ranks that hold the tables."""
+    if facts.recording.program != "recommender":
+        return
+    ops = facts.where(lambda op: op.collective is not None and op.collective.kind == "all-to-all")
+    share = total_exposed(ops)
+    if share < WORTH_SAYING:
+        return
+    cost = exposed_of("all-to-alls of embedding rows", ops)
+    yield claim(
+        facts, "embedding_exchange", "Exposed exchange of embedding rows",
+        say("All-to-alls between the ranks that hold the embedding tables expose {} {}{}.", cost, facts.base,
+            lines(ops)),
+        "Exchange the next batch's rows while the dense layers of this one run, balance the tables over the ranks, and "
+        "send rows in lower precision.",
+        share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops),
+    )  # fmt: skip
+
+
 def expert_dispatch(facts: Facts) -> Iterator[Claim]:
     """All-to-alls that carry tokens to their experts and back, and collectives beside them on an expert axis."""
     ops = facts.where(

@@ -15,6 +15,8 @@ from experiments.sentences import say
 MOSTLY_HIDDEN = 0.995
 #: Below it, start and done stand together, as in a synchronous collective.
 HARDLY_HIDDEN = 0.05
+#: Exposed time of start ops from this share of the step is worth naming.
+LEAST_START = 0.005
 
 
 def _opaque(op: OpFacts) -> bool:
@@ -72,15 +74,22 @@ def _leading(facts: Facts, ops: tuple[OpFacts, ...], part: float = 0.25) -> bool
 
 
 def stalled_collectives(facts: Facts) -> Iterator[Claim]:
-    """Completions of asynchronous collectives: time waited because nothing was left to hide the transfer behind."""
-    ops = facts.where(lambda op: op.collective is not None and op.collective.part == "done")
+    """Asynchronous collectives: the time of their start ops, and what is waited in their done ops."""
+    ops = facts.where(lambda op: op.collective is not None and op.collective.part != "sync")
     share = total_exposed(ops)
     if not ops:
         return
     if share < 0.02 and not (facts.thin and share >= 0.1 * total_share(facts.ops)) and not _leading(facts, ops, 0.1):
         return
-    cost = exposed_of("waits for asynchronous collectives", ops)
-    text = say("Waiting for asynchronous collectives to complete takes {} {}{}.", cost, facts.base, lines(ops))
+    cost = exposed_of("exposed asynchronous collectives", ops)
+    text = say("Asynchronous collectives expose {} {}{}", cost, facts.base, lines(ops))
+    starts = tuple(op for op in ops if op.collective and op.collective.part == "start")
+    parts: list[SourcedValue] = []
+    if total_exposed(starts) >= LEAST_START:
+        row = exposed_of("of it, in their start ops", starts)
+        parts.append(row)
+        text += say(", {} of it in their start ops, which run on the core", row)
+    text += "."
     hidden = hidden_part(ops)
     if hidden is not None and hidden < MOSTLY_HIDDEN:
         row = evidence(
@@ -98,4 +107,5 @@ def stalled_collectives(facts: Facts) -> Iterator[Claim]:
         "Start them earlier (more compute between start and done), or move fewer bytes over that axis."
         f"{flags.after}",
         share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops), flags=flags.flags, flags_source=flags.source,
+        parts=parts, whole=cost,
     )  # fmt: skip

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from diagnosis.analyzer.breakdown import axis_label
-from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed, total_share
+from diagnosis.analyzer.facts import Facts, keys, total_exposed, total_share
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, exposed_of, lines, time_of
+from diagnosis.analyzer.rules.base import EXPOSED, SMALLER_TENSOR_AXIS, Claim, claim, exposed_of, lines, time_of
 from diagnosis.analyzer.statement import bar_words
 from diagnosis.report import Finding, SourcedValue
 from experiments.sentences import join, say
-from experiments.step_profile import GPU_TRACES
 
 
 def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
@@ -25,6 +24,7 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
     kinds = list(dict.fromkeys(op.collective.kind for op in ops if op.collective))
     text = say("{} collectives ({}) take {} {}", count, ", ".join(kinds[:4]), cost, facts.base)
+    advice: tuple[str, ...] = ()
     roles = _wide_axes(facts)
     if facts.thin:
         part = evidence(
@@ -49,13 +49,14 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
         chips = evidence(f"size of axis {name}", float(size), "count", "measured", source="configuration")
         text += say("; of the axes in use, {} ({} chips) communicates in every layer", name, chips)
         if role == "model":
+            advice = (SMALLER_TENSOR_AXIS,)
             action = (
                 f"Reduce the {name} axis in favour of a batch axis: tensor-parallel collectives run in every layer, "
                 "forward and backward; gradient reductions run once per step. " + action
             )
     yield claim(
         facts, "collectives_of_unknown_axis", "Collectives on an unknown mesh axis", text + ".", action, share,
-        ops=ops, part=EXPOSED,
+        ops=ops, part=EXPOSED, advice=advice,
     )  # fmt: skip
 
 
@@ -136,7 +137,7 @@ def little_to_gain(facts: Facts, findings: Sequence[Finding]) -> Iterator[Claim]
 
 def record_more(facts: Facts) -> Iterator[Claim]:
     """What this profile cannot tell, and what to record next time."""
-    wants = _wants(facts)
+    wants = facts.recording.missing
     if not wants:
         return
     listed = evidence(
@@ -148,52 +149,11 @@ def record_more(facts: Facts) -> Iterator[Claim]:
         "op profile",
     )
     count = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source="op profile")
-    lacking = [reason for reason, _ in wants]
+    lacking = [want.what for want in wants]
     text = say(
         "The profile contains {} ops that account for {} of op time. Missing: {}.", count, listed, "; ".join(lacking)
     )
     yield claim(
-        facts, "record_more", "Missing profile data", text, " ".join(action for _, action in wants),
+        facts, "record_more", "Missing profile data", text, " ".join(want.action for want in wants),
         None, impact="Raises the confidence of the diagnosis; saves no time by itself.",
     )  # fmt: skip
-
-
-def _wants(facts: Facts) -> list[tuple[str, str]]:
-    profile = facts.profile
-    wants: list[tuple[str, str]] = []
-    of_kernels = profile.source_kind in GPU_TRACES
-    estimated = "steps" in profile.not_measured and "step_time" in profile.computed
-    if profile.step_time_s is None or estimated:
-        _, _, how = profile.not_measured.get("step_time", "").partition(". ")
-        in_jax = "Mark each step with jax.profiler.StepTraceAnnotation."
-        wants.append(("step markers", how if of_kernels and how else in_jax))
-    elif "step_time" in profile.computed and not of_kernels:
-        text = "step markers (steps are inferred from program executions)"
-        wants.append((text, "Mark each step with jax.profiler.StepTraceAnnotation."))
-    if facts.thin:
-        wants.append(("most ops", "Upload the .xplane.pb files themselves instead of a table of top ops."))
-    if not facts.has_flops and facts.ops and of_kernels:
-        wants.append(("FLOPs per op", "Record the shapes of ops (record_shapes=True)."))
-    elif not facts.has_flops and facts.ops:
-        what = "CPUs report none" if "cpu" in profile.device.kind.lower() else "XProf reports none for this device"
-        wants.append((f"FLOPs per op ({what})", "Profile on the accelerator, with the device's peaks in the trace."))
-    elif not facts.has_roofline and facts.ops:
-        what = "CPUs report none" if "cpu" in profile.device.kind.lower() else "the trace does not report them"
-        wants.append((f"the device's peaks ({what}), hence no roofline", "Profile on the target accelerator."))
-    unknown: tuple[OpFacts, ...] = facts.where(lambda op: op.collective is not None and op.collective.axis is None)
-    if unknown and total_share(unknown) > 0.1 * total_share(facts.ops):
-        lacks = "a configuration with the mesh" if facts.config is None else "the replica groups of its collectives"
-        keep = "keep HLO text in the trace" if facts.of_xla else "upload one trace per rank"
-        wants.append((lacks, f"Add the run's mesh, and {keep}."))
-    if facts.config is not None and facts.config.model is None:
-        wants.append(
-            (
-                "the model's shape",
-                "Add the model or its shape to the configuration, so that MFU and memory can be computed.",
-            )
-        )
-    if facts.config is not None and facts.config.training.global_batch_tokens is None:
-        wants.append(("batch and sequence length", "Add global_batch and seq_len to the configuration."))
-    if profile.memory.peak_bytes is None:
-        wants.append(("peak memory", "Record a memory profile along with the trace."))
-    return wants

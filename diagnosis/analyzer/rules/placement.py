@@ -139,6 +139,7 @@ def _reshards(facts: Facts, op: OpFacts) -> bool:
         # Between heads and sequence (Ulysses) an all-to-all on the sequence axis is the scheme itself.
         return (
             "expert" not in roles
+            and facts.recording.program != "recommender"
             and not (roles == {"seq"} and op.module in ("attention", ""))
             and op.module != "experts"
         )

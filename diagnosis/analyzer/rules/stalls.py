@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnosis.analyzer.facts import Facts, keys, total_share
-from diagnosis.analyzer.host_copies import bytes_each_way, host_copies, host_link_rate, link_time_s
+from diagnosis.analyzer.host_copies import bytes_each_way, host_copies, host_link_rate, link_time_s, offloads
 from diagnosis.analyzer.kpis import slow_host, straggler_lag_s
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, lines, seconds_of, time_of
 from diagnosis.analyzer.rules.flags import advise
 from diagnosis.analyzer.statement import unexplained
-from experiments.sentences import say
+from experiments.sentences import join, say
 
 _OVERVIEW = "XProf overview"
 
@@ -67,29 +67,61 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
     own = max(0.0, host - transfers)
     if own >= WORTH_SAYING:
         cost = evidence("host time", own, "share", "measured", "host, launch and compile time ÷ step time", _OVERVIEW)
+        causes, actions = _host_causes(facts, own)
         yield claim(
             facts, "host_gaps", "Host-bound gaps",
-            say("The device waits for the host (dispatch, kernel launches and other work) {} {}.", cost, facts.base),
-            "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one "
+            say("The device waits for the host (dispatch, kernel launches and other work) {} {}{}.", cost, facts.base,
+                causes),
+            actions
+            + "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one "
             f"{'jit' if facts.of_xla else 'compiled program or CUDA graph'}, avoid recompilation with fixed shapes, "
-                "move callbacks and checkpointing to another thread.",
+            "move callbacks and checkpointing to another thread.",
             own, stalls=("host",),
         )  # fmt: skip
     if idle >= 0.05 and not pipeline:
         cost = evidence("idle time", idle, "share", "measured", "1 − duty cycle − input and host time", _OVERVIEW)
+        action = (
+            "Find on the timeline which stream, event or allocation these ops wait for; a CUDA graph shortens what "
+            "each launch takes on the device."
+            if facts.recording.meets(("launches",))
+            else "Record a trace with host threads: look for blocking transfers, slow dispatch of many small programs, "
+            "or a wait for another slice or host; fewer, larger programs per step remove launch gaps."
+        )
         yield claim(
             facts, "idle_gaps", "Device idle between ops",
             say("The device is idle {} {}{}.", cost, facts.base, unexplained(facts)),
-            "Record a trace with host threads: look for blocking transfers, slow dispatch of many small programs, or a "
-            "wait for another slice or host; fewer, larger programs per step remove launch gaps.",
-            idle, stalls=("idle",),
+            action, idle, stalls=("idle",),
         )  # fmt: skip
+
+
+#: What the host does while the device waits for it (`Recorded.gaps`), and what to do about it.
+_HOST_CAUSES = {
+    "synchronisation": (
+        "after calls that wait for the device",
+        "Remove calls that wait for the device inside the step (loss.item(), synchronize(), copies that block). ",
+    ),
+    "optimizer": ("in the optimizer's host code", "Use a fused or foreach optimizer. "),
+    "checkpoint": ("while a checkpoint is saved", "Save checkpoints asynchronously. "),
+}
+
+
+def _host_causes(facts: Facts, own: float) -> tuple[str, str]:
+    """(what the host did, of the device's wait for it; actions against it), as far as the trace tells."""
+    known = {cause: part for cause in _HOST_CAUSES if (part := facts.profile.recorded.gaps.get(cause, 0.0)) >= 0.005}
+    if not known or sum(known.values()) > own + 0.005:
+        return "", ""
+    rows = [
+        say("{} {}", evidence(f"of it, {_HOST_CAUSES[cause][0]}", part, "share", "measured",
+                              "Σ gaps until a late launch ÷ profiled time", "trace"), _HOST_CAUSES[cause][0])
+        for cause, part in known.items()
+    ]  # fmt: skip
+    return say(": {}", join(", ", rows)), "".join(_HOST_CAUSES[cause][1] for cause in known)
 
 
 def host_offload(facts: Facts) -> Iterator[Claim]:
     """Waiting for tensors that are offloaded to host memory and fetched back."""
     ops, share = host_copies(facts), facts.shares.get("host_transfer", 0.0)
-    if share < WORTH_SAYING:
+    if share < WORTH_SAYING or not offloads(ops):
         return
     cost = evidence(
         "exposed host transfers", share, "share", "computed", "time waited for copies ÷ step time", "op profile",
@@ -131,6 +163,40 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
     yield claim(
         facts, "host_offload", "Host-transfer bound (offload)", text, action, saved, ops=ops, part=EXPOSED,
         stalls=("host_transfer",), impact=most, flags=() if full else flags.flags, flags_source=flags.source,
+    )  # fmt: skip
+
+
+def host_copies_in_step(facts: Facts) -> Iterator[Claim]:
+    """Copies one way between host and device: batches, or results that the program reads."""
+    ops, share = host_copies(facts), facts.shares.get("host_transfer", 0.0)
+    if share < WORTH_SAYING or offloads(ops):
+        return
+    to_host, from_host = bytes_each_way(ops)
+    runs = max((op.op.occurrences for op in ops), default=0)
+    cost = evidence(
+        "exposed host transfers", share, "share", "computed", "time waited for copies ÷ step time", "op profile",
+        keys(ops),
+    )  # fmt: skip
+    of_input = from_host >= to_host
+    text = say("Copying {} takes {} {}{}", "batches to the device" if of_input else "results to the host", cost,
+               facts.base, lines(ops))  # fmt: skip
+    if runs and max(to_host, from_host):
+        size = evidence(
+            "bytes per copy", max(to_host, from_host) / runs, "bytes", "computed", "Σ bytes ÷ occurrences", "trace"
+        )
+        text += say(": {} each time", size)
+    pageable = any("pageable" in op.op.name.lower() for op in ops)
+    text += ", from pageable memory." if pageable else "."
+    action = "Copy results every few steps, into pinned memory and with non_blocking=True."
+    if of_input:
+        pin = "Pin the host's batches (pin_memory=True): copies from pageable memory are staged and block the host. "
+        action = (
+            f"{pin if pageable else ''}Copy the next batch on a stream of its own with non_blocking=True while this "
+            "step runs, and send no more bytes than the model reads (integers, lower precision)."
+        )
+    yield claim(
+        facts, "host_copies", "Input copied inside the step" if of_input else "Results copied to the host in the step",
+        text, action, share, ops=ops, part=EXPOSED, stalls=("host_transfer",),
     )  # fmt: skip
 
 

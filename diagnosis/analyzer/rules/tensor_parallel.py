@@ -10,6 +10,7 @@ from diagnosis.analyzer.rules.base import (
     EXPOSED,
     OPS,
     SMALLER_AXIS,
+    SMALLER_TENSOR_AXIS,
     WORTH_SAYING,
     Claim,
     claim,
@@ -62,7 +63,8 @@ def tensor_parallel(facts: Facts) -> Iterator[Claim]:
             "Reduce `{}` to {} in favour of a batch axis, if weights and activations still fit; otherwise map"
             " it to the fastest torus dimension with wraparound and overlap its collectives with the adjacent"
             " matmuls (collective matmul).{}", name, smaller, flags.after),
-        share, ops=ops, part=EXPOSED, axis=name, more=_counts(facts, ops), advice=(SMALLER_AXIS,), flags=flags.flags,
+        share, ops=ops, part=EXPOSED, axis=name, more=_counts(facts, ops), advice=(SMALLER_AXIS, SMALLER_TENSOR_AXIS),
+        flags=flags.flags,
         flags_source=flags.source,
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import (
     EXPOSED,
     SHARD_WEIGHTS,
+    TENSOR_AXIS,
     WORTH_SAYING,
     Claim,
     claim,
@@ -186,9 +187,10 @@ def replicated_weights(facts: Facts) -> Iterator[Claim]:
         bound = time_of("HBM-bound matmuls", hbm)
         text += say(" HBM-bound matmuls, which read full weights, take {}.", bound)
         action += f"{' ' if action else ''}Add a tensor axis, so that each chip reads only a part of every weight."
+    advice = ((SHARD_WEIGHTS,) if updates else ()) + ((TENSOR_AXIS,) if "tensor axis" in action else ())
     yield claim(
         facts, "replicated_weights", "Weights replicated on every chip", text, action, saved,
-        ops=(*updates, *hbm), advice=(SHARD_WEIGHTS,) if updates else (),
+        ops=(*updates, *hbm), advice=advice,
     )  # fmt: skip
 
 
@@ -223,5 +225,5 @@ def whole_weight_matmuls(facts: Facts) -> Iterator[Claim]:
         facts, "whole_weight_matmuls", "HBM-bound matmuls read full weights", text,
         "Trade part of a batch or sequence axis for a tensor axis, so that each chip reads only a part of every "
         "weight, for more tokens; or raise the tokens per chip.",
-        total_exposed(streaming) + _above_compute(hbm), ops=(*streaming, *hbm),
+        total_exposed(streaming) + _above_compute(hbm), ops=(*streaming, *hbm), advice=(TENSOR_AXIS,),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,10 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.ingest.gpu import kernels
-from experiments.ingest.gpu.columns import KERNEL, Collected, DeviceColumns
+from experiments.ingest.gpu.columns import KERNEL, OP, Collected, DeviceColumns
 from experiments.ingest.gpu.contexts import NOWHERE, Context, contexts
 from experiments.ingest.gpu.device import NO_MARKS, UNKNOWN, DeviceTrace, HostSteps
 from experiments.ingest.gpu.kinds import comm_of, read_kinds
+from experiments.step_profile import Recorded
+
+#: Calls of serving engines and programs that capture a graph of kernels.
+_CAPTURE = re.compile(r"capture_(model|graph|one_batch|cuda_?graph)|_capture_\w*graph|graph_?capture", re.I)
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
             ranks[row] = groups.setdefault(members, len(groups))
     starts, ends = np.frombuffer(rows.start, np.int64), np.frombuffer(rows.end, np.int64)
     streams = np.frombuffer(rows.stream, np.int64)
-    waits = np.array(collected.input_waits, np.int64).reshape(-1, 2)
+    waits = {cause: np.array(times, np.int64) for cause, times in collected.host_waits.items()}
     peaks = collected.memory
     if len(active := np.unique(devices)) == 1 and peaks:
         # ROCm counts the host's processors among its agents, the allocator does not: one device is the same by any id.
@@ -74,12 +79,29 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
                 streams=streams[mask],
                 rank_groups=list(groups),
                 steps=facts.steps,
-                input_waits=waits,
+                host_waits=waits,
                 memory_peak_bytes=peaks.get(device),
                 memory_capacity_bytes=facts.capacity_bytes,
             )
         )
     return traces
+
+
+def recorded(collected: Collected) -> Recorded:
+    """What a recording holds beside its device activity."""
+    held = {
+        "launches": len(collected.launches.correlation),
+        "host ops": any(OP in rows.what for rows in collected.threads.values()),
+        "shapes": collected.works,
+        "backward": collected.trains,
+        "optimizer": collected.marks["optimizer"],
+        "graph capture": collected.captures or any(_CAPTURE.search(name) for name in collected.names.texts),
+        "input waits": collected.host_waits.get("input"),
+    }
+    context, generation = (
+        (max(column) for column in zip(*collected.requests, strict=True)) if collected.requests else (None, None)
+    )
+    return Recorded(tuple(key for key, is_held in held.items() if is_held), context, generation)
 
 
 def _launches(collected: Collected) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -7,6 +7,7 @@ per op, launch and kernel.  Times are ps from the recording's own zero.
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from experiments.ingest.gpu.device import Exchange
@@ -91,8 +92,10 @@ class Names:
 
 class Collected:
     """Columns of one recording.  memory: peak bytes allocated by device; threads: host columns by (process, thread);
-    trains: whether a backward pass ran; marks: (number, start, end) by what marks steps: `step` (the profiler's own),
-    `iteration` (the program's annotations), `optimizer` (number is the index of its name)."""
+    trains: whether a backward pass ran; captures: whether a graph was captured; marks: (number, start, end) by what
+    marks steps: `step` (the profiler's own), `engine` (a serving engine's), `iteration` (the program's annotations),
+    `optimizer` (number is the index of its name); requests: (in prefill, in decode) of each engine's iteration;
+    host_waits: (start, end) by `marks.host_wait`."""
 
     def __init__(self) -> None:
         self.names = Names()
@@ -103,10 +106,12 @@ class Collected:
         self.comms: list[Comm] = []
         self.works: list[tuple[Work | None, float | None]] = []
         self.memory: dict[int, float] = {}
-        self.marks: dict[str, list[tuple[int, int, int]]] = {"step": [], "iteration": [], "optimizer": []}
-        self.input_waits: list[tuple[int, int]] = []
+        self.marks: dict[str, list[tuple[int, int, int]]] = {"step": [], "engine": [], "iteration": [], "optimizer": []}
+        self.requests: list[tuple[int, int]] = []
+        self.host_waits: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self.events = 0
         self.trains = False
+        self.captures = False
         self._comm_index: dict[Comm, int] = {}
         self._work_index: dict[tuple[str, str], int] = {}
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.ingest.intervals import Ps
+from experiments.step_profile import Recorded
 
 #: Launched at an unknown time.
 UNKNOWN = np.iinfo(np.int64).min
@@ -62,7 +63,8 @@ class DeviceTrace:
 
     kind: index into kinds.  launched, issued: start and end of the host's call that launched it, UNKNOWN where not
     recorded.  flops, moved_bytes: per event, NaN where not known.  ranks: of each event's process group, by index into
-    rank_groups, -1 for none.  streams: of each event.  input_waits: [n, 2], when the host waited for the data loader.
+    rank_groups, -1 for none.  streams: of each event.  host_waits: [n, 2] by cause, when the host waited or worked for
+    something that holds up its launches (`marks.host_wait`).
     """
 
     name: str
@@ -81,7 +83,7 @@ class DeviceTrace:
     streams: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     rank_groups: list[tuple[int, ...]] = field(default_factory=list)
     steps: HostSteps = NO_MARKS
-    input_waits: Ps = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    host_waits: dict[str, Ps] = field(default_factory=dict)
     memory_peak_bytes: float | None = None
     memory_capacity_bytes: float | None = None
     chip: str | None = None
@@ -92,12 +94,13 @@ class DeviceTrace:
 
 
 @dataclass(frozen=True)
-class Recording:
+class TraceFile:
     """Everything one file holds.  file: its name as the user knows it.
 
     world_size: ranks of the whole run, None where not stated.  notes: what was odd, as sentences.  why_no_device: why
-    no device activity is known, where there is none.  has_backward: whether a backward pass ran, None where no
-    framework op was recorded that would tell.
+    no device activity is known, where there is none.
+    recorded: what else it holds, without gaps.  steps: as the host marks them.  span_ns: from the first event to the
+    last, in Unix time, None where not stated.
     """
 
     file: str
@@ -109,4 +112,6 @@ class Recording:
     device_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     why_no_device: str = ""
-    has_backward: bool | None = None
+    recorded: Recorded = field(default_factory=Recorded)
+    steps: HostSteps = NO_MARKS
+    span_ns: tuple[int, int] | None = None

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from experiments.ingest.communication import COLLECTIVE_KERNEL, COLLECTIVE_OP, LIBRARIES
+
 #: Categories, in words that the Analyzer sorts into families.
 GEMM, CONVOLUTION, ATTENTION = "gemm", "convolution", "attention"
 ELEMENTWISE, REDUCTION, NORMALIZATION = "elementwise", "reduction", "normalization"
@@ -21,18 +23,12 @@ PRODUCTS = (GEMM, CONVOLUTION, ATTENTION)
 #: Copies between host and device: no work of the program on the device.
 HOST_COPIES = (TO_DEVICE, TO_HOST)
 
-_COLLECTIVE = re.compile(
-    r"^(void )?nccl|ncclDevKernel|ncclKernel|\brccl|msccl|nvshmem|userbuffers|cross_device_reduce|"
-    r"all_?reduce|all_?gather_(?!copy)|allgather|reduce_?scatter(?!_copy)|all_?to_?all|multimem_|deep_ep::|"
-    r"(one|two)_?shot_(push|pull|all)|lamport",
-    re.I,
-)
 #: Longest words first.
 _KINDS = (
     ("reduce-scatter", re.compile(r"reduce_?scatter|ReduceScatter", re.I)),
     ("all-gather", re.compile(r"all_?gather", re.I)),
-    ("all-to-all", re.compile(r"all_?to_?all|deep_ep::.*(dispatch|combine)", re.I)),
-    ("all-reduce", re.compile(r"all_?reduce|cross_device_reduce|userbuffers|multimem|lamport|_?shot_", re.I)),
+    ("all-to-all", re.compile(r"all_?to_?all", re.I)),
+    ("all-reduce", re.compile(r"all_?reduce|userbuffers|multimem|lamport|_?shot_", re.I)),
     ("collective-broadcast", re.compile(r"broadcast", re.I)),
     ("send/recv", re.compile(r"send_?recv|\bsend\b|\brecv\b|\bisend\b|\birecv\b", re.I)),
     ("reduce", re.compile(r"reduce", re.I)),
@@ -55,7 +51,7 @@ _PATTERNS = (
     (
         GEMM,
         re.compile(
-            r"gemm|gemv|cutlass|nvjet|cublas|^bmm_|\bCijk_|hipblaslt|xmma|s884|s1688|s16816|wgmma|splitK|matmul|"
+            r"(?<!fb)gemm|gemv|cutlass|nvjet|cublas|^bmm_|\bCijk_|hipblaslt|xmma|s884|s1688|s16816|wgmma|splitK|matmul|"
             r"\bdot_kernel|_mm_(?!.*elementwise)|^triton_tem_|grouped_?mm|marlin",
             re.I,
         ),
@@ -65,9 +61,16 @@ _PATTERNS = (
         NORMALIZATION,
         re.compile(r"layer_?norm|rms_?norm|batch_?norm|group_?norm|bn_(fw|bw)|\bbn_|_norm_kernel|GammaBeta", re.I),
     ),
-    (EMBEDDING, re.compile(r"embedding", re.I)),
+    (EMBEDDING, re.compile(r"(?<!rotary_)embedding|\btbe_", re.I)),
     (SORT, re.compile(r"sort|topk|top_k|radix", re.I)),
-    (SCATTER, re.compile(r"index_?(select|put|add|copy|elementwise|func|kernel)|gather|scatter", re.I)),
+    (
+        SCATTER,
+        re.compile(
+            r"index_?(select|put|add|copy|elementwise|func|kernel)|gather|scatter|_indices|bucketize|jagged|"
+            r"permute_?(\dD|sparse|data|multi|pooled|lengths)",
+            re.I,
+        ),
+    ),
     (REDUCTION, re.compile(r"reduce|softmax|cumsum|scan|nll_?loss|pool|cross_?entropy|argmax|cub::|rocprim", re.I)),
     (
         ELEMENTWISE,
@@ -81,7 +84,7 @@ _PATTERNS = (
 _OPS = (
     (ATTENTION, re.compile(r"scaled_dot_product|flash|attention", re.I)),
     (CONVOLUTION, re.compile(r"conv", re.I)),
-    (GEMM, re.compile(r"aten::(addmm|mm|bmm|baddbmm|matmul|linear|einsum|_scaled_mm)\b|gemm", re.I)),
+    (GEMM, re.compile(r"aten::(addmm|mm|bmm|baddbmm|matmul|linear|einsum|_scaled_mm)\b|(?<!fb)gemm", re.I)),
     (NORMALIZATION, re.compile(r"norm", re.I)),
     (EMBEDDING, re.compile(r"embedding", re.I)),
     (REDUCTION, re.compile(r"softmax|sum|mean|loss|max|min", re.I)),
@@ -98,16 +101,25 @@ def collective_kind(kernel: str, stated: str = "") -> str | None:
 
     `collective` where it is one and nothing says which.
     """
-    if not _COLLECTIVE.search(kernel):
+    if not COLLECTIVE_KERNEL.search(kernel):
         return None
-    return _kind(stated) or _kind(kernel) or "collective"
+    known = next(kind for pattern, kind in LIBRARIES if pattern.search(kernel))
+    return _kind(stated) or known or _kind(kernel) or "collective"
 
 
-def launched_kind(kernel: str, op: str) -> str | None:
-    """The same where no collective is stated, from the framework op that launched it: NCCL sends and receives for an
-    all-to-all too."""
+def launched_kind(kernel: str, op: str, *, is_stated: bool = False) -> str | None:
+    """The same by role: the launching op counts where the kernel's own name leaves its work open.
+
+    is_stated: the trace names the collective that the kernel belongs to.  NCCL sends and receives for an all-to-all
+    too.
+    """
     kind = collective_kind(kernel)
-    return "all-to-all" if kind in ("send/recv", "collective") and _kind(op) == "all-to-all" else kind
+    if kind is None and category(kernel) == OTHER and (is_stated or COLLECTIVE_OP.search(op)):
+        kind = "collective"
+    by_op = _kind(op)
+    if kind == "collective" or (kind == "send/recv" and by_op == "all-to-all"):
+        return by_op or kind
+    return kind
 
 
 def stated_kind(stated: str) -> str:

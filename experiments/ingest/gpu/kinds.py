@@ -49,7 +49,7 @@ def _kind(collected: Collected, kernel: str, what: int, context: Context, produc
     if what == FILL:
         return Kind(_launched(context.op, "Memset"), kernels.MEMSET, path, source)
     stated = collected.comms[comm] if comm >= 0 else None
-    talks = kernels.launched_kind(kernel, context.op)
+    talks = kernels.launched_kind(kernel, context.op, is_stated=stated is not None)
     if talks:
         exchange = stated.exchange if stated else Exchange(talks)
         if exchange.kind == "collective":

@@ -1,22 +1,41 @@
-"""Names by which programs and profilers mark steps, and by which the wait for a data loader is known."""
+"""Names by which programs, profilers and serving engines mark steps, and by which the waits of a host are known."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from functools import lru_cache
 
 from experiments.ingest.gpu.columns import Collected
 from experiments.ingest.gpu.device import HostSteps
 
-_INPUT = re.compile(r"DataLoader|dataloader\.py\(\d+\): __next__|data_?iterator|next\(.*loader", re.I)
+#: What a host is doing while the device waits for it, first match first.
+_WAITS = (
+    ("input", re.compile(r"DataLoader|dataloader\.py\(\d+\): __next__|data_?iterator|next\(.*loader", re.I)),
+    ("checkpoint", re.compile(r"save_?(checkpoint|state)|checkpoint\w*\.save|torch\.save", re.I)),
+    ("synchronisation", re.compile(r"^(cuda|hip|cu)\w+Synchronize$|^aten::(item|_local_scalar_dense|nonzero)$")),
+    ("optimizer", re.compile(r"^Optimizer\.(step|zero_grad)#")),
+)
+#: Iterations of a serving engine, with their numbers of requests in prefill and in decode.  Sources: vLLM
+#: (gpu_worker.annotate_profile), TensorRT-LLM (py_executor._forward_step).
+_ENGINES = (
+    re.compile(r"^execute_.*?context_(?P<context>\d+).*?generation_(?P<generation>\d+)"),
+    re.compile(r"_forward_step.*?(?P<context>\d+) ctx reqs.*?(?P<generation>\d+) gen reqs"),
+)
 _STEP = re.compile(r"^ProfilerStep\s*#\s*(\d{1,15})$")
 _ITERATION = re.compile(r"^\W*(?:train(?:ing)?[ _-]?)?(?:iteration|iter|step)[ _#:-]*(\d{1,15})\W*$", re.I)
 _UNNUMBERED = re.compile(r"^\W*(?:train(?:ing)?[ _-]?)?(?:iteration|iter|step|batch)\W*$", re.I)
 _OPTIMIZER = re.compile(r"^Optimizer\.step#")
 
 
-def is_input_wait(name: str) -> bool:
-    return bool(_INPUT.search(name))
+@lru_cache(maxsize=65536)
+def host_wait(name: str) -> str:
+    """`input`, `checkpoint`, `synchronisation`, `optimizer`; empty for any other call of the host."""
+    return next((cause for cause, pattern in _WAITS if pattern.search(name)), "")
+
+
+def _engine(name: str) -> re.Match[str] | None:
+    return next((match for pattern in _ENGINES if (match := pattern.search(name))), None)
 
 
 def is_step_mark(name: str) -> bool:
@@ -31,15 +50,20 @@ def mark(collected: Collected, name: str, start: int, end: int) -> None:
         collected.marks["iteration"].append((int(match.group(1)), start, end))
     elif _UNNUMBERED.match(name):
         collected.marks["iteration"].append((-1, start, end))
+    elif (match := _engine(name)) is not None:
+        collected.marks["engine"].append((-1, start, end))
+        collected.requests.append((int(match["context"]), int(match["generation"])))
     elif _OPTIMIZER.match(name):
         collected.marks["optimizer"].append((collected.names.of(name), start, end))
 
 
 def host_steps(collected: Collected) -> HostSteps:
-    """ProfilerStep marks; else the program's own (`iteration 12`); else from one optimizer step to the next."""
-    for key, how in (("step", "ProfilerStep"), ("iteration", "annotations of the program")):
+    """ProfilerStep marks; else iterations of a serving engine; else the program's own (`iteration 12`); else from one
+    optimizer step to the next."""
+    marks = (("step", "ProfilerStep"), ("engine", "a serving engine's iterations"), ("iteration", "the program"))
+    for key, how in marks:
         ordered = sorted(collected.marks[key], key=lambda item: item[1])
-        if ordered and (key == "step" or len(ordered) > 1):
+        if ordered and (key != "iteration" or len(ordered) > 1):
             return _tiling(ordered, how)
     by_name: dict[int, list[int]] = defaultdict(list)
     for optimizer, _, end in collected.marks["optimizer"]:

@@ -1,9 +1,10 @@
 """One device's trace → its timeline: what covered each moment of the steps, and why the device was idle.
 
 A moment belongs to compute first, then to collectives (exposed: a collective kernel ran and no other kernel did), then
-to copies between host and device.  What is left is idle, and is divided by what the next op to run was waiting for:
-`input` while the host waited for its data loader, `launch` from there until the op started if the host launched it only
-after the device had run dry, and `idle` where it had been launched before (dependencies, synchronisation).
+to copies between host and device.  What is left is idle, and is divided by what the next op to run was waiting for.  If
+the host launched it only after the device had run dry, by what the host did until then (`Recorded.gaps`: `input`,
+`synchronisation`, …, else `launch`); `queued` where it had been launched before (dependencies, another stream);
+`unknown` where its launch is not in the trace.  In a step's parts all but `input` of the former are `launch`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from experiments.ingest.marks import Steps
 from experiments.ingest.timeline import CoreTimeline
 
 COMPUTE, COLLECTIVE, HOST_COPY = 0, 1, 2
+SYNCHRONISATION = "synchronisation"
+#: A call that waits for the device returns within this time of the end of its last op.
+RETURN_PS = 5_000_000
 Classes = NDArray[np.int64]
 
 
@@ -52,9 +56,9 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
     with_talk = compute.union(talking)
     busy = with_talk.union(cover(HOST_COPY))
     window = window_of(trace, steps)
-    inputs, launches = _gaps(trace, busy, window)
-    with_input = busy.union(inputs)
-    with_launch = with_input.union(launches)
+    gaps = _gaps(trace, busy, window)
+    with_input = busy.union(gaps["input"])
+    with_launch = with_input.union(gaps["launch"])
 
     def inside(covered: IntervalUnion) -> float:
         return float(covered.within(window.starts, window.ends).sum()) * 1e-12
@@ -70,6 +74,12 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
             parts[part] = tuple(((until - before) * 1e-12).tolist())
             before = until
         parts["idle"] = tuple(((durations - before) * 1e-12).tolist())
+    gaps_s: dict[str, float] = {}
+    covered, inside_s = busy, inside(busy)
+    for cause, gap in gaps.items():
+        covered = covered.union(gap)
+        gaps_s[cause] = inside(covered) - inside_s
+        inside_s += gaps_s[cause]
     running, copying = _flights(trace, what == COLLECTIVE), what == HOST_COPY
     first, last = int(trace.starts.min()), int(trace.ends.max())
     return CoreTimeline(
@@ -90,6 +100,7 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
             trace.kind, trace.starts, trace.ends, names, running, running, compute, window, _flights(trace, copying)
         ),
         host_transfer_s=inside(cover(HOST_COPY)),
+        gaps_s=gaps_s,
     )
 
 
@@ -108,21 +119,32 @@ def _flights(trace: DeviceTrace, mask: NDArray[np.bool_]) -> InFlight:
     return InFlight(trace.kind[mask], trace.starts[mask], trace.ends[mask])
 
 
-def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> tuple[IntervalUnion, IntervalUnion]:
-    """(idle time in which the host waited for input, idle time up to a launch that came late)."""
+def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dict[str, IntervalUnion]:
+    """Idle time by cause; a moment belongs to the first cause that covers it."""
     if not len(busy.starts):
-        return busy, busy
+        return {"input": busy, "launch": busy}
     # From the window's start to the first op is a gap too.
     opening = min(int(window.starts[0]), int(busy.starts[0]))
     gap_starts, gap_ends = np.concatenate(([opening], busy.ends[:-1])), busy.starts
     order = np.argsort(trace.starts, kind="stable")
     following = order[np.searchsorted(trace.starts[order], gap_ends, side="left")]
     launched = trace.launched[following]
-    late = (launched != UNKNOWN) & (launched > gap_starts)
-    begun = np.minimum(launched, gap_ends)
-    waits = IntervalUnion.of(trace.input_waits[:, 0], trace.input_waits[:, 1])
-    host = IntervalUnion.of(gap_starts[late], begun[late])
-    return _intersection(waits, host), IntervalUnion.of(gap_starts[late], gap_ends[late])
+    known = launched != UNKNOWN
+    # A call that has not returned is still launching.
+    late = known & (np.maximum(launched, trace.issued[following]) > gap_starts)
+    until_launch = np.minimum(launched, gap_ends)
+    host = IntervalUnion.of(gap_starts[late], until_launch[late])
+    waits = {cause: IntervalUnion.of(*trace.host_waits[cause].T) for cause in trace.host_waits}
+    gaps = {cause: _intersection(wait, host) for cause, wait in waits.items() if cause != SYNCHRONISATION}
+    gaps.setdefault("input", IntervalUnion.of(gap_starts[:0], gap_starts[:0]))
+    if (calls := waits.get(SYNCHRONISATION)) is not None:
+        # A host that waits for the device to run dry cannot launch ahead: the gap begins as the call returns.
+        blocked = late & (calls.within(gap_starts - RETURN_PS, gap_starts) > 0)
+        gaps[SYNCHRONISATION] = IntervalUnion.of(gap_starts[blocked], until_launch[blocked])
+    gaps["launch"] = IntervalUnion.of(gap_starts[late], gap_ends[late])
+    gaps["queued"] = IntervalUnion.of(gap_starts[known & ~late], gap_ends[known & ~late])
+    gaps["unknown"] = IntervalUnion.of(gap_starts[~known], gap_ends[~known])
+    return gaps
 
 
 def _intersection(one: IntervalUnion, two: IntervalUnion) -> IntervalUnion:

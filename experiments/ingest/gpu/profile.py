@@ -1,4 +1,4 @@
-"""Recordings of one session, one per rank or file → StepProfile."""
+"""Traces of one session, one per rank or file → StepProfile."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import formatting
 from experiments.ingest.errors import IngestError
 from experiments.ingest.exposure import over_cores
 from experiments.ingest.gpu import kernels
-from experiments.ingest.gpu.device import DeviceTrace, Recording
+from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace, TraceFile
 from experiments.ingest.gpu.measure import measure
 from experiments.ingest.gpu.ops import read_ops, unique_names
-from experiments.ingest.gpu.steps import device_steps
+from experiments.ingest.gpu.steps import device_steps, left_over
 from experiments.ingest.gpu.trace_events import add_devices
 from experiments.ingest.gpu.waits import waits
 from experiments.ingest.kpis import Kpis, from_timelines
@@ -21,7 +21,7 @@ from experiments.ingest.marks import Steps
 from experiments.ingest.steps import core_values, timeline_steps
 from experiments.ingest.strips import strips
 from experiments.ingest.timeline import CoreTimeline
-from experiments.step_profile import Device, Memory, Note, Op, SourceFile, Step, StepProfile
+from experiments.step_profile import Device, Memory, Note, Op, Recorded, SourceFile, Step, StepProfile
 from experiments.trace import TraceBuilder
 from perfmodel.chips import Chip, chip_of_device, get_chip
 
@@ -29,6 +29,8 @@ _MOST_STEPS = 20_000
 _MOST_LEFT_OUT = 5
 #: Share of the time of matmuls that must have FLOPs for a rate of the whole to mean anything.
 _LEAST_KNOWN = 0.8
+#: Clocks of hosts differ by less.
+CLOCKS_NS = 10**9
 
 GPU_FORMULAS = {
     "step_time": "device step start to next step start, mean over devices and complete steps",
@@ -39,12 +41,14 @@ GPU_FORMULAS = {
     "input": "time in which the device was idle and its host waited for the data loader / step time",
     "host": "time in which only copies between host and device ran, or the device was idle until a late launch / "
     "step time",
+    "host_step_time": "length of the host's marks, mean over ranks and steps; no device activity was recorded",
+    "host_window": "time in which the device was idle until a late launch / profiled time",
     "flops_utilization": "FLOPs of the ops whose shapes were recorded / profiled time / peak rate of bf16",
 }
 
 
 def profile(
-    recordings: Sequence[Recording],
+    recordings: Sequence[TraceFile],
     files: Sequence[SourceFile],
     *,
     source_kind: str,
@@ -78,8 +82,9 @@ def profile(
     exposed = [op.exposed_s for op in ops]
     ops = over_cores(((core_label(core), core.op_times) for core in cores), ops, [""] * len(ops))
     ops = [_with_copies(op, copied) for op, copied in zip(ops, exposed, strict=True)]
-    steps_read = timeline_steps(cores)
-    kpis = _kpis(cores, steps_read, ops, device, chip)
+    steps_read = timeline_steps(cores) if traces else host_marks(recordings)
+    launched = any((trace.launched != UNKNOWN).any() for trace in traces)
+    kpis = _kpis(cores, steps_read, ops, device, chip, launched)
     memory = Memory(
         max((trace.memory_peak_bytes for trace in traces if trace.memory_peak_bytes), default=None),
         max((trace.memory_capacity_bytes for trace in traces if trace.memory_capacity_bytes), default=None),
@@ -91,8 +96,8 @@ def profile(
         computed["ops"] = "kernels are grouped by framework op, shapes, module and phase"
         computed["time_share"] = "time of all occurrences of an op / profiled time, over all devices"
     if times:
-        computed["step_time"] = GPU_FORMULAS["step_time"]
-        computed["steps"] = f"marked by {traces[0].steps.how}" if traces else ""
+        computed["step_time"] = GPU_FORMULAS["step_time" if traces else "host_step_time"]
+        computed["steps"] = f"marked by {traces[0].steps.how if traces else recordings[0].steps.how}"
     return StepProfile(
         provenance="measured",
         source_kind=source_kind,
@@ -113,7 +118,49 @@ def profile(
         converter=next((recording.recorder for recording in recordings if recording.recorder), ""),
         computed=computed,
         timeline=strips(cores),
+        recorded=_recorded(recordings, traces, cores),
     )
+
+
+def host_marks(recordings: Sequence[TraceFile]) -> list[Step]:
+    """The steps of traces without device activity, as their hosts mark them: mean over ranks."""
+    marked = [
+        {n: e - s for n, s, e in zip(m.numbers, m.starts, m.ends, strict=True)} for m in (r.steps for r in recordings)
+    ]
+    common = set(marked[0]).intersection(*marked[1:]) if marked else set()
+    return [Step(number, statistics.fmean(times[number] for times in marked) * 1e-12) for number in sorted(common)]
+
+
+def _recorded(
+    recordings: Sequence[TraceFile], traces: Sequence[DeviceTrace], cores: Sequence[CoreTimeline]
+) -> Recorded:
+    """What all traces together hold."""
+    held = [recording.recorded for recording in recordings]
+    window = sum(core.window_s for core in cores)
+    gaps = {cause: sum(core.gaps_s.get(cause, 0.0) for core in cores) for core in cores for cause in core.gaps_s}
+    before = sum(int((trace.ends - trace.starts)[left_over(trace)].sum()) for trace in traces)
+    return Recorded(
+        has=tuple(dict.fromkeys(key for one in held for key in one.has)),
+        context_requests=max((one.context_requests for one in held if one.context_requests is not None), default=None),
+        generation_requests=max(
+            (one.generation_requests for one in held if one.generation_requests is not None), default=None
+        ),
+        gaps={cause: seconds / window for cause, seconds in gaps.items() if seconds > 0} if window else {},
+        before_s=before * 1e-12,
+        separate_runs=_separate_runs([recording.span_ns for recording in recordings]),
+    )
+
+
+def _separate_runs(spans: Sequence[tuple[int, int] | None]) -> int:
+    """Return how many runs the files are of: those of one overlap in time, but for what clocks of hosts differ."""
+    known = sorted(span for span in spans if span is not None)
+    if len(known) < len(spans):
+        return 1
+    runs, until = 1, known[0][1]
+    for begin, end in known[1:]:
+        runs += begin > until + CLOCKS_NS
+        until = max(until, end)
+    return runs
 
 
 def core_label(core: CoreTimeline) -> str:
@@ -126,7 +173,12 @@ def _with_copies(op: Op, exposed_copy_s: float | None) -> Op:
 
 
 def _kpis(
-    cores: Sequence[CoreTimeline], steps: Sequence[Step], ops: Sequence[Op], device: Device, chip: Chip | None
+    cores: Sequence[CoreTimeline],
+    steps: Sequence[Step],
+    ops: Sequence[Op],
+    device: Device,
+    chip: Chip | None,
+    launched: bool,
 ) -> Kpis:
     kpis = Kpis()
     from_timelines(kpis, cores)
@@ -143,10 +195,15 @@ def _kpis(
 
     if any("launch" in step.breakdown_s for step in steps):
         kpis.put("host", share("launch", "host_transfer"), GPU_FORMULAS["host"])
-    if any("input" in step.breakdown_s for step in steps):
         kpis.put("input", share("input"), GPU_FORMULAS["input"])
+    elif launched:
+        gaps = {cause: sum(core.gaps_s.get(cause, 0.0) for core in cores) for core in cores for cause in core.gaps_s}
+        late = sum(gaps.values()) - sum(gaps.get(cause, 0.0) for cause in ("input", "queued", "unknown"))
+        window_s = sum(core.window_s for core in cores)
+        kpis.put("host", late / window_s, GPU_FORMULAS["host_window"])
+        kpis.put("input", gaps.get("input", 0.0) / window_s, GPU_FORMULAS["input"].replace("step", "profiled"))
     for key in ("input", "host"):
-        kpis.reason(key, "No step markers or host calls were recorded, so waiting time cannot be attributed.")
+        kpis.reason(key, "The trace contains no calls that launch kernels, so waiting time cannot be attributed.")
     kpis.reason("output", "A GPU trace does not distinguish outfeed from other device-to-host copies.")
     kpis.reason("mxu_utilization", "The trace contains no tensor-core hardware counters.")
     window = sum(core.window_s for core in cores)
@@ -173,7 +230,7 @@ def _kpis(
 
 
 def _reasons(
-    recordings: Sequence[Recording],
+    recordings: Sequence[TraceFile],
     traces: Sequence[DeviceTrace],
     steps: Sequence[Step],
     ops: Sequence[Op],
@@ -201,14 +258,12 @@ def _reasons(
         )
     if not any(op.flops for op in ops):
         reasons["flops"] = "The trace contains no matmul shapes, so FLOPs are unknown."
-    if not any(recording.has_backward in (True, None) for recording in recordings):
-        reasons["mfu"] = "No backward pass was recorded: this is not a training step, so MFU does not apply."
     reasons["hbm_bytes"] = "The trace contains no memory traffic."
     reasons["peak_flops"] = reasons["peak_hbm"] = "The trace does not report the device's peak."
     return reasons
 
 
-def _device(recordings: Sequence[Recording], traces: Sequence[DeviceTrace]) -> Device:
+def _device(recordings: Sequence[TraceFile], traces: Sequence[DeviceTrace]) -> Device:
     """The device of most traces.  host_count: hosts that are named, else one."""
     kinds = [trace.device_name or "GPU" for trace in traces]
     kinds = kinds or [name for recording in recordings for name in recording.device_names[:1]] or ["unknown"]
@@ -226,7 +281,7 @@ def _device(recordings: Sequence[Recording], traces: Sequence[DeviceTrace]) -> D
     )
 
 
-def _notes(recordings: Sequence[Recording], traces: Sequence[DeviceTrace]) -> list[Note]:
+def _notes(recordings: Sequence[TraceFile], traces: Sequence[DeviceTrace]) -> list[Note]:
     notes = [Note("warning", text) for recording in recordings for text in recording.notes]
     world = max((recording.world_size or 0 for recording in recordings), default=0)
     talks = any(kind.exchange for trace in traces for kind in trace.kinds)
@@ -253,7 +308,7 @@ def _left_out(trace: DeviceTrace, sentences: Sequence[str], several: bool) -> li
     return notes
 
 
-def _refuse_same_rank(recordings: Sequence[Recording]) -> None:
+def _refuse_same_rank(recordings: Sequence[TraceFile]) -> None:
     seen: dict[int, str] = {}
     for recording in recordings:
         if recording.rank is None:

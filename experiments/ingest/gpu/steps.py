@@ -17,17 +17,32 @@ from experiments.ingest.marks import NO_STEPS, Steps
 
 #: A step in which fewer than this share of the usual number of ops was launched was not recorded whole.
 LEAST_OPS = 0.5
+_CLIPPED = "work launched before the recording began runs in it"
+#: An idle device starts an op within this time of its launch.
+QUEUE_PS = 1_000_000_000
+#: Idle time at the edge of the first step from which its start is unknown, as a share of the step.
+EDGE = 0.01
 
 
 def launch_times(trace: DeviceTrace) -> Ps:
-    """When each event was launched: as recorded; before everything for kernels before the first recorded launch could
-    have run; else no later than its own start."""
+    """When each event was launched: as recorded; before everything for `left_over` kernels; else no later than its own
+    start."""
+    return np.where(trace.launched != UNKNOWN, trace.launched, np.where(left_over(trace), UNKNOWN, trace.starts))
+
+
+def left_over(trace: DeviceTrace) -> NDArray[np.bool_]:
+    """Return True for events launched before the recording began: a stream runs in order, so those without a launch
+    that precede the first launched one of their stream (of the device, on a stream without any)."""
     known = trace.launched != UNKNOWN
-    launched = np.where(known, trace.launched, trace.starts)
-    if known.any():
-        first = trace.starts[known].min()
-        launched[~known & (trace.starts <= first)] = UNKNOWN
-    return launched
+    if not known.any():
+        return np.zeros(len(known), np.bool_)
+    streams = trace.streams if len(trace.streams) else np.zeros(len(known), np.int64)
+    left = ~known & (trace.starts <= trace.starts[known].min())
+    for stream in np.unique(streams[~known]).tolist():
+        mine = streams == stream
+        if (known & mine).any():
+            left |= ~known & mine & (trace.starts <= trace.starts[known & mine].min())
+    return left
 
 
 def device_steps(trace: DeviceTrace) -> tuple[Steps, list[str]]:
@@ -45,18 +60,38 @@ def device_steps(trace: DeviceTrace) -> tuple[Steps, list[str]]:
 
     host_starts, host_ends = np.array(marked.starts, np.int64), np.array(marked.ends, np.int64)
     starts, ends = boundary(host_starts), boundary(host_ends)
+    starts[0] = max(starts[0], _unseen_until(trace, launched, int(host_starts[0])))
     starts[1:] = np.maximum(starts[1:], ends[:-1])
     counts = np.searchsorted(sorted_launches, host_ends) - np.searchsorted(sorted_launches, host_starts)
     whole = (counts >= _fewest(counts)) & (ends > starts)
+    clipped = bool(whole[0]) and whole.sum() > 2 and _is_clipped(trace, int(starts[0]), int(ends[0] - starts[0]))
+    whole[0] &= not clipped
     if not whole.any():
         return NO_STEPS, ["No device activity was launched in any of the marked steps."]
     left_out = [
-        f"Step {number} is excluded: {_why(int(count))}."
+        f"Step {number} is excluded: {_CLIPPED if clipped and number == marked.numbers[0] else _why(int(count))}."
         for number, count, kept in zip(marked.numbers, counts, whole, strict=True)
         if not kept
     ]
     numbers = tuple(number for number, kept in zip(marked.numbers, whole, strict=True) if kept)
     return Steps(numbers, starts[whole], ends[whole]), left_out
+
+
+def _is_clipped(trace: DeviceTrace, start: int, duration: int) -> bool:
+    """Return True if the first step begins as earlier work ends, and not with an op of its own: when the step before
+    ended was not recorded."""
+    left = left_over(trace)
+    if not left.any() or int(trace.ends[left].max()) < start:
+        return False
+    return bool(trace.starts[~left & (trace.starts >= start)].min(initial=start + duration) > start + EDGE * duration)
+
+
+def _unseen_until(trace: DeviceTrace, launched: Ps, begin: int) -> int:
+    """Return the start of the first op if it waited in its queue behind work that the recording does not show; else the
+    least time."""
+    first = int(np.argmin(trace.starts))
+    start, known = int(trace.starts[first]), int(launched[first])
+    return start if begin <= known < start - QUEUE_PS else UNKNOWN
 
 
 def _fewest(counts: NDArray[np.int64]) -> float:

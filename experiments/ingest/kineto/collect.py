@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, FRAME, KERNEL, MAX_PS, OP, Collected
-from experiments.ingest.gpu.marks import is_input_wait, mark
+from experiments.ingest.gpu.marks import host_wait, mark
 from experiments.ingest.kineto.comms import read_comm
 
 #: Kineto's categories; before PyTorch 1.11 they were capitalised words.
@@ -33,16 +33,15 @@ _LIBRARY_FRAME = re.compile(
     r"transformer_engine/|triton/|multiprocessing/|queue\.py|copy\.py|runpy\.py|asyncio/|collections/|re\.py|os\.py|.*site-packages)"
 )
 _ON_CPU = 0
+_YEAR_2001_NS = 10**18
 
 
 class KinetoEvents(Collected):
-    """The columns of one trace.  rank: as its collectives state it; has_ops: whether framework ops were
-    recorded."""
+    """The columns of one trace.  rank: as its collectives state it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rank: int | None = None
-        self.has_ops = False
         self._zero: float | None = None
 
     def add(self, events: Iterable[Mapping[str, Any]], groups: Mapping[str, tuple[int, ...]]) -> None:
@@ -53,6 +52,12 @@ class KinetoEvents(Collected):
                 self._complete(event, groups)
             elif phase == "i" and event.get("name") == "[memory]":
                 self._memory(event)
+
+    def span_ns(self, base: object) -> tuple[int, int] | None:
+        """(first event's start, last device op's end) in Unix time; None where the trace does not state its base."""
+        ends = self.device.end or (rows.end[-1] for rows in self.threads.values() if rows.end)
+        begin = (base if isinstance(base, int) else 0) + round((self._zero or 0.0) * 1e3)
+        return (begin, begin + max(ends, default=0) // 1000) if begin > _YEAR_2001_NS else None
 
     def _complete(self, event: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> None:
         category = event.get("cat")
@@ -80,6 +85,9 @@ class KinetoEvents(Collected):
         if what is not None:
             self._host(event, what, name, start, end, args, groups)
         elif category in _RUNTIME:
+            if cause := host_wait(name):
+                self.host_waits[cause].append((start, end))
+            self.captures = self.captures or "BeginCapture" in name
             self._launch(event, start, end, args)
         elif category in _DEVICE:
             self._device(event, _DEVICE[category], name, start, end, args, groups)
@@ -99,9 +107,8 @@ class KinetoEvents(Collected):
     ) -> None:
         if what != FRAME:
             mark(self, name, start, end)
-        if is_input_wait(name):
-            self.input_waits.append((start, end))
-        self.has_ops = self.has_ops or name.startswith("aten::")
+        if cause := host_wait(name):
+            self.host_waits[cause].append((start, end))
         rows = self.host((str(event.get("pid")), str(event.get("tid"))))
         comm = -1
         if name == "record_param_comms":
@@ -109,7 +116,7 @@ class KinetoEvents(Collected):
             rank = args.get("Rank")
             if self.rank is None and isinstance(rank, int):
                 self.rank = rank
-        elif name.startswith("autograd::engine::evaluate_function"):
+        elif "Backward" in name or name.startswith(("autograd::engine::evaluate_function", "Optimizer.step#")):
             self.trains = True
         seq = args.get("Sequence number", -1)
         rows.what.append(what)

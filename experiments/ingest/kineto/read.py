@@ -1,4 +1,4 @@
-"""One PyTorch trace → `Recording`."""
+"""One PyTorch trace → `TraceFile`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.ingest.errors import IngestError
-from experiments.ingest.gpu.assemble import DeviceFacts, device_traces
-from experiments.ingest.gpu.device import Recording
+from experiments.ingest.gpu.assemble import DeviceFacts, device_traces, recorded
+from experiments.ingest.gpu.device import TraceFile
 from experiments.ingest.gpu.marks import host_steps
 from experiments.ingest.kineto.collect import KinetoEvents
 from experiments.ingest.kineto.comms import groups_of
@@ -25,7 +25,7 @@ _RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.I)
 _NAMELESS_AMD = {(9, 0): "AMD GPU - gfx90a", (9, 4): "AMD GPU - gfx942", (9, 5): "AMD GPU - gfx950"}
 
 
-def read(path: Path, name: str) -> Recording:
+def read(path: Path, name: str) -> TraceFile:
     """Everything a trace holds.  Raises IngestError where it is cut off, or no trace of the PyTorch profiler."""
     head = header(path)
     groups = groups_of(head.get("distributedInfo"))
@@ -44,7 +44,7 @@ def read(path: Path, name: str) -> Recording:
     return _recording(collected, head, name)
 
 
-def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Recording:
+def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> TraceFile:
     distributed = head.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
     rank, world = distributed.get("rank"), distributed.get("world_size")
@@ -71,7 +71,7 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Reco
         )
 
     devices = device_traces(collected, describe)
-    return Recording(
+    return TraceFile(
         file=name,
         devices=tuple(devices),
         rank=rank,
@@ -80,7 +80,9 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Reco
         recorder="PyTorch profiler",
         device_names=tuple(filter(None, map(_device_name, properties))),
         why_no_device="" if devices else NO_DEVICE,
-        has_backward=collected.trains if collected.has_ops else None,
+        recorded=recorded(collected),
+        steps=steps,
+        span_ns=collected.span_ns(head.get("baseTimeNanoseconds")),
     )
 
 

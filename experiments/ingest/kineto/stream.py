@@ -31,6 +31,7 @@ _KEYS = (
     "record_shapes",
     "with_stack",
     "profile_memory",
+    "baseTimeNanoseconds",
 )
 _VALUE_BYTES = 16 << 20
 #: Lists and objects within each other; traces have fewer than ten.

@@ -1,4 +1,4 @@
-"""One Nsight Systems export → `Recording`, from the tables themselves.
+"""One Nsight Systems export → `TraceFile`, from the tables themselves.
 
 Kernels, copies and fills (`CUPTI_ACTIVITY_KIND_*`), the calls that launched them (`…_RUNTIME`, by process and
 correlation id), and NVTX ranges of the launching thread: framework ops (`torch.autograd.profiler.emit_nvtx`,
@@ -14,10 +14,10 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from experiments.ingest.errors import IngestError
-from experiments.ingest.gpu.assemble import DeviceFacts, device_traces
+from experiments.ingest.gpu.assemble import DeviceFacts, device_traces, recorded
 from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, KERNEL, MAX_PS, OP, Collected
-from experiments.ingest.gpu.device import NO_MARKS, HostSteps, Recording
-from experiments.ingest.gpu.marks import host_steps, is_input_wait, mark
+from experiments.ingest.gpu.device import NO_MARKS, HostSteps, TraceFile
+from experiments.ingest.gpu.marks import host_steps, host_wait, mark
 from experiments.ingest.nsight.database import EXPORT_AGAIN, Database
 from experiments.ingest.values import text
 
@@ -44,7 +44,7 @@ _SIZES = re.compile(r", sizes = (\[.*\])")
 _FRAMEWORK = re.compile(r"^[\w.]+::|Backward\d*$|^autograd::")
 
 
-def read(path: Path, name: str) -> Recording:
+def read(path: Path, name: str) -> TraceFile:
     """Everything an export holds.  Raises IngestError where it is damaged, or none of Nsight Systems."""
     database = Database(path, name)
     try:
@@ -53,7 +53,7 @@ def read(path: Path, name: str) -> Recording:
         database.close()
 
 
-def _read(database: Database, name: str) -> Recording:
+def _read(database: Database, name: str) -> TraceFile:
     known = {"StringIds", "TARGET_INFO_GPU", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
     if not any(table.startswith("CUPTI_ACTIVITY_KIND_") for table in database.tables) and not (known & database.tables):
         raise IngestError(
@@ -82,13 +82,14 @@ def _read(database: Database, name: str) -> Recording:
     devices = device_traces(collected, describe)
     version = next((text(value, 40) for key, value in database.rows("META_DATA_EXPORT", ("name", "value"))
                     if key == "EXPORT_PRODUCT_VERSION"), "")  # fmt: skip
-    return Recording(
+    return TraceFile(
         file=name,
         devices=tuple(devices),
         host_name=host,
         recorder=f"Nsight Systems {version}".strip(),
         device_names=tuple(kind for kind, _ in facts.values() if kind),
         why_no_device="" if devices else NO_DEVICE,
+        recorded=recorded(collected),
     )
 
 
@@ -181,8 +182,8 @@ def _ranges(database: Database, collected: Collected) -> dict[int, HostSteps]:
             collected.trains = True
         if not is_op:
             mark(marks[thread >> _THREAD_BITS], plain, *times)
-        if is_input_wait(plain):
-            collected.input_waits.append(times)
+        if cause := host_wait(plain):
+            collected.host_waits[cause].append(times)
         rows = collected.host(("", str(thread)))
         sequence = _SEQUENCE.search(called)
         rows.what.append(OP if is_op else ANNOTATION)

@@ -1,0 +1,65 @@
+"""What limits ops whose FLOPs and bytes were not recorded: from the kernel's tile or the recording, else unknown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from diagnosis.analyzer.facts import OpFacts
+from diagnosis.analyzer.ops import resource_of
+from diagnosis.recording import Recording
+from perfmodel.chips import Chip
+from perfmodel.config import ExperimentConfig
+
+#: Rows and columns of the result that one block of a kernel computes (`MT32x32x256`, `_128x64_nn`,
+#: `tilesize128x128x64`): libraries choose them by the rows of the matmul.
+_TILE = re.compile(r"(?<![\d.])(\d{1,3})x(\d{1,3})(?!\d)")
+_SHAPES = re.compile(r"\[[^\]]*\]")
+#: A matmul of so few rows reads its weights for too little work on any accelerator; one of so many does not.
+FEW_ROWS, MANY_ROWS = 32, 64
+#: Weights of matmuls take at least half a byte (4 bit): one row does at most this many FLOPs per byte of them.
+FLOPS_PER_ROW_AND_BYTE = 4.0
+#: Families whose limit depends on their shapes.
+_BY_SHAPE = ("matmul", "attention kernel")
+
+
+def with_evidence(
+    ops: Sequence[OpFacts], recording: Recording, config: ExperimentConfig | None, chip: Chip | None
+) -> tuple[OpFacts, ...]:
+    """The ops; those whose limit is a guess by category only with what shows it, else without a limit."""
+    return tuple(
+        _with_limit(op, *_limit(op, recording, config, chip))
+        if op.family in _BY_SHAPE and op.limit_source == "category"
+        else op
+        for op in ops
+    )
+
+
+def _limit(op: OpFacts, recording: Recording, config: ExperimentConfig | None, chip: Chip | None) -> tuple[str, str]:
+    """(limit, its source); empty where nothing tells."""
+    rows = recording.rows
+    if rows and (
+        op.family == "attention kernel" or (chip is not None and rows * FLOPS_PER_ROW_AND_BYTE < _ridge(chip))
+    ):
+        return "hbm", "iteration"
+    if op.family == "matmul" and (tile := _TILE.search(_SHAPES.sub("", op.op.name))):
+        least = min(int(tile[1]), int(tile[2]))
+        if 0 < least <= FEW_ROWS:
+            return "hbm", "tile"
+        if least >= MANY_ROWS:
+            return "compute", "tile"
+    if recording.kind == "decode" and op.family == "attention kernel":
+        return "hbm", "iteration"
+    # A training step and a prefill run each matmul on all tokens of a batch.
+    if recording.kind in ("training", "prefill") or (recording.may_train and config is not None):
+        return "compute", "category"
+    return "", ""
+
+
+def _ridge(chip: Chip) -> float:
+    return chip.peak("bf16") / chip.hbm_bytes_per_s
+
+
+def _with_limit(op: OpFacts, limit: str, source: str) -> OpFacts:
+    return replace(op, limit=limit, limit_source=source, resource=resource_of(limit, op.family, op.collective))

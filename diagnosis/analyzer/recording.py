@@ -1,0 +1,257 @@
+"""Decides what was recorded (`diagnosis.recording.Recording`), before any rule draws a conclusion."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from diagnosis.analyzer import names
+from diagnosis.analyzer.facts import OpFacts, total_share
+from diagnosis.analyzer.kpis import implied_utilization
+from diagnosis.analyzer.ops import profile_has_flops
+from diagnosis.recording import INFERENCE, KINDS, PROGRAMS, Missing, Recording
+from experiments.sentences import Sentence, join, say
+from experiments.step_profile import GPU_TRACES, PROFILE, UNDECIDED, XLA_PROFILES, Op, StepProfile
+from formatting import counted, plain, share
+from perfmodel.chips import Chip
+from perfmodel.config import ExperimentConfig, missing_facts
+
+#: Convolutions as XLA, PyTorch, cuDNN and MIOpen name them.  XLA on TPUs also calls each matmul a convolution, but
+#: keeps the program's own name for it (`dot_general`).
+_CONVOLUTION = re.compile(r"conv_general_dilated|aten::\w*conv(olution|[123]d)|(cudnn|miopen)\w*\$?conv", re.IGNORECASE)
+#: Kernels that write or read the keys and values of earlier tokens, which only a serving engine keeps.
+_KV_CACHE = re.compile(r"reshape_and_cache|paged_?(attention|kv)|kv_?cache|append_paged|mla_decode", re.IGNORECASE)
+#: Kernels of a backward pass or an optimizer, where no framework op is recorded that tells the pass.
+_TRAINS = re.compile(
+    r"backward|(?<![a-z])bwd|[wd]grad|multi_?tensor_?apply|fused_?adam|adamw?_kernel|transpose\(jvp", re.IGNORECASE
+)
+#: Share of the step from which lookups in embedding tables say what the program is; a language model's take under 1 %.
+LOOKUPS = 0.05
+#: A trace of so few kinds of op that take nearly all of the time is no step of a model.
+FEW_OPS, NEARLY_ALL = 3, 0.9
+NO_BACKWARD = "none of the named ops belongs to a backward pass or an optimizer"
+
+_REFUSAL = "The performance model describes training steps of transformers, so no meshes are priced or proposed."
+
+
+def decide(
+    profile: StepProfile, config: ExperimentConfig | None, chip: Chip | None, ops: Sequence[OpFacts], listed: float
+) -> Recording:
+    """What the profile is a recording of.  ops: as read without a limit; listed: their share of all op time."""
+    recorded, device = profile.recorded, profile.device
+    kind, kind_evidence = (recorded.kind, "as stated by the engineer") if recorded.kind else _kind(profile, ops)
+    program, evidence = (recorded.program, "as stated by the engineer") if recorded.program else _program(ops)
+    stated = tuple(name for name in ("kind", "program") if getattr(recorded, name))
+    how = profile.computed.get("steps", "").removeprefix("marked by ")
+    has = _has(profile, ops)
+    result = Recording(
+        kind=kind,
+        kind_evidence=kind_evidence,
+        program=program,
+        program_evidence=evidence,
+        stated=stated,
+        steps=len(profile.steps),
+        steps_from=(how or "the profiler") if profile.steps else "",
+        estimated=how.startswith("executions") or "steps" in profile.not_measured,
+        devices=device.measured_cores,
+        run_devices=device.world_size,
+        hosts=device.host_count,
+        has=has,
+        missing=tuple(_missing(profile, config, ops, listed, has)),
+        unknown_share=sum(op.share for op in ops if op.family == "other" and not op.collective),
+        clipped=tuple(note.message for note in profile.notes if "is excluded:" in note.message),
+        rows=recorded.generation_requests if kind == "decode" else None,
+        refusal=_refusal(profile, config, chip, ops, (kind, kind_evidence), (program, evidence)),
+    )
+    return _with_line(result)
+
+
+def may_train(ops: Sequence[Op]) -> bool:
+    """Whether the program may have a backward pass: not where most of the time bears framework paths and none of them
+    names a pass, as those of JAX and PyTorch do where anything is differentiated."""
+    if any(names.phase(op.op_name) for op in ops):
+        return True
+    named = sum(op.self_time_s for op in ops if op.op_name)
+    return named < 0.5 * sum(op.self_time_s for op in ops) or named == 0
+
+
+def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence | str]:
+    """(kind, what says so); what is left open by the profile is UNDECIDED."""
+    recorded = profile.recorded
+    if profile.basis != PROFILE:
+        return "training", "as configured, without a profile"
+    if recorded.separate_runs > 1:
+        return "separate_runs", f"the times of {recorded.separate_runs} files do not overlap"
+    trains = _training(profile, ops)
+    context, generation = recorded.context_requests, recorded.generation_requests
+    if context is not None and generation is not None:
+        kind = "inference" if context and generation else "prefill" if context else "decode"
+        return kind, f"a serving engine states iterations of {generation} requests in decode, {context} in prefill"
+    if trains:
+        return "training", trains
+    if "graph capture" in recorded.has and not profile.steps:
+        return "graph_capture", "calls that capture a graph of kernels are recorded, and nothing marks steps"
+    if not ops and "input waits" in recorded.has:
+        return "data_loading", "a data loader was recorded, and no device activity"
+    if cache := next((op for op in ops if _KV_CACHE.search(op.op.name) or _KV_CACHE.search(op.path)), None):
+        return "inference", f"the profile keeps keys and values of earlier tokens ({cache.op.name[:60]})"
+    named = profile.source_kind in (*XLA_PROFILES, "kineto") and any(op.op.op_name for op in ops)
+    if not named:
+        return UNDECIDED, ""
+    few = sum(sorted((op.share for op in ops), reverse=True)[:FEW_OPS])
+    if len(ops) <= FEW_OPS and few >= NEARLY_ALL * total_share(ops):
+        return "benchmark", f"{NO_BACKWARD}, and there are {counted(len(ops), 'op')} in all"
+    # Several devices without an engine's marks or cache may train in kernels that bear no pass.
+    return UNDECIDED if (profile.device.world_size or 1) > 1 else "inference", NO_BACKWARD
+
+
+def _training(profile: StepProfile, ops: Sequence[OpFacts]) -> str:
+    """What says that the program trains; empty where nothing does."""
+    differentiated = next((op for op in ops if op.phase), None)
+    if differentiated is not None:
+        return f"ops of the {differentiated.phase} pass are named"
+    if trained := [held for held in ("backward", "optimizer") if held in profile.recorded.has]:
+        return f"the host ran {'a backward pass' if trained[0] == 'backward' else 'an optimizer'}"
+    kernel = next((op for op in ops if _TRAINS.search(op.op.name) or _TRAINS.search(op.path)), None)
+    return f"{kernel.op.name[:60]} belongs to a backward pass or an optimizer" if kernel else ""
+
+
+def _program(ops: Sequence[OpFacts]) -> tuple[str, Sentence | str]:
+    attention = total_share(op for op in ops if op.module == "attention" or op.family == "attention kernel")
+    convolutions = total_share(op for op in ops if _is_convolution(op))
+    dense = total_share(op for op in ops if op.family == "matmul" or _is_convolution(op))
+    if dense and convolutions / dense > 0.5 and convolutions > attention:
+        of_dense = share(convolutions / dense)
+        return "convolutional", f"convolutions take {of_dense} of the time of matmuls and convolutions"
+    lookups = total_share(op for op in ops if op.module == "embedding" and op.family == "scatter")
+    if lookups > LOOKUPS and not attention:
+        return "recommender", f"lookups in embedding tables take {share(lookups)} of the step and no op is attention"
+    if attention:
+        return "transformer", f"attention takes {share(attention)} of the step"
+    return UNDECIDED, ""
+
+
+def _is_convolution(op: OpFacts) -> bool:
+    return bool(_CONVOLUTION.search(op.path) or _CONVOLUTION.search(op.op.name))
+
+
+def _refusal(
+    profile: StepProfile,
+    config: ExperimentConfig | None,
+    chip: Chip | None,
+    ops: Sequence[OpFacts],
+    kind: tuple[str, str],
+    program: tuple[str, str],
+) -> str:
+    """Why the performance model does not apply, as sentences; empty where it may."""
+    if profile.basis != PROFILE:
+        return ""
+    reason = ""
+    if program[0] in ("convolutional", "recommender"):
+        reason = f"{_capital(program[1])}: {PROGRAMS[program[0]]}."
+    elif NO_BACKWARD in kind[1]:
+        # An absence does not outweigh a whole training configuration.
+        if config is None or missing_facts(config):
+            reason = f"{_capital(kind[1])}: inference or a benchmark."
+    elif kind[0] not in ("training", UNDECIDED):
+        words = "inference" if kind[0] in INFERENCE else KINDS[kind[0]].lower()
+        reason = f"{_capital(kind[1])}: {words}, not training."
+    if not reason:
+        utilization = implied_utilization(profile.step_time_s, config, chip) or 0.0
+        if utilization > 1.0 and not profile.device.kind.strip().upper().startswith("CPU"):
+            reason = (
+                f"The configured model and batch need {plain(utilization, 'speedup')} the chips' peak FLOP/s in the "
+                "measured step time, so the profile is of another model, batch or precision."
+            )
+    return f"{reason} {_REFUSAL}" if reason else ""
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _has(profile: StepProfile, ops: Sequence[OpFacts]) -> dict[str, bool]:
+    of_kernels = profile.source_kind in GPU_TRACES
+    held = profile.recorded.has
+    return {
+        "steps": bool(profile.steps),
+        "launches": "launches" in held,
+        "host_threads": "host ops" in held or "launches" in held,
+        "shapes": "shapes" in held if of_kernels else any(op.op.hlo for op in ops),
+        "flops": profile_has_flops(profile),
+        "memory": profile.memory.peak_bytes is not None,
+        "per_core_times": len(profile.cores) > 1,
+        "hlo": any(op.op.hlo for op in ops),
+        "intervals": any(core.collective_s is not None for core in profile.cores) or bool(profile.timeline.cores),
+    }
+
+
+def _missing(
+    profile: StepProfile,
+    config: ExperimentConfig | None,
+    ops: Sequence[OpFacts],
+    listed: float,
+    has: dict[str, bool],
+) -> list[Missing]:
+    """What this recording cannot tell, and how to record it."""
+    of_kernels = profile.source_kind in GPU_TRACES
+    on_cpu = "cpu" in profile.device.kind.lower()
+    wants: list[Missing] = []
+    executions = profile.computed.get("steps", "").startswith("executions")
+    in_jax = "Mark each step with jax.profiler.StepTraceAnnotation."
+    if profile.step_time_s is None:
+        _, _, how = profile.not_measured.get("step_time", "").partition(". ")
+        wants.append(Missing("step markers", how if of_kernels and how else in_jax))
+    elif executions:
+        wants.append(Missing("step markers (steps are inferred from program executions)", in_jax))
+    if not ops and of_kernels:
+        reason = profile.not_measured.get("ops", "")
+        wants.append(Missing("device activity", reason.partition(". ")[2] or reason))
+    elif listed < 0.8 and not of_kernels:
+        wants.append(Missing("most ops", "Upload the .xplane.pb files themselves instead of a table of top ops."))
+    if of_kernels and ops and not has["launches"]:
+        wants.append(Missing("calls that launch kernels", "Record the host as well (ProfilerActivity.CPU)."))
+    has_roofline = has["flops"] and any(op.limit_source == "roofline" for op in ops)
+    if not has["flops"] and ops and of_kernels:
+        wants.append(Missing("FLOPs per op", "Record the shapes of ops (record_shapes=True)."))
+    elif not has["flops"] and ops:
+        what = "CPUs report none" if on_cpu else "XProf reports none for this device"
+        action = "Profile on the accelerator, with the device's peaks in the trace."
+        wants.append(Missing(f"FLOPs per op ({what})", action))
+    elif not has_roofline and ops:
+        what = "CPUs report none" if on_cpu else "the trace does not report them"
+        wants.append(Missing(f"the device's peaks ({what}), hence no roofline", "Profile on the target accelerator."))
+    unknown = [op for op in ops if op.collective is not None and op.collective.axis is None]
+    if unknown and total_share(unknown) > 0.1 * total_share(ops):
+        lacks = "a configuration with the mesh" if config is None else "the replica groups of its collectives"
+        keep = "keep HLO text in the trace" if profile.source_kind in XLA_PROFILES else "upload one trace per rank"
+        wants.append(Missing(lacks, f"Add the run's mesh, and {keep}."))
+    if config is not None and config.model is None:
+        action = "Add the model or its shape to the configuration, so that MFU and memory can be computed."
+        wants.append(Missing("the model's shape", action))
+    if config is not None and config.training.global_batch_tokens is None:
+        wants.append(Missing("batch and sequence length", "Add global_batch and seq_len to the configuration."))
+    if not has["memory"]:
+        wants.append(Missing("peak memory", "Record a memory profile along with the trace."))
+    return wants
+
+
+def _with_line(recording: Recording) -> Recording:
+    """The recording with its line: kind and program, devices, steps, what is unknown."""
+    what = KINDS[recording.kind]
+    if recording.program != UNDECIDED and recording.kind not in ("data_loading", "separate_runs"):
+        what += f" of {PROGRAMS[recording.program]}"
+    parts: list[str] = [what]
+    if recording.devices:
+        of_run = recording.run_devices or 0
+        total = f" of {of_run:,}" if of_run > recording.devices else ""
+        parts.append(f"{recording.devices:,}{total} {'device' if recording.devices == 1 and not total else 'devices'}")
+    if recording.steps_from:
+        kind = "estimated from" if recording.estimated else "marked by"
+        parts.append(f"{counted(recording.steps, 'step')} {kind} {recording.steps_from}")
+    else:
+        parts.append("no step markers")
+    if recording.unknown_share >= 0.01:
+        parts.append(f"{share(recording.unknown_share)} of the time in ops of unknown kind")
+    return replace(recording, line=say("{}.", join("; ", parts)))
