@@ -216,6 +216,7 @@ SPECTACULAR_SETTINGS = {
         "DocumentStateEnum": "knowledge.models.State",
         "ArmRunStatusEnum": "launches.models.ArmRun.Status",
         "ReportFileKindEnum": "launches.models.ReportFile.Kind",
+        "RecordingKindEnum": "diagnosis.recording.KINDS",
     },
 }
 

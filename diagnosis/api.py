@@ -7,12 +7,12 @@ from typing import Any
 from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
-from rest_framework import mixins, serializers
+from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.rest import TeamObjects, number_param
+from accounts.rest import TeamObjects, number_param, validated
 from diagnosis import services
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.recording import KINDS, PROGRAMS
@@ -47,6 +47,13 @@ class RecordingSerializer(serializers.Serializer[Any]):
     missing = serializers.ListField(child=serializers.DictField())
     unknown_share = serializers.FloatField()
     line = serializers.CharField()
+
+
+class StatedRecordingSerializer(serializers.Serializer[Any]):
+    """What the engineer states; empty: as the profile tells."""
+
+    kind = serializers.ChoiceField(choices=list(KINDS), allow_blank=True, default="")
+    program = serializers.ChoiceField(choices=list(PROGRAMS), allow_blank=True, default="")
 
 
 class DiagnosisContractSerializer(DiagnosisSerializer):
@@ -123,6 +130,15 @@ class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
         results = [op_json(row) for row in page]
         count, pages = page.paginator.count, page.paginator.num_pages
         return Response({"count": count, "page": page.number, "pages": pages, "results": results})
+
+    @extend_schema(request=StatedRecordingSerializer, responses={202: OpenApiTypes.OBJECT}, tags=["diagnoses"])
+    @action(detail=True, methods=["put"], url_path="recording")
+    def recording(self, request: Request, pk: str) -> Response:
+        """Correct what was recorded; the profile is diagnosed again, as a new run."""
+        run = services.state_recording(
+            self.get_object().run, request.user, **validated(StatedRecordingSerializer, request)
+        )
+        return Response({"run": run.pk}, status=status.HTTP_202_ACCEPTED)
 
 
 def op_json(row: OpRow) -> dict[str, Any]:

@@ -12,14 +12,15 @@ from django.db import connection, models, transaction
 from django.db.models import Count, QuerySet, Sum
 
 from accounts.filters import Filters, SearchFilter, SortFilter, TextFilter
+from accounts.models import User
 from diagnosis import module_tree
 from diagnosis.analyzer.report import mark_defaults
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import DIAGNOSIS, OP, Diagnosis, OpDiagnosis
-from experiments.models import Experiment, Run
-from experiments.services import configuration, events
+from experiments.models import Experiment, Run, RunStatus
+from experiments.services import configuration, events, profiles, runs
 from experiments.services.text import clean_json
-from experiments.step_profile import Op, StepProfile
+from experiments.step_profile import PROFILE, Op, StepProfile
 
 PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500
@@ -189,6 +190,33 @@ def _copy_rows(record: DiagnosisRecord, ops: tuple[OpDiagnosis, ...], facts: Map
                     json.dumps(data),
                 )
             )
+
+
+def state_recording(run: Run, user: User, kind: str, program: str) -> Run:
+    """Keep with the run's profile what the engineer states of it (empty: as the profile tells), and diagnose it again.
+
+    Raises RunError if there is nothing to diagnose, or a newer run.
+    """
+    with transaction.atomic():
+        events.lock(run.experiment_id)
+        run.refresh_from_db()
+        newest_run = runs.newest(run.experiment)
+        if newest_run is None or newest_run.pk != run.pk or not run.experiment.config:
+            raise runs.RunError("A newer analysis of this experiment has been started, or it has no configuration.")
+        value = profiles.load(run.profile)
+        if value.basis != PROFILE:
+            raise runs.RunError("Nothing was recorded: the run has only a step time.")
+        before = {"kind": value.recorded.kind, "program": value.recorded.program}
+        if before == {"kind": kind, "program": program}:
+            return run
+        if RunStatus(run.status).is_working:
+            runs.fail(run, "What was recorded was corrected; a new analysis has been started.", actor="user")
+        data = {"kind": kind, "program": program, "before": before}
+        events.append(run.experiment_id, "recording", "user", run=run, user=user, data=data)
+        value = replace(value, recorded=replace(value.recorded, kind=kind, program=program))
+        again = runs.start(run.experiment, run.profile, user=user, status=RunStatus.DIAGNOSING)
+        profiles.store(again.profile, value, profiles.write(again, value))
+        return again
 
 
 def newest(experiment: Experiment, without: Sequence[str] = ("modules",)) -> DiagnosisRecord | None:

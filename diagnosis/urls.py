@@ -11,6 +11,7 @@ urlpatterns = [
     path("compare/ops/", views_compare.ops, name="compare_ops"),
     path("compare/evidence/<int:index>/", views_compare.evidence, name="compare_evidence"),
     path("experiments/<int:pk>/", views.experiment, name="experiment"),
+    path("experiments/<int:pk>/recording/", views.state_recording, name="state_recording"),
     path("experiments/<int:pk>/ops/", views.ops, name="ops"),
     path("experiments/<int:pk>/ops/<int:rank>/", views.op, name="op"),
     path("experiments/<int:pk>/modules/", views.modules, name="modules"),

@@ -7,18 +7,19 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.http import Http404, HttpResponse, HttpResponseBadRequest
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from accounts.models import Role
-from accounts.pages import page_or_part
+from accounts.pages import page_or_part, refusals_as_messages
 from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
 from diagnosis import evidence as behind
 from diagnosis import presentation, services, strips
 from diagnosis.analyzer import report
 from diagnosis.models import DiagnosisRecord
+from diagnosis.recording import KINDS, PROGRAMS
 from diagnosis.report import Diagnosis
 from diagnosis.tree_drawing import module_nodes
 from experiments import bars
@@ -57,6 +58,18 @@ def experiment(request: MemberRequest, pk: int) -> HttpResponse:
     return render(request, "diagnosis/experiment.html", context)
 
 
+@require(Role.VIEWER, "POST")
+def state_recording(request: MemberRequest, pk: int) -> HttpResponse:
+    """Correct what was recorded, and diagnose it again."""
+    page = experiment_page(request, pk, Role.ENGINEER)
+    kind, program = request.POST.get("kind", ""), request.POST.get("program", "")
+    if page.run is None or kind not in ("", *KINDS) or program not in ("", *PROGRAMS):
+        return HttpResponseBadRequest("kind or program is none of the list.")
+    with refusals_as_messages(request):
+        services.state_recording(page.run, request.user, kind, program)
+    return redirect("experiment", pk)
+
+
 def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str, Any]:
     diagnosis = record.value
     config = page.experiment.config or {}
@@ -78,6 +91,10 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "record": record,
         "diagnosis": diagnosis,
         "is_older": page.run is not None and record.run_id != page.run.pk,
+        "recording_choices": (
+            ("kind", "Kind", KINDS, diagnosis.recording.kind),
+            ("program", "Program", PROGRAMS, diagnosis.recording.program),
+        ),
         "verdict_class": BOTTLENECK_CLASS.get(diagnosis.bottleneck.primary, "idle"),
         "tiles": tiles,
         "more_tiles": sum(not tile.main for tile in tiles),

@@ -18,7 +18,8 @@ ACTORS = {
     "worker": "worker",
 }  # fmt: skip
 _ICONS = {
-    "upload": "upload", "config": "gear", "review": "user", "status": "check", "progress": "clock", "error": "alert",
+    "upload": "upload", "config": "gear", "recording": "gear",
+    "review": "user", "status": "check", "progress": "clock", "error": "alert",
     "tool_call": "tool", "tool_result": "tool", "model_request": "send", "model_response": "spark", "message": "user",
     "diagnosis": "spark", "proposal": "branch", "measurement": "target", "constraints": "sliders",
     "launch": "send", "campaign": "target",
@@ -138,6 +139,9 @@ def _words(event: Event, data: Mapping[str, Any], who: str) -> Words:
         problems = data.get("errors") or {}
         text = f"{counted(len(problems), 'error')}: {' '.join(str(p) for p in problems.values())}" if problems else ""
         return f"{who} saved the configuration", text, "user"
+    if kind == "recording":
+        stated = " and ".join(str(data.get(key)).replace("_", " ") for key in ("kind", "program") if data.get(key))
+        return f"{who} corrected what was recorded", stated or "as the profile tells", "user"
     if kind == "review":
         what = f"proposal {data.get('rank', '')}: {data.get('title', '')}"
         return f"{who} {data.get('decision', 'decided')} {what}", _quoted(data.get("comment")), "user"

@@ -202,7 +202,7 @@ class EventManager(models.Manager["Event"]):
 class Event(models.Model):
     """One thing that happened, appended and never changed: the trace and the live stream.
 
-    kind: `status`, `progress`, `upload`, `config`, `constraints`, `message`, `tool_call`, `tool_result`,
+    kind: `status`, `progress`, `upload`, `config`, `recording`, `constraints`, `message`, `tool_call`, `tool_result`,
     `model_request`, `model_response`, `complaint`, `retry`, `stopped`, `final`, `diagnosis`, `proposal`,
     `measurement`, `launch`, `campaign`, `review`, `error`, `retention`.  actor: `user`, `coordinator`, `analyzer`,
     `proposer`, `tuner`, `worker`.

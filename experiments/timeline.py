@@ -26,7 +26,7 @@ _LARGEST = 2**63 - 1
 
 #: Filter chips of the page: key, word, kinds.
 GROUPS = (
-    ("user", "User", ("upload", "config", "review", "constraints", "message", "campaign")),
+    ("user", "User", ("upload", "config", "recording", "review", "constraints", "message", "campaign")),
     ("status", "Status", ("status", "progress", "error", "retention")),
     ("tool", "Tools", ("tool_call", "tool_result")),
     ("model", "Model", ("model_request", "model_response", "complaint", "retry", "stopped", "final")),

@@ -9,6 +9,7 @@ from django.db import transaction
 
 from campaigns.services import campaigns
 from campaigns.services.campaigns import CampaignError, CampaignRequest
+from diagnosis import services as diagnosis_services
 from experiments.models import RunStatus
 from experiments.services import profiles, runs
 from proposals.services import coordinator, plans, stored
@@ -58,3 +59,20 @@ def test_the_dialogue_can_look_at_the_run_and_prices_nothing(people, recommender
     assert bench.diagnosis.findings is not None
     with pytest.raises(Exception, match="recommender"):
         _ = bench.pricer
+
+
+def test_an_engineer_corrects_what_was_recorded(recommender, people) -> None:
+    """The correction stays with the run's profile, is an event, and everything is concluded anew."""
+    run = runs.newest(recommender)
+    again = diagnosis_services.state_recording(run, people.engineer, "training", "transformer")
+    assert again.pk > run.pk and again.status == RunStatus.DIAGNOSING
+    coordinator.advance(again.pk)
+    again.refresh_from_db()
+    recording = again.diagnosis.value.recording
+    assert (recording.kind, recording.program, recording.stated) == ("training", "transformer", ("kind", "program"))
+    assert not again.diagnosis.value.not_modelled
+    event = recommender.events.get(kind="recording")
+    assert event.user == people.engineer and event.data["program"] == "transformer"
+    assert diagnosis_services.state_recording(again, people.engineer, "training", "transformer").pk == again.pk
+    with pytest.raises(runs.RunError, match="newer analysis"):
+        diagnosis_services.state_recording(run, people.engineer, "", "")
