@@ -221,7 +221,7 @@ SPECTACULAR_SETTINGS = {
 }
 
 # Background work.  A task may run twice and its worker may die at any moment: tasks are idempotent, by compare-and-set.
-#: Whether a configured language model reads each run by itself once the built-in reasoner's answer is stored.
+#: Whether a configured language model reads each run by itself once the built-in analysis is stored.
 LLM_AUTO = flag("ASAP_LLM_AUTO", default=True)
 #: Whether the compile check runs with every new plan where the compiler is installed (docs/compile-check.md).
 COMPILE_AUTO = flag("ASAP_COMPILE_AUTO", default=True)

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 
-from dialogue.computations import ComputedAnswer, registry
+from dialogue.computations import ComputedAnswer, about, registry
 from dialogue.links import link_of
 from experiments import bars
 from experiments.models import Experiment
@@ -119,6 +119,25 @@ def further(content: Mapping[str, Any], experiment: Experiment) -> list[Question
         for item in content.get("next", ())
         if item["key"] in registry()
     ]
+
+
+def questions_about(experiment: Experiment, target: str) -> list[Question]:
+    """Return the questions of what a value is of, as `Value.href` names it: `proposal:2`, `finding:1`, `op:KEY` …"""
+    kind, _, name = target.partition(":")
+    asked: dict[str, list[tuple[str, dict[str, Any]]]] = {
+        "kpi": [("figure", {"number": name})],
+        "op": [("op", {"op": name})],
+        "experiment": [("since_last", {"experiment": name})],
+        "axis": [("axis", {"axis": name}), ("ops", {"axis": name})],
+        **{each: [(item.key, {each: name}) for item in about(each)] for each in ("finding", "proposal")},
+    }
+    return [question(experiment, key, given) for key, given in asked.get(kind, ())]
+
+
+def question(experiment: Experiment, key: str, given: Mapping[str, Any] | None = None) -> Question:
+    """Return a computation with its arguments as a question to press."""
+    kept = {name: value for name, value in (given or {}).items() if value}
+    return Question(registry()[key].title, question_url(experiment.pk, key, kept))
 
 
 def question_url(experiment: int, key: str, arguments: Mapping[str, Any] | None = None) -> str:

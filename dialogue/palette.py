@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.urls import reverse
 
 from accounts.models import Membership, Role
-from dialogue.computations import OF_PROPOSALS, OF_RUN, Computation, registry
+from agent.tools import ToolError
+from dialogue.computations import OF_PROPOSALS, OF_RUN, Computation, arguments, registry
+from dialogue.computations.arguments import OfConfiguration, candidate_of
 from dialogue.computations.matching import SEARCHED, matches, score, telling, words_of
 from dialogue.computations.settings import parse
 from dialogue.computations.values import plan_values, priced
@@ -32,17 +34,19 @@ MOST = 5
 
 @dataclass(frozen=True)
 class Row:
-    """A result.  computes: pressing it answers `url` in the conversation; asks: it sends this text to the model.
-    arguments: (name, value) pairs beside the title; predicted: a predicted quantity at the right, before the detail."""
+    """A result.  key: of the computation that pressing it answers in the conversation; asks: it sends this text to the
+    model.  arguments: (name in the address, label, value), to be edited; predicted: a predicted quantity at the right,
+    before the detail.  at: its place in the list."""
 
     title: str
     url: str
     detail: str = ""
-    computes: bool = False
+    key: str = ""
     asks: str = ""
-    arguments: Sequence[tuple[str, str]] = ()
+    arguments: Sequence[tuple[str, str, str]] = ()
     predicted: str = ""
     theme: bool = False
+    at: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,11 @@ def results(
             groups.append(Group("In this run", tuple(_in_run(experiment, bench, words))[: MOST + 3]))
             groups.append(_read(experiment, bench, text, words))
     groups.append(Group("Go to", tuple(_places(membership, experiment, words))))
-    return [group for group in groups if group.rows or group.note]
+    return [
+        replace(group, rows=[replace(row, at=f"{place}-{number}") for number, row in enumerate(group.rows)])
+        for place, group in enumerate(groups)
+        if group.rows or group.note
+    ]
 
 
 def _computations(experiment: Experiment, bench: Workbench, text: str) -> Iterator[Row]:
@@ -84,16 +92,8 @@ def _computations(experiment: Experiment, bench: Workbench, text: str) -> Iterat
     for match in found:
         if match.problem:
             yield Row(match.computation.title, "", match.problem)
-            continue
-        key, shown = match.computation.key, []
-        if match.of is not None:
-            predicted, detail = _at_the_right(bench, match.of, key)
-            if key == "price":
-                shown = [(name, str(value)) for part in match.arguments.values() for name, value in part.items()]
-            url = question_url(experiment.pk, key, match.arguments)
-            yield Row(match.computation.title, url, detail, computes=True, arguments=shown, predicted=predicted)
         else:
-            yield _row(experiment, match.computation, match.arguments)
+            yield _row(experiment, match.computation, match.arguments, bench, match.of)
 
 
 def _at_the_right(bench: Workbench, of: Candidate, key: str) -> tuple[str, str]:
@@ -112,9 +112,34 @@ def _at_the_right(bench: Workbench, of: Candidate, key: str) -> tuple[str, str]:
     return (speed.number, "" if it["step"] else "per token") if speed else ("", "unknown")
 
 
-def _row(experiment: Experiment, of: Computation, given: Mapping[str, Any]) -> Row:
-    shown = [(name, str(value)) for name, value in given.items()]
-    return Row(of.title, question_url(experiment.pk, of.key, given), computes=True, arguments=shown)
+def row_of(experiment: Experiment, bench: Workbench, of: Computation, given: Mapping[str, Any]) -> Row:
+    """Return the row of a computation with its arguments as they were edited; without an address where they are
+    wrong."""
+    try:
+        asked = arguments(of, given)
+        candidate = candidate_of(bench, asked) if isinstance(asked, OfConfiguration) else None
+    except ToolError as error:
+        return Row(of.title, "", str(error), of.key, arguments=_fields(given))
+    return _row(experiment, of, given, bench, candidate)
+
+
+def _row(
+    experiment: Experiment, of: Computation, given: Mapping[str, Any], bench: Workbench | None = None,
+    candidate: Candidate | None = None,
+) -> Row:  # fmt: skip
+    predicted, detail = _at_the_right(bench, candidate, of.key) if bench and candidate else ("", "")
+    shown = _fields(given) if candidate is None or of.key == "price" else ()
+    url = question_url(experiment.pk, of.key, given)
+    return Row(of.title, url, detail, of.key, arguments=shown, predicted=predicted)
+
+
+def _fields(given: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return (name in the address, label, value) of each argument; each size and setting of a configuration is one."""
+    parts: list[tuple[str, str, Any]] = []
+    for name, value in given.items():
+        inside = value.items() if isinstance(value, Mapping) else ()
+        parts += [(f"{name}.{key}", key, each) for key, each in inside] or [(name, name, value)]
+    return [(name, label.replace("_", " "), str(value)) for name, label, value in parts]
 
 
 def _in_run(experiment: Experiment, bench: Workbench, words: Sequence[str]) -> Iterator[Row]:
@@ -162,7 +187,7 @@ def _in_run(experiment: Experiment, bench: Workbench, words: Sequence[str]) -> I
             f"Ops that match {' '.join(strong)}",
             question_url(experiment.pk, "ops", {"words": " ".join(strong)}),
             text,
-            computes=True,
+            "ops",
         )
     for op in sorted(ops, key=lambda op: -op.time_share)[:3]:
         yield Row(op.name, link(f"op:{op.key}"), str(quantity(op.time_s, "s")) if op.time_s else "")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 
 from accounts.models import Membership, Role
 from accounts.permissions import MemberRequest, require
 from dialogue import content, palette
 from dialogue.computations import Computation, registry
+from dialogue.computations.settings import typed_value
+from dialogue.links import link_of
 from dialogue.models import Thread
 from dialogue.pages import chosen, is_full
 from dialogue.services import asking, computing, holding
@@ -49,6 +51,44 @@ def results(request: MemberRequest, pk: int) -> HttpResponse:
     return render(request, "dialogue/palette.html", page.context("proposals", **context))
 
 
+@require(Role.VIEWER, "GET", htmx=True)
+def row(request: MemberRequest, pk: int, key: str) -> HttpResponse:
+    """One result again, with its arguments as they were edited; for a browser the computation's page."""
+    page = experiment_page(request, pk)
+    of = registry().get(key)
+    if of is None:
+        raise Http404("No such computation.")
+    given, thread = _given(request.GET.dict(), of), chosen(request, page.experiment, None)
+    if not request.htmx:
+        return redirect(content.question_url(pk, key, given))
+    try:
+        bench = computing.bench_of(page.experiment, request.user, thread)
+        found = palette.row_of(page.experiment, bench, of, given)
+    except DialogueError as error:
+        found = palette.Row(of.title, "", str(error))
+    context = {
+        "row": found, "thread": thread, "full": is_full(request), "in_panel": "panel" in request.GET,
+        "membership": page.membership, "experiment": page.experiment, "at": request.GET.get("at", "")[:10],
+    }  # fmt: skip
+    return render(request, "dialogue/_hit.html", context)
+
+
+@require(Role.VIEWER, "GET", htmx=True)
+def number(request: MemberRequest, pk: int) -> HttpResponse:
+    """What the card of a number offers: where to look it up, and the questions of what it is of, `?target=`."""
+    page = experiment_page(request, pk)
+    target = request.GET.get("target", "")[:500]
+    address = link_of(page.experiment)(target)
+    if not request.htmx:
+        return redirect(address or content.question_url(pk, "verdict"))
+    context = {
+        "address": address, "questions": content.questions_about(page.experiment, target),
+        "thread": chosen(request, page.experiment, None), "full": is_full(request), "in_panel": "panel" in request.GET,
+        "membership": page.membership, "experiment": page.experiment,
+    }  # fmt: skip
+    return render(request, "dialogue/_number.html", context)
+
+
 @require(Role.VIEWER, "GET", "POST", htmx=True)
 def computation(request: MemberRequest, pk: int, key: str) -> HttpResponse:
     """One computation: by GET its answer on a page, not kept; by POST kept in the thread, or in a new one."""
@@ -74,16 +114,25 @@ def computation(request: MemberRequest, pk: int, key: str) -> HttpResponse:
 
 
 def _given(values: Any, of: Computation) -> dict[str, Any]:
-    """The computation's own arguments among the values of a request, those that are empty left out."""
-    names = of.arguments.model_fields
-    return {name: value for name, value in values.items() if name in names and value != ""}
+    """The computation's own arguments among the values of a request, those that are empty left out; `mesh.fsdp` is a
+    size within `mesh`."""
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        field, _, inside = name.partition(".")
+        if field not in of.arguments.model_fields or value == "":
+            continue
+        if not inside:
+            given[field] = value
+        elif isinstance(part := given.setdefault(field, {}), dict):
+            part[inside] = typed_value(value)
+    return given
 
 
 def _fields(of: Computation, given: dict[str, Any]) -> list[dict[str, Any]]:
     """A text field for each argument."""
     return [
         {
-            "name": name, "label": name.replace("_", " ").capitalize(), "value": given.get(name, ""),
+            "name": name, "label": name.replace("_", " ").capitalize(), "value": content.as_typed(given.get(name, "")),
             "hint": info.description or "",
         }
         for name, info in of.arguments.model_fields.items()

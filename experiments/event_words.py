@@ -294,7 +294,7 @@ def _stopped(data: event_text.StoppedFacts) -> Step:
 
 
 def _final(data: event_text.FinalFacts) -> Step:
-    source = "Final answer by the model" if data.source == "model" else "Final answer by the built-in reasoner"
+    source = "Final answer by the model" if data.source == "model" else "Final answer by the built-in rules"
     return "", source, _quoted(data.answer), "ok"
 
 

@@ -171,7 +171,7 @@ class PlanRequest(Job):
 
 
 class Consultation(Job):
-    """A run in the hands of the language model, after the built-in reasoner's answer stands: report, then proposals.
+    """A run in the hands of the language model, after the built-in analysis is there: report, then proposals.
 
     status moves one way by compare-and-set: queued → working → done, failed or cancelled; another worker takes over a
     dead one's, and continues unfinished work.  model: who was asked.  report, proposals: what each agent came

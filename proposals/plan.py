@@ -184,7 +184,7 @@ class ProposalPlan:
     where it does not fit, None where memory cannot be computed.  violations: rules that the user's own mesh breaks, and
     constraints that the current configuration breaks; empty for every other proposal.  doublings: factors of two moved
     between axes, how far it is from the current configuration.  support: `proven` where the reasons cite a record of a
-    measured gain, `hypothesis` where they cite none; empty where the built-in reasoner wrote them.  speedup_per_chip:
+    measured gain, `hypothesis` where they cite none; empty where the built-in rules wrote them.  speedup_per_chip:
     per token and chip, where fewer chips are asked for.  utility: what candidates are ranked by (`proposer.prices`), 0
     for the current configuration; None for a model's own configuration and for plans of earlier versions.  disputed: by
     element (`mesh`, or a training key), the speed-up that it adds under the measurement and by the model alone, where
@@ -271,7 +271,7 @@ class Plan:
     `exposed` communication, and `listed`, the share of the step whose ops the profile lists.
     considered: meshes; priced: legal candidates, each mesh with every further change.  constraints: the user's, as
     `Constraints.to_json`.  notes: sentences on what could not be done as asked.  author: the model that chose and
-    argued the proposals; empty: the built-in reasoner.  basis: what is known of the step that ran, as
+    argued the proposals; empty: the built-in rules.  basis: what is known of the step that ran, as
     Diagnosis.basis: without a profile `observed` and the baseline's breakdown are predicted.  model_error: of the
     performance model without this run, on held-out runs as far from the measured ones as its configuration.  evidence:
     {"name", "digest"} of `price.Evidence` that priced it; empty in plans of before.  not_modelled: why nothing is

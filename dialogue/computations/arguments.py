@@ -56,6 +56,10 @@ class OfAxis(Arguments):
     axis: str = Field("", max_length=200, description="A mesh axis, or dcn; empty: all.")
 
 
+class OfOp(Arguments):
+    op: str = Field("#1", max_length=400, description="Name or key of an op, or #n for the n-th longest.")
+
+
 class OfOps(Arguments):
     words: str = Field("", max_length=200, description="Part of a name, module or category; empty: all.")
     axis: str = Field("", max_length=200, description="Only collectives on this mesh axis.")

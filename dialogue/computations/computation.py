@@ -14,7 +14,7 @@ from proposals.agents.values import Value
 from proposals.agents.workbench import Workbench
 
 #: What a question is about; the place on a page that carries it.
-About = Literal["run", "finding", "proposal", "proposals", "configuration", "ops"]
+About = Literal["run", "finding", "proposal", "proposals", "configuration", "ops", "op"]
 
 
 @dataclass(frozen=True)

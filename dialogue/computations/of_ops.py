@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dialogue.computations.arguments import OfAxis, OfOps
+from dialogue.computations.arguments import OfAxis, OfOp, OfOps
 from dialogue.computations.computation import Answer, Next, computation
 from dialogue.computations.values import number, text
 from experiments.step_profile import PROFILE
@@ -24,6 +24,18 @@ def ops(bench: Workbench, asked: OfOps) -> Answer:
     return Answer({"profiled": True, "about": text(about), "found": found}, (), further, title)
 
 
+@computation("What limits this op?", "op", "op operation kernel limits bound roofline slow")
+def op(bench: Workbench, asked: OfOp) -> Answer:
+    """One op: its time, what bounds it, how far it is from its roofline, and where it is in the program."""
+    if bench.diagnosis.basis != PROFILE:
+        return Answer({}, (), (Next("verdict"),))
+    found = operations.ops(bench, operations.Filter(op=asked.op))
+    (row,) = found.rows
+    alike = Next("ops", {"words": row.module}, f"Which ops of {row.module} take the time?" if row.module else "")
+    on_axis = (Next("axis", {"axis": row.axis}, f"How long do collectives on {row.axis} take?"),) if row.axis else ()
+    return Answer({"found": found, "r": row}, (), (alike, *on_axis, Next("verdict")), f"What limits {row.name}?")
+
+
 @computation(
     "How long do collectives take?",
     "ops",
@@ -36,7 +48,8 @@ def axis(bench: Workbench, asked: OfAxis) -> Answer:
         return Answer({}, (), further)
     found = look(bench, Look(part="collectives", full=True))
     assert isinstance(found, Collectives)
-    rows = [row for row in found.rows if not asked.axis or asked.axis in (row.axis, *row.axis.split("+"))]
+    wanted = asked.axis.replace(", ", "+")
+    rows = [row for row in found.rows if not wanted or wanted in (row.axis, *row.axis.split("+"))]
     exposed = [row.exposed_s for row in rows if row.exposed_s is not None]
     return Answer(
         {

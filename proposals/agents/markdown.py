@@ -72,6 +72,7 @@ def of_value(value: Value, link: Link = no_link) -> str:
         return escape(value.text)
     facts = {
         "of": value.subject, "origin": value.origin, "formula": value.formula, "interval": value.interval,
+        "target": value.href,
     }  # fmt: skip
     data = "".join(f' data-{key}="{escape(text)}"' for key, text in facts.items() if text)
     classes = "" if isinstance(value.value, str) else f'class="nb{" p" if value.origin == "predicted" else ""}"'

@@ -100,7 +100,7 @@ class PlanSerializer(serializers.ModelSerializer[PlanRecord]):
         help_text="Who requested it; null if made by the Coordinator.",
     )  # fmt: skip
     author = serializers.SerializerMethodField(
-        help_text="The language model that chose the proposals and wrote their rationale; empty: the built-in reasoner."
+        help_text="The language model that chose the proposals and wrote their rationale; empty: the built-in rules."
     )
 
     def get_author(self, plan: PlanRecord) -> str:

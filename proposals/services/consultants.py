@@ -1,6 +1,6 @@
 """What the language model does with a run: its Analyzer writes the report, its Proposal agent proposes.
 
-Every step of theirs is an Event.  What they come to is stored beside what the built-in reasoner said, never instead.
+Every step of theirs is an Event.  What they come to is stored beside what the built-in rules said, never instead.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """When the language model reads a run: asked for at ready or by an engineer, held by one worker, taken over, ended.
 
-What the built-in reasoner said stands from the beginning and stays; nothing waits for a model.
+What the built-in rules said stands from the beginning and stays; nothing waits for a model.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def request(experiment: Experiment, user: User) -> Consultation:
     """
     check(user, experiment, Role.ENGINEER)
     if not models():
-        raise ConsultingError("No language model is configured; the built-in reasoner was used.")
+        raise ConsultingError("No language model is configured; the built-in rules were used.")
     run = runs.newest(experiment)
     if run is None or run.status != RunStatus.READY:
         raise ConsultingError("The analysis of this experiment is not ready; the model starts once it is.")

@@ -10,7 +10,14 @@
   const members = group => $$(MEMBERS, group).filter(item => groupOf(item) === group && item.offsetParent);
   function rove(root) {
     for (const group of $$("[data-rove], [data-results]", root).concat(root.matches?.("[data-rove], [data-results]") ? [root] : []))
-      $$(MEMBERS, group).filter(item => groupOf(item) === group).forEach((item, at) => { item.tabIndex = at ? -1 : 0; });
+      $$(MEMBERS, group).filter(item => groupOf(item) === group).forEach((item, at) => stop(item, !at));
+    for (const number of $$(".nb[data-of]", root)) number.setAttribute("aria-haspopup", "dialog");
+  }
+  /* of a result, its arguments are reached by Tab when it is the one that is reached */
+  function stop(item, here) {
+    item.tabIndex = here ? 0 : -1;
+    const hit = item.matches("[data-row]") && item.closest(".hit");
+    if (hit) for (const argument of $$("[data-arguments] input", hit)) argument.tabIndex = here ? 0 : -1;
   }
   document.addEventListener("keydown", event => {
     const item = event.target.closest?.(MEMBERS), step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
@@ -20,7 +27,7 @@
     const field = group.matches("[data-results]") && to < 0 && fieldOf(group);
     if (field) { field.focus(); return; }
     const next = list[(to + list.length) % list.length];
-    item.tabIndex = -1; next.tabIndex = 0; next.focus();
+    stop(item, false); stop(next, true); next.focus();
   });
 
   /* the field over a list of results: Enter presses the first one */
@@ -46,33 +53,55 @@
   document.addEventListener("htmx:load", event => { if (event.target.isConnected) rove(event.target); });
   document.addEventListener("submit", event => { if (event.target.matches("dialog [data-palette]")) event.preventDefault(); });
 
-  /* the card of a number: what it is of, where it comes from, how, and where to look */
-  let card, timer;
+  /* the card of a number: what it is of, where it comes from, how; pressed, it stays, with where to look and what to ask */
+  let card, timer, pressed;
   function close() {
     card?.remove(); card = null;
+    if (pressed) { pressed.removeAttribute("aria-expanded"); pressed = null; }
     $$(".nb[aria-describedby=number-card]").forEach(item => item.removeAttribute("aria-describedby"));
   }
-  function open(number) {
+  function place(number) {
+    const at = number.getBoundingClientRect(), size = card.getBoundingClientRect();
+    card.style.left = Math.max(8, Math.min(at.left, innerWidth - size.width - 8)) + "px";
+    card.style.top = (at.bottom + 6 + size.height > innerHeight ? Math.max(8, at.top - size.height - 6) : at.bottom + 6) + "px";
+  }
+  function open(number, stays = false) {
     if (!number.dataset.of) return;
     close();
     const make = (tag, text, css) => { const made = document.createElement(tag); if (css) made.className = css; made.textContent = text; return made; };
-    card = make("div", "", "ncard"); card.id = "number-card"; card.setAttribute("role", "tooltip");
+    card = make("div", "", "ncard"); card.id = "number-card"; card.setAttribute("role", stays ? "dialog" : "tooltip");
     const head = make("p", number.dataset.of, "ncard__h"); head.append(make("span", number.dataset.origin, "ncard__k"));
     card.append(head, make("p", number.textContent, number.classList.contains("p") ? "ncard__v p" : "ncard__v"));
     if (number.dataset.interval) card.append(make("p", "80 % interval " + number.dataset.interval));
     if (number.dataset.formula) card.append(make("code", number.dataset.formula));
-    if (number.href) card.append(make("p", "Press to look it up.", "ncard__go"));
+    if (!stays && number.dataset.target) card.append(make("p", "Press for where to look and what to ask.", "ncard__go"));
     (number.closest("dialog") || document.body).append(card);
-    const at = number.getBoundingClientRect(), size = card.getBoundingClientRect();
-    card.style.left = Math.max(8, Math.min(at.left, innerWidth - size.width - 8)) + "px";
-    card.style.top = (at.bottom + 6 + size.height > innerHeight ? Math.max(8, at.top - size.height - 6) : at.bottom + 6) + "px";
-    number.setAttribute("aria-describedby", "number-card");
+    if (stays) {
+      pressed = number; number.setAttribute("aria-expanded", "true");
+      card.setAttribute("aria-label", "About " + number.dataset.of); card.tabIndex = -1; card.focus({ preventScroll: true });
+      const about = number.closest("[data-about]")?.dataset.about, slot = make("div", "");
+      if (about && number.dataset.target) {
+        card.append(slot);
+        htmx.ajax("GET", about + "&target=" + encodeURIComponent(number.dataset.target), { target: slot, swap: "innerHTML" }).then(() => { if (pressed === number) place(number); });
+      }
+    } else number.setAttribute("aria-describedby", "number-card");
+    place(number);
   }
-  document.addEventListener("mouseover", event => { const number = event.target.closest?.(".nb"); if (number) { clearTimeout(timer); timer = setTimeout(() => open(number), 120); } });
-  document.addEventListener("mouseout", event => { if (event.target.closest?.(".nb")) { clearTimeout(timer); timer = setTimeout(close, 100); } });
-  document.addEventListener("focusin", event => { if (event.target.matches?.(".nb:focus-visible")) open(event.target); else close(); });
-  document.addEventListener("keydown", event => { if (event.key === "Escape" && card) { event.preventDefault(); close(); } });
-  addEventListener("scroll", close, { passive: true, capture: true });
+  const numberOf = event => event.target.closest?.(".nb[data-of]");
+  document.addEventListener("mouseover", event => { const number = numberOf(event); if (number && !pressed) { clearTimeout(timer); timer = setTimeout(() => open(number), 120); } });
+  document.addEventListener("mouseout", event => { if (numberOf(event) && !pressed) { clearTimeout(timer); timer = setTimeout(close, 100); } });
+  document.addEventListener("focusin", event => { if (event.target.matches?.(".nb:focus-visible")) open(event.target); else if (!card?.contains(event.target)) close(); });
+  document.addEventListener("click", event => {
+    const number = numberOf(event);
+    if (number && !event.ctrlKey && !event.metaKey && !event.shiftKey) { event.preventDefault(); clearTimeout(timer); open(number, true); }
+    else if (pressed && !card?.contains(event.target)) close();
+  });
+  document.addEventListener("keydown", event => {
+    const number = numberOf(event);
+    if (number && (event.key === " " || (event.key === "Enter" && !number.href))) { event.preventDefault(); open(number, true); }
+    else if (event.key === "Escape" && card) { const back = pressed; event.preventDefault(); close(); back?.focus(); }
+  });
+  addEventListener("scroll", event => { if (!card?.contains(event.target)) close(); }, { passive: true, capture: true });
 
   rove(document.documentElement);
 })();

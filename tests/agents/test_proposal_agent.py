@@ -51,7 +51,7 @@ def propose() -> Iterator[Propose]:
 
 
 def configurations(of: Workbench | None = None) -> list[dict[str, Any]]:
-    """What the built-in reasoner proposes, as arguments of a tool."""
+    """What the built-in rules propose, as arguments of a tool."""
     found = []
     for standing in (of or bench()).proposals:
         item = standing.proposal

@@ -184,7 +184,7 @@ def test_nothing_is_asked_where_no_model_is_configured(people: Any, ready: Any) 
         consulting.request(ready.experiment, people.engineer)
     for name in ("", "proposals/", "report/"):
         page = people.client("engineer").get(f"/experiments/{ready.experiment.pk}/{name}").content.decode()
-        assert "the built-in reasoner" in page.lower()
+        assert "the built-in rules" in page.lower()
         assert "Ask the model" not in page
 
 
@@ -337,7 +337,7 @@ def test_the_pages_say_who_wrote_what_and_switch(serve: Serve, people: Any, read
     assert again in client.get(f"{base}proposals/").content.decode()
     consultants.consult(made.pk)
     part = client.get(again.replace("&amp;", "&"), headers={"HX-Request": "true"}).content.decode()
-    assert "Written by the built-in reasoner." in part and "hx-get" not in part
+    assert "Written by the built-in rules." in part and "hx-get" not in part
     assert f"?plan={Consultation.objects.get().plan_id}" in part
     made.refresh_from_db()
     assert made.plan is not None
@@ -351,7 +351,7 @@ def test_the_pages_say_who_wrote_what_and_switch(serve: Serve, people: Any, read
     report = client.get(f"{base}report/").content.decode()
     assert "claims checked against tool results" in report and "?written=built-in" in report
     own = client.get(f"{base}report/?written=built-in").content.decode()
-    assert "claims checked against tool results" not in own and "the built-in reasoner" in own
+    assert "claims checked against tool results" not in own and "the built-in rules" in own
 
 
 def test_an_experiments_name_that_orders_approval_approves_nothing(serve: Serve, people: Any, ready: Any) -> None:

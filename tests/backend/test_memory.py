@@ -78,7 +78,7 @@ def test_each_kind_is_told_in_words_with_its_cost(people, ready, address):
         "Asked qwen3-32b", "2 messages, 2 tools offered", "Request failed: too many requests", "Retried after 2.0 s",
         "qwen3-32b-2026 called 1 tool", "1,200 tokens in, 80 out", "$0.0042", "attempt 2",
         "Answer rejected for its content", "No tool returned 40 %.", "Stopped: the checks rejected the answer",
-        "Final answer by the built-in reasoner", "“The step takes 1.25 s.”", "step_time_s, note",
+        "Final answer by the built-in rules", "“The step takes 1.25 s.”", "step_time_s, note",
     ):  # fmt: skip
         assert words in text, words
     assert "<code>predict</code> called" in text and "<code>predict</code> returned" in text

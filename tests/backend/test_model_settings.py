@@ -34,7 +34,8 @@ def configured(monkeypatch):
 
 def test_without_a_model_it_says_what_is_missing_and_who_answers(people):
     shown = page(people)
-    assert "No language model is configured: set ASAP_LLM_MODEL" in shown and "built-in reasoner answers" in shown
+    assert "No language model is configured: set ASAP_LLM_MODEL" in shown
+    assert "questions are computed from the same numbers" in shown
     assert "Test the connection" in shown and "disabled" in shown
 
 

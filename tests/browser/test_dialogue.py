@@ -73,7 +73,8 @@ def test_typed_settings_are_priced_and_answered(panel: Any, page: Page) -> None:
     field(page).fill("dp=8 tp=2")
     first = panel.locator("[data-row]").first
     expect(first).to_contain_text("Price this configuration")
-    expect(first).to_contain_text("model 2")
+    size = panel.get_by_role("group", name="Arguments of Price this configuration").get_by_label("model")
+    expect(size).to_have_value("2")
     price = first.locator("i.p").inner_text()
     assert violations(page) == []
     field(page).press("Enter")
@@ -86,9 +87,32 @@ def test_typed_settings_are_priced_and_answered(panel: Any, page: Page) -> None:
     expect(page.get_by_role("tooltip")).to_contain_text("predicted")
     page.keyboard.press("Escape")
     expect(page.get_by_role("tooltip")).to_have_count(0)
+    log.locator(".nb[data-target^=proposal]").first.click()
+    card = page.get_by_role("dialog", name="About Proposal")
+    expect(card.get_by_role("link", name="Look it up")).to_be_visible()
+    expect(card.get_by_role("link", name="How sure, and what would lower it?")).to_be_visible()
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    expect(card).to_have_count(0)
     log.get_by_role("link", name="Does it fit in memory?").click()
     expect(log).to_contain_text("Does it fit?")
     assert overflow(page) == 0
+
+
+def test_arguments_are_edited_in_the_row_of_a_result(panel: Any, page: Page) -> None:
+    field(page).fill("dp=8 tp=2")
+    form = panel.get_by_role("group", name="Arguments of Price this configuration")
+    expect(form).to_be_visible()
+    field(page).press("ArrowDown")
+    page.keyboard.press("Tab")  # into the arguments of the row that is reached
+    page.keyboard.press("Tab")
+    form.get_by_label("data").fill("16")
+    form.get_by_label("model").fill("1")
+    row = panel.locator("a[data-row]", has_text="Price this configuration")
+    expect(row).to_have_attribute("href", re.compile("data=16,model=1|model=1,data=16"))
+    expect(form.get_by_label("model")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(panel.get_by_role("log")).to_contain_text("data 16")
 
 
 def test_results_and_numbers_are_one_tab_stop_and_walked_by_arrows(panel: Any, page: Page) -> None:

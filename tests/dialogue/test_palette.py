@@ -9,6 +9,7 @@ import pytest
 
 from dialogue.computations import registry
 from dialogue.models import Message, Thread
+from perfmodel.workload import REMAT
 from tests.dialogue.answerers import model_set_up
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_model")]
@@ -34,6 +35,40 @@ def test_typed_settings_lead_to_their_price_with_the_number_beside_it(people, re
     assert not Message.objects.exists()
 
 
+def test_arguments_of_a_result_are_edited_in_its_row(people, ready):
+    client, row = people.client("viewer"), of(ready.experiment, "price/row/")
+    shown = client.get(of(ready.experiment), {"q": "data=8 model=2"}).content.decode()
+    assert re.search(r'name="mesh.model"\s+value="2"', shown)
+    asked = {"mesh.data": "16", "mesh.model": "1", "changes.remat": "full", "at": "0-1"}
+    part = client.get(row, asked, headers={"HX-Request": "true"}).content.decode()
+    address = html.unescape(re.search(r'href="([^"]*)"', part)[1])
+    assert "mesh=data=16,model=1" in address and "changes=remat=full" in address and 'id="arg-0-1-1"' in part
+    price = re.search(r'<i class="p">([^<]*)</i>', part)[1]
+    assert f">{price}</" in client.get(address).content.decode()
+    assert client.get(row, asked)["Location"] == address
+    wrong = client.get(row, {**asked, "mesh.model": "x"}, headers={"HX-Request": "true"}).content.decode()
+    assert "href" not in wrong.split("<form")[0] and 'value="x"' in wrong and "mesh" in wrong
+    run = people.client("engineer").post(of(ready.experiment, "price/"), {**asked, "thread": "new"})
+    kept = Message.objects.get(provider="computed").content["arguments"]
+    assert run.status_code == 302 and kept == {"mesh": {"data": 16, "model": 1}, "changes": {"remat": "full"}}
+
+
+def test_the_card_of_a_number_offers_its_questions(people, ready):
+    client, address = people.client("viewer"), f"/experiments/{ready.experiment.pk}/number/"
+    for target, key in (
+        ("proposal:1", "confidence"),
+        ("finding:1", "from_what"),
+        ("kpi:mfu", "figure"),
+        ("op:x", "op"),
+    ):
+        part = client.get(address, {"target": target}, headers={"HX-Request": "true"}).content.decode()
+        assert f"/compute/{key}/?" in part, target
+    shown = client.get(address, {"target": "proposal:1"}, headers={"HX-Request": "true"}).content.decode()
+    assert f'href="/experiments/{ready.experiment.pk}/proposals/#proposal-1"' in shown
+    assert client.get(address, {"target": "record:nothing"}).status_code == 302
+    assert "href" not in client.get(address, {"target": "x"}, headers={"HX-Request": "true"}).content.decode()
+
+
 def test_words_find_computations_findings_pages_and_say_that_free_text_needs_a_model(people, ready):
     client = people.client("engineer")
     found = text_of(client.get(of(ready.experiment), {"q": "why is mfu low"}))
@@ -42,7 +77,8 @@ def test_words_find_computations_findings_pages_and_say_that_free_text_needs_a_m
     nothing = text_of(client.get(of(ready.experiment), {"q": "purple elephants"}))
     assert "No passage or record is close to this." in nothing and "Free text needs a language model" in nothing
     part = client.get(of(ready.experiment), {"q": "remat"}, headers={"HX-Request": "true"}).content.decode()
-    assert "<html" not in part and "<i>remat</i>" in part and part.count("Price this configuration") == 3
+    assert "<html" not in part and "<i>remat</i>" in part
+    assert part.count('<span class="hit__t">Price this configuration') == len(REMAT) - 1  # none without its value
 
 
 def test_with_a_model_the_first_row_asks_it(people, ready):
@@ -113,6 +149,7 @@ def test_pages_carry_the_questions_of_their_objects(people, ready):
     for key in ("which_first", "how_confident", "others_promising", "still_confident"):
         assert f'href="{of(ready.experiment, key)}/"' in proposals
     assert f'href="{of(ready.experiment, "confidence")}/?proposal=2"' in proposals
+    assert f'href="{of(ready.experiment, "op")}/?op=' in client.get(f"/experiments/{pk}/ops/").content.decode()
     number = client.get(f"/experiments/{pk}/evidence/kpi-step_time_s/").content.decode()
     assert f'href="{of(ready.experiment, "figure")}/?number=step_time_s"' in number
 

@@ -304,6 +304,7 @@ DIALOGUE = (
         /experiments/{experiment}/dialogue/ /experiments/{experiment}/dialogue/{thread}/
         /experiments/{experiment}/dialogue/panel/ /experiments/{experiment}/dialogue/news/
         /experiments/{experiment}/compute/?q=cost /experiments/{experiment}/compute/verdict/
+        /experiments/{experiment}/compute/verdict/row/ /experiments/{experiment}/number/?target=kpi:mfu
         /answers/{answer}/ /answers/{answer}/stream/ /answers/{answer}/steps/1/
         /api/threads/{thread}/ /api/threads/{thread}/messages/ /api/answers/{answer}/ /api/held/{held}/
         """,
