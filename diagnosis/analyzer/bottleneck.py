@@ -27,7 +27,7 @@ STREAMING_COLLECTIVE = 0.05
 #: Compute and HBM time below this part of the time without a known limit say nothing of the step.
 UNKNOWN_FROM = 0.5
 #: A finding's bound beyond the bottleneck's share by this factor is no rounding; the verdict is then a matter of order.
-CLEARLY_LARGER = 1.1
+CLEARLY_LARGER = 1.01
 MOST_CONFIDENT_BELOW_ANOTHER = 0.5
 
 
@@ -67,7 +67,8 @@ def decide(facts: Facts) -> Verdict:
         groups["communication"] -= bubble
         groups["idle"] = groups.get("idle", 0.0) + bubble
     over = {name: groups.get(name, 0.0) for name in STALLS if groups.get(name, 0.0) >= STALL_THRESHOLD}
-    if groups.get("communication", 0.0) >= COMMUNICATION_THRESHOLD:
+    # Beside a stall, communication of its size counts as one.
+    if groups.get("communication", 0.0) >= (STALL_THRESHOLD if over else COMMUNICATION_THRESHOLD):
         over["communication"] = groups["communication"]
     work = max(("compute", "memory"), key=lambda name: groups.get(name, 0.0))
     if over:

@@ -9,8 +9,9 @@ from dataclasses import replace
 from diagnosis.analyzer import names
 from diagnosis.analyzer.facts import OpFacts, total_share
 from diagnosis.analyzer.kpis import implied_utilization
-from diagnosis.analyzer.ops import profile_has_flops
+from diagnosis.analyzer.ops import idle_share, profile_has_flops
 from diagnosis.recording import INFERENCE, KINDS, PROGRAMS, Missing, Recording
+from experiments.passes import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTE
 from experiments.sentences import Sentence, join, say
 from experiments.step_profile import GPU_TRACES, PROFILE, UNDECIDED, XLA_PROFILES, Op, StepProfile
 from formatting import counted, plain, share
@@ -26,6 +27,9 @@ _KV_CACHE = re.compile(r"reshape_and_cache|paged_?(attention|kv)|kv_?cache|appen
 _TRAINS = re.compile(
     r"backward|(?<![a-z])bwd|[wd]grad|multi_?tensor_?apply|fused_?adam|adamw?_kernel|transpose\(jvp", re.IGNORECASE
 )
+_TELLING = (BACKWARD, RECOMPUTE, OPTIMIZER, FORWARD)
+#: A device idle for so much of the steps only warms up while its host captures.
+CAPTURING_IDLE = 0.9
 #: Share of the step from which lookups in embedding tables say what the program is; a language model's take under 1 %.
 LOOKUPS = 0.05
 #: A trace of so few kinds of op that take nearly all of the time is no step of a model.
@@ -90,8 +94,10 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
         return kind, f"a serving engine states iterations of {generation} requests in decode, {context} in prefill"
     if trains:
         return "training", trains
-    if "graph capture" in recorded.has and not profile.steps:
-        return "graph_capture", "calls that capture a graph of kernels are recorded, and nothing marks steps"
+    # Captured kernels do not run: a device that did is replaying or warming up.
+    runs = profile.steps and (idle_share(profile) or 0.0) < CAPTURING_IDLE
+    if "graph capture" in recorded.has and not runs:
+        return "graph_capture", "the host captures a graph of kernels, and the device hardly runs or no step is marked"
     if not ops and "input waits" in recorded.has:
         return "data_loading", "a data loader was recorded, and no device activity"
     if cache := next((op for op in ops if _KV_CACHE.search(op.op.name) or _KV_CACHE.search(op.path)), None):
@@ -108,9 +114,9 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
 
 def _training(profile: StepProfile, ops: Sequence[OpFacts]) -> str:
     """What says that the program trains; empty where nothing does."""
-    differentiated = next((op for op in ops if op.phase), None)
-    if differentiated is not None:
-        return f"ops of the {differentiated.phase} pass are named"
+    phases = {op.phase for op in ops if op.phase}
+    if phases:
+        return f"ops of the {min(phases, key=_TELLING.index)} pass are named"
     if trained := [held for held in ("backward", "optimizer") if held in profile.recorded.has]:
         return f"the host ran {'a backward pass' if trained[0] == 'backward' else 'an optimizer'}"
     kernel = next((op for op in ops if _TRAINS.search(op.op.name) or _TRAINS.search(op.path)), None)

@@ -18,6 +18,8 @@ MODULES_LINE = "XLA Modules"
 _LEAST_RUNS = 3
 #: The program must take this part of the time of all programs.
 _LEAST_SHARE = 0.5
+#: Executions at intervals that vary by more (standard deviation over mean) are of different work, and no steps.
+MOST_SPREAD = 0.5
 #: Above this, the events of a GPU are not read one by one.
 _MOST_KERNELS = 400_000
 #: Part of the program's time in ops whose number of runs is a multiple of the program's.
@@ -46,6 +48,9 @@ def executed_steps(plane: XPlane, lines: Sequence[XLine], zero_ns: int) -> Steps
         return NO_STEPS
     most = max(programs, key=lambda runs: runs.time_ps)
     if most.time_ps < _LEAST_SHARE * sum(runs.time_ps for runs in programs) or len(most.starts) < _LEAST_RUNS:
+        return NO_STEPS
+    periods = np.diff(most.starts)
+    if periods.std() > MOST_SPREAD * periods.mean():
         return NO_STEPS
     ends = np.append(most.starts[1:], most.ends[-1])
     return Steps(tuple(range(len(most.starts))), most.starts, ends, program=most.program)
