@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter
 
+from agent.bounded import compact, shown
 from agent.messages import AssistantMessage, JsonValue, Message, ToolCall, Usage, UserMessage
 
 T = TypeVar("T")
@@ -116,6 +117,14 @@ class ToolReturned:
     error: str | None = None
     duration_s: float = 0.0
     kind: Literal["tool_result"] = "tool_result"
+
+    @property
+    def text(self) -> str:
+        """As the model reads it."""
+        if self.error is not None:
+            return compact({"id": self.result_id, "error": self.error})
+        left_out: dict[str, JsonValue] = {"left_out": list(self.truncated)} if self.truncated else {}
+        return shown({"id": self.result_id, "result": self.result, **left_out})
 
 
 @dataclass(frozen=True)

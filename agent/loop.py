@@ -307,20 +307,17 @@ class _Loop:
             yield ToolCalled(self.meter.turns, call, result_id)
             started_s = self.clock.now()
             if self.meter.tool_calls >= self.limits.tool_calls:
-                outcome = refused(compose.NO_CALLS_LEFT, result_id)
+                returned = refused(compose.NO_CALLS_LEFT, call, result_id, self.meter.turns)
             else:
                 self.meter.tool_calls += 1
                 try:
-                    outcome = call_tool(self.tools, call, result_id)
+                    returned = call_tool(self.tools, call, result_id, self.meter.turns)
                 except Exception:
                     yield Stopped("bug", compose.tool_failed(call.name))
                     raise
-            returned = ToolReturned(
-                self.meter.turns, result_id, call.id, call.name, outcome.error is None, outcome.arguments,
-                outcome.result, outcome.truncated, outcome.error, self.clock.now() - started_s,
-            )  # fmt: skip
+            returned = replace(returned, duration_s=self.clock.now() - started_s)
             self.results.append(returned)
-            exchange.append(ToolMessage(call.id, call.name, outcome.text, result_id))
+            exchange.append(ToolMessage(call.id, call.name, returned.text, result_id))
             yield returned
         self.conversation += exchange  # at once: a conversation never holds a call without its result
 

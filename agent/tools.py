@@ -17,7 +17,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_jsonable_python
 
-from agent.bounded import bounded, compact, shown
+from agent.bounded import bounded, compact
+from agent.events import ToolReturned
 from agent.messages import JsonValue, ToolCall, clean
 from agent.strict_json import loads
 from formatting import did_you_mean
@@ -85,19 +86,8 @@ def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
     return {each.name: each for each in tools}
 
 
-@dataclass(frozen=True)
-class ToolOutcome:
-    """What a call came to.  error: a sentence for the model where it came to nothing.  text: what the model reads."""
-
-    arguments: JsonValue
-    result: JsonValue
-    truncated: tuple[str, ...]
-    error: str | None
-    text: str
-
-
-def call_tool(tools: dict[str, Tool], call: ToolCall, result_id: str) -> ToolOutcome:
-    """Runs a call.  Raises whatever the tool raises, other than `ToolError`."""
+def call_tool(tools: dict[str, Tool], call: ToolCall, result_id: str, turn: int = 0) -> ToolReturned:
+    """Run a call and return what came of it.  Raises whatever the tool raises, other than `ToolError`."""
     arguments: JsonValue = None
     try:
         used = tools.get(call.name)
@@ -107,19 +97,15 @@ def call_tool(tools: dict[str, Tool], call: ToolCall, result_id: str) -> ToolOut
         arguments = validated.model_dump(mode="json")
         value = used.function(validated)
     except ToolError as error:
-        return refused(str(error), result_id, arguments)
+        return refused(str(error), call, result_id, turn, arguments)
     room = used.max_chars if isinstance(used.max_chars, int) else used.max_chars(validated)
     result, truncated = bounded(_json(value, used.name), room)
-    envelope: dict[str, JsonValue] = {"id": result_id, "result": result}
-    if truncated:
-        envelope["left_out"] = list(truncated)
-    return ToolOutcome(arguments, result, truncated, None, shown(envelope))
+    return ToolReturned(turn, result_id, call.id, call.name, True, arguments, result, truncated)
 
 
-def refused(sentence: str, result_id: str, arguments: JsonValue = None) -> ToolOutcome:
-    """A call that came to nothing, and why."""
-    sentence = clean(sentence)[:2000]
-    return ToolOutcome(arguments, None, (), sentence, compact({"id": result_id, "error": sentence}))
+def refused(sentence: str, call: ToolCall, result_id: str, turn: int, arguments: JsonValue = None) -> ToolReturned:
+    """Return a call that came to nothing, and why."""
+    return ToolReturned(turn, result_id, call.id, call.name, False, arguments, None, (), clean(sentence)[:2000])
 
 
 def _unknown(name: str, tools: dict[str, Tool]) -> str:

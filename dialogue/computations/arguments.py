@@ -11,7 +11,7 @@ from agent.tools import Arguments, ToolError
 from dialogue.computations.settings import axis_of, complete, typed_value
 from perfmodel.config import ConfigError, flat_sizes
 from perfmodel.config_file import read_training
-from proposals.agents.workbench import ProposalState, Workbench
+from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate
 
 
@@ -115,12 +115,3 @@ def arguments_of(bench: Workbench, of: Any) -> dict[str, Any]:
     ran = flat_sizes(bench.config.mesh.to_json())
     sizes = {axis: size for axis, size in flat_sizes(of.mesh).items() if size > 1 or ran.get(axis, 1) > 1}
     return {"mesh": sizes, **({"changes": dict(of.changes)} if of.changes else {})}
-
-
-def proposal_of(bench: Workbench, number: int) -> ProposalState:
-    """The proposal of this number.  Raises ToolError, ConfigError."""
-    found = next((item for item in bench.proposals if item.proposal.rank == number), None)
-    if found is None:
-        numbers = ", ".join(str(item.proposal.rank) for item in bench.proposals)
-        raise ToolError(f"There is no proposal {number}; the proposals are {numbers or 'none'}.")
-    return found

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dialogue.computations.arguments import Nothing, OfProposal, TwoProposals, arguments_of, proposal_of
+from dialogue.computations.arguments import Nothing, OfProposal, TwoProposals, arguments_of
 from dialogue.computations.computation import Answer, Next, computation
 from dialogue.computations.values import plan_bar, plan_values, run_bar, run_values, terms, text
 from perfmodel.config import missing_facts
 from proposals import facts
 from proposals.agents.tools.known import Records, history
+from proposals.agents.tools.shared import proposal
 from proposals.agents.workbench import ProposalState, Workbench
 from proposals.candidate import Candidate
 from proposals.compiling.wording import sentence as sentence_of_check
@@ -27,7 +28,7 @@ def _next(asked: int, *without: str) -> tuple[Next, ...]:
 @computation("Why this one?", "proposal", "why proposal reason rationale recommended")
 def why_proposal(bench: Workbench, asked: OfProposal) -> Answer:
     """What a proposal changes in the step, its reasons and what it gives up."""
-    plan = proposal_of(bench, asked.proposal).proposal
+    plan = proposal(bench, asked.proposal).proposal
     return Answer(
         {
             **run_values(bench),
@@ -48,7 +49,7 @@ def why_proposal(bench: Workbench, asked: OfProposal) -> Answer:
 )
 def confidence(bench: Workbench, asked: OfProposal) -> Answer:
     """Calibrated probability that a proposal is faster, its interval, and what raises or lowers it."""
-    state = proposal_of(bench, asked.proposal)
+    state = proposal(bench, asked.proposal)
     return Answer(
         _confidence(bench, state), (), _next(asked.proposal, "confidence"), f"How sure is proposal {asked.proposal}?"
     )
@@ -68,8 +69,8 @@ def _confidence(bench: Workbench, state: ProposalState) -> dict[str, Any]:
 @computation("Compare with another", "proposal", "compare difference between versus vs proposal current")
 def compare(bench: Workbench, asked: TwoProposals) -> Answer:
     """Two proposals, or a proposal and the current configuration, part by part."""
-    one = proposal_of(bench, asked.proposal).proposal
-    other = proposal_of(bench, asked.other).proposal if asked.other else None
+    one = proposal(bench, asked.proposal).proposal
+    other = proposal(bench, asked.other).proposal if asked.other else None
     now = bench.pricer.evaluate(Candidate(bench.config.mesh.to_json()), bench.constraints)
     others = [item.proposal.rank for item in bench.proposals if item.proposal.rank not in (asked.proposal, asked.other)]
     name = f"proposal {asked.other}" if other else "the current configuration"

@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from experiments.models import Experiment
 from launches.models import ArmRun, Launch
 from launches.services import arms, collecting
-from proposals.agents.retrieval import ArmFound, LaunchFound
+from proposals.agents.retrieval import ArmMeasured, LaunchRow
 from proposals.services.stored import LAUNCHES
 
 #: Launches that are looked at, newest first.
 MOST = 20
 
 
-def found(experiment: Experiment) -> list[LaunchFound]:
+def found(experiment: Experiment) -> list[LaunchRow]:
     """Return the launches of the experiment's proposals with what their arms measured."""
     rows = Launch.objects.filter(experiment=experiment, proposal__isnull=False)
     return [_found(launch) for launch in rows.select_related("proposal__plan").prefetch_related("runs")[:MOST]]
 
 
-def _found(launch: Launch) -> LaunchFound:
+def _found(launch: Launch) -> LaunchRow:
     runs = list(launch.runs.all())
     judged = launch.judged
     summary = judged or collecting.verdict_of(launch, runs)
     measured = {ArmRun.Arm.PROPOSAL: summary.proposal, ArmRun.Arm.CONTROL: summary.control}
-    return LaunchFound(
-        launch.pk, arms.proposal_of(launch).rank, "running" if launch.is_open else "ended", launch.backend,
-        tuple(
-            ArmFound(
-                arm.label.lower(), Counter(run.get_status_display().lower() for run in runs if run.arm == arm),
-                of.median_s, of.spread,
+    verdict: dict[str, Any] = {
+        "verdict": judged.words, "says": judged.sentence, "speedup_per_token": judged.speedup,
+        "speedup_low95": judged.low, "speedup_high95": judged.high,
+    } if judged else {}  # fmt: skip
+    return LaunchRow(
+        launch=launch.pk, proposal=arms.proposal_of(launch).rank, state="running" if launch.is_open else "ended",
+        backend=launch.backend, note=launch.note, page=launch.get_absolute_url(), **verdict,
+        arms=tuple(
+            ArmMeasured(
+                arm=arm.label.lower(), step_time_s=of.median_s, spread=of.spread,
+                runs=Counter(run.get_status_display().lower() for run in runs if run.arm == arm),
             )
             for arm, of in measured.items()
         ),
-        judged.words if judged else "", judged.sentence if judged else "", judged.speedup if judged else None,
-        judged.low if judged else None, judged.high if judged else None, launch.note, launch.get_absolute_url(),
     )  # fmt: skip
 
 

@@ -26,12 +26,8 @@ def look(
     known = by_name(tools)
     for number, call in enumerate(calls, start=1):
         yield ToolCalled(0, call, f"r{number}")
-        seen = call_tool(known, call, f"r{number}")
-        returned = ToolReturned(
-            0, f"r{number}", call.id, call.name, seen.error is None, seen.arguments, seen.result, seen.truncated,
-            seen.error,
-        )  # fmt: skip
+        returned = call_tool(known, call, f"r{number}")
         yield returned
         results.append(returned)
-        messages.append(ToolMessage(call.id, call.name, seen.text, f"r{number}"))
+        messages.append(ToolMessage(call.id, call.name, returned.text, returned.result_id))
     return tuple(messages), tuple(results)

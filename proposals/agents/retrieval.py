@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from diagnosis.compare import Comparison
 from history.case import Case
 from history.record import Record
 from history.similarity import Expected
+from proposals.agents.tool_result import About, Is, ToolResult
 
 
 @dataclass(frozen=True)
@@ -56,48 +57,47 @@ class ScopedQuery:
     model_name: str = ""
 
 
-@dataclass(frozen=True)
-class Peer:
+class Peer(ToolResult):
     """Another diagnosed experiment of the team."""
 
-    id: int
-    name: str
-    bottleneck: str = ""
-    step_time_s: float | None = None
+    id: int = 0
+    name: str = ""
     chip: str = ""
+    bottleneck: str = ""
+    step_time_s: Annotated[float | None, Is(origin="measured")] = None
+
+    def about(self) -> About:
+        return About("measured", self.name, f"experiment:{self.id}")
 
 
-@dataclass(frozen=True)
-class ArmFound:
-    """One arm of a launch.  runs: how many there are by their state; step_time_s: what they measured so far, None
-    before the first has reported; spread: its relative standard deviation from run to run."""
+class ArmMeasured(ToolResult):
+    """One arm of a launch.  runs: how many there are by their state; spread: the relative standard deviation of their
+    step times from run to run."""
 
-    arm: str
-    runs: Mapping[str, int]
+    arm: str = ""
+    runs: dict[str, int] = {}
     step_time_s: float | None = None
-    spread: float | None = None
+    spread: Annotated[float | None, Is(unit="share", subject="spread from run to run")] = None
 
 
-@dataclass(frozen=True)
-class LaunchFound:
-    """A launch of a proposal beside its control arm.
+class LaunchRow(ToolResult):
+    """A proposal run beside its control arm, the baseline run again.  verdict: empty while it runs."""
 
-    verdict: in a word, empty while it runs, with its sentence `says`; speedup: measured per token, with its 95 %
-    interval.  page: its address.
-    """
-
-    number: int
-    proposal: int
-    state: str
-    backend: str
-    arms: tuple[ArmFound, ...]
+    launch: int = 0
+    proposal: int = 0
+    state: str = ""
+    backend: str = ""
+    arms: tuple[ArmMeasured, ...] = ()
     verdict: str = ""
     says: str = ""
-    speedup: float | None = None
-    low95: float | None = None
-    high95: float | None = None
+    speedup_per_token: float | None = None
+    speedup_low95: Annotated[float | None, Is(subject="lower end of the 95 % interval of the speed-up")] = None
+    speedup_high95: Annotated[float | None, Is(subject="upper end of the 95 % interval of the speed-up")] = None
     note: str = ""
     page: str = ""
+
+    def about(self) -> About:
+        return About("measured", f"launch {self.launch} of proposal {self.proposal}", self.page)
 
 
 class Unavailable(LookupError):
@@ -128,5 +128,5 @@ class Retrieval(Protocol):
     def compare(self, other: int) -> Comparison:
         """The other experiment (`before`) with this one (`after`).  Raises Unavailable."""
 
-    def launches(self) -> Sequence[LaunchFound]:
+    def launches(self) -> Sequence[LaunchRow]:
         """Launches of the experiment's proposals, newest first."""

@@ -15,7 +15,7 @@ from history.case import Case, cases_of
 from history.record import Record
 from knowledge import passage_file
 from perfmodel.chips import load_chips
-from proposals.agents.retrieval import LaunchFound, PassageFound, Peer, RecordFound, ScopedQuery, Unavailable
+from proposals.agents.retrieval import LaunchRow, PassageFound, Peer, RecordFound, ScopedQuery, Unavailable
 
 _WORD = re.compile(r"[a-z0-9]+")
 #: Endings that do not tell words apart.
@@ -132,7 +132,7 @@ class Shipped:
     def compare(self, other: int) -> Comparison:
         raise Unavailable("There are no other experiments here to compare with.")
 
-    def launches(self) -> Sequence[LaunchFound]:
+    def launches(self) -> Sequence[LaunchRow]:
         return ()
 
 

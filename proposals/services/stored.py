@@ -25,13 +25,13 @@ from history.services.filters import Filters
 from history.services.store import to_record
 from knowledge.services import search as knowledge
 from perfmodel.config import ConfigError
-from proposals.agents.retrieval import LaunchFound, PassageFound, Peer, RecordFound, ScopedQuery, Unavailable
+from proposals.agents.retrieval import LaunchRow, PassageFound, Peer, RecordFound, ScopedQuery, Unavailable
 from proposals.agents.workbench import ProposalState, Workbench
 from proposals.models import PlanRecord
 from proposals.services import compiling, context, plans
 
 #: What reads the launches of an experiment's proposals; `launches.services.found`, a layer above, adds it.
-LAUNCHES: list[Callable[[Experiment], Sequence[LaunchFound]]] = []
+LAUNCHES: list[Callable[[Experiment], Sequence[LaunchRow]]] = []
 
 
 def workbench(experiment: Experiment, user: AbstractBaseUser | None, plan: PlanRecord | None = None) -> Workbench:
@@ -144,7 +144,8 @@ class StoredRetrieval:
         if text := clean(text).strip():
             peers = peers.filter(name__icontains=text)
         return [
-            Peer(item.pk, item.name, item.bottleneck, item.step_time_s, item.chip) for item in peers.order_by("-pk")[:k]
+            Peer(id=item.pk, name=item.name, bottleneck=item.bottleneck, step_time_s=item.step_time_s, chip=item.chip)
+            for item in peers.order_by("-pk")[:k]
         ]
 
     def compare(self, other: int) -> Comparison:
@@ -157,7 +158,7 @@ class StoredRetrieval:
             raise Unavailable("This experiment has no diagnosis yet.")
         return comparing.full(before, after)
 
-    def launches(self) -> Sequence[LaunchFound]:
+    def launches(self) -> Sequence[LaunchRow]:
         return [item for read in LAUNCHES for item in read(self._experiment)]
 
 

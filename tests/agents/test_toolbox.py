@@ -14,7 +14,7 @@ import pytest
 
 from agent.events import ToolReturned
 from agent.messages import ToolCall
-from agent.tools import ToolOutcome, by_name, call_tool
+from agent.tools import by_name, call_tool
 from evaluation.quality.evidence import GENERATED, SAMPLES, bench
 from experiments.step_profile import Memory
 from perfmodel.config import Hardware, Mesh
@@ -45,12 +45,12 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
 )  # fmt: skip
 
 
-def call(of: Workbench, name: str, arguments: dict[str, Any]) -> ToolOutcome:
+def call(of: Workbench, name: str, arguments: dict[str, Any]) -> ToolReturned:
     return call_tool(by_name(toolbox(of)), ToolCall("c1", name, json.dumps(arguments)), "r1")
 
 
 @cache
-def outcomes(name: str) -> tuple[tuple[str, ToolOutcome], ...]:
+def outcomes(name: str) -> tuple[tuple[str, ToolReturned], ...]:
     return tuple((tool, call(bench(name), tool, arguments)) for tool, arguments in CALLS)
 
 
@@ -62,10 +62,6 @@ def ask(of: Workbench, name: str, **arguments: Any) -> Any:
 
 def refusal(of: Workbench, name: str, **arguments: Any) -> str:
     return call(of, name, arguments).error or ""
-
-
-def returned(tool: str, outcome: ToolOutcome) -> ToolReturned:
-    return ToolReturned(1, "r1", "c1", tool, True, outcome.arguments, outcome.result, outcome.truncated)
 
 
 def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -107,11 +103,11 @@ def test_results_are_short_rounded_and_have_keys_without_colons(name: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_every_number_of_a_result_can_be_printed_with_what_it_is_of(name: str) -> None:
-    for tool, outcome in outcomes(name):
+    for _, outcome in outcomes(name):
         if outcome.error is not None:
             assert "profile" in outcome.error or "no finding" in outcome.error
             continue
-        value = read(returned(tool, outcome))
+        value = read(outcome)
         assert isinstance(value, ToolResult)
         for path, number in leaves(outcome.result, "r1"):
             if isinstance(number, bool) or not isinstance(number, int | float):
@@ -127,10 +123,10 @@ def test_every_number_of_a_result_can_be_printed_with_what_it_is_of(name: str) -
 def test_predictions_are_called_predicted_and_measurements_measured() -> None:
     of = bench("expert dispatch")
     results = {
-        "p": read(returned("price", call(of, "price", {"proposals": [1]}))),
-        "k": read(returned("look", call(of, "look", {"part": "kpis"}))),
-        "c": read(returned("look", call(of, "look", {"part": "collectives"}))),
-        "b": read(returned("bounds", call(of, "bounds", {}))),
+        "p": read(call(of, "price", {"proposals": [1]})),
+        "k": read(call(of, "look", {"part": "kpis"})),
+        "c": read(call(of, "look", {"part": "collectives"})),
+        "b": read(call(of, "bounds", {})),
     }
     expected = {
         "p.configurations[0].step_time_s": ("predicted", "s", "proposal 1 · step time", "proposal:1"),

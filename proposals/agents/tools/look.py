@@ -15,7 +15,6 @@ from perfmodel.config_file import config_to_json
 from proposals import launch
 from proposals.agents.tool_result import ToolResult, present
 from proposals.agents.tools.parts import (
-    ArmMeasured,
     Breakdown,
     Cited,
     CollectiveRow,
@@ -28,7 +27,6 @@ from proposals.agents.tools.parts import (
     Launches,
     LaunchFile,
     LaunchFiles,
-    LaunchRow,
     MemoryUse,
     Number,
     Proposals,
@@ -265,16 +263,9 @@ def _launch_files(bench: Workbench, asked: Look) -> LaunchFiles:
 
 
 def _launches(bench: Workbench, asked: Look) -> Launches:
-    rows = [
-        LaunchRow(
-            launch=item.number, proposal=item.proposal, state=item.state, backend=item.backend, verdict=item.verdict,
-            says=item.says, speedup_per_token=item.speedup, speedup_low95=item.low95, speedup_high95=item.high95,
-            note=item.note, page=item.page, arms=tuple(ArmMeasured.model_validate(arm) for arm in item.arms),
-        )
-        for item in bench.retrieval.launches()
-    ]  # fmt: skip
-    listed = rows if asked.full else rows[:ROWS]
-    return Launches(launches=tuple(listed), note="" if rows else "No proposal of this run was launched.")
+    rows = tuple(bench.retrieval.launches())
+    note = "" if rows else "No proposal of this run was launched."
+    return Launches(launches=rows if asked.full else rows[:ROWS], note=note)
 
 
 def refuse_without_profile(bench: Workbench) -> None:

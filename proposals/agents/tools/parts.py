@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from experiments.step_profile import PROFILE
+from proposals.agents.retrieval import LaunchRow
 from proposals.agents.tool_result import About, Is, ToolResult
 from proposals.agents.tools.shared import Current, Row
 
@@ -235,35 +236,6 @@ class LaunchFiles(ToolResult):
 
     proposal: int = 0
     files: tuple[LaunchFile, ...] = ()
-
-
-class ArmMeasured(ToolResult):
-    """One arm of a launch.  runs: how many there are by their state."""
-
-    arm: str = ""
-    runs: dict[str, int] = {}
-    step_time_s: float | None = None
-    spread: Annotated[float | None, Is(unit="share", subject="spread from run to run")] = None
-
-
-class LaunchRow(ToolResult):
-    """A proposal run beside its control arm, the baseline run again.  verdict: empty while it runs."""
-
-    launch: int = 0
-    proposal: int = 0
-    state: str = ""
-    backend: str = ""
-    arms: tuple[ArmMeasured, ...] = ()
-    verdict: str = ""
-    says: str = ""
-    speedup_per_token: float | None = None
-    speedup_low95: Annotated[float | None, Is(subject="lower end of the 95 % interval of the speed-up")] = None
-    speedup_high95: Annotated[float | None, Is(subject="upper end of the 95 % interval of the speed-up")] = None
-    note: str = ""
-    page: str = ""
-
-    def about(self) -> About:
-        return About("measured", f"launch {self.launch} of proposal {self.proposal}", self.page)
 
 
 class Launches(ToolResult):
