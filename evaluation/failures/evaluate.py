@@ -59,7 +59,7 @@ def report() -> str:
         f"{len(labelled())} logs, {len(seen)} for development and {len(unseen)} held out; "
         f"{len(table().signature)} signatures.",
         "",
-        "| method | cause, held out | retry or forbid, held out | cause, development | retry or forbid, development |",
+        "| method | cause, held out | verdict, held out | cause, development | verdict, development |",
         "|---|---|---|---|---|",
     ]
     for name, method in METHODS.items():

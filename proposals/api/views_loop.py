@@ -30,7 +30,7 @@ class FailureSerializer(serializers.Serializer[Any]):
     cause = serializers.ChoiceField(choices=list(CAUSES.items()))
     failure = serializers.ChoiceField(choices=[(name, name) for name in FAILURES])
     confidence = serializers.FloatField(help_text="0 to 1.")
-    verdict = serializers.ChoiceField(choices=[("forbid", "forbid"), ("retry", "retry")])
+    verdict = serializers.ChoiceField(choices=[("forbid", "forbid"), ("fix", "fix"), ("retry", "retry")])
     sentence = serializers.CharField()
     line = serializers.CharField(help_text="The first error line.")
     line_number = serializers.IntegerField(allow_null=True)

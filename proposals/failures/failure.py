@@ -1,7 +1,8 @@
 """What is known of a failed run: its cause with the line that says so, what to change, and what must not come again.
 
 Confidence and verdict follow OptiCo (seed 003, D.5): above `SURE`, a cause that the configuration is responsible for is
-forbidden; any other failure is tried again.
+forbidden, and a fault of the program, its environment or its storage is repaired first; any other failure is tried
+again.
 """
 
 from __future__ import annotations
@@ -9,29 +10,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from experiments.sentences import Sentence
 from proposals.failures.forbidden import Forbidden
-from proposals.failures.signatures import HISTORY, Signature
+from proposals.failures.signatures import Signature, Verdict, table
 
 #: What each cause is called.
-CAUSES: Mapping[str, str] = {
-    "out_of_memory": "Out of memory",
-    "host_memory": "Out of host memory",
-    "indivisible_axis": "Axis does not divide",
-    "invalid_mesh": "Invalid mesh",
-    "does_not_compile": "Does not compile",
-    "numerics": "Numerics",
-    "time_out": "Timed out",
-    "network": "Network",
-    "preemption": "Preempted",
-    "hardware": "Hardware fault",
-    "dependency": "Dependency",
-    "unknown": "Unknown",
-}
+CAUSES: Mapping[str, str] = {key: cause.label for key, cause in table().cause.items()}
 #: Causes that lie in the configuration: the same one fails again.
-OF_CONFIGURATION = ("out_of_memory", "indivisible_axis", "invalid_mesh", "does_not_compile")
+OF_CONFIGURATION = tuple(key for key, cause in table().cause.items() if cause.verdict == "forbid")
 #: Confidence above which a cause is acted on.
 SURE = 0.5
 
@@ -42,6 +30,7 @@ class Values:
 
     requested, free, capacity, used, others: of memory, others being further processes on the device.  dimension,
     divisor: a size and what should divide it.  axis: of the mesh, or the collective that waited, as written there.
+    peer: the process that did not answer.
     """
 
     requested: float | None = None
@@ -52,6 +41,7 @@ class Values:
     dimension: int | None = None
     divisor: int | None = None
     axis: str | None = None
+    peer: str | None = None
     exit_code: int | None = None
     signal: str | None = None
     timeout_s: float | None = None
@@ -99,8 +89,8 @@ class Failure:
     last: tuple[str, ...] = ()
 
     @property
-    def verdict(self) -> Literal["forbid", "retry"]:
-        return "forbid" if self.cause in OF_CONFIGURATION and self.confidence > SURE else "retry"
+    def verdict(self) -> Verdict:
+        return table().cause[self.cause].verdict if self.confidence > SURE else "retry"
 
     @property
     def words(self) -> str:
@@ -109,7 +99,7 @@ class Failure:
     @property
     def history(self) -> str:
         """As one of `history.record.FAILURES`."""
-        return HISTORY[self.cause]
+        return table().cause[self.cause].history
 
     def to_json(self) -> dict[str, Any]:
         """The contract of `asap failure --json` and of the API."""

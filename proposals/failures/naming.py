@@ -24,7 +24,7 @@ def explained(hit: Hit | None, lines: int, config: ExperimentConfig | None, last
     """The failure that a hit stands for; without one, of unknown cause."""
     if hit is None:
         sentence = Sentence("The log is empty." if not lines else f"No known error in {counted(lines, 'line')}.")
-        return Failure("unknown", 0.0, sentence, lines, check=table().check["unknown"], last=last)
+        return Failure("unknown", 0.0, sentence, lines, check=table().cause["unknown"].check, last=last)
     cause, values = hit.signature.cause, hit.values
     confidence = hit.signature.confidence * (DOUBT if _held_by_others(values) else 1.0)
     roles, keys = _axes(hit, config) if cause == "indivisible_axis" else ((), ())
@@ -33,11 +33,11 @@ def explained(hit: Hit | None, lines: int, config: ExperimentConfig | None, last
         parameters = _parameters(cause, roles, keys, config)
     made = Failure(
         cause, confidence, _sentence(cause, values, hit), lines, hit.line, hit.number, hit.file, hit.rank,
-        hit.signature.name, values, parameters, table().check[cause] + _more_checks(values),
+        hit.signature.name, values, parameters, table().cause[cause].check + _more_checks(values),
     )  # fmt: skip
     if config is None or made.verdict != "forbid":
         return made
-    return replace(made, forbidden=_forbidden(cause, roles, values, config))
+    return replace(made, forbidden=_forbidden(cause, roles, keys, values, config))
 
 
 def _held_by_others(values: Values) -> bool:
@@ -111,9 +111,13 @@ def _activations_lead(config: ExperimentConfig | None) -> bool:
     return bool(2 * used.activations[0] > used.total[0])
 
 
-def _forbidden(cause: str, roles: tuple[str, ...], values: Values, config: ExperimentConfig) -> Forbidden:
+def _forbidden(
+    cause: str, roles: tuple[str, ...], keys: tuple[str, ...], values: Values, config: ExperimentConfig
+) -> Forbidden:
     if cause == "out_of_memory":
         return Forbidden("memory", config)
+    if cause == "indivisible_axis" and keys and len(roles) != 1:  # the same mesh may do with another batch
+        return Forbidden("configuration", config)
     if cause == "indivisible_axis":
         return Forbidden("axis", config, roles[0] if len(roles) == 1 else "", values.dimension)
     return Forbidden("mesh" if cause == "invalid_mesh" else "configuration", config)
@@ -127,36 +131,17 @@ def _sentence(cause: str, values: Values, hit: Hit) -> Sentence:
     where = f" on rank {hit.rank}" if hit.rank is not None else ""
     if cause == "out_of_memory":
         return _memory(values, where)
-    if cause == "indivisible_axis":
-        if values.dimension and values.divisor:
-            return say("A dimension of {} is not divisible by {}.",
-                       Value("Dimension", values.dimension, "count", "measured"),
-                       Value("Axis size", values.divisor, "count", "measured"))  # fmt: skip
-        return Sentence("A dimension of the model or batch is not divisible by the size of its mesh axis.")
-    if cause == "invalid_mesh":
-        return Sentence("The mesh does not match the devices or their topology.")
-    if cause == "does_not_compile":
-        return Sentence(f"The program does not compile{where}.")
-    if cause == "numerics":
-        return Sentence(f"The loss or a gradient became NaN or infinite{where}.")
-    if cause == "time_out":
-        if values.timeout_s:
-            waited = Value("Time limit", values.timeout_s, "s", "measured")
-            return say("A collective or barrier did not finish within {}; what held up the other ranks is not in "
-                       "this log.", waited)  # fmt: skip
-        if hit.signature.stage == "primary":
-            return Sentence("The job reached its time limit.")
-        return Sentence("A rank did not answer in time; what held it up is not in this log.")
-    return Sentence(
-        {
-            "host_memory": f"A process ran out of host memory or shared memory{where}.",
-            "network": f"The connection to another rank failed{where}.",
-            "preemption": "The scheduler preempted the machine.",
-            "hardware": f"A device or node failed{where}.",
-            "dependency": f"A module, library, driver, file or device was not available{where}.",
-            "unknown": f"The first error{where} has no known cause.",
-        }[cause]
-    )
+    if cause == "indivisible_axis" and values.dimension and values.divisor:
+        return say("A dimension of {} is not divisible by {}.",
+                   Value("Dimension", values.dimension, "count", "measured"),
+                   Value("Divisor", values.divisor, "count", "measured"))  # fmt: skip
+    if cause == "time_out" and values.timeout_s:
+        waited = Value("Time limit", values.timeout_s, "s", "measured")
+        return say("A collective or barrier did not finish within {}; what held up the other ranks is not in this log.",
+                   waited)  # fmt: skip
+    if cause == "time_out" and values.peer:
+        return Sentence(f"{values.peer.replace(':', ' ').capitalize()} stopped answering; its own log has the cause.")
+    return Sentence(table().cause[cause].sentence.format(where))
 
 
 def _memory(values: Values, where: str) -> Sentence:
@@ -171,4 +156,4 @@ def _memory(values: Values, where: str) -> Sentence:
                    _bytes("Requested", values.requested), _bytes("Free", values.free), where, held)  # fmt: skip
     if values.requested:
         return say("An allocation of {} of device memory failed{}.", _bytes("Requested", values.requested), where)
-    return Sentence(f"The device ran out of memory{where}.")
+    return Sentence(table().cause["out_of_memory"].sentence.format(where))

@@ -29,7 +29,9 @@ LOOKS = 500
 
 _STAGES = ("primary", "symptom", "echo", "notice")
 _BYTES = re.compile(r"([\d.]+)\s?([KMGTP]?)i?B?(?:ytes)?\b", re.IGNORECASE)
-_WHOLE = ("dimension", "divisor", "exit_code")
+_WHOLE = ("dimension", "divisor", "times", "exit_code")
+#: Groups of patterns in milliseconds.
+_MILLISECONDS = ("timeout_ms", "wait_ms")
 _SIZES = ("requested", "free", "capacity", "used", "others")
 
 
@@ -134,13 +136,15 @@ def _values(signature: Signature, line: str, below: str, at: int) -> Values:
                 value = _value(name, raw) if raw else None
                 if value is None:
                     continue
-                name = "timeout_s" if name == "timeout_ms" else name
+                name = "timeout_s" if name in _MILLISECONDS else name
                 if name == "others" and isinstance(value, float):
                     values[name] = float(values.get(name, 0.0)) + value  # type: ignore[arg-type]
                 else:
                     values.setdefault(name, value)
             if not match.groupdict().get("others"):
                 break
+    if isinstance(values.get("divisor"), int) and isinstance(times := values.get("times"), int):
+        values["divisor"] = values["divisor"] * times  # type: ignore[operator]
     return Values(**{item.name: values.get(item.name) for item in fields(Values)})  # type: ignore[arg-type]
 
 
@@ -149,7 +153,7 @@ def _value(name: str, raw: str) -> object | None:
         return _size(raw)
     if name in _WHOLE:
         return int(raw) if len(raw) < 16 else None
-    if name == "timeout_ms":
+    if name in _MILLISECONDS:
         return int(raw[:12]) / 1e3
     return float(raw[:12]) if name == "timeout_s" else _quoted(without_credentials(raw[:80]))
 

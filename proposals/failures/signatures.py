@@ -13,12 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 #: A cause by itself; what other ranks see of it; a launcher's report of how a process ended; its report that one did.
 Stage = Literal["primary", "symptom", "echo", "notice"]
-#: As the history of the team takes it (`history.record.FAILURES`), for each cause.
-HISTORY = {
-    "out_of_memory": "out_of_memory", "indivisible_axis": "illegal_mesh", "invalid_mesh": "illegal_mesh",
-    "does_not_compile": "does_not_compile", "numerics": "numerics", "time_out": "hang", "host_memory": "other",
-    "network": "other", "preemption": "other", "hardware": "other", "dependency": "other", "unknown": "other",
-}  # fmt: skip
+#: The same configuration fails again; something else has to be repaired first; it may go through.
+Verdict = Literal["forbid", "fix", "retry"]
 
 Pattern = Annotated[re.Pattern[str], BeforeValidator(re.compile)]
 
@@ -49,10 +45,21 @@ class Word(_Strict):
     keys: tuple[str, ...]
 
 
+class Cause(_Strict):
+    """What is known of a cause.  history: as the team's history names it (`history.record.FAILURES`).  sentence: where
+    the log states no values; {}: on which rank.  check: what to look at before the next start."""
+
+    label: str
+    history: str
+    verdict: Verdict
+    sentence: str
+    check: tuple[str, ...]
+
+
 class Table(_Strict):
     signature: tuple[Signature, ...]
     word: tuple[Word, ...]
-    check: Mapping[str, tuple[str, ...]]
+    cause: Mapping[str, Cause]
 
 
 @cache

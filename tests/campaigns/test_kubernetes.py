@@ -190,7 +190,7 @@ def test_a_job_over_its_time_limit_says_so(people, ready, server):
     name = name_of(campaign)
     ends(server, campaign, name, message="Job was active longer than specified deadline")
     failed = trial_of(campaign)
-    assert failed.failure["cause"] == "time_out" and failed.runs == 1
+    assert failed.failure["cause"] == "time_limit" and failed.runs == 1
 
 
 def test_a_failure_that_the_pod_reported_itself(people, ready, server):

@@ -12,6 +12,7 @@ import pytest
 
 from evaluation.failures.labelled import labelled
 from experiments.sentences import Value
+from history.record import FAILURES
 from perfmodel.config_file import parse_config
 from perfmodel.memory import per_chip
 from perfmodel.workload import from_config
@@ -72,10 +73,68 @@ def test_a_time_out_alone_is_a_symptom_with_what_to_check():
     assert "not in this log" in found.sentence
 
 
-def test_an_exception_of_no_known_cause_comes_before_what_follows_from_it():
+def test_an_exception_comes_before_what_follows_from_it():
     found = read("[rank2]: KeyError: 'layers.3.mlp'", f"[rank0]: {WATCHDOG}")
-    assert (found.cause, found.line, found.rank) == ("unknown", "KeyError: 'layers.3.mlp'", 2)
-    assert found.confidence < 0.5 and found.verdict == "retry"
+    assert (found.cause, found.line, found.rank) == ("program_error", "KeyError: 'layers.3.mlp'", 2)
+    assert found.verdict == "fix"  # it would come again
+
+
+@pytest.mark.parametrize(
+    ("cause", "verdict", "line"),
+    [
+        ("time_out", "retry", "[rank6]: RuntimeError: DeepEP error: timeout (dispatch CPU)"),
+        (
+            "program_error",
+            "fix",
+            "[rank0]: RuntimeError: aten.mm.default: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed operators!",
+        ),
+        (
+            "storage",
+            "fix",
+            "Message:  The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 7Gi.",
+        ),
+        ("hardware", "retry", "  what():  CUDA error: uncorrectable NVLink error detected during the execution"),
+        (
+            "time_limit",
+            "retry",
+            "slurmstepd: error: *** JOB 77 ON n1 CANCELLED AT 2024-04-20T09:09:37 DUE TO TIME LIMIT ***",
+        ),
+        (
+            "preemption",
+            "retry",
+            "[2024-05-01 10:00:00] torch.distributed.elastic.multiprocessing.api.SignalException: Process 2920830 got signal: 15",
+        ),
+        ("storage", "fix", "OSError: [Errno 122] Disk quota exceeded"),
+        ("dependency", "fix", "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)."),
+        ("numerics", "retry", "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output."),
+        ("does_not_compile", "forbid", "torch._inductor.exc.InductorError: LoweringException: AssertionError: size"),
+    ],
+)
+def test_each_kind_of_failure_is_told_and_no_error_of_the_program_is_retried(cause, verdict, line):
+    found = read("step 12", line)
+    assert (found.cause, found.verdict) == (cause, verdict)
+
+
+def test_the_process_that_stopped_answering_is_named():
+    found = read(
+        "F0000 00:00:1740000000.1  client.h:80] Terminating process because the JAX distributed service detected fatal errors. This most likely indicates that another task died; see the other task logs for more details. Status: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats): /job:jax_worker/replica:0/task:17"
+    )
+    assert (found.cause, found.values.peer) == ("time_out", "task:17") and "Task 17" in found.sentence
+
+
+def test_a_product_divides_and_another_batch_is_not_forbidden_with_it():
+    line = "AssertionError: global batch size (1000) is not divisible by micro batch size (2) times data parallel size (64)"
+    found = read(line, config=CONFIG)
+    assert (found.values.dimension, found.values.divisor) == (1000, 128)
+    assert found.forbidden is not None
+    config = parse_config(CONFIG)[0]
+    assert found.forbidden.covers(config)
+    assert not found.forbidden.covers(parse_config({**CONFIG, "training": {"global_batch": 128, "seq_len": 4096}})[0])
+
+
+def test_of_an_unknown_log_the_first_line_that_looks_like_an_error_is_quoted():
+    found = read("step 1", "[fabric] aborting: lane 3 lost", "step 2", "bye")
+    assert (found.cause, found.line_number) == ("unknown", 2) and "aborting" in found.line
 
 
 def test_the_source_line_of_a_traceback_is_no_error():
@@ -227,7 +286,8 @@ def test_network_and_preemption_forbid_nothing():
 def test_every_signature_says_where_its_text_comes_from_and_has_a_known_cause():
     names = [signature.name for signature in table().signature]
     assert len(names) == len(set(names))
-    assert {signature.cause for signature in table().signature} <= set(CAUSES) == set(table().check)
+    assert {signature.cause for signature in table().signature} <= set(CAUSES) == set(table().cause)
+    assert {cause.history for cause in table().cause.values()} <= set(FAILURES)
     assert all(needle == needle.lower() for signature in table().signature for needle in signature.needles)
 
 

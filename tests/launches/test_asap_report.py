@@ -182,7 +182,7 @@ def test_what_runs_longer_than_its_time_limit_is_ended_whatever_it_does(people, 
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "training").read_text()), 0)
     work(launch)
-    assert launch.runs.get(arm="proposal", repeat=1).analysis["cause"] == "time_out"
+    assert launch.runs.get(arm="proposal", repeat=1).analysis["cause"] == "time_limit"
 
 
 def test_a_command_on_this_machine_ends_at_its_time_limit_and_the_page_says_so(
@@ -203,7 +203,7 @@ def test_a_command_on_this_machine_ends_at_its_time_limit_and_the_page_says_so(
     log = choices.backend("command.here", run.launch.team).log(run.job).decode()
     assert "limit 7" in log and "Terminated at its time limit of 0.02 min." in log
     page = people.client("viewer").get(f"/proposals/{approved.pk}/launches/").content.decode()
-    assert "Timed out" in page and "The job reached its time limit." in page
+    assert "Time limit" in page and "The job reached its time limit." in page
 
 
 def test_lost_answers_send_no_byte_twice_that_arrived(people, launch, token, network, tmp_path):
