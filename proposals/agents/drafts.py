@@ -72,7 +72,7 @@ class Sources:
     ) -> Sources:
         """words: what the engineer wrote.  earlier: results of earlier answers, by their names here."""
         known = {**(earlier or {}), **{item.result_id: item for item in returned}}
-        results = {name: read(item) for name, item in known.items() if item.ok}
+        results = {name: read(item) if item.ok else {"error": item.error} for name, item in known.items()}
         arguments = [item.arguments for item in known.values() if item.ok]
         return cls(results, Typed(words, results, arguments))
 

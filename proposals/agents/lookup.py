@@ -227,4 +227,4 @@ def _texts(item: Any) -> Iterator[str]:
 
 
 def _flat(text: str) -> str:
-    return " ".join(text.replace(NBSP, " ").replace(",", "").split()).casefold()
+    return " ".join(text.replace(NBSP, " ").replace("\\n", " ").replace(",", "").split()).casefold()

@@ -17,13 +17,16 @@ from formatting import listed
 from proposals.agents import markdown
 from proposals.agents.lookup import Node, PathError, nearest
 from proposals.agents.typed_numbers import Typed
-from proposals.agents.values import Operand, UnitError, Value, combined, shown_as
+from proposals.agents.values import UNITS, Operand, UnitError, Value, combined, shown_as, unit_named
 
 _BRACES = re.compile(r"\{([^{}\n]{1,400})\}")
 _FORM = re.compile(r"\A(.+?)\s+as\s+([\w/%]{1,12})\s*\Z")
+#: An expression of plain numbers alone.
+_ARITHMETIC = re.compile(r"[\d\s._eE()]*\d[\d\s._eE()]*(?:[-+*/][\d\s._eE()]+)+")
 _QUOTATION = re.compile(r"\A\s*(\S+)\s+[\"“](.+)[\"”]\s*\Z")
 #: Names with a path behind them.
 _NAMES = re.compile(r"(?<![\w.\]\"'])([A-Za-z_]\w*)(?=\s*[.\[])")
+_UNIT_OF_NUMBER = re.compile(rf"(?<![\w.\]])(\d[\d_.]*(?:[eE][-+]?\d+)?)\s+({'|'.join(UNITS)})\b")
 _MARKER = re.compile(r"\s*(?:[-*+]|\d+[.)]|#+)?\s*")
 _BOUNDARY = re.compile(r"[.!?:][\"”*_]*[ \t]+(?=\S)")
 _RESULT_ID = re.compile(r"[rp]\d+")
@@ -95,13 +98,13 @@ def resolve(template: str, results: Mapping[str, object], typed: Typed | None = 
     places: list[tuple[int, int]] = []
     end = 0
     for match in _BRACES.finditer(template):
-        if not _refers(match[1], results):
+        if not _refers(match[1], results) and not _is_arithmetic(match[1]):
             continue
         parts.append(template[end : match.start()])
         places.append(match.span())
         end = match.end()
         try:
-            parts += _resolved(match[1], results)
+            parts += _resolved(match[1], results, typed)
         except (PathError, UnitError) as error:
             parts.append(match[0])
             complaints.append(Complaint(*match.span(), f"`{match[0]}`: {error}."))
@@ -147,7 +150,12 @@ def _refers(content: str, results: Mapping[str, object]) -> bool:
     )
 
 
-def _resolved(content: str, results: Mapping[str, object]) -> tuple[Value, ...]:
+def _is_arithmetic(content: str) -> bool:
+    form = _FORM.fullmatch(content)
+    return bool(_ARITHMETIC.fullmatch(form[1] if form else content))
+
+
+def _resolved(content: str, results: Mapping[str, object], typed: Typed | None) -> tuple[Value, ...]:
     if quotation := _QUOTATION.fullmatch(content):
         return (_lookup(_parsed(quotation[1]), results).quoted(quotation[2]),)
     form = _FORM.fullmatch(content)
@@ -155,14 +163,18 @@ def _resolved(content: str, results: Mapping[str, object]) -> tuple[Value, ...]:
     if not form and isinstance(tree, ast.Attribute | ast.Subscript | ast.Name):
         return _lookup(tree, results).values()
     value = _evaluated(tree, results)
-    if not isinstance(value, Value):
-        raise PathError("it refers to no result; a number of your own is not printed")
+    if not any(name.id in results for name in _names(tree)):
+        numbers = [str(node.value) for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+        if isinstance(value, Value) or not (typed is None or all(map(typed.may_compute_with, numbers))):
+            raise PathError("it refers to no result; a number of your own is not printed")
+        value = Value(value, subject=(form[1] if form else content).strip())
+    assert isinstance(value, Value)
     return (shown_as(value, form[2]) if form else value,)
 
 
 def _parsed(text: str) -> ast.expr:
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        return ast.parse(_UNIT_OF_NUMBER.sub(r"(\1*\2)", text.strip()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise PathError("it is neither a path such as r1.a.b[0].c_s nor an expression of paths with + - * /") from None
 
@@ -177,7 +189,13 @@ def _evaluated(tree: ast.expr, results: Mapping[str, object]) -> Operand:
             return float(tree.value)
         except OverflowError:
             raise UnitError("a constant is too large a number") from None
+    if isinstance(tree, ast.Name) and tree.id in UNITS and tree.id not in results:
+        return unit_named(tree.id)
     return _lookup(tree, results).value()
+
+
+def _names(tree: ast.expr) -> Iterator[ast.Name]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
 def _lookup(tree: ast.expr, results: Mapping[str, object]) -> Node:

@@ -1,7 +1,8 @@
 """Which numbers a text of a language model may hold as digits; all others are references.
 
-Allowed are numbers that the engineer wrote, ordinals, names that begin with a letter, the level `80 %`, and in
-backticks sizes and settings that are known: current, proposed, predicted in this conversation, or stated.
+Allowed are numbers that the engineer wrote, ordinals, names that begin with a letter, the level `80 %`, sizes and
+settings beside their name that are known (current, proposed, predicted in this conversation, or stated), and in
+backticks what a result says word for word.
 """
 
 from __future__ import annotations
@@ -27,9 +28,28 @@ _PLACE = r"#?\d+(?:\.\d+)*\b(?!\s*(?:%|×|x\b|[µnm]?s\b|[GMKTP]?i?B\b|[GMKTP]?F
 #: What is counted off, by its number.
 _ORDINAL = re.compile(
     r"\b(?:proposals?|findings?|options?|steps?|candidates?|configurations?|alternatives?|sections?|chapters?|"
-    rf"passages?|records?|points?|stages?|turns?|experiments?|questions?|slots?)\s+{_PLACE}"
+    rf"passages?|records?|points?|stages?|turns?|experiments?|questions?|slots?),?\s+(?:(?:number|no\.|nr\.?)\s+)?{_PLACE}"
     rf"(?:\s*(?:,|and|or|to|&|–|-)\s*{_PLACE})*|\b\d+(?:st|nd|rd|th)\b|#\d+|\b\d-?D\b",
     re.IGNORECASE,
+)
+#: What prose calls the keys of results, before or after a whole number.
+_SETTINGS = {
+    "chip": ("chips",), "gpu": ("chips",), "tpu": ("chips",), "core": ("cores",), "host": ("hosts",),
+    "layer": ("layers",), "expert": ("experts", "expert"), "head": ("heads", "kv_heads"), "slice": ("slices",),
+    "batch": ("global_batch", "micro_batch"), "microbatch": ("micro_batch",), "sequence": ("global_batch", "seq_len"),
+    "length": ("seq_len",), "context": ("seq_len", "context", "seq"), "accumulation": ("grad_accum",),
+    "tp": ("model", "tensor"), "pp": ("pipeline",), "ep": ("expert",), "dp": ("data",), "cp": ("seq", "context"),
+}  # fmt: skip
+_WORDS_OF_SETTINGS = rf"({'|'.join(_SETTINGS)})(?:e?s)?"
+_SIZE = r"(\d[\d,]*k?)\b(?![.\-]?\d)(?!\s*(?:%|×|x\b|[µnm]?s\b|[GMKTP]?i?B\b|[GMKTP]?FLOP))"
+_SETTING = re.compile(
+    rf"\b{_WORDS_OF_SETTINGS}(?:\s+size)?(?:\s+(?:of|is|to|=))?\s+{_SIZE}|\b{_SIZE}\s+(?:[a-z]+\s+)?{_WORDS_OF_SETTINGS}\b",
+    re.IGNORECASE,
+)
+#: Words of keys that a configuration has; `price` knows no others.
+_KEYS = re.compile(
+    r"replica|data|fsdp|seq|context|model|tensor|expert|pipeline|batch|remat|accum|layer|parallel|mesh|chips|size|degree"
+    r"|(?:^|[_.-])[tdpecs]p(?:$|[_.-])"
 )
 _LIST_MARKER = re.compile(r"^\s*(?:>\s*)?(?:#+\s*)?\d+[.)](?=\s)", re.MULTILINE)
 _LEVEL = re.compile(r"\b80\s?%")
@@ -63,9 +83,14 @@ class Typed:
             yield from self._in_code(match[0], match.start())
         for pattern in (_CODE, _LIST_MARKER, _ORDINAL, _LEVEL):
             text = pattern.sub(lambda match: " " * len(match[0]), text)
+        text = _SETTING.sub(lambda match: " " * len(match[0]) if self._is_setting(match) else match[0], text)
         for match in (*_WORD.finditer(text), *_OTHER_FIGURE.finditer(text)):
             if not self._is_known(match[0]):
                 yield match.start(), match.end(), f"“{match[0][:40]}” {_MESSAGE}."
+
+    def may_compute_with(self, number: str) -> bool:
+        """Return True for a number that an expression without a reference may hold: small, or a known size."""
+        return self._is_known(number) or number in self._sizes or float(number) in range(11)
 
     def _is_known(self, word: str) -> bool:
         """Return True for names, and for numbers that the engineer wrote."""
@@ -73,6 +98,8 @@ class Typed:
             return False
         if not re.match(r"\d", word):
             return True
+        if re.fullmatch(r"\d+[kK]", word):
+            return any(size in self._sizes for size in _sizes(word))
         number = _NUMBER.match(word)
         if number and number[0] == word:
             return _value(word) in self._stated
@@ -80,7 +107,14 @@ class Typed:
             number is not None and _value(number[0]) in self._stated and not re.search(r"\d", word[number.end() :])
         )
 
+    def _is_setting(self, match: re.Match[str]) -> bool:
+        """Return True for `64 chips` or `a batch of 512` where results or the engineer say so."""
+        word, size = (match[1], match[2]) if match[1] else (match[4], match[3])
+        return any((key, each) in self._pairs for key in _SETTINGS[word.casefold()] for each in _sizes(size))
+
     def _in_code(self, code: str, start: int) -> Iterator[tuple[int, int, str]]:
+        if self._is_said(code):
+            return
         pairs = [(match[1].casefold(), match[2].casefold()) for match in _PAIR.finditer(code)]
         wrong = [f"{key}={value}" for key, value in pairs if re.search(r"\d", value) and not self._is_pair(key, value)]
         rest = _PAIR.sub("", code)
@@ -94,7 +128,21 @@ class Typed:
             yield start, start + len(code), f"{named} {_UNKNOWN_SIZE}."
 
     def _is_pair(self, key: str, value: str) -> bool:
-        return (key, value) in self._pairs or value in self._names
+        return (
+            (key, value) in self._pairs
+            or value in self._names
+            or not (key.isalpha() or _KEYS.search(key))  # a program's own setting, which is not priced
+        )
+
+    def _is_said(self, code: str) -> bool:
+        """Return True for a piece of a result's text, word for word; shortened at its end where it ends in …"""
+        said = code.strip("`").strip().casefold().partition("…")[0]
+        is_text = len(said) > 3 and re.search("[a-z]", said) and not _PAIR.search(code)
+        return bool(is_text) and any(said in text for text in self._said)
+
+    @cached_property
+    def _said(self) -> tuple[str, ...]:
+        return tuple(text.casefold() for text in self._texts)
 
     @cached_property
     def _stated(self) -> frozenset[float]:
@@ -142,6 +190,12 @@ def _leaves(value: Any, key: str) -> Iterator[tuple[str, str | int]]:
             yield from _leaves(each, key)
     elif isinstance(value, str | int) and not isinstance(value, bool):
         yield key, value
+
+
+def _sizes(written: str) -> list[str]:
+    """Return the whole numbers that `32k` or `1,024` may mean."""
+    number = written.replace(",", "")
+    return [str(int(number[:-1]) * each) for each in (1000, 1024)] if number[-1] in "kK" else [number]
 
 
 def _value(number: str) -> float:

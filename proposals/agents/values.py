@@ -43,9 +43,14 @@ FORMS = {
     "GB": Form("bytes", 1e9, "GB"), "TB": Form("bytes", 1e12, "TB"),
     "MB/s": Form("bytes_per_s", 1e6, "MB/s"), "GB/s": Form("bytes_per_s", 1e9, "GB/s"),
     "TB/s": Form("bytes_per_s", 1e12, "TB/s"), "TFLOP": Form("flops", 1e12, "TFLOP"),
-    "TFLOP/s": Form("flops_per_s", 1e12, "TFLOP/s"),
+    "TFLOP/s": Form("flops_per_s", 1e12, "TFLOP/s"), "usd": Form("usd", 1.0, "$"),
 }  # fmt: skip
-_PRINTED_AS = {"ratio": "speedup", "percent": "share", "number": "", "count": "count"}
+_PRINTED_AS = {"ratio": "speedup", "percent": "share", "number": "", "count": "count", "usd": "usd"}
+#: Units that an expression may name, so that a plain number has one: `300e9 tokens`.  In SI.
+UNITS = {
+    "tokens": ("tokens", 1.0), "flops": ("flops", 1.0), "bytes": ("bytes", 1.0), "GB": ("bytes", 1e9),
+    "s": ("s", 1.0), "min": ("s", 60.0), "h": ("s", 3600.0), "days": ("s", 86_400.0), "usd": ("usd", 1.0),
+}  # fmt: skip
 
 
 class UnitError(ValueError):
@@ -211,6 +216,12 @@ def _combined_unit(operator: str, one: Operand, other: Operand) -> str:
         return _unit(powers)
     shares = [_unit_of(part) for part in (one, other) if _unit_of(part) in ("share", "probability")]
     return shares[0] if shares and (operator == "*" or not isinstance(other, Value)) else ""
+
+
+def unit_named(name: str) -> Value:
+    """Return one of `UNITS` as a value; as certain as what it is combined with."""
+    unit, size = UNITS[name]
+    return Value(size, unit, "measured", name)
 
 
 def shown_as(value: Value, form: str) -> Value:

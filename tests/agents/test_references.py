@@ -203,7 +203,7 @@ TYPED = Typed(["Can we keep batch 128 and 2,048 chips with tp 8?"], RESULTS, [{"
     [
         "Batch 128 on 2048 chips.", "Proposals 1 and 2 beat finding 3.", "1. First\n2. Second", "The 80 % interval.",
         "`fsdp=16, tensor 4`, `data: 32` and `tp=8` on v5e-256 in bf16.", "{r1.step_time_s as ms} at r1",
-        "A 3-D torus.",
+        "A 3-D torus.", "Finding, number 7", "2,048 chips hold a global batch of 128.", "`NCCL_NTHREADS=512` is read",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
     ],
 )  # fmt: skip
@@ -218,13 +218,12 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
         ("`fsdp=64`", "fsdp=64"),
         ("`0.478`", "0.478"), ("- 56.1 % is exposed", "56.1"), ("| a | 0.63 |", "0.63"), ("`tensor=16`", "tensor=16"),
         ("Proposal 1, 630 ms", "630"), ("saves 32.9GB", "32.9GB"), ("A step 630 ms long", "630"),
-        ("about 1e9 bytes", "1e9"),
+        ("about 1e9 bytes", "1e9"), ("a batch of 64", "64"), ("48 chips", "48"), ("`ici_tensor_parallelism=16`", "16"),
     ],
 )  # fmt: skip
 def test_other_digits_are_refused(text: str, digits: str) -> None:
     (found,) = resolve(text, RESULTS, TYPED).complaints
-    assert digits in found.message
-    assert text[found.start : found.end].strip("`") in (digits, text.strip("`"))
+    assert digits in found.message and digits in text[found.start : found.end]
 
 
 def test_what_is_complained_of_goes_with_its_sentence_alone() -> None:
@@ -238,6 +237,28 @@ def test_what_is_complained_of_goes_with_its_sentence_alone() -> None:
         "It takes {r1.step_time_s}. Keep {r1.mesh}.\n\n- right {r1.mesh}\n\n"
         "| a | b |\n|---|---|\n| x | {r1.step_time_s} |"
     )
+
+
+def test_a_plain_number_may_have_a_unit() -> None:
+    run = {"tokens_per_step": 4096, "step_time_s": 2.0, "chips": 8}
+    for reference, shown in (
+        ("4096e6 tokens / r1.tokens_per_step as count", "1,000,000"),
+        ("4096e6 tokens / r1.tokens_per_step * r1.step_time_s as days", "23.1 days"),
+        ("r1.step_time_s * 1800 * r1.chips * 1.5 usd / 1 h as usd", "$12.00"),
+        ("r1.step_time_s + 1 min", "62.0 s"),
+    ):
+        rendered = resolve(f"{{{reference}}}", {"r1": run})
+        assert not rendered.complaints, rendered.complaints
+        assert rendered.plain.replace("\u00a0", " ") == shown
+    (found,) = resolve("{4096e6 tokens * r1.step_time_s as days}", {"r1": run}).complaints
+    assert "days" in found.message
+
+
+def test_arithmetic_of_known_sizes_is_printed_and_no_braces_of_numbers_are_words() -> None:
+    typed = Typed(["batch 512 on 16 replicas"], {"r1": {"chips": 64}})
+    assert resolve("{512 / 16 as count} each", {}, typed).plain == "32 each"
+    for own in ("{437 * 1}", "{64 * 0.37 as percent}", "{3 tokens * 2 as count}"):
+        assert resolve(own, {"r1": {"chips": 64}}, typed).complaints, own
 
 
 # What a page shows

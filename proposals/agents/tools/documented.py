@@ -67,6 +67,7 @@ class Flags(ToolResult):
     set_in_the_configuration: tuple[str, ...] = ()
     for_exposed_collectives: tuple[FlagSetRow, ...] = ()
     flags: tuple[FlagRow, ...] = ()
+    note: str = ""
 
 
 def flags(bench: Workbench, asked: FlagArguments) -> Flags:
@@ -90,6 +91,8 @@ def flags(bench: Workbench, asked: FlagArguments) -> Flags:
                 collective=kind, axis=axis, exposed_s=exposed_s, note=known.note, documented_in=known.citation,
                 flags=tuple(flag for flag in known.flags if flag.split("=")[0] not in " ".join(set_now)),
             )  # fmt: skip
+    if not found:
+        base = base.model_copy(update={"note": "No exposed collective of this run has documented flags."})
     return base.model_copy(update={"for_exposed_collectives": tuple(found.values())})
 
 

@@ -68,9 +68,9 @@ class Prices(ToolResult):
 
 
 def price(bench: Workbench, asked: PriceArguments) -> Prices:
-    """Prices one to eight configurations: step time and speed-up per token with 80 % intervals, chance to be faster,
-    memory per chip, broken rules, and each term of the step with its change against the current configuration. Says
-    whether a configuration fits and is legal."""
+    """Prices one to eight configurations: step time and speed-up per token with 80 % intervals, chance that
+    it runs and is faster, memory per chip, broken rules, and of up to three each term of the step with its change
+    against the current configuration. Says whether it fits, which rules it breaks, and what is not known (`doubts`)."""
     plans: list[tuple[ProposalPlan, dict[str, Any]]] = []
     refused: list[Refused] = []
     for number in asked.proposals:
@@ -194,7 +194,8 @@ def search(bench: Workbench, asked: SearchArguments) -> SearchResult:
         Row(
             place=place, number=number_of(bench, item), is_current=item.keeps or None, mesh=mesh_text(item.mesh),
             changes=dict(item.changes), **{**predicted(item.predicted), "not_known": ()},
-            faster_probability=claimed(item.faster, unknown), headroom_bytes=item.memory_headroom_bytes,
+            runs_and_faster_probability=None if item.keeps else claimed(item.faster, unknown),
+            headroom_bytes=item.memory_headroom_bytes,
         )
         for place, item in enumerate(listed, start=1)
     )  # fmt: skip

@@ -56,7 +56,8 @@ class Estimate(ToolResult):
 
 class Row(ToolResult):
     """One configuration, predicted.  number: of a proposal.  terms_s: parts of the step, seconds; change_s: the same
-    less those of the current configuration, where they differ.  violations: rules that it breaks, with the reason."""
+    less those of the current configuration, where they differ.  violations: rules that it breaks, with the reason;
+    doubts: what is not known of its legality, and what else lowers its probability."""
 
     number: int | None = None
     place: int | None = None
@@ -68,13 +69,16 @@ class Row(ToolResult):
     changes: dict[str, Any] = {}
     step_time_s: Estimate | None = None
     speedup_per_token: Annotated[Estimate | None, Is(unit="speedup", subject="speed-up per token")] = None
-    faster_probability: Annotated[float | None, Is(subject="chance that it runs and is faster per token")] = None
+    runs_and_faster_probability: Annotated[float | None, Is(subject="chance that it runs and is faster per token")] = (
+        None
+    )
     memory_bytes: Annotated[float | None, Is(subject="memory per chip")] = None
     headroom_bytes: Annotated[float | None, Is(subject="memory per chip left")] = None
     memory_parts_bytes: dict[str, int | float] = {}
     terms_s: Annotated[dict[str, int | float], Is(subject="term")] = {}
     change_s: Annotated[dict[str, int | float], Is(subject="change of term")] = {}
     violations: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     not_known: tuple[str, ...] = ()
     measured_step_time_s: Annotated[float | None, Is(origin="measured")] = None
 
@@ -100,6 +104,10 @@ class Current(ToolResult):
 
     def about(self) -> About:
         return About("measured" if self.basis == "profile" else "computed", "current configuration", "kpi:step_time_s")
+
+
+#: Sentences on what lowers a probability; what is not known of its legality comes first.
+DOUBTS = 2
 
 
 def key(text: str) -> str:
@@ -144,12 +152,13 @@ def row(item: ProposalPlan, bench: Workbench, parts: bool = True, **more: Any) -
         mesh=mesh_text(item.mesh),
         changes=dict(item.changes),
         **predicted(item.predicted),
-        faster_probability=item.confidence,
+        runs_and_faster_probability=None if item.kind == "keep" else item.confidence,
         headroom_bytes=item.memory_headroom_bytes,
         memory_parts_bytes=memory_parts(item.predicted.hbm_per_chip_bytes) if parts else {},
         terms_s=then if parts else {},
         change_s={k: v for k, v in changed.items() if abs(v) > 1e-3 * step} if parts else {},
         violations=tuple(f"{broken.rule}: {broken.reason}" for broken in item.violations),
+        doubts=tuple(map(str, item.lowers[:DOUBTS])),
         **more,
     )
 
