@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 
 from django.http import HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.text import slugify
 
 from accounts.models import Role
 from accounts.permissions import MemberRequest, require
-from diagnosis import markdown as document
 from diagnosis import presentation, services
 from diagnosis.models import DiagnosisRecord
 from diagnosis.views import OPS_ON_PAGE, diagnosis_context, record_of
 from experiments.models import Experiment
 from experiments.pages import experiment_page
+from experiments.services import against_profile
+
+MARKDOWN_OPS = 20
 
 
 @require(Role.VIEWER, "GET")
@@ -35,8 +39,18 @@ def markdown(request: MemberRequest, pk: int) -> HttpResponse:
     """The report as one Markdown file."""
     page = experiment_page(request, pk)
     record = record_of(page)
-    address = request.build_absolute_uri(reverse("experiment", args=[pk]))
-    return _file(page.experiment, record, document.write(page.experiment, record, address), "md", "text/markdown")
+    context = page.context(
+        "diagnosis",
+        made=f"{record.created_at:%d %B %Y, %H:%M}",
+        address=request.build_absolute_uri(reverse("experiment", args=[pk])),
+        caveats=against_profile.caveats(page.experiment),
+        sections=record.value.report.items(),
+        most_ops=MARKDOWN_OPS,
+        top_ops=list(record.ops.defer("data").order_by("rank")[:MARKDOWN_OPS]),
+        **diagnosis_context(page, record),
+    )
+    text = re.sub(r"\n{3,}", "\n\n", render_to_string("diagnosis/report.md", context)).strip() + "\n"
+    return _file(page.experiment, record, text, "md", "text/markdown")
 
 
 @require(Role.VIEWER, "GET")

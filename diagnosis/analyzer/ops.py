@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from diagnosis.analyzer import links, names
 from diagnosis.analyzer.collectives import Collective, Collectives
@@ -241,39 +242,28 @@ def _on_core(fact: OpFacts, total: float | None, cores: int) -> float | None:
     return None if per_step is None or not cores else per_step * cores
 
 
+#: Facts that a diagnosis states of an op as the profile does, and as the Analyzer reads it.
+_OF_OP = ("name", "key", "category", "occurrences", "bound_by", "roofline_efficiency", "flops_per_s",
+          "hbm_bytes_per_s", "operational_intensity", "source", "slowest_core")  # fmt: skip
+_OF_FACTS = ("time_s", "resource", "module", "family", "phase")
+_OF_COLLECTIVE = ("participants", "achieved_bytes_per_s", "possible_bytes_per_s", "tensor")
+_PER_STEP = ("flops", "hbm_bytes", "in_flight_s", "exposed_s")
+
+
 def to_diagnosis(fact: OpFacts, cores: int) -> OpDiagnosis:
     op, collective = fact.op, fact.collective
+    shared: dict[str, Any] = {name: getattr(op, name) for name in _OF_OP}
+    shared |= {name: getattr(fact, name) for name in _OF_FACTS}
+    shared |= {name: fact.per_step(getattr(op, name)) for name in _PER_STEP}
+    if collective:
+        shared |= {name: getattr(collective, name) for name in _OF_COLLECTIVE}
+        shared |= {"mesh_axis": collective.axis, "collective": collective.kind}
+        shared |= {"collective_bytes": collective.payload_bytes}
     return OpDiagnosis(
-        name=op.name,
-        key=op.key,
-        category=op.category,
         time_share=fact.share,
-        time_s=fact.time_s,
-        occurrences=op.occurrences,
-        bound_by=op.bound_by,
-        roofline_efficiency=op.roofline_efficiency,
-        mesh_axis=collective.axis if collective else None,
-        collective=collective.kind if collective else None,
-        participants=collective.participants if collective else None,
-        collective_bytes=collective.payload_bytes if collective else None,
-        achieved_bytes_per_s=collective.achieved_bytes_per_s if collective else None,
-        possible_bytes_per_s=collective.possible_bytes_per_s if collective else None,
-        flops_per_s=op.flops_per_s,
-        hbm_bytes_per_s=op.hbm_bytes_per_s,
-        operational_intensity=op.operational_intensity,
-        resource=fact.resource,
-        module=fact.module,
-        source=op.source,
-        family=fact.family,
-        phase=fact.phase,
-        tensor=collective.tensor if collective else "",
         axis_source=collective.match.source if collective and collective.match else "",
         resource_source="collective" if collective else fact.limit_source,
-        flops=fact.per_step(op.flops),
-        hbm_bytes=fact.per_step(op.hbm_bytes),
-        in_flight_s=fact.per_step(op.in_flight_s),
-        exposed_s=fact.per_step(op.exposed_s),
         core_max_s=_on_core(fact, op.core_max_s, cores),
         core_min_s=_on_core(fact, op.core_min_s, cores),
-        slowest_core=op.slowest_core,
+        **shared,
     )

@@ -10,12 +10,37 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+import formatting
 from diagnosis import module_tree, presentation
 from diagnosis.analyzer import names
 from diagnosis.compare import OpChange
 from diagnosis.strips import HEIGHT, WIDTH, Strip
+from experiments.templatetags import quantities
 
 register = template.Library()
+
+#: What Markdown would take for markup in a text of the user's program.
+_MARKUP = str.maketrans({letter: f"\\{letter}" for letter in "\\*_[]<>#|~"})
+
+
+@register.filter
+def md(value: Any) -> str:
+    """A sentence for Markdown, on one line: `code` stays code and nothing else is markup."""
+    pieces = " ".join(str(value).split()).split("`")
+    if len(pieces) % 2 == 0:
+        return "".join(pieces).translate(_MARKUP)
+    return "`".join(piece if at % 2 else piece.translate(_MARKUP) for at, piece in enumerate(pieces))
+
+
+@register.filter
+def mdcode(value: Any) -> str:
+    text = " ".join(str(value).split()).replace("`", "'").replace("|", "\\|")
+    return f"`{text}`" if text else ""
+
+
+@register.filter
+def mdnumber(value: Any, unit: str) -> str:
+    return quantities.quantity(value, unit).replace(formatting.NBSP, " ")
 
 
 @register.simple_tag(takes_context=True)
