@@ -313,3 +313,20 @@ def test_orders_in_names_and_documents_come_back_as_data() -> None:
     assert ask(poisoned, "knowledge", query="what now")["passages"][0]["text"] == Poisoned.ORDER
     assert {state.status for state in poisoned.proposals} == {"proposed"}
     assert "no diagnosed experiment" in refusal(poisoned, "compare", other=7)
+
+
+def test_what_is_supposed_of_the_run_is_priced_as_if_it_had_been_told_and_told_to_nobody_else() -> None:
+    of, mesh = bench("asap-experiment-2"), {"data": 2, "model": 8}
+    supposed = call(of, "price", {"configurations": [{"mesh": mesh}], "facts": TOLD}).result
+    told = call(of.with_facts(TOLD), "price", {"configurations": [{"mesh": mesh}]}).result
+    assert supposed["configurations"] == told["configurations"] and supposed["assumed"] == TOLD
+    assert call(of, "price", {"configurations": [{"mesh": mesh}]}).result["configurations"] != told["configurations"]
+    refused = call(of, "price", {"configurations": [{"mesh": mesh}], "facts": {"weather": "rain"}})
+    assert not refused.ok and "weather" in (refused.error or "")
+
+
+def test_a_configuration_that_may_not_be_legal_says_why() -> None:
+    (priced,) = call(
+        bench("asap-experiment-1"), "price", {"configurations": [{"mesh": {"model": 16, "data": 4, "seq": 8}}]}
+    ).result["configurations"]
+    assert "violations" not in priced and "heads" in priced["doubts"][0]

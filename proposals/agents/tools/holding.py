@@ -19,7 +19,7 @@ class Hold(ConstraintArguments):
     sentence: str = Field(min_length=3, max_length=300, description="The engineer's words that say it.")
     facts: dict[str, Any] = Field(
         default_factory=dict,
-        description=f"By configuration path: {', '.join(FACT_PATHS)}.…; training.global_batch: 512.",
+        description=f"By configuration path: {', '.join(FACT_PATHS)}.…; model.name: llama3-8b.",
     )
 
     @model_validator(mode="after")

@@ -34,6 +34,9 @@ WITH_TERMS = 3
 class PriceArguments(Arguments):
     configurations: tuple[Configuration, ...] = Field((), max_length=8)
     proposals: tuple[int, ...] = Field((), max_length=8, description="Proposals by number, beside them.")
+    facts: dict[str, Any] = Field(
+        default_factory=dict, description="Of the run, assumed for this question alone; by path, as in hold."
+    )
     neighbours: bool = Field(False, description="With single steps away from the first one: axes, batch, remat.")
 
 
@@ -60,6 +63,7 @@ class Step(ToolResult):
 class Prices(ToolResult):
     """Configurations beside each other.  fastest: the number, from 1, of the fastest legal one of `configurations`."""
 
+    assumed: dict[str, Any] = {}
     current: Current = Current()
     configurations: tuple[Row, ...] = ()
     not_priced: tuple[Refused, ...] = ()
@@ -71,6 +75,9 @@ def price(bench: Workbench, asked: PriceArguments) -> Prices:
     """Prices one to eight configurations: step time and speed-up per token with 80 % intervals, chance that
     it runs and is faster, memory per chip, broken rules, and of up to three each term of the step with its change
     against the current configuration. Says whether it fits, which rules it breaks, and what is not known (`doubts`)."""
+    if asked.facts:
+        with as_tool_error():
+            bench = bench.with_facts({**bench.facts, **asked.facts})
     plans: list[tuple[ProposalPlan, dict[str, Any]]] = []
     refused: list[Refused] = []
     for number in asked.proposals:
@@ -91,8 +98,8 @@ def price(bench: Workbench, asked: PriceArguments) -> Prices:
     fastest = max(legal, key=lambda n: _speed(rows[n - 1]), default=None)
     steps = tuple(map(neighbour, plans[0][0].sensitivity)) if asked.neighbours else ()
     return Prices(
-        current=own, configurations=rows, not_priced=tuple(refused), fastest=fastest if len(rows) > 1 else None,
-        neighbours=steps,
+        assumed=asked.facts, current=own, configurations=rows, not_priced=tuple(refused),
+        fastest=fastest if len(rows) > 1 else None, neighbours=steps,
     )  # fmt: skip
 
 
