@@ -48,16 +48,14 @@ class Fault:
 class ModelRequest:
     """A request goes out.
 
-    key: SHA-256 of messages, tools, tool choice and answer schema, by which a replay recognises it.  messages: those
-    from index `since` on; earlier ones are in the previous requests.  tools: names offered.  tool_choice `none`: the
-    model must answer now.  schema: name of the answer's schema, None for free text.
+    messages: those from index `since` on; earlier ones are in the previous requests.  tools: names offered.
+    tool_choice `none`: the model must answer now.  schema: name of the answer's schema, None for free text.
     """
 
     turn: int
     attempt: int
     provider: str
     model: str
-    key: str
     since: int
     messages: tuple[Message, ...]
     tools: tuple[str, ...] = ()

@@ -55,15 +55,11 @@ _LEAST_ANSWER_TOKENS = 32
 class Outcome(Generic[A]):
     """What a run came to.
 
-    answer: None where it stopped.  messages: the conversation, ready to be
-    continued; rejected answers and the loop's own notices are left out.  results: of all tools.  cost_usd: None where
-    the model's price is unknown.
+    answer: None where it stopped.  results: of all tools.  cost_usd: None where the model's price is unknown.
     """
 
     answer: A | None
-    source: Literal["model"] | None
     stopped: Stopped | None
-    messages: tuple[Message, ...]
     results: tuple[ToolReturned, ...]
     usage: Usage
     cost_usd: float | None
@@ -93,7 +89,7 @@ def run(
     each; it is sent back with them, `limits.repairs` times.  cancel: ends the run from another thread.  Closing the
     generator ends it from its own; either way the connection to the model is closed.
 
-    Raises what a tool raises other than ToolError, after a Stopped with reason `bug`; ReplayMismatch in a replay.
+    Raises what a tool raises other than ToolError, after a Stopped with reason `bug`.
     """
     loop = _Loop(provider, list(messages), by_name(tools), answer, check, limits or Limits(), cancel or Cancel(),
                  clock or Clock())  # fmt: skip
@@ -104,17 +100,13 @@ def run(
     except _Stop as stop:
         stopped = replace(stop.event, last_answer=loop.last_answer, complaints=loop.last_complaints)
         yield stopped
-    conversation, meter = loop.kept(), loop.meter
-    said = accepted.model_dump(mode="json") if isinstance(accepted, BaseModel) else accepted
-    if stopped is None:
-        text = accepted.model_dump_json() if isinstance(accepted, BaseModel) else str(accepted)
-        conversation.append(AssistantMessage(text))
+    meter = loop.meter
     outcome: Outcome[Any] = Outcome(
-        accepted, None if stopped else "model", stopped, tuple(conversation), tuple(loop.results), meter.usage,
-        meter.cost_usd, meter.turns, meter.tool_calls, loop.clock.now() - meter.started_s,
+        accepted, stopped, tuple(loop.results), meter.usage, meter.cost_usd, meter.turns, meter.tool_calls,
+        loop.clock.now() - meter.started_s,
     )  # fmt: skip
     if stopped is None:
-        yield outcome.final(said, "model")
+        yield outcome.final(accepted.model_dump(mode="json") if isinstance(accepted, BaseModel) else accepted, "model")
     return outcome
 
 
@@ -140,7 +132,6 @@ class _Loop:
     last_answer: str | None = None
     last_complaints: tuple[str, ...] = ()
     repairs: int = 0
-    passing: set[int] = field(default_factory=set)  # indices of messages that the next run need not see
     told: int = 0  # messages that an event has shown already
     shortened: bool = False
     dropped: int = 0  # calls of the last response beyond what one may have
@@ -150,9 +141,6 @@ class _Loop:
         self.meter = Meter(self.limits, self.provider.price, self.clock.now())
         self.next_result = next_result_number(self.conversation)
 
-    def kept(self) -> list[Message]:
-        return [message for index, message in enumerate(self.conversation) if index not in self.passing]
-
     def turns(self) -> Generator[RunEvent, None, Any]:
         form_only = False  # the next turn mends the form of an answer: no tools, so that a schema can be enforced
         noticed = False
@@ -161,7 +149,7 @@ class _Loop:
             must_answer = bool(self.tools) and (self.meter.turns + 1 >= self.limits.turns or calls_left <= 0)
             if must_answer and self.meter.turns and not noticed:
                 noticed = True
-                self._pass(UserMessage(compose.LAST_TURN))
+                self.conversation.append(UserMessage(compose.LAST_TURN))
             completion = yield from self._ask("none" if must_answer or form_only else "auto")
             message = completion.message
             if message.tool_calls and completion.finish != "length":
@@ -170,7 +158,7 @@ class _Loop:
                     raise _Stop(reason, compose.bound(reason, self.limits))
                 yield from self._call(message)
                 if self.dropped:
-                    self._pass(UserMessage(compose.calls_dropped(self.dropped, self.limits)))
+                    self.conversation.append(UserMessage(compose.calls_dropped(self.dropped, self.limits)))
                 form_only = False
                 continue
             value, about, complaints = self._judge(completion)
@@ -228,7 +216,7 @@ class _Loop:
     def _requested(self, request: Request, turn: int, attempt: int) -> ModelRequest:
         since, self.told = self.told, len(request.messages)
         return ModelRequest(
-            turn, attempt, self.provider.name, self.provider.model, request.key(), since, request.messages[since:],
+            turn, attempt, self.provider.name, self.provider.model, since, request.messages[since:],
             tuple(self.tools), request.tool_choice, request.schema_name,
         )  # fmt: skip
 
@@ -350,11 +338,5 @@ class _Loop:
             raise _Stop("rejected", compose.rejected(self.repairs, complaints))
         self.repairs += 1
         message = UserMessage(compose.complaint(complaints))
-        self._pass(AssistantMessage(text if text.strip() else compose.NOTHING))
-        self._pass(message)
+        self.conversation += [AssistantMessage(text if text.strip() else compose.NOTHING), message]
         return Complaint(self.meter.turns, self.repairs, about, tuple(complaints), message)
-
-    def _pass(self, message: Message) -> None:
-        """Adds a message that is of this run only."""
-        self.passing.add(len(self.conversation))
-        self.conversation.append(message)

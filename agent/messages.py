@@ -1,4 +1,4 @@
-"""The words of a conversation with a language model, as frozen values that survive a round trip through JSON.
+"""The words of a conversation with a language model, as frozen values.
 
 A conversation is a tuple of messages: system, user, assistant (text and tool calls) and tool (the answer to one call).
 Texts are clean: no lone surrogate and no NUL, so that PostgreSQL and JSON can hold them.
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, JsonValue, TypeAdapter
+from pydantic import JsonValue
 
 from formatting.numbers import whole_number
 
-__all__ = [
-    "AssistantMessage", "JsonValue", "Message", "SystemMessage", "ToolCall", "ToolMessage", "Usage", "UserMessage",
-    "clean", "message_from_json", "message_to_json", "next_result_number", "size_chars",
-]  # fmt: skip
+__all__ = ["JsonValue"]
 
 
 def clean(text: str) -> str:
@@ -93,19 +90,6 @@ class Usage:
     @property
     def tokens(self) -> int:
         return self.tokens_in + self.tokens_out
-
-
-_MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="role")])
-
-
-def message_to_json(message: Message) -> dict[str, JsonValue]:
-    data: dict[str, JsonValue] = _MESSAGE.dump_python(message, mode="json")
-    return data
-
-
-def message_from_json(data: object) -> Message:
-    """The message that `message_to_json` wrote.  ValueError where it is none."""
-    return _MESSAGE.validate_python(data)
 
 
 def size_chars(messages: Iterable[Message]) -> int:

@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlencode
 
 from django.urls import reverse
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import mark_safe
 
 from dialogue.computations import ComputedAnswer, about, registry
 from dialogue.links import link_of
 from experiments import bars
 from experiments.models import Experiment
 from proposals.agents import markdown
+from proposals.agents.markdown import Link
 from proposals.agents.references import Rendered
 from proposals.agents.values import Value
 
@@ -25,25 +26,11 @@ Content = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class DrawnBar:
-    """A bar with its terms on the scale of its block."""
-
-    label: str
-    terms: Sequence[bars.Term]
-    scale: float
-    total: SafeString
-    predicted: bool
-    low: float | None
-    high: float | None
-    unit: str
-
-
-@dataclass(frozen=True)
 class Block:
     """A part of an answer: its HTML, or its bars."""
 
     html: str = ""
-    bars: Sequence[DrawnBar] = ()
+    bars: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -91,25 +78,24 @@ def blocks(content: Mapping[str, Any], experiment: Experiment) -> list[Block]:
     ]
 
 
-def _drawn(rows: Sequence[Mapping[str, Any]], experiment: Experiment, link: Callable[[str], str]) -> list[DrawnBar]:
-    drawn = []
-    totals = [cast(Value, Rendered.from_json([row["total"]]).parts[0]) if row["total"] else None for row in rows]
-    ends = [
-        max(sum(row["parts"].values()), (total.high or 0.0) if total else 0.0)
-        for row, total in zip(rows, totals, strict=True)
-    ]
-    scale = max(ends, default=1.0)
-    for row, total in zip(rows, totals, strict=True):
+def _drawn(rows: Sequence[Mapping[str, Any]], experiment: Experiment, link: Link) -> list[dict[str, Any]]:
+    """Return the bars with their terms, on one scale."""
+    drawn: list[dict[str, Any]] = []
+    for row in rows:
+        total = cast(Value, Rendered.from_json([row["total"]]).parts[0]) if row["total"] else None
         is_memory = row["unit"] == "bytes"
         terms = bars.memory_terms(row["parts"]) if is_memory else bars.step_terms(row["parts"], experiment.axis_roles)
+        shown = mark_safe(markdown.of_value(total, link)) if total else ""
+        end = max(sum(row["parts"].values()), (total.high or 0.0) if total else 0.0)
         drawn.append(
-            DrawnBar(
-                row["label"], terms, scale, mark_safe(markdown.of_value(total, link)) if total else SafeString(""),
-                bool(total and total.origin == "predicted"), total.low if total else None,
-                total.high if total else None, row["unit"],
-            )
+            {
+                "label": row["label"], "terms": terms, "total": shown, "unit": row["unit"], "end": end,
+                "predicted": bool(total and total.origin == "predicted"), "low": total.low if total else None,
+                "high": total.high if total else None,
+            }
         )  # fmt: skip
-    return drawn
+    scale = max((bar["end"] for bar in drawn), default=1.0)
+    return [{**bar, "scale": scale} for bar in drawn]
 
 
 def further(content: Mapping[str, Any], experiment: Experiment) -> list[Question]:

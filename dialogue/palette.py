@@ -21,10 +21,12 @@ from dialogue.computations.values import plan_values, priced
 from dialogue.content import question_url
 from dialogue.links import link_of
 from experiments.models import Experiment
+from experiments.step_profile import PROFILE
 from formatting import quantity
 from formatting.numbers import whole_number
 from perfmodel.config import ConfigError
 from proposals.agents.retrieval import ScopedQuery, Unavailable
+from proposals.agents.tools import operations
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate
 
@@ -142,54 +144,40 @@ def _fields(given: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [(name, label.replace("_", " "), str(value)) for name, label, value in parts]
 
 
+#: A row with texts that it is found by, each with its weight.
+Offered = tuple[Row, tuple[tuple[str, float], ...]]
+
+
+def _best(words: Sequence[str], offered: Sequence[Offered], least: float) -> Iterator[Row]:
+    """Yield the rows whose texts say enough of the words, the best first."""
+    scored = [(-score(words, *texts), place, row) for place, (row, texts) in enumerate(offered)]
+    yield from (row for points, _, row in sorted(scored, key=lambda item: item[:2])[:MOST] if -points >= least)
+
+
 def _in_run(experiment: Experiment, bench: Workbench, words: Sequence[str]) -> Iterator[Row]:
     """Findings, proposals and ops that the words are about."""
-    link = link_of(experiment)
-    if not words:
-        return
-    said = telling(words)
-    rows = []
+    link, said = link_of(experiment), telling(words)
+    offered: list[Offered] = []
     for number, finding in enumerate(bench.diagnosis.findings, start=1):
-        points = score(
-            said,
-            (f"finding {number} {finding.title} {finding.mesh_axis or ''}", 2.0),
-            (finding.rule.replace("_", " "), 1.0),
-        )
-        saving = quantity(finding.saving_s, "s") if finding.saving_s else ""
-        rows.append(
-            (
-                points,
-                Row(
-                    f"Finding {number} · {finding.title}".replace("`", ""),
-                    link(f"finding:{number}"),
-                    f"≤ {saving}" if saving else "",
-                ),
-            )
-        )
+        saving = f"≤ {quantity(finding.saving_s, 's')}" if finding.saving_s else ""
+        row = Row(f"Finding {number} · {finding.title}".replace("`", ""), link(f"finding:{number}"), saving)
+        named = f"finding {number} {finding.title} {finding.mesh_axis or ''}"
+        offered.append((row, ((named, 2.0), (finding.rule.replace("_", " "), 1.0))))
     for state in bench.rows:
         plan = state.proposal
         changes = " ".join(f"{key} {value}" for key, value in plan.changes.items())
-        points = score(said, (f"proposal {plan.rank} {plan.title} {changes}", 2.0))
-        rows.append((points, Row(f"Proposal {plan.rank} · {plan.title}", link(f"proposal:{plan.rank}"), state.status)))
-    found = [(points, row) for points, row in rows if points >= 1.5]
-    yield from (row for _, row in sorted(found, key=lambda item: -item[0])[:MOST])
-    strong = [word for word in said if len(word) > 2 and whole_number(word) is None]
-    ops = [
-        op
-        for op in bench.diagnosis.ops
-        if strong
-        and all(word in f"{op.name} {op.module} {op.collective or ''} {op.mesh_axis or ''}".lower() for word in strong)
-    ]
-    if len(ops) > 1:
-        time = sum(op.time_s or 0.0 for op in ops)
-        text = f"{len(ops)} ops, {quantity(time, 's')}" if time else f"{len(ops)} ops"
-        yield Row(
-            f"Ops that match {' '.join(strong)}",
-            question_url(experiment.pk, "ops", {"words": " ".join(strong)}),
-            text,
-            "ops",
-        )
-    for op in sorted(ops, key=lambda op: -op.time_share)[:3]:
+        row = Row(f"Proposal {plan.rank} · {plan.title}", link(f"proposal:{plan.rank}"), state.status)
+        offered.append((row, ((f"proposal {plan.rank} {plan.title} {changes}", 2.0),)))
+    yield from _best(said, offered, 1.5)
+    strong = " ".join(word for word in said if len(word) > 2 and whole_number(word) is None)
+    if not strong or bench.diagnosis.basis != PROFILE:
+        return
+    found = operations.ops(bench, operations.Filter(text=strong, top=3))
+    if found.matching > 1:
+        time = f", {quantity(found.time_s, 's')}" if found.time_s else ""
+        url = question_url(experiment.pk, "ops", {"words": strong})
+        yield Row(f"Ops that match {strong}", url, f"{found.matching} ops{time}", "ops")
+    for op in found.rows:
         yield Row(op.name, link(f"op:{op.key}"), str(quantity(op.time_s, "s")) if op.time_s else "")
 
 
@@ -209,17 +197,10 @@ def _read(experiment: Experiment, bench: Workbench, text: str, words: Sequence[s
         for item in passages
         if _close(said, f"{item.title} {item.text}")
     ]
-    rows += [
-        Row(
-            item.record.title,
-            link(f"record:{item.record.id}"),
-            str(quantity(item.record.speedup, "speedup"))
-            if item.record.speedup
-            else item.record.outcome.replace("_", " "),
-        )
-        for item in records
-        if _close(said, f"{item.record.title} {item.record.change} {item.record.effect}")
-    ]
+    for record in (item.record for item in records):
+        if _close(said, f"{record.title} {record.change} {record.effect}"):
+            outcome = str(quantity(record.speedup, "speedup")) if record.speedup else record.outcome.replace("_", " ")
+            rows.append(Row(record.title, link(f"record:{record.id}"), outcome))
     return Group("Read", rows, "" if rows else "No passage or record is close to this.")
 
 
@@ -251,14 +232,8 @@ def _places(membership: Membership, experiment: Experiment | None, words: Sequen
         offered += [(Row(name, reverse(url, args=[pk]), "this run"), more) for name, url, more in own]
         first = experiment.proposals.filter(status="proposed").order_by("-plan_id", "rank").first()
         if first is not None and membership.may(Role.REVIEWER):
-            offered.append(
-                (
-                    Row(
-                        f"Approve proposal {first.rank}: {first.title}", first.get_absolute_url(), "asks for a comment"
-                    ),
-                    "approve accept decide",
-                )
-            )
+            title = f"Approve proposal {first.rank}: {first.title}"
+            offered.append((Row(title, first.get_absolute_url(), "asks for a comment"), "approve accept decide"))
     general = [
         ("Home", "home", Role.VIEWER, "start"),
         ("Experiments", "experiments", Role.VIEWER, "runs list"),
@@ -275,10 +250,7 @@ def _places(membership: Membership, experiment: Experiment | None, words: Sequen
     if not words:
         yield from (row for row, _ in offered if experiment is None and not row.theme)
         return
-    said = telling(words)
-    scored = [(score(said, (row.title, 2.0), (more, 1.0)), place, row) for place, (row, more) in enumerate(offered)]
-    found = sorted((item for item in scored if item[0] >= 1.0), key=lambda item: (-item[0], item[1]))
-    yield from (row for _, _, row in found[:MOST])
-    named = Experiment.objects.filter(team=membership.team, name__icontains=" ".join(words)[:100]) if words else ()
-    for item in list(named[:MOST]) if words else ():
+    texts: list[Offered] = [(row, ((row.title, 2.0), (more, 1.0))) for row, more in offered]
+    yield from _best(telling(words), texts, 1.0)
+    for item in Experiment.objects.filter(team=membership.team, name__icontains=" ".join(words)[:100])[:MOST]:
         yield Row(item.name, reverse("experiment", args=[item.pk]), item.get_state_display().lower())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -11,7 +9,7 @@ from typing import Literal, Protocol
 from agent.control import Cancel
 from agent.events import Fault
 from agent.limits import Price
-from agent.messages import AssistantMessage, JsonValue, Message, Usage, message_to_json
+from agent.messages import AssistantMessage, JsonValue, Message, Usage
 from agent.tools import Tool
 
 
@@ -29,17 +27,6 @@ class Request:
     schema_name: str | None = None
     schema: dict[str, JsonValue] | None = None
     max_tokens: int = 16_000
-
-    def key(self) -> str:
-        """SHA-256 of everything that decides the answer; not of `max_tokens`, which depends on what was spent."""
-        data = {
-            "messages": [message_to_json(message) for message in self.messages],
-            "tools": [[each.name, each.description, each.parameters()] for each in self.tools],
-            "tool_choice": self.tool_choice,
-            "schema": self.schema,
-        }
-        text = json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.tools import ToolError
+from agent.tools import Arguments, ToolError
 from dialogue.computations.arguments import (
     OfAxis,
     OfChip,
     OfConfiguration,
-    OfFinding,
     OfKey,
     OfNumber,
-    OfProposal,
     arguments_of,
     candidate_of,
 )
@@ -127,24 +125,17 @@ def _variants(bench: Workbench, words: Sequence[str]) -> list[Match]:
 def _filled(of: Computation, words: Sequence[str], bench: Workbench) -> tuple[dict[str, Any], float]:
     """The arguments of a computation that the words name, and what naming them adds to its score."""
     numbers = [number for word in words if (number := whole_number(word, digits=3)) is not None]
-    if issubclass(of.arguments, OfProposal):
-        named = any(word.startswith("proposal") for word in words) and bool(numbers)
-        return {"proposal": numbers[0] if named else 1}, 1.0 if named else 0.0
-    if of.arguments is OfFinding:
-        named = any(word.startswith("finding") for word in words) and bool(numbers)
-        return {"finding": numbers[0] if named else 1}, 1.0 if named else 0.0
-    if of.arguments is OfAxis:
-        axes = {axis for axis, _ in (*bench.config.mesh.ici, *bench.config.mesh.dcn)} | {"dcn"}
-        axis = next((found for word in words if (found := axis_of(bench.config.mesh, word) or word) in axes), "")
-        return ({"axis": axis}, 1.0) if axis else ({}, 0.0)
-    if of.arguments is OfChip:
-        chip = next((word for word in words if word in load_chips()), "")
-        return ({"chip": chip}, 2.0) if chip else ({}, 0.0)
-    if of.arguments is OfKey:
-        key = next((SETTING_WORDS[word] for word in words if word in SETTING_WORDS), "")
-        return ({"key": key}, 1.0) if key else ({}, 0.0)
-    if of.arguments is OfNumber:
-        text = " ".join(words)
-        key = next((key for key, name in FIGURES.items() if name.lower() in text), "")
-        return ({"number": key}, 0.5) if key else ({}, 0.0)
-    return {}, 0.0
+    for kind in ("proposal", "finding"):
+        if kind in of.arguments.model_fields:
+            is_named = bool(numbers) and any(word.startswith(kind) for word in words)
+            return {kind: numbers[0] if is_named else 1}, float(is_named)
+    mesh, text = bench.config.mesh, " ".join(words)
+    axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn"}
+    named: dict[type[Arguments], tuple[str, float, list[str]]] = {
+        OfAxis: ("axis", 1.0, [found for word in words if (found := axis_of(mesh, word) or word) in axes]),
+        OfChip: ("chip", 2.0, [word for word in words if word in load_chips()]),
+        OfKey: ("key", 1.0, [SETTING_WORDS[word] for word in words if word in SETTING_WORDS]),
+        OfNumber: ("number", 0.5, [key for key, name in FIGURES.items() if name.lower() in text]),
+    }
+    field, points, values = named.get(of.arguments, ("", 0.0, []))
+    return ({field: values[0]}, points) if values else ({}, 0.0)

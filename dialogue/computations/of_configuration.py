@@ -16,7 +16,6 @@ from dialogue.computations.values import (
     priced,
     run_bar,
     run_values,
-    subject_of,
     terms,
     text,
 )
@@ -24,7 +23,7 @@ from perfmodel.config import ConfigError, mesh_text
 from perfmodel.workload import REMAT, SHARDING
 from proposals.agents.tools.prices import neighbour
 from proposals.agents.workbench import Workbench
-from proposals.candidate import Candidate, is_same
+from proposals.candidate import Candidate, is_same, keeps
 from proposals.plan import ProposalPlan
 
 #: Settings with a few values, tried one by one.
@@ -69,7 +68,7 @@ def fits(bench: Workbench, asked: OfConfiguration) -> Answer:
     """Memory per chip by part against what a program can fill, and the measured peak of the current run."""
     plan = _priced(bench, asked)
     memory = plan.predicted.hbm_per_chip_bytes
-    peak = bench.profile.memory.peak_bytes if _is_now(bench, plan) else None
+    peak = bench.profile.memory.peak_bytes if keeps(bench.config, plan) else None
     held = vars(memory) if memory else {}
     parts = {key: value for key, value in held.items() if key not in ("total", "capacity") and value}
     it = plan_values(bench, plan)
@@ -183,7 +182,3 @@ def rejected(bench: Workbench, asked: Nothing) -> Answer:
         (),
         (Next("parallelism"), Next("price")),
     )
-
-
-def _is_now(bench: Workbench, plan: ProposalPlan) -> bool:
-    return subject_of(bench, plan) == "the current configuration" or bool(plan_values(bench, plan)["is_current"])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from math import log
 
@@ -35,46 +34,36 @@ def _words(text: str) -> list[str]:
     return [_ENDING.sub("", word) for word in _WORD.findall(text.lower()) if word not in _EMPTY]
 
 
-@dataclass(frozen=True)
-class _Index:
-    """Texts to be found by words, ranked by BM25."""
-
-    counts: tuple[Counter[str], ...]
-    seen: Counter[str]
-
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> _Index:
-        counts = tuple(Counter(_words(text)) for text in texts)
-        return cls(counts, Counter(word for count in counts for word in count))
-
-    def best(self, query: str, allowed: Sequence[int], k: int) -> list[tuple[int, float, tuple[str, ...]]]:
-        """(number, score, words that matched) of the k best."""
-        wanted = list(dict.fromkeys(_words(query)))
-        mean = sum(count.total() for count in self.counts) / max(len(self.counts), 1)
-        hits = []
-        for number in allowed:
-            count = self.counts[number]
-            matched = tuple(word for word in wanted if word in count)
-            if not matched:
-                continue
-            length = _K1 * (1 - _B + _B * count.total() / mean)
-            score = sum(
-                log(1 + (len(self.counts) - self.seen[word] + 0.5) / (self.seen[word] + 0.5))
-                * count[word] * (_K1 + 1) / (count[word] + length)
-                for word in matched
-            )  # fmt: skip
+def _best(
+    counts: Sequence[Counter[str]], query: str, allowed: Sequence[int], k: int
+) -> list[tuple[int, float, tuple[str, ...]]]:
+    """Return (number, score, words that matched) of the k best of texts, given by their words, as BM25 ranks them."""
+    wanted = dict.fromkeys(_words(query))
+    mean = sum(count.total() for count in counts) / max(len(counts), 1)
+    seen = {word: sum(word in count for count in counts) for word in wanted}
+    hits = []
+    for number in allowed:
+        count = counts[number]
+        matched = tuple(word for word in wanted if word in count)
+        length = _K1 * (1 - _B + _B * count.total() / mean)
+        score = sum(
+            log(1 + (len(counts) - seen[word] + 0.5) / (seen[word] + 0.5)) * count[word] * (_K1 + 1)
+            / (count[word] + length)
+            for word in matched
+        )  # fmt: skip
+        if matched:
             hits.append((number, score, matched))
-        return sorted(hits, key=lambda item: -item[1])[:k]
+    return sorted(hits, key=lambda item: -item[1])[:k]
 
 
 @cache
-def _records() -> tuple[tuple[Record, ...], _Index]:
+def _records() -> tuple[tuple[Record, ...], list[Counter[str]]]:
     records = seeds.records()
     texts = (
         " ".join([r.title, r.title, r.change, r.effect, r.model_name, r.chip, r.bottleneck, *r.changes, *r.caveats])
         for r in records
     )
-    return records, _Index.of(texts)
+    return records, [Counter(_words(text)) for text in texts]
 
 
 @cache
@@ -83,21 +72,21 @@ def _cases() -> tuple[Case, ...]:
 
 
 @cache
-def _passages() -> tuple[tuple[passage_file.ShippedPassage, ...], _Index]:
+def _passages() -> tuple[tuple[passage_file.ShippedPassage, ...], list[Counter[str]]]:
     passages = tuple(item for file in passage_file.read_all() for item in file.passages)
     texts = (" ".join([p.title, p.title, p.text, p.formula, p.applies_when, *p.tags]) for p in passages)
-    return passages, _Index.of(texts)
+    return passages, [Counter(_words(text)) for text in texts]
 
 
 class Shipped:
     """`Retrieval` of a run outside any team."""
 
     def search_history(self, query: str, narrowed: ScopedQuery, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
-        records, index = _records()
+        records, counts = _records()
         allowed = [number for number, record in enumerate(records) if _fits(record, narrowed)]
         if not _words(query):
             return [RecordFound(records[number]) for number in allowed[::-1][:k]], ()
-        hits = index.best(query, allowed, k)
+        hits = _best(counts, query, allowed, k)
         return [RecordFound(records[n], score, _matched(words)) for n, score, words in hits], ()
 
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
@@ -113,14 +102,14 @@ class Shipped:
     def search_knowledge(
         self, query: str, hardware: str, bottleneck: str, k: int
     ) -> tuple[Sequence[PassageFound], Sequence[str]]:
-        passages, index = _passages()
+        passages, counts = _passages()
         kinds = {"any", hardware, load_chips()[hardware].kind if hardware in load_chips() else hardware}
         allowed = [
             number
             for number, passage in enumerate(passages)
             if (not hardware or kinds & set(passage.hardware)) and (not bottleneck or bottleneck in passage.bottlenecks)
         ]
-        hits = index.best(query, allowed, k)
+        hits = _best(counts, query, allowed, k)
         return [_passage_found(passages[n], score, _matched(words)) for n, score, words in hits], ()
 
     def passage(self, key: str) -> PassageFound | None:
@@ -141,13 +130,8 @@ def _matched(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _fits(record: Record, narrowed: ScopedQuery) -> bool:
-    asked = (
-        (narrowed.bottleneck, record.bottleneck),
-        (narrowed.chip, record.chip),
-        (narrowed.outcome, record.outcome),
-        (narrowed.model_name, record.model_name),
-    )
-    return all(not wanted or wanted == value for wanted, value in asked) and (
+    names = ("bottleneck", "chip", "outcome", "model_name")
+    return all(getattr(narrowed, name) in ("", getattr(record, name)) for name in names) and (
         not narrowed.change or narrowed.change in record.changes
     )
 

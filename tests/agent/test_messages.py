@@ -21,8 +21,6 @@ from agent.messages import (
     Usage,
     UserMessage,
     clean,
-    message_from_json,
-    message_to_json,
     next_result_number,
 )
 
@@ -53,11 +51,6 @@ def _field(wanted: Any) -> st.SearchStrategy[Any]:
 def _built(cls: type) -> st.SearchStrategy[Any]:
     hints = get_type_hints(cls)
     return st.builds(cls, **{each.name: _field(hints[each.name]) for each in fields(cls)})
-
-
-@given(st.one_of([_built(each) for each in get_args(Message)]))
-def test_a_message_survives_json(message: Message) -> None:
-    assert message_from_json(json.loads(json.dumps(message_to_json(message)))) == message
 
 
 @given(st.one_of([_built(each) for each in get_args(RunEvent)]))
@@ -113,8 +106,8 @@ def test_result_ids_go_on_where_the_conversation_stopped() -> None:
 
 def test_whole_requests_are_put_together_from_their_news() -> None:
     a, b, c = UserMessage("a"), AssistantMessage("b"), UserMessage("c")
-    first = ModelRequest(1, 1, "openai", "m", "k1", 0, (a,))
-    second = ModelRequest(2, 1, "openai", "m", "k2", 1, (b, c))
-    third = ModelRequest(3, 1, "openai", "m", "k3", 0, (a, c))
+    first = ModelRequest(1, 1, "openai", "m", 0, (a,))
+    second = ModelRequest(2, 1, "openai", "m", 1, (b, c))
+    third = ModelRequest(3, 1, "openai", "m", 0, (a, c))
     told = requested([first, TextDelta(1, "b"), second, third])
     assert [messages for _, messages in told] == [(a,), (a, b, c), (a, c)]

@@ -30,9 +30,9 @@ from proposals.services import recording
 LONG = "the all-gather of layer seven " * 400
 FAULT = Fault("rate_limit", "The endpoint asks to wait.", 429, 3, 2.0)
 STEPS = (
-    ModelRequest(1, 1, "openai", "qwen3-32b", "k" * 64, 0, (SystemMessage(LONG), UserMessage("Why?")), ("kpis", "ops")),
+    ModelRequest(1, 1, "openai", "qwen3-32b", 0, (SystemMessage(LONG), UserMessage("Why?")), ("kpis", "ops")),
     Retry(1, 1, FAULT, 2.0),
-    ModelRequest(1, 2, "openai", "qwen3-32b", "k" * 64, 2, (), ("kpis", "ops")),
+    ModelRequest(1, 2, "openai", "qwen3-32b", 2, (), ("kpis", "ops")),
     ModelResponse(
         1, AssistantMessage("", (ToolCall("c1", "predict", '{"ici": {"data": 16}}'),)), "tool_calls",
         Usage(1200, 80), "qwen3-32b-2026", 0.0042, 1.5, None,

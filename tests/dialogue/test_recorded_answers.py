@@ -18,7 +18,7 @@ from dialogue.services import asking, recorded_answers
 from dialogue.services.respond import respond
 from experiments.models import Event
 from proposals.agents import chat
-from proposals.agents.recorded import NoRecording, answers_in
+from proposals.agents.recorded import NoRecording, answers_in, run_event
 from tests.agent.server import ScriptedServer, calls, text
 from tests.dialogue.answerers import Scripted, final, tool
 
@@ -34,6 +34,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_a_file_that_is_no_recording_is_refused_in_a_sentence(lines, sentence):
     with pytest.raises(NoRecording, match=sentence):
         answers_in(lines)
+
+
+def test_a_step_of_an_earlier_version_is_read():
+    data = {"turn": 1, "attempt": 1, "provider": "openai", "model": "m", "key": "k", "since": 0, "messages": []}
+    assert run_event("model_request", {**data, "thread": 1, "message": 2}) == ModelRequest(1, 1, "openai", "m", 0, ())
 
 
 def answered(thread, user, answerer, question="Which do you recommend first?") -> Message:

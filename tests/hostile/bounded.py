@@ -38,9 +38,9 @@ def read(behaviour: Behaviour, elsewhere: ScriptedServer) -> None:
         )
         assert 0 < len(server.requests) <= MOST_REQUESTS
     if behaviour.stands != "either":
-        assert (outcome.source == "model") == (behaviour.stands == "model"), outcome.stopped
-    if outcome.source != "model":
-        assert outcome.stopped is not None and re.search(behaviour.says, outcome.stopped.sentence), outcome.stopped
+        assert (outcome.stopped is None) == (behaviour.stands == "model"), outcome.stopped
+    if outcome.stopped is not None:
+        assert re.search(behaviour.says, outcome.stopped.sentence), outcome.stopped
         assert len(outcome.stopped.sentence) <= MOST_NOTE_CHARS and "\n" not in outcome.stopped.sentence
     assert outcome.cost_usd is None or outcome.cost_usd >= 0
     said = "".join(event.text for event in events if event.kind == "text_delta")

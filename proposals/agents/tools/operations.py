@@ -148,8 +148,8 @@ def _fits(bench: Workbench, op: OpDiagnosis, asked: Filter) -> bool:
     if asked.category and asked.category.lower() not in kinds:
         return False
     fact = bench.ops.get(op.key)
-    known = (op.name, op.source, op.module, op.category, op.family, *((fact.op_name, fact.source) if fact else ()))
-    where = "\n".join(known).lower()
+    known = (op.name, op.source, op.module, *kinds, *axes, *((fact.op_name, fact.source) if fact else ()))
+    where = "\n".join(filter(None, known)).lower()
     return all(word in where for word in asked.text.lower().split())
 
 
