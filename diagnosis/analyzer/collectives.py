@@ -32,7 +32,9 @@ _KINDS = (
     ("reducescatter", "reduce-scatter"),
     ("cross-replica-sum", "all-reduce"),
 )
-_UNNAMED = re.compile(r"async(hronous)?[- ]collective|collective[- ](completion|done|start|fusion)|\b[nr]ccl")
+_UNNAMED = re.compile(
+    r"async(hronous)?[- ]collective|collective[- ](completion|done|start|fusion)|\b[nr]ccl|^collective:"
+)
 _POINT = re.compile(r"^(send|recv|send-done|recv-done)(\.\d+)?$")
 #: A matmul with a fused collective computes while it communicates: it counts as a matmul.
 _MATMUL = re.compile(r"matmul|matrix|einsum|\bdot\b|gemm|windowed|convolution")

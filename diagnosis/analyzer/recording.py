@@ -215,7 +215,11 @@ def _missing(
         reason = profile.not_measured.get("ops", "")
         wants.append(Missing("device activity", reason.partition(". ")[2] or reason))
     elif listed < 0.8 and not of_kernels:
-        wants.append(Missing("most ops", "Upload the .xplane.pb files themselves instead of a table of top ops."))
+        wants.append(
+            Missing(
+                "most ops" if ops else "ops", "Upload the .xplane.pb files themselves instead of a table of top ops."
+            )
+        )
     if of_kernels and ops and not has["launches"]:
         wants.append(Missing("calls that launch kernels", "Record the host as well (ProfilerActivity.CPU)."))
     has_roofline = has["flops"] and any(op.limit_source == "roofline" for op in ops)

@@ -87,6 +87,21 @@ def test_a_kernel_of_unknown_name_is_a_collective_by_its_record(read: Read) -> N
     assert {op.category for op in profile.ops} == {kernels.GEMM, "all-reduce"}
 
 
+def test_a_kernel_of_unknown_name_is_a_collective_by_its_stream(read: Read) -> None:
+    trace = Trace(0, 8)
+    for number in range(2):
+        zero = 1000.0 * number
+        trace.step(number, zero, 1000)
+        trace.kernel(GEMM, zero + 100, 400, launch=zero + 2)
+        trace.kernel("mystery_v2", zero + 100, 50, launch=zero + 3)
+        trace.kernel("ncclDevKernel_AllReduce_Sum", zero + 500, 200, launch=zero + 6, stream=20)
+        trace.kernel("opaque_v2", zero + 700, 100, launch=zero + 8, stream=20)
+    profile = read(trace)
+    assert {op.name: op.category for op in profile.ops}["collective: opaque_v2"] == "collective"
+    assert profile.kpis["communication"] == pytest.approx(0.3, rel=0.2)
+    assert next(op for op in profile.ops if "mystery" in op.name).category == kernels.OTHER
+
+
 def test_work_launched_before_the_recording_is_in_no_step(read: Read) -> None:
     """An early copy on a stream of its own does not pull the first step back."""
     trace = Trace(None)

@@ -85,10 +85,12 @@ def stalled_collectives(facts: Facts) -> Iterator[Claim]:
     text = say("Asynchronous collectives expose {} {}{}", cost, facts.base, lines(ops))
     starts = tuple(op for op in ops if op.collective and op.collective.part == "start")
     parts: list[SourcedValue] = []
+    action = ""
     if total_exposed(starts) >= LEAST_START:
         row = exposed_of("of it, in their start ops", starts)
         parts.append(row)
         text += say(", {} of it in their start ops, which run on the core", row)
+        action = "Nothing hides the time in start ops: make these collectives fewer or smaller. "
     text += "."
     hidden = hidden_part(ops)
     if hidden is not None and hidden < MOSTLY_HIDDEN:
@@ -104,7 +106,7 @@ def stalled_collectives(facts: Facts) -> Iterator[Claim]:
     flags = advise(facts, causes_of(ops))
     yield claim(
         facts, "async_collective_waits", "Asynchronous collectives not fully hidden", text,
-        "Start them earlier (more compute between start and done), or move fewer bytes over that axis."
+        f"{action}Start them earlier (more compute between start and done), or move fewer bytes over that axis."
         f"{flags.after}",
         share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops), flags=flags.flags, flags_source=flags.source,
         parts=parts, whole=cost,

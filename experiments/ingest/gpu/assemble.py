@@ -14,7 +14,7 @@ from experiments.ingest.gpu import kernels
 from experiments.ingest.gpu.columns import KERNEL, OP, Collected, DeviceColumns
 from experiments.ingest.gpu.contexts import NOWHERE, Context, contexts
 from experiments.ingest.gpu.device import NO_MARKS, UNKNOWN, DeviceTrace, HostSteps
-from experiments.ingest.gpu.kinds import comm_of, read_kinds
+from experiments.ingest.gpu.kinds import comm_of, read_kinds, with_roles_of_streams
 from experiments.step_profile import Recorded
 
 #: Calls of serving engines and programs that capture a graph of kernels.
@@ -44,6 +44,9 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
     placed = [context if thread >= 0 else NOWHERE for context, thread in zip(placed, place.tolist(), strict=True)]
     flops, moved, products = _amounts(collected, placed)
     kinds, kind = read_kinds(collected, placed, products)
+    starts, ends = np.frombuffer(rows.start, np.int64), np.frombuffer(rows.end, np.int64)
+    streams = np.frombuffer(rows.stream, np.int64)
+    kinds = with_roles_of_streams(kinds, kind, streams, ends - starts)
     groups: dict[tuple[int, ...], int] = {}
     ranks = np.full(len(placed), -1, np.int64)
     for row, context in enumerate(placed):
@@ -51,8 +54,6 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
         members = collected.comms[comm].ranks if comm >= 0 else ()
         if members and kinds[int(kind[row])].exchange is not None:
             ranks[row] = groups.setdefault(members, len(groups))
-    starts, ends = np.frombuffer(rows.start, np.int64), np.frombuffer(rows.end, np.int64)
-    streams = np.frombuffer(rows.stream, np.int64)
     waits = {cause: np.array(times, np.int64) for cause, times in collected.host_waits.items()}
     peaks = collected.memory
     if len(active := np.unique(devices)) == 1 and peaks:

@@ -13,6 +13,9 @@ from experiments.ingest.gpu.contexts import Context, phase_name
 from experiments.ingest.gpu.device import Exchange, Kind
 from experiments.ingest.values import text
 
+#: Known collectives take this many times as long as known other work on a stream of collectives.
+COMMUNICATION_STREAM = 4.0
+
 
 def comm_of(collected: Collected, row: int, context: Context) -> int:
     """Index of the collective call that a device event belongs to, -1 for none: its own, else its launch's."""
@@ -38,6 +41,26 @@ def read_kinds(
             place = known[key] = index.setdefault(made, len(index))
         kind[row] = place
     return list(index), kind
+
+
+def with_roles_of_streams(
+    kinds: list[Kind], kind: NDArray[np.int64], streams: NDArray[np.int64], durations: NDArray[np.int64]
+) -> list[Kind]:
+    """The kinds; kernels of unknown kind that run on streams of collectives alone are collectives."""
+    talks = np.array([one.exchange is not None for one in kinds], np.bool_)
+    unknown = np.array([one.category == kernels.OTHER for one in kinds], np.bool_)
+    if not talks.any() or not unknown.any():
+        return kinds
+    _, stream = np.unique(streams, return_inverse=True)
+    talked = np.bincount(stream, durations * talks[kind])
+    worked = np.bincount(stream, durations * ~(talks | unknown)[kind])
+    communicates = talked > COMMUNICATION_STREAM * worked
+    roles = list(kinds)
+    for index in np.flatnonzero(unknown).tolist():
+        if communicates[stream[kind == index]].all():
+            name = f"collective: {kinds[index].name.rpartition(': ')[2]}"
+            roles[index] = replace(kinds[index], name=name, category="collective", exchange=Exchange("collective"))
+    return roles
 
 
 def _kind(collected: Collected, kernel: str, what: int, context: Context, product: int, comm: int) -> Kind:
