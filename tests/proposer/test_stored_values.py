@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfmodel.config_file import parse_config
-from proposals.agents.conversation import EFFECT, ConstraintStated, Effect, FactStated, MeshOffered, Question
+from proposals.agents.conversation import EFFECT, ConstraintStated, Effect, FactStated, MeshOffered
 from proposals.failures import read_failure
 from proposals.failures.stored import FAILURE, StoredFailure
 
@@ -51,10 +51,9 @@ def test_nothing_stored_says_nothing_and_a_cause_of_another_version_is_unknown()
 @pytest.mark.parametrize(
     "effect",
     [
-        ConstraintStated({"keep_batch": True, "fixed": {"seq": 4}}, "The batch stays.", ("excluded",)),
+        ConstraintStated({"keep_batch": True, "fixed": {"seq": 4}}, "The batch stays."),
         FactStated("hardware.overrides.hbm_bytes", 9e10, "It has 90 GB."),
         MeshOffered({"ici": {"seq": 2, "data": 4}, "dcn": {}}, {"remat": "full", "xla_flags": ["--a"]}, "seq 2"),
-        Question("Which chip?", ("v5e", "v5p")),
     ],
 )
 def test_an_effect_comes_back_in_its_kind_and_order(effect: Effect) -> None:
