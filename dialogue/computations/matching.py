@@ -20,11 +20,10 @@ from dialogue.computations.arguments import (
 from dialogue.computations.computation import REGISTRY, Computation
 from dialogue.computations.settings import SETTING_WORDS, Settings, axis_of, parse
 from dialogue.computations.values import FIGURES
-from formatting.numbers import whole_number
 from perfmodel.chips import load_chips
 from perfmodel.workload import REMAT, SHARDING
 from proposals.agents.workbench import Workbench
-from proposals.candidate import Candidate
+from proposals.candidate import Candidate, keeps
 
 #: Characters of a text that are looked at.
 SEARCHED = 400
@@ -39,6 +38,13 @@ COMMON = frozenset((
 ))  # fmt: skip
 #: What a computation must score to be shown.
 _LEAST = 1.5
+#: Between configurations.
+_OR = re.compile(r"\s+(?:or|vs\.?|versus)\s+|\s*;\s*", re.IGNORECASE)
+#: A proposal or finding by its number.
+_ORDINALS = {
+    "proposal": re.compile(r"(?:\bprop(?:osal)?s?\.?\s*(?:#|nr\.?|number)?|#|\bnr\.?)\s*([1-9])\b", re.IGNORECASE),
+    "finding": re.compile(r"\bfindings?,?\s*(?:#|nr\.?|number)?\s*([1-9]\d?)\b", re.IGNORECASE),
+}
 _WORD = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
@@ -87,29 +93,39 @@ def matches(bench: Workbench, text: str) -> list[Match]:
 
     A configuration in it always leads to its price, then to whether it fits, why it is not proposed, what is around.
     """
-    settings = parse(text, bench.config)
-    found = _of_settings(bench, settings) if settings else []
-    words = words_of(" ".join(settings.rest) if settings else text)
+    asked = [settings for part in _parts(text, bench) if (settings := parse(part, bench.config))]
+    found = [match for settings in asked for match in _of_settings(bench, settings, is_one=len(asked) == 1)]
+    words = words_of(" ".join(word for settings in asked for word in settings.rest) if found else text)
     found += _variants(bench, words)
     scored = []
     for place, of in enumerate(REGISTRY.values()):
         if any(match.computation is of for match in found):  # it is there with more of its arguments
             continue
-        given, named = _filled(of, words, bench)
+        given, named = _filled(of, words, bench, text)
         points = score(words, (of.title, 3.0), (of.words, 2.0)) + named
         if points >= _LEAST:
             scored.append((-points, place, Match(of, given)))
     return found + [match for _, _, match in sorted(scored, key=lambda item: item[:2])[:MOST]]
 
 
-def _of_settings(bench: Workbench, settings: Settings) -> list[Match]:
+def _parts(text: str, bench: Workbench) -> list[str]:
+    """Return the configurations of a text that names several, each with a mesh; else the text."""
+    parts = _OR.split(text[:SEARCHED])
+    has_meshes = len(parts) > 1 and all((found := parse(part, bench.config)).ici or found.dcn for part in parts)
+    return parts if has_meshes else [text]
+
+
+def _of_settings(bench: Workbench, settings: Settings, is_one: bool) -> list[Match]:
     sizes = {**settings.ici, **{f"dcn.{axis}": size for axis, size in settings.dcn.items()}}
     try:
         of = candidate_of(bench, OfConfiguration(mesh=sizes, changes=dict(settings.changes)))
     except ToolError as error:
         return [Match(REGISTRY["price"], {}, problem=str(error))]
+    if not sizes and keeps(bench.config, of):  # settings as they are now: spoken of, not asked for
+        return []
     given = arguments_of(bench, of)
-    return [Match(REGISTRY[key], given, of) for key in ("price", "fits", "why_not", "around")]
+    keys = ("price", "fits", "why_not", "around") if is_one else ("price",)
+    return [Match(REGISTRY[key], given, of) for key in keys]
 
 
 def _variants(bench: Workbench, words: Sequence[str]) -> list[Match]:
@@ -122,20 +138,19 @@ def _variants(bench: Workbench, words: Sequence[str]) -> list[Match]:
     return []
 
 
-def _filled(of: Computation, words: Sequence[str], bench: Workbench) -> tuple[dict[str, Any], float]:
+def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) -> tuple[dict[str, Any], float]:
     """The arguments of a computation that the words name, and what naming them adds to its score."""
-    numbers = [number for word in words if (number := whole_number(word, digits=3)) is not None]
-    for kind in ("proposal", "finding"):
+    for kind, named_by in _ORDINALS.items():
         if kind in of.arguments.model_fields:
-            is_named = bool(numbers) and any(word.startswith(kind) for word in words)
-            return {kind: numbers[0] if is_named else 1}, float(is_named)
-    mesh, text = bench.config.mesh, " ".join(words)
+            place = named_by.search(text)
+            return {kind: int(place[1]) if place else 1}, float(bool(place))
+    mesh, said = bench.config.mesh, " ".join(words)
     axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn"}
     named: dict[type[Arguments], tuple[str, float, list[str]]] = {
         OfAxis: ("axis", 1.0, [found for word in words if (found := axis_of(mesh, word) or word) in axes]),
         OfChip: ("chip", 2.0, [word for word in words if word in load_chips()]),
         OfKey: ("key", 1.0, [SETTING_WORDS[word] for word in words if word in SETTING_WORDS]),
-        OfNumber: ("number", 0.5, [key for key, name in FIGURES.items() if name.lower() in text]),
+        OfNumber: ("number", 0.5, [key for key, name in FIGURES.items() if name.lower() in said]),
     }
     field, points, values = named.get(of.arguments, ("", 0.0, []))
     return ({field: values[0]}, points) if values else ({}, 0.0)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import prod
 from typing import Any
 
 from formatting.numbers import whole_number
+from perfmodel.chips import PRECISIONS
 from perfmodel.config import DATA_ROLES, ROLE_SYNONYMS, ExperimentConfig, Mesh
+from perfmodel.config_file import OPTIMIZERS
 from perfmodel.space import insert_axis
 from perfmodel.workload import REMAT, SHARDING
 
@@ -37,10 +40,19 @@ SETTING_WORDS = {
 }  # fmt: skip
 #: Values that a framework writes otherwise.
 VALUE_WORDS = {"bfloat16": "bf16", "selective": "minimal", "off": "none", "no": "none", "float16": "fp16"}
+_VALUES = {"remat": REMAT, "weight_sharding": SHARDING, "precision": PRECISIONS, "optimizer": OPTIMIZERS}
 #: Words that are a whole setting.
 _ALONE = {"fp8": ("precision", "fp8"), "bf16": ("precision", "bf16"), "zero1": ("weight_sharding", "zero1")}
 _FRAMEWORK = re.compile(r"^(?:(ici|dcn)_)?(\w+?)(?:_model)?_(?:parallelism|parallel_size|parallel_degree)$")
 _GLUED = re.compile(r"^([A-Za-z_]+?)[-_]?([0-9]+)$")
+#: Settings of two words, and what stands between a setting and its value.
+_PHRASES = (
+    (re.compile(r"\b(micro|global)[- ](batch)(?:[- ]size)?", re.IGNORECASE), r"\1_\2"),
+    (re.compile(r"\bsequence[- ]length\b", re.IGNORECASE), "seq_len"),
+    (re.compile(r"\bgrad(?:ient)?[- ]accum(?:ulation)?(?:[- ]steps)?\b", re.IGNORECASE), "grad_accum"),
+    (re.compile(r"(\d+)\s*(?:->|→|to)\s*(\d+)"), r"\2"),  # from the one to the other
+)
+_BETWEEN = frozenset(("of", "size", "is", "be", "to", "at", "from", "must", "remain", "remains", "stay", "stays"))
 _TOKEN = re.compile(r"[^\s,;=:?!·×\\\"'()]+")
 
 
@@ -63,10 +75,15 @@ def parse(text: str, config: ExperimentConfig) -> Settings:
     dcn: dict[str, int] = {}
     changes: dict[str, Any] = {}
     rest: list[str] = []
+    for phrase, name in _PHRASES:
+        text = phrase.sub(name, text)
     tokens = [part for token in _TOKEN.findall(text) for part in _split(token, config.mesh)]
     while tokens:
         token = tokens.pop(0)
         word = token.lower().lstrip("-").replace("-", "_")
+        between = len(list(takewhile(lambda each: each.lower() in _BETWEEN, tokens))) if word in SETTING_WORDS else 0
+        if between and len(tokens) > between and _value(SETTING_WORDS[word], tokens[between]) is not None:
+            del tokens[:between]
         value = tokens[0] if tokens else ""
         match = _FRAMEWORK.match(word)
         scope, _, name = word.rpartition(".") if word.startswith(("dcn.", "ici.")) else ("", "", word)
@@ -110,9 +127,7 @@ def _value(key: str, text: str) -> Any:
         number = whole_number(text.lower().removesuffix("k"), digits=9)
         return number * (1024 if text.lower().endswith("k") else 1) if number else None
     word = VALUE_WORDS.get(text.lower(), text.lower())
-    if key in ("remat", "weight_sharding"):
-        return word if word in (REMAT if key == "remat" else SHARDING) else None
-    return word if word and whole_number(word) is None else None
+    return word.rstrip(".") if word.rstrip(".") in _VALUES[key] else None
 
 
 def typed_value(text: str) -> int | str:

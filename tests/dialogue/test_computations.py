@@ -116,6 +116,8 @@ SETTINGS = [
     ("python3 train.py ici_fsdp_parallelism=32 ici_tensor_parallelism=2 per_device_batch_size=4 remat_policy=full "
      "max_target_length=8k", {"data": 32, "model": 2}, {"global_batch": 256, "remat": "full", "seq_len": 8192}),
     ("no remat, batch 512", {}, {"global_batch": 512, "remat": "none"}),
+    ("micro batch 2, gradient accumulation of 4", {}, {"micro_batch": 2, "grad_accum": 4}),
+    ("mbs 4 -> 8, global batch from 256 to 512", {}, {"micro_batch": 8, "global_batch": 512}),
     ("why is it slow", {}, {}), ("proposal 2", {}, {}), ("batch", {}, {}), ("tp=0", {}, {}), ("²", {}, {}),
 ]  # fmt: skip
 
@@ -137,6 +139,25 @@ def test_settings_always_lead_to_their_price(text: str, ici: dict[str, int], cha
     assert run(which, "price", first.arguments).values["it"]["mesh"].value
 
 
+def test_several_configurations_are_priced_each() -> None:
+    for text in ("data=2 model=4 vs data=1 model=8", "dp2 tp4 or tp8, which is better?"):
+        found = [match for match in matches(of("step time alone"), text) if match.computation.key == "price"]
+        assert [match.arguments["mesh"]["model"] for match in found] == [4, 8]
+
+
+def test_what_is_only_spoken_of_is_not_asked_for() -> None:
+    """The policy of the run as it is, a number that is no proposal's, a word that is no optimizer."""
+    which = of("step time alone")
+    now = which.config.training.remat
+    for text in (
+        f"with {now} remat, what is our HFU?",
+        "Is one of the 64 hosts slow? A finding says so",
+        "the optimizer step",
+    ):
+        for match in matches(which, text):
+            assert not match.arguments.get("changes") and match.arguments.get("finding", 1) == 1, (text, match)
+
+
 @pytest.mark.parametrize("key", registry())
 def test_a_title_leads_to_its_computation(key: str) -> None:
     found = [match.computation.key for match in matches(of("step time alone"), registry()[key].title)]
@@ -145,7 +166,7 @@ def test_a_title_leads_to_its_computation(key: str) -> None:
 
 @pytest.mark.parametrize(("text", "key", "given"), [
     ("how sure are you about proposal 2", "confidence", {"proposal": 2}),
-    ("why finding 2", "why_finding", {"finding": 2}),
+    ("why finding 2", "why_finding", {"finding": 2}), ("is #2 sure", "confidence", {"proposal": 2}),
     ("would h200 be faster", "other_chip", {"chip": "h200"}), ("collectives on tp", "axis", {"axis": "model"}),
     ("where does duty cycle come from", "figure", {"number": "duty_cycle"}),
 ])  # fmt: skip
