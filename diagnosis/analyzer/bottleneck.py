@@ -28,7 +28,8 @@ STREAMING_COLLECTIVE = 0.05
 UNKNOWN_FROM = 0.5
 #: A finding's bound beyond the bottleneck's share by this factor is no rounding; the verdict is then a matter of order.
 CLEARLY_LARGER = 1.01
-MOST_CONFIDENT_BELOW_ANOTHER = 0.5
+#: From this factor on, the confidence is at most one half.
+FAR_LARGER, MOST_CONFIDENT_BELOW_ANOTHER = 2.0, 0.5
 
 
 def grouped(facts: Facts) -> dict[str, float]:
@@ -156,9 +157,11 @@ def judge(facts: Facts, findings: Sequence[Finding] = ()) -> Bottleneck:
         return Bottleneck("unknown", 0.0, statement.no_program(facts)).numbered()
     verdict = decide(facts)
     larger = _larger(verdict, findings)
+    share = verdict.groups.get(verdict.primary, 0.0)
+    is_small = any((finding.saving_share or 0.0) >= FAR_LARGER * share for finding in larger)
     return Bottleneck(
         primary=verdict.primary,
-        confidence=min(verdict.confidence, MOST_CONFIDENT_BELOW_ANOTHER) if larger else verdict.confidence,
+        confidence=min(verdict.confidence, MOST_CONFIDENT_BELOW_ANOTHER) if is_small else verdict.confidence,
         statement=statement.state(facts, verdict),
         contradictions=(
             *statement.contradictions(facts, verdict),

@@ -32,11 +32,11 @@ class Ledger:
 
     @property
     def truth(self) -> str:
-        """The contract's verdict: stalls from 10 % and collectives from 30 % of the step, the largest of them;
-        otherwise the larger of compute and memory.
+        """The contract's verdict: stalls from 10 % and collectives from 30 % of the step (10 % beside a stall), the
+        largest of them; otherwise the larger of compute and memory.
         """
         stalls = {name: self.resources[name] for name in ("input", "host", "idle") if self.resources[name] >= 0.10}
-        if self.resources["communication"] >= 0.30:
+        if self.resources["communication"] >= (0.10 if stalls else 0.30):
             stalls["communication"] = self.resources["communication"]
         if stalls:
             return max(stalls, key=lambda name: stalls[name])
