@@ -84,6 +84,10 @@ SPREAD_UNEXPLAINED = 0.5
 SPREAD_PER_DOUBLING, SPREAD_PER_DOUBLING_ASSUMED = 0.03, 0.06
 #: Nothing wider is said: only a configuration that cannot be what was measured comes near.
 MOST_SIGMA = float(np.log(1000.0))
+#: Steps away from the run (doublings of the mesh, settings of the training) over which what a step time says beyond the
+#: model fades by e: of runs of programs that no fit has seen, the residuals of two have 0.7 in common one step apart,
+#: 0.4 six apart (docs/one-price.md).
+FADES_OVER = 6.0
 #: How far, as a logarithm, a part may be from the model and still scale as a whole.
 WITHIN_NOISE = 0.2
 #: Parts that move weights and gradients, whose bytes do not depend on the tokens of a step.
@@ -166,12 +170,40 @@ class Calibration(BaselineStep):
             changes = ((parts[name] - before[name]) / total for name in parts)
             spread = sum((a * np.abs(change) for a, change in zip(along, changes, strict=True) if a > 0), np.zeros(1))
             variance = variance + spread**2
+        if not self._divided:
+            parts = self._faded(parts, terms, distance)
         other = bool(np.any(workload.training.remat != self._base_work.training.remat))
         if other and self.observation.recomputed_s is not None:
             parts = self._saving_what_is_recomputed(*self._by_remat(parts, model, workload, each, distance))
         total = np.maximum(sum(parts.values(), np.zeros(1)), 1e-12)
         shape = np.broadcast_shapes(total.shape, shape_of(workload), np.shape(distance))
         return self._named(parts, shares), np.broadcast_to(total, shape), np.broadcast_to(variance, shape)
+
+    def _faded(self, parts: dict[str, Floats], terms: Terms, distance: Floats) -> dict[str, Floats]:
+        """Parts of candidates with what a step time alone says beyond the model, as far as it holds so far from the
+        run; time of something else than the step stays."""
+        alone, _ = self._modelled(terms, (self.posterior.values.efficiencies, {}))
+        calibrated = sum((parts[name] for name in alone), np.zeros(1))
+        faded = 1.0 - np.exp(-(distance + self._settings_moved(terms.work)) / FADES_OVER)
+        times = (sum(alone.values(), np.zeros(1)) / np.maximum(calibrated, 1e-12)) ** faded
+        return parts | {name: parts[name] * times for name in alone}
+
+    def _settings_moved(self, workload: Workload) -> Floats:
+        """How many settings of the training differ from the run's."""
+        mine, base = workload.training, self._base_work.training
+        moved = sum(
+            (
+                getattr(mine, name) != getattr(base, name)
+                for name in ("global_batch", "virtual_stages", "remat", "sharding")
+            ),
+            np.zeros(1),
+        )
+        counts = (mine.micro_batches, base.micro_batches)
+        sizes = (
+            training.global_batch / (training.micro_batches * work.mesh.batch_shards)
+            for training, work in ((mine, workload), (base, self._base_work))
+        )
+        return np.asarray(moved + (np.not_equal(*counts) & np.not_equal(*sizes)))
 
     def _by_remat(
         self, parts: dict[str, Floats], model: Mapping[str, Floats], workload: Workload, each: Floats, distance: Floats

@@ -222,6 +222,12 @@ COMMON = 0.5
 #: Standard deviation of the logarithm of the common factor once a peak was measured: an allocator keeps a little more
 #: than it needs.
 PEAK_SPREAD = 0.1
+#: How far from a run, in logarithms of its weights, gradients and optimizer state per chip, what its activations say
+#: beyond the model fades by e: half of nanotron's workloads decided, the others are off by less too
+#: (docs/one-price.md).  Another batch or policy on the same shards is as far off as the run.
+FADES_OVER = 1.5
+#: Noise of a run's factor on activations where several were measured, as a share of what the runs have in common.
+OWN_SHARE = 0.1
 #: Where less than this share of a measured peak is left for activations, some states are offloaded.
 LEAST_ACTIVATIONS = 0.02
 #: A run that ran although the model expects so many times the capacity is not the one configured: it corrects nothing.
@@ -246,17 +252,22 @@ class MemoryRun:
 class MemoryPosterior:
     """Factors and weights that correct the computed memory of a workload.
 
-    states, activations: factors on what is computed; spread: standard deviation of the logarithm of the common factor
-    around them, in units of a candidate's `crash_spread` where no peak was measured (`has_peak`); weights: of the grid.
-    ran: runs that ran, corrected.  runs: everything that it was made from.
+    states: factor on what is computed.  activations: (logarithm of a run's states as computed, weight), whose sum over
+    the runs, each faded by how far a candidate's states are from it, is the logarithm of the factor on activations.
+    peaks: logarithms of the states of runs whose peak was measured; far from them the common factor is as uncertain as
+    without any.  weights: of the grid.  ran: runs that ran, corrected.  runs: everything that it was made from.
     """
 
     states: float = 1.0
-    activations: float = 1.0
-    has_peak: bool = False
+    activations: tuple[tuple[float, float], ...] = ()
+    peaks: tuple[float, ...] = ()
     weights: tuple[float, ...] = ()
     ran: tuple[MemoryUse, ...] = ()
     runs: tuple[MemoryRun, ...] = ()
+
+    @property
+    def has_peak(self) -> bool:
+        return bool(self.peaks)
 
     def with_runs(self, more: Sequence[MemoryRun]) -> MemoryPosterior:
         """Return the posterior from these runs too."""
@@ -264,12 +275,14 @@ class MemoryPosterior:
 
     def corrected(self, used: MemoryUse) -> MemoryUse:
         """Return computed memory as the measured peak, or the mere fact that a run ran, corrects it."""
-        if self.states == 1.0 and self.activations == 1.0:
+        if self.states == 1.0 and not self.activations:
             return used
+        places, weights = np.array(self.activations).reshape(-1, 2).T
+        factor = np.exp(_faded(_states(used)[..., None], places) @ weights)
         return replace(
             used,
             **{part: getattr(used, part) * self.states for part in _STATES},
-            **{part: getattr(used, part) * self.activations for part in _ACTIVATIONS},
+            **{part: getattr(used, part) * factor for part in _ACTIVATIONS},
         )
 
     def fits(self, used: MemoryUse) -> np.ndarray:
@@ -278,10 +291,10 @@ class MemoryPosterior:
 
     def probability_fits(self, used: MemoryUse) -> Floats:
         """Return the probability that corrected memory `used` suffices; 1 for what is no larger than a run that ran."""
-        logs = _log_fits(used, self.has_peak)
+        logs = _log_fits(used, self.peaks)
         if self.ran:
             # Candidates err as the run did that is hardest to believe: given that it ran, only the rest is open.
-            least = np.minimum.reduce([_log_fits(run, self.has_peak) for run in self.ran])
+            least = np.minimum.reduce([_log_fits(run, self.peaks) for run in self.ran])
             logs = np.minimum(0.0, logs - least)
         weights = np.array(self.weights) if self.weights else _prior()
         known = np.exp(logs) @ weights
@@ -301,39 +314,50 @@ def memory_posterior(runs: Sequence[MemoryRun]) -> MemoryPosterior:
     """Return the posterior from the runs of one workload; without any, the model alone."""
     if not runs:
         return MemoryPosterior()
-    states, activations, has_peak = _factors(runs)
-    plain = MemoryPosterior(states, activations, has_peak)
+    plain = _factors(runs)
+    peaks = tuple(float(np.log(_states(plain.corrected(run.used))[0])) for run in runs if run.peak_bytes)
+    plain = replace(plain, peaks=peaks)
     ran = tuple(plain.corrected(run.used) for run in runs if run.ran_out == 0.0)
     log_weight = np.log(_prior())
     for run in runs:
         if run.ran_out is None:  # what failed for no known cause says nothing
             continue
-        log_fits = np.minimum(_log_fits(plain.corrected(run.used), has_peak)[0], -1e-12)
+        log_fits = np.minimum(_log_fits(plain.corrected(run.used), peaks)[0], -1e-12)
         log_short = np.log(-np.expm1(log_fits))
         log_weight = log_weight + (1.0 - run.ran_out) * log_fits + run.ran_out * log_short
     weight = np.exp(log_weight - log_weight.max())
     return replace(plain, weights=tuple(weight / weight.sum()), ran=ran, runs=tuple(runs))
 
 
-def _factors(runs: Sequence[MemoryRun]) -> tuple[float, float, bool]:
-    """Return the factors on states and activations that give every peak measured, or make every completed run fit."""
+def _factors(runs: Sequence[MemoryRun]) -> MemoryPosterior:
+    """Return the factors that give every peak measured, or make every completed run fit."""
     measured = [run for run in runs if run.peak_bytes]
-    told: list[tuple[float, float]] = []
+    told: list[tuple[float, float, float]] = []  # logarithms of both factors, and of the states as computed
     for run in measured or [run for run in runs if run.ran_out == 0.0]:
         states, total = float(_states(run.used)[0]), float(run.used.total[0])
-        capacity = float(run.used.capacity[0])
+        capacity, at = float(run.used.capacity[0]), float(np.log(states))
         peak = float(run.peak_bytes) if run.peak_bytes else min(total, capacity)
         if peak == total or (not run.peak_bytes and total > IMPLAUSIBLE * capacity):
             continue
         beyond = peak - states
         if beyond > LEAST_ACTIVATIONS * peak:
-            told.append((0.0, float(np.log(beyond / run.used.activations[0]))))
+            told.append((0.0, float(np.log(beyond / run.used.activations[0])), at))
         else:  # not even the states fit into it: some are offloaded, or kept in fewer bits
-            told.append((float(np.log(peak / total)),) * 2)
+            told.append((float(np.log(peak / total)), float(np.log(peak / total)), at))
     if not told:
-        return 1.0, 1.0, bool(measured)
-    states_log, activations_log = np.mean(told, axis=0) if measured else np.min(told, axis=0)
-    return float(np.exp(states_log)), float(np.exp(activations_log)), bool(measured)
+        return MemoryPosterior()
+    if not measured:  # the run that is hardest to believe
+        told = [min(told, key=lambda each: each[1])]
+    states_log, logs, places = (np.array(each) for each in zip(*told, strict=True))
+    common = _faded(np.exp(places), places[:, None]) + OWN_SHARE * (len(told) > 1) * np.eye(len(told))
+    weights = np.linalg.solve(common, logs)
+    pairs = tuple(zip(places.tolist(), weights.tolist(), strict=True))
+    return MemoryPosterior(float(np.exp(states_log.mean())), pairs)
+
+
+def _faded(states: Floats, at: npt.ArrayLike) -> Floats:
+    """Return what remains (0–1) of what runs with states of these logarithms say of candidates with `states`."""
+    return np.asarray(np.exp(-np.abs(np.log(np.maximum(states, 1.0)) - at) / FADES_OVER))
 
 
 def _prior() -> Floats:
@@ -345,11 +369,16 @@ def _states(used: MemoryUse) -> Floats:
     return used.params + used.optimizer + used.gradients
 
 
-def _log_fits(used: MemoryUse, has_peak: bool) -> Floats:
-    """Return the logarithm of the probability that memory suffices by the common factor: (candidates, grid)."""
+def _log_fits(used: MemoryUse, peaks: Sequence[float]) -> Floats:
+    """Return the logarithm of the probability that memory suffices by the common factor: (candidates, grid).
+
+    peaks: as of `MemoryPosterior`.
+    """
     own = used.crash_spread * np.sqrt(1.0 - COMMON)
     # Activations are part of what is needed, so that a factor on them moves it less than in proportion.
-    common = np.where(has_peak, PEAK_SPREAD, 1.4 * used.crash_spread * np.sqrt(COMMON))
+    near = _faded(_states(used)[..., None], np.array(peaks)).max(axis=-1) if peaks else np.zeros(1)
+    unknown = 1.4 * used.crash_spread * np.sqrt(COMMON)
+    common = np.hypot(near * PEAK_SPREAD, np.sqrt(1.0 - near**2) * unknown)
     shape = np.broadcast_shapes(*(np.shape(value) for value in (used.needed, used.capacity, used.crash_spread)))
     states, needed, capacity, own, common = (
         np.broadcast_to(value, shape)[..., None] for value in (_states(used), used.needed, used.capacity, own, common)
