@@ -356,7 +356,7 @@ def _factors(runs: Sequence[MemoryRun]) -> MemoryPosterior:
 
 
 def _faded(states: Floats, at: npt.ArrayLike) -> Floats:
-    """Return what remains (0–1) of what runs with states of these logarithms say of candidates with `states`."""
+    """Return the share (0–1) of the evidence of runs with states of these logarithms that holds for `states`."""
     return np.asarray(np.exp(-np.abs(np.log(np.maximum(states, 1.0)) - at) / FADES_OVER))
 
 
