@@ -40,7 +40,7 @@ from agent.messages import (
     size_chars,
 )
 from agent.provider.base import Completion, Provider, ProviderError, Request
-from agent.schema import AnswerError, json_schema, parse, without_thinking
+from agent.schema import AnswerError, parse
 from agent.tools import Tool, by_name, call_tool, refused
 
 A = TypeVar("A")
@@ -209,7 +209,7 @@ class _Loop:
 
     def _request(self, tool_choice: Literal["auto", "none"]) -> Request:
         allowed = self._may_go_on()
-        schema = None if self.answer is None else json_schema(self.answer)
+        schema = None if self.answer is None else self.answer.model_json_schema()
         name = None if self.answer is None else self.answer.__name__
         return Request(tuple(self.conversation), tuple(self.tools.values()), tool_choice, name, schema, allowed)
 
@@ -313,7 +313,7 @@ class _Loop:
 
     def _judge(self, completion: Completion) -> tuple[Any, Literal["form", "content"], list[str]]:
         """The answer as a value, or what is wrong with it."""
-        text = without_thinking(completion.message.text)
+        text = completion.message.text
         if completion.finish == "length":
             return None, "form", [compose.CUT_OFF]
         if not text.strip():

@@ -16,7 +16,6 @@ from agent.tools import complaints
 A = TypeVar("A", bound=BaseModel)
 
 _FENCE = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
-_THINKING = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
 
 
 class AnswerError(ValueError):
@@ -25,11 +24,6 @@ class AnswerError(ValueError):
     def __init__(self, complaints: list[str]) -> None:
         self.complaints = complaints
         super().__init__("; ".join(complaints))
-
-
-def json_schema(model: type[BaseModel]) -> dict[str, JsonValue]:
-    schema: dict[str, JsonValue] = model.model_json_schema()
-    return schema
 
 
 def strict_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
@@ -92,13 +86,8 @@ def parse(text: str, model: type[A]) -> A:
         raise AnswerError(complaints(error)) from None
 
 
-def without_thinking(text: str) -> str:
-    """The text without the `<think>` block that some local models write in front."""
-    return _THINKING.sub("", text)
-
-
 def _object(text: str) -> dict[str, Any] | None:
-    text = clean(without_thinking(text)).strip()
+    text = clean(text).strip()
     candidates = [text, *(match.strip() for match in _FENCE.findall(text))]
     start = text.find("{")
     if start >= 0:

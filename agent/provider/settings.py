@@ -77,14 +77,14 @@ class Settings:
     @property
     def configured(self) -> bool:
         """Whether there is a model to ask: its name, and a key or an endpoint of one's own."""
-        return bool(self.model or self.models) and (bool(self.api_key) or self.base_url != DEFAULT_BASE_URL)
+        return self.missing() is None
 
     def missing(self) -> str | None:
         """One sentence that says what to set, None if everything is set."""
-        if self.configured:
-            return None
         if not (self.model or self.models):
             return "No language model is configured: set ASAP_LLM_MODEL, and OPENAI_API_KEY or OPENAI_BASE_URL."
+        if self.api_key or self.base_url != DEFAULT_BASE_URL:
+            return None
         return "No endpoint is configured: set OPENAI_API_KEY, or OPENAI_BASE_URL for an endpoint of your own."
 
     def model_for(self, agent: str | None) -> str:

@@ -105,8 +105,6 @@ def hold(thread: Thread, user: User, stated: ConstraintStated | FactStated, answ
         if stated.value is not None:
             _add(thread, user, answer, Held.Kind.FACT, stated.path, stated.value, stated.sentence)
         return
-    _drop(thread, user, Held.Kind.CONSTRAINT, stated.dropped)
-    _drop(thread, user, Held.Kind.FACT, stated.dropped)
     parts = list(Constraints.from_json(stated.constraint).parts())
     for name, part in parts:  # each by itself, so that one axis can be taken back without the others
         (field, value), sentence = next(iter(part.to_json().items())), " ".join(part.describe())

@@ -40,14 +40,10 @@ class Ask:
 
 @dataclass(frozen=True)
 class ConstraintStated:
-    """The user's words hold something fast: keys of `Constraints.to_json`, and the sentence that says so.
-
-    dropped: keys that the user's words take back.
-    """
+    """The user's words hold something fast: keys of `Constraints.to_json`, and the sentence that says so."""
 
     constraint: Mapping[str, Any]
     sentence: str
-    dropped: tuple[str, ...] = ()
     kind: Literal["constraint"] = "constraint"
 
 

@@ -53,7 +53,6 @@ class Line:
     text: str
     results: tuple[str, ...] = ()
     claims: int = 0
-    support: str = ""
 
 
 @dataclass(frozen=True)

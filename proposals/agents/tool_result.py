@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,13 @@ class ToolResult(BaseModel):
 
     model_config = ConfigDict(frozen=True, from_attributes=True, ser_json_inf_nan="constants")
 
-    #: Fields that are written even if they are empty, and those that come after all others.
-    kept: ClassVar[frozenset[str]] = frozenset()
-    last: ClassVar[tuple[str, ...]] = ()
-
     def about(self) -> About:
         """What its values are."""
         return About()
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = write(self)
-        data |= {key: data.pop(key) for key in self.last if key in data}
-        given = ((key, value) for key, value in data.items() if key in self.model_fields_set)
-        return {key: value for key, value in given if key in self.kept or not _is_empty(value)}
+        return present({key: value for key, value in write(self).items() if key in self.model_fields_set})
 
 
 def present(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,7 +58,3 @@ def present(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_empty(value: object) -> bool:
     return value is None or value == "" or value in ([], {}, ())
-
-
-#: On a field whose values are dataclasses: their JSON leaves out the same.
-BRIEF = PlainSerializer(lambda value: present(asdict(value)))

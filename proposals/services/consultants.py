@@ -104,7 +104,6 @@ class Work:
                 "text": line.text,
                 "events": [self.events[result] for result in line.results if result in self.events],
                 "claims": line.claims,
-                "support": line.support,
             }
             for line in rows
         ]

@@ -80,7 +80,6 @@ class Row(ToolResult):
     violations: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     not_known: tuple[str, ...] = ()
-    measured_step_time_s: Annotated[float | None, Is(origin="measured")] = None
 
     def about(self) -> About:
         settings = " ".join(f"{facts.setting(key)} {value}" for key, value in self.changes.items())
