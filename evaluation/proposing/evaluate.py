@@ -31,8 +31,8 @@ from proposals.candidate import Candidate, candidate
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.precedents import Precedent, published
-from proposals.proposer.pricer import Pricer
-from proposals.proposer.prices import ProposalPrices, Ranked, rank
+from proposals.proposer.pricer import Field, Pricer
+from proposals.proposer.prices import rank
 from proposals.proposer.space import Candidates
 
 ROOT = Path(__file__).parents[2]
@@ -49,11 +49,11 @@ SEEDS = range(4)
 class BlindPricer(Pricer):
     """A Pricer without the performance model's gains: rules, costs and precedents alone rank the candidates."""
 
-    def _priced(self, candidates: Candidates) -> tuple[ProposalPrices, Ranked]:
-        prices, _ = super()._priced(candidates)
+    def _priced(self, candidates: Candidates) -> Field:
+        field = super()._priced(candidates)
         ran = np.arange(len(candidates)) == candidates.baseline
-        prices = replace(prices, gain=np.zeros(len(candidates)), sigma=np.where(ran, 0.0, BLIND_SPREAD))
-        return prices, rank(candidates, prices, self._library)
+        prices = replace(field.prices, gain=np.zeros(len(candidates)), sigma=np.where(ran, 0.0, BLIND_SPREAD))
+        return replace(field, prices=prices, ranked=rank(candidates, prices, self._library))
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ pricer.evaluate(Candidate({"ici": {"data": 8, "model": 2}}, {"remat": "minimal"}
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -18,18 +17,16 @@ from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
 from experiments.step_profile import StepProfile
 from perfmodel.confidence import Confidence, shipped
-from perfmodel.config import ConfigError, ExperimentConfig, check_products, mesh_text, missing_facts
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh, check_products, mesh_text, missing_facts
 from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.space import Space
 from proposals.candidate import Candidate, MeshAndChanges
 from proposals.constraints import RULE, Constraints
-from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
+from proposals.plan import Broken, Listed, Neighbour, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail
 from proposals.proposer.build import proposal_of
 from proposals.proposer.case import Case
 from proposals.proposer.changes import (
-    MOST_AT_FIRST,
-    Change,
     further_changes,
     given_changes,
     given_mesh,
@@ -37,7 +34,7 @@ from proposals.proposer.changes import (
     products,
     without_model,
 )
-from proposals.proposer.choose import asked_by, choose, in_order, keeping_is_right, left_out, shortlist
+from proposals.proposer.choose import Choice, asked_by, choose, in_order, keeping_is_right, left_out, shortlist
 from proposals.proposer.limits import broken_by, fewer_chips, legal, rules_of
 from proposals.proposer.observed import evidence_of, observe, recomputes_nothing
 from proposals.proposer.precedents import Library, Precedent, case_of_change, closest_precedents, published
@@ -52,6 +49,25 @@ from proposals.proposer.prices import (
 )
 from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, side_by_side
 from proposals.proposer.words import notes
+
+
+@dataclass(frozen=True)
+class Field:
+    """Candidates of one run, priced and ranked.
+
+    rejected: the nearest of the meshes that were left out; considered: how many meshes there were; priced: how many
+    candidates.
+    """
+
+    candidates: Candidates
+    prices: ProposalPrices
+    ranked: Ranked
+    rejected: Sequence[Rejected] = ()
+    considered: int = 0
+    priced: int = 0
+
+    def predicted(self, index: int) -> Predicted:
+        return self.prices.predicted(self.candidates, index)
 
 
 class Pricer:
@@ -93,26 +109,25 @@ class Pricer:
         Raises ConfigError where a constraint makes no sense, or leaves nothing.
         """
         asked = constraints or Constraints()
-        candidates, rejected, considered, priced, prices, ranked = self._field(asked)
+        field = self._field(asked)
+        candidates, prices, ranked = field.candidates, field.prices, field.ranked
         rules = rules_of(candidates, asked)
         unwanted = tuple(broken_by(candidates, candidates.baseline, [r for r in rules if r.asked]))
         if asked and len(candidates) == 1:
-            near = next((item for item in rejected if not item.rule.startswith(RULE)), None)
+            near = next((item for item in field.rejected if not item.rule.startswith(RULE)), None)
             why = f"; the nearest alternative is {mesh_text(near.mesh)}: {near.reason}" if near else ""
             raise ConfigError("constraints", f"no other configuration satisfies them; relax one and try again{why}")
         choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted))
         verdict = asked_by(self.diagnosis, candidates, prices)
         unanswered = left_out(verdict, candidates, prices, ranked, self.diagnosis, choices)
         keeping = keeping_is_right(candidates, ranked, choices)
-        baseline = as_measured(self.profile, self.diagnosis, prices.predicted(candidates, candidates.baseline))
+        baseline = as_measured(self.profile, self.diagnosis, field.predicted(candidates.baseline))
         proposals = []
         for number, choice in enumerate(choices, start=1):
             broken = unwanted if choice.index == candidates.baseline else ()
-            case = self._case(
-                number, choice.kind, candidates, prices, ranked, choice.index, baseline, keeping, broken, ()
-            )
-            plan = self._plan(case, candidates, prices, choice.index)
-            proposals.append(replace(plan, sensitivity=self._sensitivity(case, asked)))
+            plan = self._proposal(field, choice, number, baseline, keeping, broken)
+            steps, around = self._around(Candidate(plan.mesh, plan.changes))
+            proposals.append(replace(plan, sensitivity=self._sensitivity(steps, around, asked)))
         step = self.observed.step_s
         exposed = exposed_s(prices, candidates)
         times = {
@@ -121,8 +136,8 @@ class Pricer:
         return Plan(
             baseline=baseline,
             proposals=tuple(proposals),
-            rejected=tuple(rejected),
-            considered=considered,
+            rejected=tuple(field.rejected),
+            considered=field.considered,
             missing=self.missing,
             observed={
                 **{
@@ -131,7 +146,7 @@ class Pricer:
                 },
                 "listed": {"share": self.observed.coverage},
             },
-            priced=priced,
+            priced=field.priced,
             constraints=asked.to_json(),
             notes=notes(self, asked, baseline, proposals, unanswered or ""),
             basis=self.observed.basis,
@@ -142,25 +157,22 @@ class Pricer:
 
     def search(self, constraints: Constraints | None = None, top: int = 10) -> tuple[Listed, ...]:
         """The best of all that can be priced, by what proposals are chosen by.  Raises as `propose`."""
-        candidates, _, _, _, prices, ranked = self._field(constraints or Constraints())
-        known = not self.missing
-        listed = []
-        for index in in_order(candidates, ranked)[:top]:
-            listed.append(
-                Listed(
-                    mesh=candidates.mesh(index).to_json(),
-                    changes=dict(candidates.change(index)),
-                    predicted=prices.predicted(candidates, index),
-                    faster=float(ranked.faster[index]),
-                    runs=float(ranked.runs[index]),
-                    utility=float(ranked.utility[index]),
-                    memory_headroom_bytes=(
-                        float(candidates.used.capacity[index] - candidates.used.total[index]) if known else None
-                    ),
-                    keeps=index == candidates.baseline,
-                )
+        field = self._field(constraints or Constraints())
+        candidates, ranked = field.candidates, field.ranked
+        room = None if self.missing else candidates.used.capacity - candidates.used.total
+        return tuple(
+            Listed(
+                mesh=candidates.mesh(index).to_json(),
+                changes=dict(candidates.change(index)),
+                predicted=field.predicted(index),
+                faster=float(ranked.faster[index]),
+                runs=float(ranked.runs[index]),
+                utility=float(ranked.utility[index]),
+                memory_headroom_bytes=None if room is None else float(room[index]),
+                keeps=index == candidates.baseline,
             )
-        return tuple(listed)
+            for index in in_order(candidates, ranked)[:top]
+        )
 
     def evaluate(self, of: MeshAndChanges, constraints: Constraints | None = None) -> ProposalPlan:
         """A mesh of the user's own, or an edited proposal, as a proposal of kind `own` and rank 0.
@@ -174,19 +186,15 @@ class Pricer:
         wrong = products(self.config, own, change)
         if wrong:
             return impossible(own, change, wrong, self.missing)
-        steps = list(detail.steps_from(self.config, own, change))
-        listed = [(own, change), *((step.mesh, step.change) for step in steps)]
-        candidates = side_by_side(self.config, self.calibration.baseline, listed, self.evidence.memory)
-        prices, ranked = self._priced(candidates)
-        rules = rules_of(candidates, asked)
-        broken = tuple(broken_by(candidates, 1, rules))
+        steps, field = self._around(Candidate(own.to_json(), change))
+        rules = rules_of(field.candidates, asked)
+        broken = tuple(broken_by(field.candidates, 1, rules))
         unchecked = tuple(rule.reason for rule in rules if not rule.certain and rule.broken[1])
         unchecked += (self.exchange_unrecorded,) if self.exchange_unrecorded and own != self.config.mesh else ()
-        baseline = as_measured(self.profile, self.diagnosis, prices.predicted(candidates, 0))
+        baseline = as_measured(self.profile, self.diagnosis, field.predicted(0))
         keeping = self._keeping if own == self.config.mesh and not change else 0.0
-        case = self._case(0, "own", candidates, prices, ranked, 1, baseline, keeping, broken, unchecked)
-        plan = self._plan(case, candidates, prices, 1)
-        return replace(plan, sensitivity=detail.neighbours(steps, candidates, prices, rules, 2, 1))
+        plan = self._proposal(field, Choice("own", 1), 0, baseline, keeping, broken, unchecked)
+        return replace(plan, sensitivity=self._sensitivity(steps, field, asked))
 
     @cached_property
     def _library(self) -> Library:
@@ -194,30 +202,31 @@ class Pricer:
         precedents = () if self.observed.stand_in else self.precedents
         return library_for(self.config, self.diagnosis, precedents)
 
-    def _field(self, asked: Constraints) -> tuple[Candidates, list[Rejected], int, int, ProposalPrices, Ranked]:
-        """The best legal candidates within the constraints, priced and ranked, the nearest of the rejected meshes, how
-        many meshes were considered, and how many candidates priced.
+    def _field(self, asked: Constraints) -> Field:
+        """The best legal candidates within the constraints.
 
         Every mesh is tried with at most two training keys at once, and the best meshes with every combination.
         """
         asked.check(self.config)
-        changes = self._changes(asked)
+        unpriceable = tuple(without_model(self.config, asked)) if self.missing else ()
+        changes = (*further_changes(self.config, asked), *unpriceable)
         if asked.at_most_chips is not None and asked.at_most_chips < self.config.hardware.chips:
             candidates, rejected, considered = fewer_chips(
                 self.config, self.calibration.baseline, changes, asked, self.evidence.memory
             )
-            prices, ranked = self._priced(candidates)
-            return candidates, rejected, considered, len(candidates), prices, ranked
+            return replace(self._priced(candidates), rejected=rejected, considered=considered, priced=len(candidates))
         candidates, rejected = legal(self._space, self.config, changes, asked, known=self.evidence.memory)
-        considered, priced = len(self._space.sizes), len(candidates)
-        prices, ranked = self._priced(candidates)
+        first = self._priced(candidates)
         assert isinstance(candidates.meshes, Space)
-        closer = candidates.meshes.take(shortlist(candidates, prices, ranked, self.diagnosis))
-        together = (*self._priceable_changes(asked, len(CHANGE_KINDS)), *self._unpriceable_changes(asked))
-        candidates, _ = legal(closer, self.config, together, asked, listed=0, known=self.evidence.memory)
-        priced += len(candidates)
-        prices, ranked = self._priced(candidates)
-        return candidates, rejected, considered, priced, prices, ranked
+        closer = candidates.meshes.take(shortlist(candidates, first.prices, first.ranked, self.diagnosis))
+        together = (*further_changes(self.config, asked, len(CHANGE_KINDS)), *unpriceable)
+        best, _ = legal(closer, self.config, together, asked, listed=0, known=self.evidence.memory)
+        return replace(
+            self._priced(best),
+            rejected=rejected,
+            considered=len(self._space.sizes),
+            priced=len(candidates) + len(best),
+        )
 
     @cached_property
     def _space(self) -> Space:
@@ -232,58 +241,42 @@ class Pricer:
     @cached_property
     def _keeping(self) -> float:
         """Probability that nothing legal gains what is worth a change."""
-        candidates, *_, ranked = self._field(Constraints())
-        return keeping_is_right(candidates, ranked)
+        field = self._field(Constraints())
+        return keeping_is_right(field.candidates, field.ranked)
 
-    def _changes(self, asked: Constraints) -> tuple[Change, ...]:
-        """What is tried beside every mesh."""
-        return (*self._priceable_changes(asked), *self._unpriceable_changes(asked))
-
-    def _priceable_changes(self, asked: Constraints, most: int = MOST_AT_FIRST) -> tuple[Change, ...]:
-        """What can be priced."""
-        return further_changes(self.config, asked, most)
-
-    def _unpriceable_changes(self, asked: Constraints) -> tuple[Change, ...]:
-        """What can be tried although it cannot be priced."""
-        return tuple(without_model(self.config, asked)) if self.missing else ()
-
-    def _priced(self, candidates: Candidates) -> tuple[ProposalPrices, Ranked]:
+    def _priced(self, candidates: Candidates) -> Field:
         prices = price(candidates, self.evidence, self.observed, self.diagnosis)
-        return prices, rank(candidates, prices, self._library)
+        return Field(candidates, prices, rank(candidates, prices, self._library))
 
-    def _case(
+    def _proposal(
         self,
+        field: Field,
+        choice: Choice,
         number: int,
-        kind: str,
-        candidates: Candidates,
-        prices: ProposalPrices,
-        ranked: Ranked,
-        index: int,
         baseline: Predicted,
         keeping: float,
         broken: tuple[Broken, ...],
-        unchecked: tuple[str, ...],
-    ) -> Case:
-        mesh = candidates.mesh(index)
-        changes = dict(candidates.change(index))
+        unchecked: tuple[str, ...] = (),
+    ) -> ProposalPlan:
+        """The proposal of a choice, without its neighbours."""
+        candidates, prices, ranked, index = field.candidates, field.prices, field.ranked, choice.index
+        mesh, changes = candidates.mesh(index), dict(candidates.change(index))
         bears, warns = None, None
         if index != candidates.baseline:
             warned = int(ranked.support.warned[index])
             told = () if self.observed.stand_in else self.precedents
-            case = case_of_change(self.config, self.diagnosis, Candidate(mesh.to_json(), changes))
-            bears, warns = closest_precedents(told, case, self.precedents[warned] if warned >= 0 else None)
-        return Case(
+            like = case_of_change(self.config, self.diagnosis, Candidate(mesh.to_json(), changes))
+            bears, warns = closest_precedents(told, like, self.precedents[warned] if warned >= 0 else None)
+        case = Case(
             rank=number,
-            kind=kind,
+            kind=choice.kind,
             config=self.config,
             diagnosis=self.diagnosis,
             observed=self.observed,
             baseline=baseline,
             mesh=mesh,
             changes=changes,
-            predicted=baseline
-            if mesh == self.config.mesh and not candidates.change(index)
-            else (prices.predicted(candidates, index)),
+            predicted=baseline if mesh == self.config.mesh and not changes else field.predicted(index),
             faster=float(ranked.faster[index]),
             keeping=keeping,
             split=bool(candidates.split[index]),
@@ -299,23 +292,25 @@ class Pricer:
             parts=detail.parts(candidates, prices, index) if prices.seconds else {},
             disputed=detail.disputed(self.config, mesh, changes, self.evidence) if "topology" not in changes else {},
         )
-
-    def _plan(self, case: Case, candidates: Candidates, prices: ProposalPrices, index: int) -> ProposalPlan:
         used = case.predicted.hbm_per_chip_bytes
-        plan = proposal_of(case)
         return replace(
-            plan,
+            proposal_of(case),
             memory_headroom_bytes=used.headroom if used else None,
             communication=detail.communication(candidates, prices, index),
             per_chip=detail.per_chip(candidates, index),
         )
 
-    def _sensitivity(self, case: Case, asked: Constraints) -> tuple[Any, ...]:
-        steps = list(detail.steps_from(self.config, case.mesh, case.changes))
-        listed = [(case.mesh, case.changes), *((step.mesh, step.change) for step in steps)]
-        candidates = side_by_side(self.config, self.calibration.baseline, listed, self.evidence.memory)
-        prices, _ = self._priced(candidates)
-        return detail.neighbours(steps, candidates, prices, rules_of(candidates, asked), 2, 1)
+    def _around(self, of: Candidate) -> tuple[list[detail.Step], Field]:
+        """The neighbours of a configuration, and beside each other the current one, this one and these, priced."""
+        mesh = Mesh(tuple(of.mesh["ici"].items()), tuple(of.mesh["dcn"].items()), self.config.mesh.axis_roles)
+        changes = dict(of.changes)
+        steps = list(detail.steps_from(self.config, mesh, changes))
+        listed = [(mesh, changes), *((step.mesh, step.change) for step in steps)]
+        return steps, self._priced(side_by_side(self.config, self.calibration.baseline, listed, self.evidence.memory))
+
+    def _sensitivity(self, steps: list[detail.Step], around: Field, asked: Constraints) -> tuple[Neighbour, ...]:
+        candidates = around.candidates
+        return detail.neighbours(steps, candidates, around.prices, rules_of(candidates, asked), 2, 1)
 
 
 def propose(
