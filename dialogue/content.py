@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils.safestring import mark_safe
 
 from dialogue.computations import ComputedAnswer, about, registry
+from dialogue.computations.arguments import OfConfiguration
 from dialogue.links import link_of
 from experiments import bars
 from experiments.models import Experiment
@@ -108,13 +109,16 @@ def further(content: Mapping[str, Any], experiment: Experiment) -> list[Question
 
 
 def questions_about(experiment: Experiment, target: str) -> list[Question]:
-    """Return the questions of what a value is of, as `Value.href` names it: `proposal:2`, `finding:1`, `op:KEY` …"""
+    """Return the questions of what a value is of, as `Value.href` names it: `proposal:2`, `finding:1`, `op:KEY`,
+    `configuration:mesh=…&changes=…`."""
     kind, _, name = target.partition(":")
+    typed: dict[str, Any] = dict(part.partition("=")[::2] for part in name.split("&"))
     asked: dict[str, list[tuple[str, dict[str, Any]]]] = {
         "kpi": [("figure", {"number": name})],
         "op": [("op", {"op": name})],
         "experiment": [("since_last", {"experiment": name})],
         "axis": [("axis", {"axis": name}), ("ops", {"axis": name})],
+        "configuration": [(item.key, typed) for item in about("configuration") if item.arguments is OfConfiguration],
         **{each: [(item.key, {each: name}) for item in about(each)] for each in ("finding", "proposal")},
     }
     return [question(experiment, key, given) for key, given in asked.get(kind, ())]

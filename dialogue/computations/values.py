@@ -124,7 +124,7 @@ def priced(bench: Workbench, of: Candidate) -> ProposalPlan:
 def plan_values(bench: Workbench, plan: ProposalPlan) -> dict[str, Any]:
     """A priced configuration: time, speed-up, memory, chance, parts, and the rules it breaks."""
     name, predicted = subject_of(bench, plan), plan.predicted
-    href = f"proposal:{plan.rank}" if plan.rank else ""
+    href = f"proposal:{plan.rank}" if plan.rank else f"configuration:{_typed(arguments_of(bench, plan))}"
     time, memory = predicted.step_time_s, predicted.hbm_per_chip_bytes
     of_memory = vars(memory) if memory else {}
 
@@ -158,6 +158,11 @@ def plan_values(bench: Workbench, plan: ProposalPlan) -> dict[str, Any]:
         "broken": [{"rule": text(item.rule), "reason": text(item.reason)} for item in plan.violations],
         "missing": text(facts.not_known(predicted.missing)) if predicted.missing else None,
     }
+
+
+def _typed(given: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the arguments of a configuration in one line: `mesh=fsdp=16,tp=4&changes=remat=none`."""
+    return "&".join(f"{name}={','.join(f'{key}={size}' for key, size in of.items())}" for name, of in given.items())
 
 
 def plan_bar(bench: Workbench, plan: ProposalPlan, label: str = "") -> tuple[Bar, ...]:

@@ -60,6 +60,7 @@ def test_the_card_of_a_number_offers_its_questions(people, ready):
         ("finding:1", "from_what"),
         ("kpi:mfu", "figure"),
         ("op:x", "op"),
+        ("configuration:mesh=data=8,model=2&changes=remat=full", "fits"),
     ):
         part = client.get(address, {"target": target}, headers={"HX-Request": "true"}).content.decode()
         assert f"/compute/{key}/?" in part, target
