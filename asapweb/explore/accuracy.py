@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -158,3 +159,17 @@ class Accuracy:
 def load_accuracy() -> Accuracy:
     """The numbers of the last `make fit`."""
     return TypeAdapter(Accuracy).validate_json(ACCURACY_FILE.read_bytes())
+
+
+def accuracy() -> Accuracy | None:
+    """The numbers of the last fit; None where there are none."""
+    try:
+        stamp = ACCURACY_FILE.stat().st_mtime_ns
+    except OSError:
+        return None
+    return _loaded(stamp)
+
+
+@lru_cache(maxsize=1)
+def _loaded(stamp: int) -> Accuracy:
+    return load_accuracy()

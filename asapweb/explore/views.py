@@ -16,12 +16,12 @@ from accounts.models import Role
 from accounts.permissions import MemberRequest, require
 from asapweb.explore import answer as answers
 from asapweb.explore import drawing, measured, proposing, report, spaces
+from asapweb.explore.accuracy import accuracy
 from asapweb.explore.answer import Answer, Bar
 from asapweb.explore.measured import evidence_of
 from asapweb.explore.spaces import Meshes
 from asapweb.explore.state import State, divisors, from_config, read, searchable
 from asapweb.explore.table import mesh_query, plot, table
-from asapweb.explore.trust import accuracy
 from experiments import config_form
 from experiments.models import Experiment
 from experiments.pages import ExperimentPage, experiment_page

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from campaigns.engine.acquisition import ScoredCandidate, look
+from campaigns.engine.acquisition import Abilities, ScoredCandidate, look
 from campaigns.engine.analysis import Analysis, analyse
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import Pool, Trial
-from campaigns.engine.residuals import VarianceComponents, shipped
-from campaigns.engine.strategy import Abilities
+from campaigns.engine.posteriors import VarianceComponents, shipped
 from experiments.sentences import Sentence, Value, say
 
 __all__ = ["LEAST_GAIN", "PATIENCE", "Iteration", "ScoredCandidate", "iterate"]

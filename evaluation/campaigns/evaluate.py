@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from campaigns.engine.acquisition import Abilities
 from campaigns.engine.loop import LEAST_GAIN, PATIENCE
-from campaigns.engine.strategy import Abilities
 from evaluation.campaigns import compiled_programs, cpu_runs, with_profile
 from evaluation.campaigns.baselines import BUDGET, at_random, by_optuna, quiet, recorded_gp, tpe
 from evaluation.campaigns.ours import Run, run, without_model

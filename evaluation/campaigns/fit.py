@@ -17,7 +17,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from campaigns.engine.candidates import Candidates
-from campaigns.engine.residuals import RESIDUALS_FILE, VarianceComponents, covariance
+from campaigns.engine.posteriors import RESIDUALS_FILE, VarianceComponents, covariance
 from evaluation.campaigns.recorded import Recorded, of_sweeps
 from evaluation.held_out import FOLDINGS
 from evaluation.held_out import fold_of as fold_of_key
@@ -100,7 +100,7 @@ def main() -> None:
     division = fitted(of_sweeps())
     lines = [
         f"# Written by `make fit` on {datetime.now(UTC):%Y-%m-%d} (evaluation/campaigns/fit.py): how the performance",
-        "# model's error divides on a workload; campaigns/engine/residuals.py says what each number is.",
+        "# model's error divides on a workload; campaigns/engine/posteriors.py says what each number is.",
         "",
         "[residual]",
         *(f"{name} = {getattr(division, name):.4g}" for name in NUMBERS),

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from campaigns.engine.acquisition import Abilities
 from campaigns.engine.analysis import fastest
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.loop import LEAST_GAIN, PATIENCE, iterate, since
 from campaigns.engine.pool import Pool
-from campaigns.engine.residuals import VarianceComponents, shipped
-from campaigns.engine.strategy import Abilities
+from campaigns.engine.posteriors import VarianceComponents, shipped
 from evaluation.campaigns.baselines import BUDGET
 from evaluation.campaigns.fit import fold_of, without_folds
 from evaluation.campaigns.recorded import Recorded

@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 import formatting
 from asapweb.explore import proposing
 from asapweb.explore.accuracy import load_accuracy
-from asapweb.explore.answer import answer
+from asapweb.explore.answer import answer, treemap
 from asapweb.explore.report import RANKED
 from asapweb.explore.spaces import meshes_of
 from asapweb.explore.state import divisors, from_config, pairs_of, read, refit
-from asapweb.explore.treemap import treemap
 from experiments.templatetags.quantities import percent
 from perfmodel.config_file import parse_config
 from perfmodel.prediction import predict
@@ -430,5 +429,5 @@ def test_the_framework_is_a_choice_and_prices_the_mesh(people: People):
 
 
 def test_without_a_report_the_accuracy_page_says_how_to_get_one(people: People, tmp_path, monkeypatch):
-    monkeypatch.setattr("asapweb.explore.trust.ACCURACY_FILE", tmp_path / "accuracy.json")
+    monkeypatch.setattr("asapweb.explore.accuracy.ACCURACY_FILE", tmp_path / "accuracy.json")
     assert "Not measured yet" in page(people.client("viewer"), "/accuracy/")

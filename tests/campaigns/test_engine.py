@@ -8,14 +8,13 @@ from io import BytesIO
 import numpy as np
 import pytest
 
+from campaigns.engine.acquisition import allowed
 from campaigns.engine.analysis import analyse, fastest
 from campaigns.engine.candidates import PARTS
 from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
-from campaigns.engine.posteriors import posterior_of
-from campaigns.engine.residuals import learn, shipped
+from campaigns.engine.posteriors import learn, posterior_of, shipped
 from campaigns.engine.space import key_of, searched, settings_of
-from campaigns.engine.strategy import allowed
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
 from proposals.failures import read_failure
