@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import formatting
 from asapweb.cli.arguments import PROFILE_FILES, positive
 from asapweb.cli.contradictions import print_contradictions
 from diagnosis.analyzer import diagnose
+from diagnosis.recording import KINDS, PROGRAMS
 from experiments.ingest import read_profile
 from perfmodel.config_file import read_config
 
@@ -18,6 +20,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("diagnose", help="diagnose a profile: bottleneck, findings, evidence")
     parser.add_argument("profiles", nargs="+", metavar="PROFILE", help=PROFILE_FILES)
     parser.add_argument("--config", help="the run's configuration, JSON or YAML: gives mesh-axis names and MFU")
+    parser.add_argument("--kind", choices=list(KINDS), default="", help="state the kind of recording")
+    parser.add_argument("--program", choices=list(PROGRAMS), default="", help="state the kind of program")
     parser.add_argument("--top", type=positive, default=20, metavar="N", help="ops to list, largest first (default 20)")
 
 
@@ -25,6 +29,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """The contract's object.  Raises ConfigError or IngestError with the sentence to print."""
     config, warnings = read_config(Path(args.config)) if args.config else (None, [])
     profile = read_profile(args.profiles)
+    profile = replace(profile, recorded=replace(profile.recorded, kind=args.kind, program=args.program))
     answer = diagnose(profile, config).to_json(top=args.top)
     answer["warnings"] = [*answer.get("warnings", ()), *warnings]
     against = print_contradictions(profile, config, args.config)

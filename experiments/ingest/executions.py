@@ -72,16 +72,19 @@ def _kernel_runs(plane: XPlane, lines: Sequence[XLine], zero_ns: int) -> list[Ru
     ids = stat_ids(plane, "hlo_module", "hlo_op")
     if len(ids) < 2 or sum(len(line.events) for line in lines) > _MOST_KERNELS:
         return []
-    programs: dict[str, dict[str, list[tuple[int, int]]]] = {}
+    # Programs may share a name; their ids differ.
+    wanted = {*ids.values(), (identity := stat_ids(plane, "program_id").get("program_id"))}
+    programs: dict[tuple[str, str], dict[str, list[tuple[int, int]]]] = {}
     for line in lines:
         shift = (line.timestamp_ns - zero_ns) * 1000
         for event in line.events:
-            said = {stat.metadata_id: stat for stat in event.stats if stat.metadata_id in ids.values()}
-            if len(said) == len(ids):
+            said = {stat.metadata_id: stat for stat in event.stats if stat.metadata_id in wanted}
+            if said.keys() >= set(ids.values()):
                 module, op = (str(stat_value(plane, said[ids[name]])) for name in ("hlo_module", "hlo_op"))
                 start = event.offset_ps + shift
-                programs.setdefault(module, {}).setdefault(op, []).append((start, start + event.duration_ps))
-    return [runs for name, ops in programs.items() if (runs := _of_ops(name, ops)) is not None]
+                program = str(stat_value(plane, said[identity])) if identity in said else ""
+                programs.setdefault((module, program), {}).setdefault(op, []).append((start, start + event.duration_ps))
+    return [runs for (name, _), ops in programs.items() if (runs := _of_ops(name, ops)) is not None]
 
 
 def _of_ops(program: str, ops: Mapping[str, list[tuple[int, int]]]) -> Runs | None:

@@ -76,3 +76,16 @@ def test_an_engineer_corrects_what_was_recorded(recommender, people) -> None:
     assert diagnosis_services.state_recording(again, people.engineer, "training", "transformer").pk == again.pk
     with pytest.raises(runs.RunError, match="newer analysis"):
         diagnosis_services.state_recording(run, people.engineer, "", "")
+
+
+def test_the_page_says_what_was_recorded_and_engineers_correct_it(recommender, people) -> None:
+    address = f"/experiments/{recommender.pk}/"
+    page = people.client("viewer").get(address).content.decode()
+    assert "of a recommender" in page and "Correct and diagnose again" not in page
+    engineer = people.client("engineer")
+    assert "Correct and diagnose again" in engineer.get(address).content.decode()
+    assert engineer.post(f"{address}recording/", {"kind": "nonsense"}).status_code == 400
+    assert engineer.post(f"{address}recording/", {"program": "transformer"}).status_code == 302
+    assert profiles.load(runs.newest(recommender).profile).recorded.program == "transformer"
+    written = people.client("viewer").get(f"{address}report.md").content.decode()
+    assert "Recording: " in written and "\n\n\n" not in written

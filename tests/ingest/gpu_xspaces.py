@@ -19,6 +19,7 @@ class Kernel:
     tf_op: str = ""
     hlo_op: str = ""
     module: str = "jit_step"
+    program: int = 7
     details: str = ""
     graph: int = 0
     stream: str = "Stream #7(Compute)"
@@ -57,7 +58,7 @@ def gpu_xspace(
                 said = {"tf_op": kernel.tf_op, "hlo_op": kernel.hlo_op, "memcpy_details": kernel.details}
                 if kernel.hlo_op:
                     said |= {"hlo_module": kernel.module}
-                    writer.set_stat(event.stats, "program_id", 7)  # type: ignore[attr-defined]
+                    writer.set_stat(event.stats, "program_id", kernel.program)  # type: ignore[attr-defined]
                 if kernel.graph:
                     writer.set_stat(event.stats, "cuda_graph_id", kernel.graph)  # type: ignore[attr-defined]
                 for stat, text in said.items():

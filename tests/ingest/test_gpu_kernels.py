@@ -92,6 +92,16 @@ def test_two_executions_say_nothing_about_a_period(save: Save) -> None:
     assert "no step markers" in profile.not_measured["step_time"]
 
 
+def test_programs_of_one_name_are_no_steps_of_one_program(save: Save) -> None:
+    kernels = [Kernel(GEMM, 300 * n, 90, hlo_op="gemm_fusion.1", program=n + 1) for n in range(3)]
+    assert read_profile([save(space=gpu_xspace(kernels, runs=6))]).steps == ()
+
+
+def test_executions_at_uneven_intervals_are_no_steps(save: Save) -> None:
+    kernels = [Kernel(GEMM, start, 90, hlo_op="gemm_fusion.1") for start in (0, 100, 200)]
+    assert read_profile([save(space=gpu_xspace(kernels, runs=3, period_us=10_000))]).steps == ()
+
+
 def test_streams_by_any_name_are_read_and_derived_lines_are_not(save: Save) -> None:
     kernels = (
         Kernel(GEMM, 0, 600, stream="[7] compute"),
