@@ -27,7 +27,7 @@ from experiments.ingest.transfers import with_host_bytes
 from experiments.ingest.validate import HostFacts
 from experiments.ingest.values import GIB, gviz_rows, number, text
 from experiments.ingest.xprof_ops import ops_without_hlo, read_ops, roofline_rows, shares_of_steps, with_cpu_shares
-from experiments.step_profile import Device, Memory, Note, Op, SourceFile, Step, StepProfile
+from experiments.step_profile import Device, Memory, Note, Op, Recorded, SourceFile, Step, StepProfile
 
 _MAX_STEPS = 20_000
 
@@ -163,6 +163,7 @@ def read(
         computed=computed,
         label=label or ("CPU recording" if on_cpu else ""),
         timeline=strips(cores),
+        recorded=Recorded(("host ops",) if any(host.has_host_threads for host in facts) else ()),
     )
 
 

@@ -45,6 +45,7 @@ class HostFacts:
     events: int
     step_ops: int
     is_cpu: bool
+    has_host_threads: bool = False
 
     @property
     def converter_bytes(self) -> int:
@@ -174,7 +175,7 @@ def facts(space: XSpace, host: str) -> HostFacts:
     if is_cpu_recording(space):
         # Regrouped later; the events of the host bound what there can be.
         events = sum(len(line.events) for plane in space.planes for line in plane.lines)
-        return HostFacts(host, len(space.planes), 0, 0, 0, events, 0, True)
+        return HostFacts(host, len(space.planes), 0, 0, 0, events, 0, True, True)
     planes = core_planes(space)
     steps = events = step_ops = 0
     ops: set[str] = set()
@@ -194,7 +195,8 @@ def facts(space: XSpace, host: str) -> HostFacts:
         events += count
         steps = max(steps, plane_count)
         step_ops += min(count, plane_count * kinds)
-    return HostFacts(host, len(space.planes), len(planes), steps, len(ops), events, step_ops, False)
+    threads = any(line.events for plane in space.planes if plane.name.startswith("/host:CPU") for line in plane.lines)
+    return HostFacts(host, len(space.planes), len(planes), steps, len(ops), events, step_ops, False, threads)
 
 
 def host_name(outline: wire.Outline, name: str) -> str:

@@ -134,6 +134,12 @@ def test_idle_time_has_the_cause_that_its_launches_tell() -> None:
     assert "launched in time" in finding.insight and "host threads" not in finding.action
 
 
+@pytest.mark.parametrize("has", [(), ("host ops",)])
+def test_host_threads_that_are_there_are_not_asked_for(has: tuple[str, ...]) -> None:
+    ran = replace(profile(gemm(share=0.7), kpis={"duty_cycle": 0.7}), recorded=Recorded(has=has))
+    assert ("Record a trace with host threads" in find(diagnose(ran), "idle_gaps").action) == (not has)
+
+
 def test_a_stall_that_is_named_below_a_larger_bound_says_why() -> None:
     chain = [op(f"add.{i}", "elementwise", 0.15) for i in range(4)]
     found = diagnose(kineto(*chain, gemm(share=0.25), kpis={"duty_cycle": 0.85}))

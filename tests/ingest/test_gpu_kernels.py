@@ -92,6 +92,13 @@ def test_two_executions_say_nothing_about_a_period(save: Save) -> None:
     assert "no step markers" in profile.not_measured["step_time"]
 
 
+@pytest.mark.parametrize("events", [(), ("PjitFunction(step)",)])
+def test_threads_of_the_host_are_known_to_be_there(save: Save, events: tuple[str, ...]) -> None:
+    kernels = (Kernel(GEMM, 0, 90, hlo_op="gemm_fusion.1"),)
+    profile = read_profile([save(space=gpu_xspace(kernels, host_events=events))])
+    assert ("host ops" in profile.recorded.has) == bool(events)
+
+
 def test_programs_of_one_name_are_no_steps_of_one_program(save: Save) -> None:
     kernels = [Kernel(GEMM, 300 * n, 90, hlo_op="gemm_fusion.1", program=n + 1) for n in range(3)]
     assert read_profile([save(space=gpu_xspace(kernels, runs=6))]).steps == ()

@@ -80,12 +80,17 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
         )  # fmt: skip
     if idle >= 0.05 and not pipeline:
         cost = evidence("idle time", idle, "share", "measured", "1 − duty cycle − input and host time", _OVERVIEW)
+        where = (
+            "Look at the host's threads in these gaps (XProf's trace viewer shows them)"
+            if facts.recording.has["host_threads"]
+            else "Record a trace with host threads"
+        )
         action = (
             "Find on the timeline which stream, event or allocation these ops wait for; a CUDA graph shortens what "
             "each launch takes on the device."
             if facts.recording.meets(("launches",))
-            else "Record a trace with host threads: look for blocking transfers, slow dispatch of many small programs, "
-            "or a wait for another slice or host; fewer, larger programs per step remove launch gaps."
+            else f"{where}: blocking transfers, slow dispatch of many small programs, or a wait for another slice or "
+            "host; fewer, larger programs per step remove launch gaps."
         )
         yield claim(
             facts, "idle_gaps", "Device idle between ops",
