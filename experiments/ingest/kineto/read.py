@@ -16,8 +16,7 @@ from experiments.ingest.kineto.stream import NotStrict, events, header
 from experiments.ingest.values import text
 
 NO_STEPS = (
-    "The trace has no step markers. Call prof.step() after each training step (torch.profiler.profile with a "
-    "schedule) and "
+    "The trace has no step markers. Call prof.step() after each step (torch.profiler.profile with a schedule) and "
     "record again."
 )
 NO_DEVICE = "The trace contains no GPU activity. Record with ProfilerActivity.CUDA among the activities."
