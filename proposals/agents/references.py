@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import keyword
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,9 @@ _ARITHMETIC = re.compile(r"[\d\s._eE()]*\d[\d\s._eE()]*(?:[-+*/][\d\s._eE()]+)+"
 _QUOTATION = re.compile(r"\A\s*(\S+)\s+[\"“](.+)[\"”]\s*\Z")
 #: Names with a path behind them.
 _NAMES = re.compile(r"(?<![\w.\]\"'])([A-Za-z_]\w*)(?=\s*[.\[])")
+#: Keys of results that are words of Python's grammar.
+_KEYWORD = re.compile(rf"\.({'|'.join(keyword.kwlist)})\b")
+_OPEN = re.compile(r"\{\s*[rpe]\d+[.\[][^{}\n]*(?:\n|\Z)")
 _UNIT_OF_NUMBER = re.compile(rf"(?<![\w.\]])(\d[\d_.]*(?:[eE][-+]?\d+)?)\s+({'|'.join(UNITS)})\b")
 _MARKER = re.compile(r"\s*(?:[-*+]|\d+[.)]|#+)?\s*")
 _BOUNDARY = re.compile(r"[.!?:][\"”*_]*[ \t]+(?=\S)")
@@ -109,6 +113,10 @@ def resolve(template: str, results: Mapping[str, object], typed: Typed | None = 
             parts.append(match[0])
             complaints.append(Complaint(*match.span(), f"`{match[0]}`: {error}."))
     parts.append(template[end:])
+    complaints += [
+        Complaint(*found.span(), f"`{found[0].strip()[:60]}`: its closing brace is missing.")
+        for found in _OPEN.finditer(template)
+    ]
     if typed is not None:
         complaints += [Complaint(*found) for found in typed.refused(template, places)]
     return Rendered(tuple(part for part in parts if part != ""), tuple(sorted(complaints, key=lambda c: c.start)))
@@ -174,7 +182,7 @@ def _resolved(content: str, results: Mapping[str, object], typed: Typed | None) 
 
 def _parsed(text: str) -> ast.expr:
     try:
-        return ast.parse(_UNIT_OF_NUMBER.sub(r"(\1*\2)", text.strip()), mode="eval").body
+        return ast.parse(_UNIT_OF_NUMBER.sub(r"(\1*\2)", _KEYWORD.sub(r'["\1"]', text.strip())), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise PathError("it is neither a path such as r1.a.b[0].c_s nor an expression of paths with + - * /") from None
 

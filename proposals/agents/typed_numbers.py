@@ -23,15 +23,23 @@ _OTHER_FIGURE = re.compile(r"(?<![A-Za-z])[²³¹¼-¾\u2070-\u2089\u2150-\u218b
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _PAIR = re.compile(r"([A-Za-z_]\w*)(?:\s*[=:]\s*[\"']?| (?=\d))([\w.]*\w)")
 _STATED_PAIR = re.compile(r"([A-Za-z_]\w*)\s*(?:=|:|to|of|is)?\s*(\d[\d,]*)\b|\b(\d[\d,]*)[- ](?:way )?([A-Za-z_]\w*)")
+#: What makes a quantity of a number that it follows.
+_UNIT = (
+    r"\s*(?:%|×|x\b|times\b|percent\b|fold\b|[µnm]?s\b|min\b|hours?\b|h\b|days?\b|[GMKTP]?i?B\b|[GMKTP]?FLOP"
+    r"|(?:in|of) a hundred\b)"
+)
 #: A number that no unit follows.
-_PLACE = r"#?\d+(?:\.\d+)*\b(?!\s*(?:%|×|x\b|[µnm]?s\b|[GMKTP]?i?B\b|[GMKTP]?FLOP))"
+_PLACE = rf"#?\d+\b(?![.,]\d)(?!{_UNIT})"
 #: What is counted off, by its number.
 _ORDINAL = re.compile(
-    r"\b(?:proposals?|findings?|options?|steps?|candidates?|configurations?|alternatives?|sections?|chapters?|"
-    rf"passages?|records?|points?|stages?|turns?|experiments?|questions?|slots?),?\s+(?:(?:number|no\.|nr\.?)\s+)?{_PLACE}"
-    rf"(?:\s*(?:,|and|or|to|&|–|-)\s*{_PLACE})*|\b\d+(?:st|nd|rd|th)\b|#\d+|\b\d-?D\b",
+    r"\b(?:(?:sections?|chapters?)\s+\d+(?:\.\d+)*|(?:proposals?|findings?|options?|steps?|candidates?|configurations?|"
+    r"alternatives?|passages?|records?|points?|stages?|turns?|experiments?|questions?|slots?|cores?|devices?|ranks?),?"
+    rf"\s+(?:(?:number|no\.|nr\.?)\s+)?{_PLACE}"
+    rf"(?:\s*(?:,|and|or|to|&|–|-)\s*{_PLACE})*)|\b\d+(?:st|nd|rd|th)\b|#\d+\b(?![.,]\d)|\b\d-?D\b",
     re.IGNORECASE,
 )
+_QUANTITY = re.compile(_UNIT, re.IGNORECASE)
+_WRITTEN = re.compile(rf"(\d[\d,]*(?:\.\d+)?)({_UNIT})", re.IGNORECASE)
 #: What prose calls the keys of results, before or after a whole number.
 _SETTINGS = {
     "chip": ("chips",), "gpu": ("chips",), "tpu": ("chips",), "core": ("cores",), "host": ("hosts",),
@@ -39,9 +47,11 @@ _SETTINGS = {
     "batch": ("global_batch", "micro_batch"), "microbatch": ("micro_batch",), "sequence": ("global_batch", "seq_len"),
     "length": ("seq_len",), "context": ("seq_len", "context", "seq"), "accumulation": ("grad_accum",),
     "tp": ("model", "tensor"), "pp": ("pipeline",), "ep": ("expert",), "dp": ("data",), "cp": ("seq", "context"),
+    "replica": ("replica",), "data": ("data",), "fsdp": ("fsdp",), "seq": ("seq",), "model": ("model",),
+    "tensor": ("tensor",), "pipeline": ("pipeline",), "shard": ("data", "fsdp"),
 }  # fmt: skip
 _WORDS_OF_SETTINGS = rf"({'|'.join(_SETTINGS)})(?:e?s)?"
-_SIZE = r"(\d[\d,]*k?)\b(?![.\-]?\d)(?!\s*(?:%|×|x\b|[µnm]?s\b|[GMKTP]?i?B\b|[GMKTP]?FLOP))"
+_SIZE = rf"(\d[\d,]*k?)\b(?![.\-]?\d)(?!{_UNIT})"
 _SETTING = re.compile(
     rf"\b{_WORDS_OF_SETTINGS}(?:\s+size)?(?:\s+(?:of|is|to|=))?\s+{_SIZE}|\b{_SIZE}\s+(?:[a-z]+\s+)?{_WORDS_OF_SETTINGS}\b",
     re.IGNORECASE,
@@ -51,8 +61,15 @@ _KEYS = re.compile(
     r"replica|data|fsdp|seq|context|model|tensor|expert|pipeline|batch|remat|accum|layer|parallel|mesh|chips|size|degree"
     r"|(?:^|[_.-])[tdpecs]p(?:$|[_.-])"
 )
+#: A size behind the name of its setting, which stands in backticks.
+_AFTER_NAME = re.compile(rf"`([A-Za-z_][\w.]*)`\s*(?:=|:|of|to|is|at)?\s*{_SIZE}")
 _LIST_MARKER = re.compile(r"^\s*(?:>\s*)?(?:#+\s*)?\d+[.)](?=\s)", re.MULTILINE)
-_LEVEL = re.compile(r"\b80\s?%")
+_LEVEL = re.compile(
+    r"\b80\s?%(?=\s*(?:interval|range|prediction|confidence|band|level|bounds?\b)|[\s.,;)]*$)|(?<=at )80\s?%",
+    re.I | re.M,
+)
+#: Half a number in words.
+_MIXED = re.compile(r"(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|point)-\d", re.IGNORECASE)
 _UNKNOWN_SIZE = (
     "is no size or setting that is current, proposed, predicted in this conversation or stated by the engineer; price "
     "the configuration first, or refer to the value of a result"
@@ -81,28 +98,30 @@ class Typed:
             text = text[:start] + " " * (end - start) + text[end:]
         for match in _CODE.finditer(text):
             yield from self._in_code(match[0], match.start())
+        text = _AFTER_NAME.sub(lambda match: " " * len(match[0]) if self._is_pair(*_folded(match)) else match[0], text)
         for pattern in (_CODE, _LIST_MARKER, _ORDINAL, _LEVEL):
             text = pattern.sub(lambda match: " " * len(match[0]), text)
         text = _SETTING.sub(lambda match: " " * len(match[0]) if self._is_setting(match) else match[0], text)
         for match in (*_WORD.finditer(text), *_OTHER_FIGURE.finditer(text)):
-            if not self._is_known(match[0]):
+            unit = _QUANTITY.match(text, match.end())
+            if not self._is_known(match[0], unit[0].strip().casefold() if unit else ""):
                 yield match.start(), match.end(), f"“{match[0][:40]}” {_MESSAGE}."
 
     def may_compute_with(self, number: str) -> bool:
         """Return True for a number that an expression without a reference may hold: small, or a known size."""
         return self._is_known(number) or number in self._sizes or float(number) in range(11)
 
-    def _is_known(self, word: str) -> bool:
-        """Return True for names, and for numbers that the engineer wrote."""
-        if _OTHER_FIGURE.match(word):
+    def _is_known(self, word: str, unit: str = "") -> bool:
+        """Return True for names, and for numbers that the engineer wrote, as a quantity with its unit."""
+        if _OTHER_FIGURE.match(word) or _MIXED.match(word):
             return False
         if not re.match(r"\d", word):
-            return True
-        if re.fullmatch(r"\d+[kK]", word):
-            return any(size in self._sizes for size in _sizes(word))
+            return not unit or word.casefold() in self._names
         number = _NUMBER.match(word)
         if number and number[0] == word:
-            return _value(word) in self._stated
+            return _value(word) in self._stated and (not unit or (_value(word), unit) in self._quantities)
+        if re.fullmatch(r"\d+[kK]", word) and any(size in self._sizes for size in _sizes(word)):
+            return True
         return word.casefold() in self._names or (
             number is not None and _value(number[0]) in self._stated and not re.search(r"\d", word[number.end() :])
         )
@@ -128,8 +147,9 @@ class Typed:
             yield start, start + len(code), f"{named} {_UNKNOWN_SIZE}."
 
     def _is_pair(self, key: str, value: str) -> bool:
+        keys = (key.rpartition(".")[2], *_SETTINGS.get(key, ()))
         return (
-            (key, value) in self._pairs
+            any((each, value) in self._pairs for each in keys)
             or value in self._names
             or not (key.isalpha() or _KEYS.search(key))  # a program's own setting, which is not priced
         )
@@ -143,6 +163,12 @@ class Typed:
     @cached_property
     def _said(self) -> tuple[str, ...]:
         return tuple(text.casefold() for text in self._texts)
+
+    @cached_property
+    def _quantities(self) -> frozenset[tuple[float, str]]:
+        """Numbers that the engineer wrote with a unit."""
+        written = (match for text in self.words for match in _WRITTEN.finditer(text))
+        return frozenset((_value(match[1]), match[2].strip().casefold()) for match in written)
 
     @cached_property
     def _stated(self) -> frozenset[float]:
@@ -171,7 +197,7 @@ class Typed:
 
     @cached_property
     def _pairs(self) -> frozenset[tuple[str, str]]:
-        pairs = {(key.casefold(), str(value).casefold()) for key, value in self._leaves}
+        pairs = {(key.rpartition(".")[2].casefold(), str(value).casefold()) for key, value in self._leaves}
         pairs |= {(match[1].casefold(), match[2].casefold()) for text in self._texts for match in _PAIR.finditer(text)}
         for text in self.words:
             for match in _STATED_PAIR.finditer(text):
@@ -190,6 +216,10 @@ def _leaves(value: Any, key: str) -> Iterator[tuple[str, str | int]]:
             yield from _leaves(each, key)
     elif isinstance(value, str | int) and not isinstance(value, bool):
         yield key, value
+
+
+def _folded(match: re.Match[str]) -> tuple[str, str]:
+    return match[1].casefold(), match[2].replace(",", "").casefold()
 
 
 def _sizes(written: str) -> list[str]:

@@ -203,7 +203,9 @@ TYPED = Typed(["Can we keep batch 128 and 2,048 chips with tp 8?"], RESULTS, [{"
     [
         "Batch 128 on 2048 chips.", "Proposals 1 and 2 beat finding 3.", "1. First\n2. Second", "The 80 % interval.",
         "`fsdp=16, tensor 4`, `data: 32` and `tp=8` on v5e-256 in bf16.", "{r1.step_time_s as ms} at r1",
-        "A 3-D torus.", "Finding, number 7", "2,048 chips hold a global batch of 128.", "`NCCL_NTHREADS=512` is read",
+        "A 3-D torus.", "Finding, number 7", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4", "Cores 6 and 7 wait.",
+        "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
+        "`NCCL_NTHREADS=512` is read",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
     ],
 )  # fmt: skip
@@ -218,7 +220,9 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
         ("`fsdp=64`", "fsdp=64"),
         ("`0.478`", "0.478"), ("- 56.1 % is exposed", "56.1"), ("| a | 0.63 |", "0.63"), ("`tensor=16`", "tensor=16"),
         ("Proposal 1, 630 ms", "630"), ("saves 32.9GB", "32.9GB"), ("A step 630 ms long", "630"),
-        ("about 1e9 bytes", "1e9"), ("a batch of 64", "64"), ("48 chips", "48"), ("`ici_tensor_parallelism=16`", "16"),
+        ("about 1e9 bytes", "1e9"), ("fusion.1200 ms", "1200"), ("twenty-4 percent", "4"), ("128 % of it", "128"),
+        ("8 times as fast", "8"), ("80 % of the speed", "80"), ("step 3.2 s", "3.2"), ("finding #2.31", "2.31"),
+        ("a batch of 64", "64"), ("48 chips", "48"), ("`ici_tensor_parallelism=16`", "16"),
     ],
 )  # fmt: skip
 def test_other_digits_are_refused(text: str, digits: str) -> None:
@@ -252,6 +256,15 @@ def test_a_plain_number_may_have_a_unit() -> None:
         assert rendered.plain.replace("\u00a0", " ") == shown
     (found,) = resolve("{4096e6 tokens * r1.step_time_s as days}", {"r1": run}).complaints
     assert "days" in found.message
+
+
+def test_an_open_brace_is_complained_of() -> None:
+    (found,) = resolve("The chips hold {r1.total_bytes as GB.", RESULTS, TYPED).complaints
+    assert "closing brace" in found.message
+
+
+def test_a_key_may_be_a_word_of_a_programs_grammar() -> None:
+    assert resolve("{r1.profile.from}", {"r1": {"profile": {"from": "measured"}}}).plain == "measured"
 
 
 def test_arithmetic_of_known_sizes_is_printed_and_no_braces_of_numbers_are_words() -> None:
