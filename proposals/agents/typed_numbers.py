@@ -61,7 +61,7 @@ _KEYS = re.compile(
     r"replica|data|fsdp|seq|context|model|tensor|expert|pipeline|batch|remat|accum|layer|parallel|mesh|chips|size|degree"
     r"|(?:^|[_.-])[tdpecs]p(?:$|[_.-])"
 )
-#: A size behind the name of its setting, which stands in backticks.
+#: A size behind the name of its setting in backticks.
 _AFTER_NAME = re.compile(rf"`([A-Za-z_][\w.]*)`\s*(?:=|:|of|to|is|at)?\s*{_SIZE}")
 _LIST_MARKER = re.compile(r"^\s*(?:>\s*)?(?:#+\s*)?\d+[.)](?=\s)", re.MULTILINE)
 _LEVEL = re.compile(
