@@ -170,7 +170,7 @@ class Calibration(BaselineStep):
             changes = ((parts[name] - before[name]) / total for name in parts)
             spread = sum((a * np.abs(change) for a, change in zip(along, changes, strict=True) if a > 0), np.zeros(1))
             variance = variance + spread**2
-        if not self._divided:
+        if not self._divided and not self.assumed:
             parts = self._faded(parts, terms, distance)
         other = bool(np.any(workload.training.remat != self._base_work.training.remat))
         if other and self.observation.recomputed_s is not None:
@@ -181,7 +181,7 @@ class Calibration(BaselineStep):
 
     def _faded(self, parts: dict[str, Floats], terms: Terms, distance: Floats) -> dict[str, Floats]:
         """Parts of candidates with what a step time alone says beyond the model, as far as it holds so far from the
-        run; time of something else than the step stays."""
+        run; time of something else than the step stays.  Of an assumed shape the model alone says nothing."""
         alone, _ = self._modelled(terms, (self.posterior.values.efficiencies, {}))
         calibrated = sum((parts[name] for name in alone), np.zeros(1))
         faded = 1.0 - np.exp(-(distance + self._settings_moved(terms.work)) / FADES_OVER)
