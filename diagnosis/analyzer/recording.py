@@ -68,7 +68,7 @@ def decide(
         rows=recorded.generation_requests if kind == "decode" else None,
         refusal=_refusal(profile, config, chip, ops, (kind, kind_evidence), (program, evidence)),
     )
-    return _with_line(result)
+    return _with_line(result, profile)
 
 
 def may_train(ops: Sequence[Op]) -> bool:
@@ -247,7 +247,7 @@ def _missing(
     return wants
 
 
-def _with_line(recording: Recording) -> Recording:
+def _with_line(recording: Recording, profile: StepProfile) -> Recording:
     """The recording with its line: kind and program, devices, steps, what is unknown."""
     what = KINDS[recording.kind]
     if recording.program != UNDECIDED and recording.kind not in ("data_loading", "separate_runs"):
@@ -256,12 +256,15 @@ def _with_line(recording: Recording) -> Recording:
     if recording.devices:
         of_run = recording.run_devices or 0
         total = f" of {of_run:,}" if of_run > recording.devices else ""
-        parts.append(f"{recording.devices:,}{total} {'device' if recording.devices == 1 and not total else 'devices'}")
+        noun = "device" if recording.devices == 1 and not total else "devices"
+        parts.append(f"{recording.devices:,}{total} {noun} ({profile.device.kind})")
     if recording.steps_from:
         kind = "estimated from" if recording.estimated else "marked by"
         parts.append(f"{counted(recording.steps, 'step')} {kind} {recording.steps_from}")
     else:
         parts.append("no step markers")
+    if profile.label:
+        parts.append(profile.label)
     if recording.unknown_share >= 0.01:
         parts.append(f"{share(recording.unknown_share)} of the time in ops of unknown kind")
     return replace(recording, line=say("{}.", join("; ", parts)))

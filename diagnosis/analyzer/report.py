@@ -13,7 +13,7 @@ from diagnosis.analyzer.kpis import COMPUTED
 from diagnosis.analyzer.ops import overlapping
 from diagnosis.report import Bottleneck, Finding
 from experiments.sentences import Sentence, Value, join, say
-from formatting import counted, topology
+from formatting import topology
 from perfmodel.config import Training
 
 DETAILS = "Experiment details"
@@ -45,7 +45,7 @@ _KPI_WORDS = {
 
 def write(facts: Facts, bottleneck: Bottleneck, findings: tuple[Finding, ...]) -> dict[str, list[str]]:
     return {
-        DETAILS: [say("Recording: {}", facts.recording.line), *details(facts), _recorded(facts)],
+        DETAILS: [say("Recording: {}", facts.recording.line), *details(facts)],
         HEALTH: [*health(facts), _hypothesis(facts)],
         IDENTIFICATION: _ops(facts),
         CORRELATION: _correlation(facts, bottleneck, findings),
@@ -72,16 +72,6 @@ def details(facts: Facts) -> list[str]:
     else:
         said.append("Configuration: not given, so mesh axes and MFU are unknown.")
     return said
-
-
-def _recorded(facts: Facts) -> str:
-    """What was recorded of it."""
-    profile, device = facts.profile, facts.profile.device
-    hosts = counted(device.host_count, "host")
-    steps = counted(len(profile.steps), "step") if profile.steps else "no marked steps"
-    origin = "Reconstructed profile" if profile.provenance == "reconstructed" else "Profile"
-    label = f" ({profile.label})" if profile.label else ""
-    return f"{origin}{label}: {device.kind}, {device.core_count} cores on {hosts}, {steps}, {len(profile.ops):,} ops."
 
 
 def training_line(training: Training, given: Collection[str] | None = None) -> str:

@@ -101,7 +101,8 @@ def test_the_engineer_knows_better() -> None:
 def test_the_line_says_what_is_there() -> None:
     ran = kineto(gemm(path="backward/aten::mm"), op("mystery", "other kernel", 0.2), world=8)
     assert diagnose(ran).recording.line == (
-        "Training; 1 of 8 devices; 2 steps marked by ProfilerStep; 20.0\u00a0% of the time in ops of unknown kind."
+        "Training; 1 of 8 devices (AMD Instinct MI300X); 2 steps marked by ProfilerStep; "
+        "20.0\u00a0% of the time in ops of unknown kind."
     )
 
 
