@@ -14,6 +14,9 @@ from dialogue.computations.arguments import (
     OfConfiguration,
     OfKey,
     OfNumber,
+    OfOp,
+    OfOps,
+    OfSpending,
     arguments_of,
     candidate_of,
 )
@@ -45,6 +48,14 @@ _ORDINALS = {
     "proposal": re.compile(r"(?:\bprop(?:osal)?s?\.?\s*(?:#|nr\.?|number)?|#|\bnr\.?)\s*([1-9])\b", re.IGNORECASE),
     "finding": re.compile(r"\bfindings?,?\s*(?:#|nr\.?|number)?\s*([1-9]\d?)\b", re.IGNORECASE),
 }
+#: What a training run takes: tokens, and money for a chip and hour.
+_AMOUNTS = {
+    "tokens": re.compile(r"(\d+(?:\.\d+)?)\s*([KMBT]?)(?:illion)?\s*tok(?:ens?)?\b(?!\s*(?:/|per))", re.IGNORECASE),
+    "price_per_chip_hour": re.compile(r"(\d+(?:\.\d+)?)\s*()(?:\$|usd\b|eur\b|€)", re.IGNORECASE),
+}
+_POWERS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+#: Ops, longest first, whose kind a text may name.
+KINDS = 40
 _WORD = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
@@ -144,13 +155,37 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
         if kind in of.arguments.model_fields:
             place = named_by.search(text)
             return {kind: int(place[1]) if place else 1}, float(bool(place))
+    if of.arguments is OfSpending:
+        amounts = {key: amount for key, pattern in _AMOUNTS.items() if (amount := _amount(pattern, text))}
+        return amounts, 2.0 * bool(amounts)
     mesh, said = bench.config.mesh, " ".join(words)
+    ops = [op.name for op in bench.diagnosis.ops if len(op.name) > 3 and op.name.lower() in text.lower()]
+    kinds = [kind for name in (op.name for op in bench.diagnosis.ops[:KINDS]) if _is_in(kind := _base(name), text)]
     axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn"}
     named: dict[type[Arguments], tuple[str, float, list[str]]] = {
         OfAxis: ("axis", 1.0, [found for word in words if (found := axis_of(mesh, word) or word) in axes]),
-        OfChip: ("chip", 2.0, [word for word in words if word in load_chips()]),
+        OfChip: ("chip", 2.0, [word for word in words if word in load_chips() and word != bench.config.hardware.chip]),
+        OfOp: ("op", 3.0, sorted(ops, key=len, reverse=True)),
+        OfOps: ("words", 2.0, kinds),
         OfKey: ("key", 1.0, [SETTING_WORDS[word] for word in words if word in SETTING_WORDS]),
         OfNumber: ("number", 0.5, [key for key, name in FIGURES.items() if name.lower() in said]),
     }
     field, points, values = named.get(of.arguments, ("", 0.0, []))
+    if of.arguments is OfOp and not values:  # of no op in particular
+        return {}, -1.0
     return ({field: values[0]}, points) if values else ({}, 0.0)
+
+
+def _amount(pattern: re.Pattern[str], text: str) -> float:
+    """Return the number that a pattern finds, with its power of a thousand; 0 where there is none."""
+    found = pattern.search(text)
+    return float(found[1]) * _POWERS[(found[2] or "").upper()] if found else 0.0
+
+
+def _base(name: str) -> str:
+    """Return the kind of an op by its name: `dynamic-update-slice.33` is a dynamic-update-slice."""
+    return re.sub(r"[.\d]+$", "", name).lower()
+
+
+def _is_in(kind: str, text: str) -> bool:
+    return len(kind) > 5 and kind in text.lower()

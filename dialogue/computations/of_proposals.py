@@ -97,7 +97,7 @@ def compare(bench: Workbench, asked: TwoProposals) -> Answer:
 @computation(
     "Which precedents are closest?",
     "proposal",
-    "precedents history similar measured cases like this evidence records pairs",
+    "precedents history similar measured cases like this evidence records pairs anybody tried before past authors",
 )
 def precedents(bench: Workbench, asked: OfProposal) -> Answer:
     """Measured changes most like a proposal's, with the effect then and the one expected here."""

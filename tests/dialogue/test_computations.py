@@ -145,6 +145,13 @@ def test_several_configurations_are_priced_each() -> None:
         assert [match.arguments["mesh"]["model"] for match in found] == [4, 8]
 
 
+def test_an_op_that_is_named_is_asked_about() -> None:
+    which = of("asap-experiment-3")
+    name = which.diagnosis.ops[2].name
+    found = {match.computation.key: match.arguments for match in matches(which, f"what is {name} doing so long?")[:2]}
+    assert found["op"] == {"op": name}
+
+
 def test_what_is_only_spoken_of_is_not_asked_for() -> None:
     """The policy of the run as it is, a number that is no proposal's, a word that is no optimizer."""
     which = of("step time alone")
@@ -168,6 +175,9 @@ def test_a_title_leads_to_its_computation(key: str) -> None:
     ("how sure are you about proposal 2", "confidence", {"proposal": 2}),
     ("why finding 2", "why_finding", {"finding": 2}), ("is #2 sure", "confidence", {"proposal": 2}),
     ("would h200 be faster", "other_chip", {"chip": "h200"}), ("collectives on tp", "axis", {"axis": "model"}),
+    ("how many days for 300B tokens", "spending", {"tokens": 3e11}),
+    ("budget: 1.20 $ per chip hour, 1T tokens", "spending", {"tokens": 1e12, "price_per_chip_hour": 1.2}),
+    ("has anybody tried this before", "precedents", {"proposal": 1}),
     ("where does duty cycle come from", "figure", {"number": "duty_cycle"}),
 ])  # fmt: skip
 def test_what_the_words_name_fills_the_arguments(text: str, key: str, given: dict[str, Any]) -> None:
