@@ -209,15 +209,13 @@ class _Loop:
 
     def _request(self, tool_choice: Literal["auto", "none"]) -> Request:
         allowed = self._may_go_on()
-        schema = None if self.answer is None else self.answer.model_json_schema()
-        name = None if self.answer is None else self.answer.__name__
-        return Request(tuple(self.conversation), tuple(self.tools.values()), tool_choice, name, schema, allowed)
+        return Request(tuple(self.conversation), tuple(self.tools.values()), tool_choice, self.answer, allowed)
 
     def _requested(self, request: Request, turn: int, attempt: int) -> ModelRequest:
         since, self.told = self.told, len(request.messages)
         return ModelRequest(
             turn, attempt, self.provider.name, self.provider.model, since, request.messages[since:],
-            tuple(self.tools), request.tool_choice, request.schema_name,
+            tuple(self.tools), request.tool_choice, None if self.answer is None else self.answer.__name__,
         )  # fmt: skip
 
     def _receive(self, request: Request, turn: int) -> Generator[RunEvent, None, Completion]:

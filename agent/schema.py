@@ -1,4 +1,4 @@
-"""Answers in a schema: what the model sees, what a strict server accepts, and how a text becomes a value."""
+"""Answers in a schema: the words that ask a model for one, and how a text becomes a value."""
 
 from __future__ import annotations
 
@@ -24,47 +24,6 @@ class AnswerError(ValueError):
     def __init__(self, complaints: list[str]) -> None:
         self.complaints = complaints
         super().__init__("; ".join(complaints))
-
-
-def strict_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
-    """The schema as strict servers want it: every key required, no others allowed, no defaults.
-
-    None where that cannot be said: an object with free keys.
-    """
-    try:
-        strict = _strict(dict(schema))
-    except _FreeKeys:
-        return None
-    assert isinstance(strict, dict)
-    return strict
-
-
-class _FreeKeys(Exception):
-    pass
-
-
-def _strict(node: JsonValue) -> JsonValue:
-    if isinstance(node, list):
-        return [_strict(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if "$ref" in node:  # a reference may have no neighbours
-        return {"$ref": node["$ref"]}
-    made: dict[str, JsonValue] = {}
-    for key, value in node.items():
-        if key in ("properties", "$defs") and isinstance(value, dict):
-            made[key] = {name: _strict(part) for name, part in value.items()}
-        elif key in ("enum", "const", "required"):
-            made[key] = value
-        elif key not in ("default", "title", "examples"):
-            made[key] = _strict(value)
-    if node.get("type") == "object":
-        properties = node.get("properties")
-        if not isinstance(properties, dict) or node.get("additionalProperties") not in (None, False):
-            raise _FreeKeys
-        made["required"] = list(properties)
-        made["additionalProperties"] = False
-    return made
 
 
 def instruction(schema: Mapping[str, JsonValue]) -> str:

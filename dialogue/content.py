@@ -61,10 +61,9 @@ def of_computed(answered: ComputedAnswer) -> Content:
             for bar in answered.bars
         ]  # fmt: skip
         blocks.insert(0, {"kind": "bars", "rows": rows})
-    further = [{"key": key, "title": title, "arguments": dict(given)} for key, title, given in answered.next]
     return {
         "computation": answered.computation.key, "arguments": dict(answered.arguments), "title": answered.title,
-        "blocks": blocks, "next": further,
+        "blocks": blocks, "next": answered.further(),
     }  # fmt: skip
 
 

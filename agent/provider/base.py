@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from pydantic import BaseModel
+
 from agent.control import Cancel
 from agent.events import Fault
 from agent.limits import Price
-from agent.messages import AssistantMessage, JsonValue, Message, Usage
+from agent.messages import AssistantMessage, Message, Usage
 from agent.tools import Tool
 
 
@@ -17,15 +19,14 @@ from agent.tools import Tool
 class Request:
     """One request to a model.
 
-    tool_choice `none`: the model must answer now.  schema_name, schema: the answer's JSON schema, None for free text.
+    tool_choice `none`: the model must answer now.  answer: model of the answer, None for free text.
     max_tokens: of the response.
     """
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     tool_choice: Literal["auto", "none"] = "auto"
-    schema_name: str | None = None
-    schema: dict[str, JsonValue] | None = None
+    answer: type[BaseModel] | None = None
     max_tokens: int = 16_000
 
 

@@ -25,6 +25,10 @@ class _Number(Arguments):
     value: int
 
 
+class _Ready(Arguments):
+    ready: bool
+
+
 @dataclass(frozen=True)
 class ConnectionReport:
     """What came of a test of the connection.
@@ -94,9 +98,8 @@ def _calls_tools(provider: OpenAIProvider) -> bool:
 
 
 def _schema_mode(provider: OpenAIProvider) -> str | None:
-    schema = {"type": "object", "properties": {"ready": {"type": "boolean"}}, "required": ["ready"]}
     try:
-        _ask(provider, _request("Are you ready?", schema_name="Ready", schema=schema))
+        _ask(provider, _request("Are you ready?", answer=_Ready))
     except ProviderError:
         return None
     return provider.abilities.schema_mode

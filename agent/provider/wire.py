@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import openai
 
 from agent.limits import CHARS_PER_TOKEN
 from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage, clean
 from agent.provider.base import Completion, Request
-from agent.schema import instruction, strict_schema
+from agent.schema import instruction
 from agent.strict_json import loads
 from agent.tools import Tool
 
@@ -21,13 +24,15 @@ _MOST_TOKENS = 10_000_000
 _LONGEST_NAME = 200
 
 _OPEN, _CLOSE = "<think>", "</think>"
+#: An object whose keys are free, which no strict schema can have.
+_FREE_KEYS = re.compile(r'"additionalProperties": (?!false)')
 
 
 def wire_messages(request: Request) -> list[dict[str, Any]]:
     """The messages; the first system message holds the answer's schema, as some servers ignore `response_format`."""
     messages = [_message(message) for message in request.messages]
-    if request.schema is not None:
-        schema_words = instruction(request.schema)
+    if request.answer is not None:
+        schema_words = instruction(request.answer.model_json_schema())
         if messages and messages[0]["role"] == "system":
             messages[0]["content"] += "\n\n" + schema_words
         else:
@@ -70,13 +75,17 @@ def response_format(request: Request, mode: str) -> dict[str, Any] | None:
     Not while the model may call tools: some servers then constrain every token to the schema, and no call ever comes
     (vLLM issue 39929).
     """
-    if request.schema is None or mode == "prompt" or (request.tools and request.tool_choice == "auto"):
+    if request.answer is None or mode == "prompt" or (request.tools and request.tool_choice == "auto"):
         return None
     if mode == "json_object":
         return {"type": "json_object"}
-    strict = strict_schema(request.schema)
-    wire: dict[str, Any] = {"name": request.schema_name or "answer", "schema": strict or request.schema}
-    return {"type": "json_schema", "json_schema": wire | {"strict": strict is not None}}
+    schema: object = openai.pydantic_function_tool(request.answer)["function"]["parameters"]  # every key required
+    is_strict = not _FREE_KEYS.search(json.dumps(schema))
+    given = schema if is_strict else request.answer.model_json_schema()
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": request.answer.__name__, "schema": given, "strict": is_strict},
+    }
 
 
 @dataclass

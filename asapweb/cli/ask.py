@@ -73,10 +73,9 @@ def _computed(bench: Workbench, key: str, given: dict[str, Any]) -> dict[str, An
         answered = computations.run(bench, key, given)
     except ToolError as error:
         raise UserError(str(error)) from None
-    further = [{"key": key, "title": title, "arguments": more} for key, title, more in answered.next]
     return {
         "computation": key, "title": answered.title, "arguments": answered.arguments,
-        "answer": answered.rendered.plain, "values": computations.values_of(answered), "would_run": further,
+        "answer": answered.rendered.plain, "values": computations.values_of(answered), "would_run": answered.further(),
     }  # fmt: skip
 
 

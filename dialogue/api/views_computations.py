@@ -78,11 +78,10 @@ class ComputationView(APIView):
             answered = computations.run(bench, of.key, given)
         except ToolError as error:
             raise serializers.ValidationError({"arguments": str(error)}) from error
-        further = [{"key": key, "title": title, "arguments": more} for key, title, more in answered.next]
         return Response(
             {
                 "title": answered.title, "arguments": answered.arguments, "text": answered.rendered.plain,
-                "values": computations.values_of(answered), "next": further,
+                "values": computations.values_of(answered), "next": answered.further(),
             }
         )  # fmt: skip
 

@@ -45,6 +45,10 @@ class ComputedAnswer:
     bars: tuple[Bar, ...]
     next: tuple[tuple[str, str, Mapping[str, Any]], ...]
 
+    def further(self) -> list[dict[str, Any]]:
+        """Return the further questions as JSON."""
+        return [{"key": key, "title": title, "arguments": dict(given)} for key, title, given in self.next]
+
 
 def registry() -> Mapping[str, Computation]:
     """Return all computations by key."""

@@ -15,7 +15,9 @@ from agent.events import Complaint, Final, ModelRequest, ModelResponse, Stopped,
 from agent.limits import Limits, Price
 from agent.loop import run
 from agent.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from agent.provider.base import Request
 from agent.provider.openai import OpenAIProvider
+from agent.provider.wire import response_format
 from agent.tools import Arguments, Tool, ToolError
 from tests.agent.conftest import NoWaiting, ask, drive, kinds, settings_for, tool
 from tests.agent.server import Plain, ScriptedServer, Stream, Wait, answer, calls, chunk, overflow, text, usage
@@ -134,6 +136,17 @@ def test_a_schema_is_enforced_by_the_server_where_no_tool_can_be_called(serve: S
     wanted = server.requests[0].body["response_format"]["json_schema"]
     assert wanted["strict"] is True and wanted["schema"]["additionalProperties"] is False
     assert "bottleneck" in server.requests[0].messages[0]["content"], "servers that ignore response_format are told too"
+
+
+def test_a_schema_with_free_keys_is_not_called_strict() -> None:
+    class Sizes(BaseModel):
+        mesh: dict[str, int]
+
+    wanted = response_format(Request((), answer=Sizes), "json_schema")
+    assert wanted == {
+        "type": "json_schema",
+        "json_schema": {"name": "Sizes", "schema": Sizes.model_json_schema(), "strict": False},
+    }
 
 
 def test_while_tools_are_offered_nothing_constrains_the_text(serve: Serve) -> None:
