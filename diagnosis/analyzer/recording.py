@@ -182,7 +182,7 @@ def _has(profile: StepProfile, ops: Sequence[OpFacts]) -> dict[str, bool]:
     held = profile.recorded.has
     return {
         "steps": bool(profile.steps),
-        "launches": "launches" in held,
+        "launches": "launches" in held or (of_kernels and profile.kpis.get("host") is not None),
         "host_threads": "host ops" in held or "launches" in held,
         "shapes": "shapes" in held if of_kernels else any(op.op.hlo for op in ops),
         "flops": profile_has_flops(profile),
@@ -220,7 +220,9 @@ def _missing(
                 "most ops" if ops else "ops", "Upload the .xplane.pb files themselves instead of a table of top ops."
             )
         )
-    if of_kernels and ops and not has["launches"]:
+    # Profiles that earlier versions read do not say what else they hold.
+    is_known = profile.recorded.has or profile.recorded.gaps
+    if of_kernels and ops and is_known and not has["launches"]:
         wants.append(Missing("calls that launch kernels", "Record the host as well (ProfilerActivity.CPU)."))
     has_roofline = has["flops"] and any(op.limit_source == "roofline" for op in ops)
     if not has["flops"] and ops and of_kernels:

@@ -135,6 +135,13 @@ def test_idle_time_has_the_cause_that_its_launches_tell() -> None:
     assert "launched in time" in finding.insight and "host threads" not in finding.action
 
 
+def test_profiles_of_earlier_versions_are_not_said_to_lack_launches() -> None:
+    before = replace(kineto(gemm()), recorded=Recorded())
+    assert "launch" not in " ".join(item.what for item in diagnose(before).recording.missing)
+    without = kineto(gemm(), has=("host ops",), gaps={"unknown": 0.2})
+    assert "calls that launch kernels" in [item.what for item in diagnose(without).recording.missing]
+
+
 @pytest.mark.parametrize("has", [(), ("host ops",)])
 def test_host_threads_that_are_there_are_not_asked_for(has: tuple[str, ...]) -> None:
     ran = replace(profile(gemm(share=0.7), kpis={"duty_cycle": 0.7}), recorded=Recorded(has=has))
