@@ -64,11 +64,19 @@ def decide(
         has=has,
         missing=tuple(_missing(profile, config, ops, listed, has)),
         unknown_share=sum(op.share for op in ops if op.family == "other" and not op.collective),
-        clipped=tuple(note.message for note in profile.notes if "is excluded:" in note.message),
+        clipped=_clipped(profile),
         rows=recorded.generation_requests if kind == "decode" else None,
         refusal=_refusal(profile, config, chip, ops, (kind, kind_evidence), (program, evidence)),
     )
     return _with_line(result, profile)
+
+
+def _clipped(profile: StepProfile) -> tuple[str, ...]:
+    """What the edges of the recording cut off, as sentences."""
+    excluded = tuple(note.message for note in profile.notes if "is excluded:" in note.message)
+    before_s = profile.recorded.before_s
+    before = f"{plain(before_s, 's')} of device work was launched before the recording began."
+    return (*excluded, before) if before_s > 0 else excluded
 
 
 def may_train(ops: Sequence[Op]) -> bool:
