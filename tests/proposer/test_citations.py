@@ -29,7 +29,7 @@ from proposals.proposer import Pricer
 from proposals.proposer.build import MOST, citable, cite, supporting
 from proposals.proposer.case import Case, Changed
 from proposals.proposer.facts import BEFORE, facts
-from proposals.proposer.words import sections
+from proposals.proposer.words import sections, worded
 from tests.proposer.test_any_run import runs
 
 PASSAGES = {passage.id: passage for file in read_all() for passage in file.passages}
@@ -76,6 +76,21 @@ def test_no_fact_is_there_that_neither_a_passage_nor_a_sentence_asks_for() -> No
         asked |= set(re.findall(r"{(\w+)}", bullet.text))
     unasked = {name.removeprefix(BEFORE) for name in some_facts()} - {name.removeprefix(BEFORE) for name in asked}
     assert unasked <= {"chips"}
+
+
+def test_sentences_compare_and_print_facts_that_are_there() -> None:
+    bench = labelled("gathers on v6e")
+    plan = bench.propose()
+    there = set(worded(case_of(bench, plan, plan.proposals[0])))
+    there |= {"role", "direction", "Name", "step", "element", "seen", "alone"}  # of a move, of a dispute
+    # Printed only where `known` has their subject.
+    there |= {f"{of}_{what}" for of in ("precedent", "warning") for what in ("title", "effect", "source")}
+    for section, bullets in sections().items():
+        if section == "Notes":  # of a run, not of a proposal
+            continue
+        for bullet in bullets:
+            asked = {name for each in bullet.alternatives for condition in each for name in condition.names}
+            assert asked | set(re.findall(r"{(\w+)}", bullet.text)) <= there, (section, bullet)
 
 
 @pytest.mark.parametrize(
