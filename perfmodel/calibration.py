@@ -180,12 +180,13 @@ class Calibration(BaselineStep):
         return self._named(parts, shares), np.broadcast_to(total, shape), np.broadcast_to(variance, shape)
 
     def _faded(self, parts: dict[str, Floats], terms: Terms, distance: Floats) -> dict[str, Floats]:
-        """Parts of candidates with what a step time alone says beyond the model, as far as it holds so far from the
-        run; time of something else than the step stays.  Of an assumed shape the model alone says nothing."""
+        """Return parts of candidates where a step time alone says that they are faster than the model has it, as far as
+        that holds so far from the run.  What it says they are slower by stays, as time of something else does: distance
+        makes no candidate look better.  Of an assumed shape the model alone says nothing."""
         alone, _ = self._modelled(terms, (self.posterior.values.efficiencies, {}))
         calibrated = sum((parts[name] for name in alone), np.zeros(1))
         faded = 1.0 - np.exp(-(distance + self._settings_moved(terms.work)) / FADES_OVER)
-        times = (sum(alone.values(), np.zeros(1)) / np.maximum(calibrated, 1e-12)) ** faded
+        times = np.maximum(sum(alone.values(), np.zeros(1)) / np.maximum(calibrated, 1e-12), 1.0) ** faded
         return parts | {name: parts[name] * times for name in alone}
 
     def _settings_moved(self, workload: Workload) -> Floats:

@@ -183,7 +183,7 @@ def profile_table() -> list[str]:
     for method, regret in found.items():
         shown = " | ".join(percent(float(regret[:, n - 1].mean())) for n in (1, 2, 3, 5, 8))
         good = regret <= AS_GOOD - 1.0
-        lines.append(f"| {method} | {shown} | {good[:, 0].mean():.0%} | {good[:, 2].mean():.0%} |")
+        lines.append(f"| {method} | {shown} | {good[:, 0].mean() * 100:.0f} % | {good[:, 2].mean() * 100:.0f} % |")
     return lines
 
 

@@ -3,12 +3,14 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.config import ConfigError, Measured, Mesh
 from perfmodel.config_file import config_to_json, parse_config
+from perfmodel.legality import FADES_OVER
 from perfmodel.prediction import predict
 from perfmodel.price import baseline_of, predict_all
 from perfmodel.search import search
@@ -133,11 +135,25 @@ def test_a_measured_peak_corrects_activations_and_keeps_the_states():
     states = alone["total"] - alone["activations"]
     peak = states + 2.0 * alone["activations"]
     base = config(H100, 3.0, peak)
-    own, other = predict_all([base, on(base, model=4)], baseline_of(base))
+    own, other, twice = predict_all(
+        [
+            base,
+            on(base, model=4),
+            replace(base, measured=None, training=replace(base.training, seq_len=2 * base.training.seq_len)),
+        ],
+        baseline_of(base),
+    )
     assert own.hbm_per_chip_bytes["total"] == pytest.approx(peak)
     model = predict(on(base, model=4)).hbm_per_chip_bytes
     assert other.hbm_per_chip_bytes["params"] == model["params"]
-    assert other.hbm_per_chip_bytes["activations"] == pytest.approx(2.0 * model["activations"])
+    # All of it on the same shards; on others less, the further their states are from the run's.
+    longer = predict(
+        replace(plain, training=replace(plain.training, seq_len=2 * plain.training.seq_len))
+    ).hbm_per_chip_bytes
+    assert twice.hbm_per_chip_bytes["activations"] == pytest.approx(2.0 * longer["activations"])
+    kept = np.exp(-abs(np.log((model["total"] - model["activations"]) / states)) / FADES_OVER)
+    assert 0.0 < kept < 1.0
+    assert other.hbm_per_chip_bytes["activations"] == pytest.approx(2.0**kept * model["activations"], rel=0.02)
     assert other.fits == (other.hbm_per_chip_bytes["total"] <= other.hbm_per_chip_bytes["capacity"])
     assert any(v.rule == "memory" for v in other.violations) == (not other.fits)
 
