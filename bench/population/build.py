@@ -42,8 +42,8 @@ class Sizes:
     teams: int = 20
 
     def scaled(self, scale: float) -> Sizes:
-        """That share of all; at least a team with its users and a few of everything."""
-        least = {"teams": 2, "users": 10, "passages": 400}
+        """That share of all, with all users; at least two teams and a few of everything."""
+        least = {"teams": 2, "users": self.users, "passages": 400}
         return Sizes(**{f.name: max(least.get(f.name, 50), round(getattr(self, f.name) * scale)) for f in fields(self)})
 
 
@@ -133,7 +133,7 @@ def _documents(teams: list[Any]) -> None:
     pks = list(drawn.passages.order_by("pk").values_list("pk", flat=True))
     random = np.random.default_rng(SEED)
     for number, start in enumerate(range(0, len(pks), 50)):
-        team = teams[int(random.choice(len(teams), p=shares(len(teams))))]
+        team = teams[int(random.choice(len(teams), p=shares(len(teams))))] if number else teams[0]
         document = Document.objects.create(
             team=team,
             kind=Kind.MARKDOWN,
