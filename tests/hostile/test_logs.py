@@ -30,7 +30,7 @@ LOGS = {
     "escape sequences": (b"\x1b]0;owned\x07\x1b[2J\x1b[31m" + SAID + b"\x1b[8m\x9b31m", "out_of_memory"),
     "overrides of direction": ("\u202e\u2066".encode() + SAID + "\u202e".encode(), "out_of_memory"),
     "a line of 5 MB": (b"x" * 5_000_000 + b" " + SAID, "out_of_memory"),
-    "a message repeated without a match": (b"Error: divisible world size " * 10_000, "unknown"),
+    "a message repeated without a match": (b"Error: connect version checkpoint mesh " * 10_000, "unknown"),
     "many lines of errors": (b"Error: \n" * 300_000 + SAID, "out_of_memory"),
     "a number of 4,000 digits": (b"CUDA out of memory. Tried to allocate " + b"9" * 4_000 + b" GiB", "out_of_memory"),
     "an address of ranks": (b"[rank99999999999999999999]: " + SAID, "out_of_memory"),
