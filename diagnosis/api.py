@@ -38,7 +38,7 @@ class BottleneckSerializer(serializers.Serializer[Any]):
 
 
 class RecordingSerializer(serializers.Serializer[Any]):
-    """What was recorded, on which everything else rests."""
+    """Hold what was recorded, on which everything else rests."""
 
     kind = serializers.ChoiceField(choices=list(KINDS))
     program = serializers.ChoiceField(choices=list(PROGRAMS))
@@ -50,7 +50,7 @@ class RecordingSerializer(serializers.Serializer[Any]):
 
 
 class StatedRecordingSerializer(serializers.Serializer[Any]):
-    """What the engineer states; empty: as the profile tells."""
+    """Hold what the engineer states; empty: as the profile tells."""
 
     kind = serializers.ChoiceField(choices=list(KINDS), allow_blank=True, default="")
     program = serializers.ChoiceField(choices=list(PROGRAMS), allow_blank=True, default="")

@@ -43,7 +43,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Recording:
-    """What was recorded.
+    """Hold what was recorded.
 
     kind, program: keys of KINDS and PROGRAMS; kind_evidence, program_evidence: what in the profile says so.  stated:
     which of the two the engineer stated.  steps_from: what marks the steps, empty where nothing does; executions that
@@ -74,12 +74,12 @@ class Recording:
 
     @property
     def is_program(self) -> bool:
-        """Whether it shows one run of a program, so that its time has a bottleneck."""
+        """Return whether it shows one run of a program, so that its time has a bottleneck."""
         return self.kind not in ("graph_capture", "separate_runs", "data_loading")
 
     @property
     def may_train(self) -> bool:
-        """Whether nothing says that it is no training step."""
+        """Return whether nothing says that it is no training step."""
         return self.kind in ("training", UNDECIDED)
 
     @property
@@ -88,7 +88,7 @@ class Recording:
         return (self.run_devices or self.devices) > 1 and self.unknown_share >= MUCH_UNKNOWN
 
     def meets(self, needs: tuple[str, ...]) -> bool:
-        """Whether a rule with these needs (of NEEDS) applies."""
+        """Return whether a rule with these needs (of NEEDS) applies."""
         met = {
             "training": self.may_train,
             "program": self.is_program,

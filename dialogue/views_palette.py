@@ -75,7 +75,7 @@ def row(request: MemberRequest, pk: int, key: str) -> HttpResponse:
 
 @require(Role.VIEWER, "GET", htmx=True)
 def number(request: MemberRequest, pk: int) -> HttpResponse:
-    """What the card of a number offers: where to look it up, and the questions of what it is of, `?target=`."""
+    """Return what the card of a number offers: where to look it up, and the questions of what it is of, `?target=`."""
     page = experiment_page(request, pk)
     target = request.GET.get("target", "")[:500]
     address = link_of(page.experiment)(target)

@@ -228,7 +228,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a trace of a GPU holds beside its device ops, as the reader saw it.
+    """Hold what a trace of a GPU holds beside its device ops, as the reader saw it.
 
     has: of `launches`, `host ops`, `shapes`, `backward`, `optimizer`, `graph capture`, `input waits`.
     context_requests, generation_requests: most that a serving engine states for one iteration, None where none does.

@@ -190,7 +190,7 @@ class Calibration(BaselineStep):
         return parts | {name: parts[name] * times for name in alone}
 
     def _settings_moved(self, workload: Workload) -> Floats:
-        """How many settings of the training differ from the run's."""
+        """Return how many settings of the training differ from the run's."""
         mine, base = workload.training, self._base_work.training
         moved = sum(
             (

@@ -1,4 +1,4 @@
-"""What the performance model says of a state, in the shape the page draws.
+"""Say what the performance model says of a state, in the shape the page draws.
 
 The memory of a chip is a squarified treemap of rectangles in percent, so that a page draws it as SVG without scripts or
 inline styles.  Source: Bruls, Huizing, van Wijk, Squarified Treemaps (2000): rows are filled while that makes their

@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a campaign may use; all of it but in ablations.
+    """Hold what a campaign may use; all of it but in ablations.
 
     pool: trials before the last one.  learning: what measured trials say of the model's error.  failures: what a
     failure says of other candidates.
@@ -45,7 +45,7 @@ class Abilities:
 
 @dataclass(frozen=True)
 class Allowed:
-    """Which candidates the rules let be tried, and how many each rule held back.
+    """Hold which candidates the rules let be tried, and how many each rule held back.
 
     tried: those that are trials already; forbidden: those that a failure forbids.
     """
@@ -123,7 +123,7 @@ _NAMES = {"grad_accum": "gradient accumulation", "xla_flags": "XLA flags"}
 def reason(
     c: Candidates, belief: CandidatePosterior, best: Trial | None, choice: ScoredCandidate, largest: bool = True
 ) -> Sentence:
-    """What it changes of the best so far, what that is expected to bring, and where from.
+    """Return what it changes of the best so far, what that is expected to bring, and where from.
 
     largest: whether no other candidate promises more.
     """
@@ -175,7 +175,7 @@ def _moved(c: Candidates, before: int, after: int) -> Sentence | None:
 
 
 def changes(before: ExperimentConfig, after: ExperimentConfig) -> dict[str, tuple[Any, Any]]:
-    """What differs between two trials: parameter, then its value in each; an axis that is absent has size 1."""
+    """Return what differs between two trials: parameter, then its value in each; an axis that is absent has size 1."""
     one, other = parameters_of(before), parameters_of(after)
     roles = {axis for axis, _ in (*before.mesh.ici, *after.mesh.ici)}
     changed = {}

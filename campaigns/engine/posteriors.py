@@ -1,4 +1,4 @@
-"""What the pool makes of every candidate: its time per token, whether it stalls, and whether it runs at all.
+"""Say what the pool makes of every candidate: its time per token, whether it stalls, and whether it runs at all.
 
 log(measured / predicted) of a candidate is a Gaussian process.  Its standard deviation before any trial is that of
 held-out runs as docs/accuracy.md publishes it; how much of it all candidates of a workload share, how much belongs to

@@ -36,7 +36,7 @@ def _is_to_host(op: OpFacts) -> bool:
 
 
 def offloads(ops: Sequence[OpFacts]) -> bool:
-    """Whether tensors go to host memory and come back: XLA's memory spaces say so, else copies both ways do."""
+    """Return whether tensors go to host memory and come back: XLA's memory spaces say so, else copies both ways do."""
     one, other = sorted(bytes_each_way(ops))
     return any(op.op.hlo for op in ops) or one >= RETURNED * other > 0
 

@@ -42,7 +42,7 @@ _REFUSAL = "The performance model describes training steps of transformers, so n
 def decide(
     profile: StepProfile, config: ExperimentConfig | None, chip: Chip | None, ops: Sequence[OpFacts], listed: float
 ) -> Recording:
-    """What the profile is a recording of.  ops: as read without a limit; listed: their share of all op time."""
+    """Return what the profile is a recording of.  ops: as read without a limit; listed: their share of all op time."""
     recorded, device = profile.recorded, profile.device
     kind, kind_evidence = (recorded.kind, "as stated by the engineer") if recorded.kind else _kind(profile, ops)
     program, evidence = (recorded.program, "as stated by the engineer") if recorded.program else _program(ops)
@@ -72,7 +72,7 @@ def decide(
 
 
 def _clipped(profile: StepProfile) -> tuple[str, ...]:
-    """What the edges of the recording cut off, as sentences."""
+    """Return what the edges of the recording cut off, as sentences."""
     excluded = tuple(note.message for note in profile.notes if "is excluded:" in note.message)
     before_s = profile.recorded.before_s
     before = f"{plain(before_s, 's')} of device work was launched before the recording began."
@@ -121,7 +121,7 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
 
 
 def _training(profile: StepProfile, ops: Sequence[OpFacts]) -> str:
-    """What says that the program trains; empty where nothing does."""
+    """Return what says that the program trains; empty where nothing does."""
     phases = {op.phase for op in ops if op.phase}
     if phases:
         return f"ops of the {min(phases, key=_TELLING.index)} pass are named"
@@ -158,7 +158,7 @@ def _refusal(
     kind: tuple[str, str],
     program: tuple[str, str],
 ) -> str:
-    """Why the performance model does not apply, as sentences; empty where it may."""
+    """Return why the performance model does not apply, as sentences; empty where it may."""
     if profile.basis != PROFILE:
         return ""
     reason = ""
@@ -208,7 +208,7 @@ def _missing(
     listed: float,
     has: dict[str, bool],
 ) -> list[Missing]:
-    """What this recording cannot tell, and how to record it."""
+    """Return what this recording cannot tell, and how to record it."""
     of_kernels = profile.source_kind in GPU_TRACES
     on_cpu = "cpu" in profile.device.kind.lower()
     wants: list[Missing] = []

@@ -55,13 +55,13 @@ def state(facts: Facts, verdict: Verdict) -> Sentence:
 
 
 def no_program(facts: Facts) -> Sentence:
-    """Why this recording has no bottleneck."""
+    """Return why this recording has no bottleneck."""
     recording = facts.recording
     return say("{}: {}. A bottleneck needs one run of a program.", KINDS[recording.kind], recording.kind_evidence)
 
 
 def larger(facts: Facts, verdict: Verdict, finding: Finding) -> Sentence:
-    """Why a stall is named although a finding's bound is larger."""
+    """Return why a stall is named although a finding's bound is larger."""
     own = evidence(
         f"{verdict.primary} time", verdict.groups.get(verdict.primary, 0.0), "share", "computed",
         "Σ its terms of the breakdown", _SOURCE_OPS,

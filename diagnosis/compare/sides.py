@@ -47,7 +47,7 @@ class Side:
 
     @property
     def measures_limits(self) -> bool:
-        """Whether FLOPs and bytes say what limits most of the work, rather than its kind."""
+        """Return whether FLOPs and bytes say what limits most of the work, rather than its kind."""
         shares = [(op.time_share, op.resource_source == "roofline") for op in self.diagnosis.ops
                   if op.resource in ("compute", "hbm", "other")]  # fmt: skip
         return sum(part for part, is_measured in shares if is_measured) >= 0.5 * sum(part for part, _ in shares)

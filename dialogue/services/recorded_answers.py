@@ -46,7 +46,7 @@ def works(experiment: Experiment) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Replayed:
-    """What is on record of one answer or one agent's work, of its newest attempt, with the Events of its steps.
+    """Hold what is on record of one answer or one agent's work, of its newest attempt, with the Events of its steps.
 
     removed_at: since when its payloads are gone; no steps then.
     """

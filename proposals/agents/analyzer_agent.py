@@ -56,7 +56,7 @@ class Report(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Reported(Written):
-    """What the Analyzer came to.  sections: the report, by heading."""
+    """Hold what the Analyzer came to.  sections: the report, by heading."""
 
     sections: dict[str, list[Line]] = field(default_factory=dict)
 

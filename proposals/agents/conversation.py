@@ -1,4 +1,4 @@
-"""What passes between a conversation and the language model that answers in it.
+"""Say what passes between a conversation and the language model that answers in it.
 
 An answer is events (`agent.events`): tool calls and their results, text as it comes, and one Final.  What it asks for
 or offers beside its text is an Effect.

@@ -130,7 +130,7 @@ def one_line(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What an agent came to.
+    """Hold what an agent came to.
 
     source: `model`, `fallback` where the built-in text is kept, or `cancelled`.  claims: references in it; struck:
     sentences taken out.  sentence: why it is not the model's.

@@ -80,7 +80,7 @@ class DraftProposal:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluatedProposal(Written):
-    """What the Proposal agent came to."""
+    """Hold what the Proposal agent came to."""
 
     proposals: tuple[DraftProposal, ...] = ()
 

@@ -37,7 +37,7 @@ _PLACES = ("thread", "message", "campaign")
 
 
 class NoRecording(ValueError):
-    """What was given is no recording; the text is a sentence for the user."""
+    """Raised where what was given is no recording; the text is a sentence for the user."""
 
 
 def event_data(

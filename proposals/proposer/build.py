@@ -67,7 +67,7 @@ def proposal_of(case: Case) -> ProposalPlan:
 
 
 def _bears(alike: Alike | None) -> str:
-    """Why a record is a precedent, and the effect expected of it here."""
+    """Return why a record is a precedent, and the effect expected of it here."""
     if alike is None:
         return "Covers the whole change."
     text, effect = f"Covers the whole change: {alike.reason}.", alike.expected

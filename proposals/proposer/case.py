@@ -112,7 +112,7 @@ class Case:
 
     @property
     def keeps(self) -> bool:
-        """Whether it is the current configuration: neither an axis nor a training key changes."""
+        """Return whether it is the current configuration: neither an axis nor a training key changes."""
         return not self.changes and not self.resized
 
     @property
@@ -122,7 +122,7 @@ class Case:
 
     @property
     def splits_anew(self) -> bool:
-        """Whether the number or the size of micro-batches is set anew."""
+        """Return whether the number or the size of micro-batches is set anew."""
         return bool({"micro_batch", "grad_accum"} & set(self.changes))
 
     @property

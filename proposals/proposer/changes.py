@@ -262,7 +262,7 @@ def products(config: ExperimentConfig, mesh: Mesh, change: Change) -> tuple[Brok
 
 
 def impossible(mesh: Mesh, change: Change, wrong: tuple[Broken, ...], missing: tuple[str, ...]) -> ProposalPlan:
-    """What names other chips than there are: no time, no memory, only what is wrong."""
+    """Return what names other chips than there are: no time, no memory, only what is wrong."""
     return ProposalPlan(
         rank=0,
         kind="own",

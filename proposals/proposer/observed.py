@@ -1,4 +1,4 @@
-"""What one step spent its time on, sorted by what that time scales with, and what of it is evidence.
+"""Say what one step spent its time on, sorted by what that time scales with, and what of it is evidence.
 
 Taken from the diagnosed ops (self time per step and chip) and the KPIs.  A thin profile shows only some ops: the rest
 of the step is then filled up, collectives to the communication KPI, the remainder as the verdict and the listed ops
@@ -416,7 +416,7 @@ def _predicted(profile: StepProfile, config: ExperimentConfig) -> Observed:
 
 
 def observation(observed: Observed, profile: StepProfile, diagnosis: Diagnosis) -> Observation:
-    """What was measured, in the form the calibration takes."""
+    """Return what was measured, in the form the calibration takes."""
     work = observed.work_s
     bars = diagnosis.breakdown_s if profile.step_time_s else diagnosis.breakdown_share
     parts = {

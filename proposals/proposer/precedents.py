@@ -212,7 +212,7 @@ DECIMALS = 6
 
 @dataclass(frozen=True)
 class Support:
-    """What precedents say of every candidate.
+    """Hold what precedents say of every candidate.
 
     measured: log of the speed-up per token that the same change of the same run brought, the mean of its measurements;
     spread: its standard deviation, infinite where none was measured.  runs: factor on the probability that the
@@ -259,7 +259,7 @@ class Library:
         return said[:, 0], said[:, 1]
 
     def _warnings(self, sizes: Floats, recomputes: Floats, fullness: Floats | None) -> tuple[Floats, Ints]:
-        """What failed runs of alike configurations take from the probability of running, and which takes most.
+        """Return what failed runs of alike configurations take from the probability of running, and which takes most.
 
         A run that ran out of memory warns only those that recompute no more, and less where memory was computed and is
         far from full.
@@ -289,7 +289,7 @@ def _key(move: Floats, policy: str) -> tuple[object, ...]:
 
 
 def _same_run(theirs: Case, ours: Case) -> bool:
-    """Whether it is the same run; the effect of other flags says nothing."""
+    """Return whether it is the same run; the effect of other flags says nothing."""
     return same_run(theirs, ours) and (not theirs.flags or theirs.flags == ours.flags)
 
 

@@ -169,7 +169,7 @@ def as_measured(profile: StepProfile, diagnosis: Diagnosis, baseline: Predicted)
 
 @dataclass(frozen=True)
 class Weights:
-    """What candidates are weighed by.
+    """Hold what candidates are weighed by.
 
     discount: share of a predicted gain that is not counted on where the model is not known, so that terms are scaled
     and not computed, per step: each doubling of an axis and each training key changed.  failed_trial: what a

@@ -140,7 +140,7 @@ def _fewer(case: Case, role: str) -> str:
 
 
 def reasoning(case: Case, of: Words) -> Iterator[Sentence | str]:
-    """Why: the verdict it answers, then what each move does, with the measured time it bears on."""
+    """Yield why: the verdict it answers, then what each move does, with the measured time it bears on."""
     if case.kind == "own":
         yield from (f"Invalid configuration: {item.reason}" for item in case.broken if not item.rule.startswith(RULE))
     yield from said("Reasons", of)
@@ -294,7 +294,7 @@ def spent(name: str, seconds: float, observed: Observed) -> tuple[Value, Value]:
 
 
 def _now(name: str, observed: Observed, when: str) -> Sentence:
-    """What a part takes now, in parentheses; nothing where it takes next to nothing."""
+    """Return what a part takes now, in parentheses; nothing where it takes next to nothing."""
     time, share = spent(name, {**observed.work_s, **observed.traffic_s}[name], observed)
     if (share.value or 0.0) < 0.001:
         return Sentence()
@@ -409,7 +409,7 @@ def _history(case: Case) -> dict[str, Any]:
 
 
 class Run(Protocol):
-    """What is known of a run (`Pricer`)."""
+    """Hold what is known of a run (`Pricer`)."""
 
     profile: StepProfile
     config: ExperimentConfig
@@ -463,7 +463,7 @@ def notes(
 
 
 def _assumed(filled: ExperimentConfig, given: ExperimentConfig) -> tuple[str, str]:
-    """What candidates are priced with where nobody said what was trained, and what would tell better."""
+    """Return what candidates are priced with where nobody said what was trained, and what would tell better."""
     shape, training = filled.model, filled.training
     assert shape is not None
     assumed = [f"a dense LLaMA-3-like shape with {shape.layers} layers of width {formatting.number(shape.d_model)}"]

@@ -89,7 +89,7 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
 
 
 def recorded(collected: Collected) -> Recorded:
-    """What a recording holds beside its device activity."""
+    """Return what a recording holds beside its device activity."""
     held = {
         "launches": len(collected.launches.correlation),
         "host ops": any(OP in rows.what for rows in collected.threads.values()),

@@ -134,7 +134,7 @@ def host_marks(recordings: Sequence[TraceFile]) -> list[Step]:
 def _recorded(
     recordings: Sequence[TraceFile], traces: Sequence[DeviceTrace], cores: Sequence[CoreTimeline]
 ) -> Recorded:
-    """What all traces together hold."""
+    """Return what all traces together hold."""
     held = [recording.recorded for recording in recordings]
     window = sum(core.window_s for core in cores)
     gaps = {cause: sum(core.gaps_s.get(cause, 0.0) for core in cores) for core in cores for cause in core.gaps_s}
