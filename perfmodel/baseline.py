@@ -18,8 +18,8 @@ from perfmodel.arrays import Floats
 from perfmodel.config import ExperimentConfig, ModelShape
 from perfmodel.efficiency import Efficiencies
 from perfmodel.observation import Observation, by_group
-from perfmodel.posterior import LAUNCHES, Posterior, scaled
-from perfmodel.step_time import combine
+from perfmodel.posterior import Posterior, scaled
+from perfmodel.step_time import Priced, combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.workload import Workload, from_config
 
@@ -208,7 +208,7 @@ class BaselineStep:
 
     @cached_property
     def _base_shares(self) -> Shares:
-        return self._modelled(self._base_terms, self._likely)[1]
+        return self._shares(*self._modelled(self._base_terms, self._likely))
 
     @cached_property
     def _sigma_points(self) -> tuple[Point, dict[str, Floats]]:
@@ -240,30 +240,28 @@ class BaselineStep:
         by_name["gaps"] = self.observation.gaps_s
         return {name: seconds * self.unit_s for name, seconds in by_name.items()}
 
-    def _modelled(self, terms: Terms, point: Point) -> tuple[dict[str, Floats], Shares]:
-        """The model's parts at a point: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the share
-        of work that waits for weights."""
+    def _modelled(self, terms: Terms, point: Point) -> tuple[dict[str, Floats], Priced]:
+        """The model's parts at a point: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the step
+        that they are of."""
         efficiencies, factors = point
-        moved = scaled(terms, factors)
-        priced = combine(moved, efficiencies)
+        priced = combine(scaled(terms, factors), efficiencies)
         parts = priced.parts_s
-        work = parts["compute"]
-        waiting: Floats = np.zeros(1)
-        if self._launches_matter:
-            silent = replace(efficiencies, **dict.fromkeys(LAUNCHES, 0.0))
-            waiting = work - combine(moved, silent).parts_s["compute"]
-        modelled = {"work": work - waiting, "hbm": parts["hbm"]}
-        modelled |= {name: value for name, value in parts.items() if name.startswith("ici:")}
-        gaps = parts["bubble"] + parts["overhead"] + waiting
-        modelled |= {"dcn": parts["dcn"], "gaps": gaps}
-        streamed = np.maximum(priced.hbm_s - parts["hbm"], 0.0)
+        work = parts["compute"] - priced.waiting_s if self._launches_matter else parts["compute"]
+        gaps = parts["bubble"] + parts["overhead"] + (parts["compute"] - work)
+        links = {name: value for name, value in parts.items() if name.startswith("ici:")}
+        return {"work": work, "hbm": parts["hbm"], **links, "dcn": parts["dcn"], "gaps": gaps}, priced
+
+    def _shares(self, modelled: Mapping[str, Floats], priced: Priced) -> Shares:
+        """What the model expects parts of `_modelled` to consist of."""
+        work, gaps = priced.parts_s["compute"], np.maximum(modelled["gaps"], 1e-30)
+        streamed = np.maximum(priced.hbm_s - modelled["hbm"], 0.0)
         alone = np.cbrt(np.maximum(work * work * work - streamed * streamed * streamed, 0.0))
-        whole = np.maximum(gaps, 1e-30)
-        return modelled, Shares(1.0 - alone / np.maximum(work, 1e-30), parts["bubble"] / whole, waiting / whole)
+        streaming = 1.0 - alone / np.maximum(work, 1e-30)
+        return Shares(streaming, priced.parts_s["bubble"] / gaps, (work - modelled["work"]) / gaps)
 
     @cached_property
     def _launches_matter(self) -> bool:
         efficiencies = self.posterior.values.efficiencies
-        silent = replace(efficiencies, **dict.fromkeys(LAUNCHES, 0.0))
+        silent = replace(efficiencies, layer_s=0.0, moe_layer_s=0.0)
         loud, quiet = (combine(self._base_terms, e).estimate_s for e in (efficiencies, silent))
         return float(loud.reshape(-1)[0] / quiet.reshape(-1)[0]) > 1.005

@@ -149,6 +149,16 @@ class Calibration(BaselineStep):
         variance = joined([block[2] for block in blocks], len(shape))
         return self._finished(parts, total, np.sqrt(variance), workload, distance, transfer)
 
+    def step_time_s(self, workload: Workload, distance: Floats) -> Floats:
+        """Return seconds per step as `price_workload` does, without spread, parts and memory: what orders a space.
+
+        The arrays of the workload should fit the processor's cache (BLOCK candidates).
+        """
+        terms, each = step_terms(workload), self._work_ratio(workload)
+        model, _ = self._modelled(terms, self._likely)
+        parts, _ = self._with_unexplained(model, self._base_parts, terms, each, distance)
+        return _total(self._as_run(parts, model, terms, each, distance)) / self.unit_s
+
     def _block(
         self, workload: Workload, distance: Floats, along: Floats | None
     ) -> tuple[dict[str, Floats], Floats, Floats]:
@@ -156,9 +166,9 @@ class Calibration(BaselineStep):
         follows from the changes of the parts; None to compute it."""
         terms = step_terms(workload)
         each = self._work_ratio(workload)
-        model, shares = self._modelled(terms, self._likely)
+        model, priced = self._modelled(terms, self._likely)
         parts, variance = self._with_unexplained(model, self._base_parts, terms, each, distance)
-        total = np.maximum(sum(parts.values(), np.zeros(1)), 1e-12)
+        total = _total(parts)
         variance = variance / total**2 + self._per_doubling**2 * distance
         before = self._before(parts, model, each)
         for name, value in parts.items():
@@ -170,14 +180,22 @@ class Calibration(BaselineStep):
             changes = ((parts[name] - before[name]) / total for name in parts)
             spread = sum((a * np.abs(change) for a, change in zip(along, changes, strict=True) if a > 0), np.zeros(1))
             variance = variance + spread**2
+        parts = self._as_run(parts, model, terms, each, distance)
+        shape = np.broadcast_shapes(total.shape, shape_of(workload), np.shape(distance))
+        total, variance = (np.broadcast_to(value, shape) for value in (_total(parts), variance))
+        return self._named(parts, self._shares(model, priced)), total, variance
+
+    def _as_run(
+        self, parts: dict[str, Floats], model: Mapping[str, Floats], terms: Terms, each: Floats, distance: Floats
+    ) -> dict[str, Floats]:
+        """Return the parts with what holds less far from the run faded, and no more recomputation saved than was
+        seen."""
         if not self._divided and not self.assumed:
             parts = self._faded(parts, terms, distance)
-        other = bool(np.any(workload.training.remat != self._base_work.training.remat))
+        other = bool(np.any(terms.work.training.remat != self._base_work.training.remat))
         if other and self.observation.recomputed_s is not None:
-            parts = self._saving_what_is_recomputed(*self._by_remat(parts, model, workload, each, distance))
-        total = np.maximum(sum(parts.values(), np.zeros(1)), 1e-12)
-        shape = np.broadcast_shapes(total.shape, shape_of(workload), np.shape(distance))
-        return self._named(parts, shares), np.broadcast_to(total, shape), np.broadcast_to(variance, shape)
+            parts = self._saving_what_is_recomputed(*self._by_remat(parts, model, terms.work, each, distance))
+        return parts
 
     def _faded(self, parts: dict[str, Floats], terms: Terms, distance: Floats) -> dict[str, Floats]:
         """Return parts of candidates where a step time alone says that they are faster than the model has it, as far as
@@ -302,10 +320,12 @@ class Calibration(BaselineStep):
             if seen is None:
                 parts[name] = value
                 continue
+            modelled = np.maximum(base[name], 1e-12)
+            if not self._divided:
+                parts[name] = value * (max(seen, 1e-12) / modelled)
+                continue
             # Within the noise of the measurement and of the model's form, the part as a whole is so much longer.
             within = 0.0 if name == "gaps" else WITHIN_NOISE
-            within = within if self._divided else np.inf
-            modelled = np.maximum(base[name], 1e-12)
             times = np.exp(np.clip(np.log(max(seen, 1e-12) / modelled), -within, within))
             rest = seen - base[name] * times
             # What the model expects too much of goes with the tokens: a hidden transfer stays hidden under more work.
@@ -490,6 +510,10 @@ def calibrate(
         stand_in=stand_in,
         memory=memory_posterior([MemoryRun(memory.per_chip(from_config(filled)), observation.memory_bytes)]),
     )
+
+
+def _total(parts: Mapping[str, Floats]) -> Floats:
+    return np.maximum(sum(parts.values(), np.zeros(1)), 1e-12)
 
 
 def _along_first(values: Mapping[str, Any], points: slice, dimensions: int) -> dict[str, Any]:

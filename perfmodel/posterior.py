@@ -173,24 +173,15 @@ def scaled(terms: Terms, factors: Mapping[str, Floats]) -> Terms:
     return replace(terms, **fields, traffic=traffic)
 
 
-#: Efficiencies that say what launching costs the host.
-LAUNCHES = ("layer_s", "moe_layer_s")
-
-
 def expected(terms: Terms, efficiencies: Efficiencies) -> dict[str, Floats]:
     """What a profile of this step would show, in seconds: `matmul`, `arithmetic` (the same if weights came at once),
     `attention`, `hbm`, exposed `ici:<group>`, `links:<group>` (in flight), `dcn`, `links:dcn`, `gaps` (bubble, launches
     that the chip waits for, overhead) and `step`."""
     priced = combine(terms, efficiencies)
-    silent = replace(efficiencies, **{name: 0.0 * np.asarray(getattr(efficiencies, name)) for name in LAUNCHES})
-    zero = np.zeros(1)
-
-    def compute(without: tuple[str, ...]) -> Floats:
-        absent: dict[str, Any] = dict.fromkeys(without, zero)
-        return combine(replace(terms, **absent), silent).parts_s["compute"]
-
-    scores, weights = ("scores_s", "scores_forward_s"), ("hbm_weights_s",)
-    work, matmul, arithmetic = compute(()), compute(scores), compute(scores + weights)
+    nothing = np.zeros(1)
+    no_scores = replace(terms, scores_s=nothing, scores_forward_s=nothing)
+    others = (combine(each, efficiencies) for each in (no_scores, replace(no_scores, hbm_weights_s=nothing)))
+    work, matmul, arithmetic = (one.parts_s["compute"] - one.waiting_s for one in (priced, *others))
     parts = priced.parts_s
     times = {
         "matmul": matmul,

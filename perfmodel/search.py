@@ -115,10 +115,9 @@ def price_space(space: Space, evidence: Evidence = NOTHING, efficiencies: Effici
         workload = space_workload(space, rows)
         if evidence.calibration is None:
             estimate[rows] = combine(step_terms(workload), used_by).estimate_s
-            used = evidence.memory.corrected(memory.per_chip(workload))
         else:
-            prices = evidence.calibration.price_workload(workload, distance[rows, None])
-            estimate[rows], used = prices.step_time_s, prices.used
+            estimate[rows] = evidence.calibration.step_time_s(workload, distance[rows, None])
+        used = evidence.memory.corrected(memory.per_chip(workload))
         total[rows] = used.total
         flags = {**legality.of_workload(workload, space.config.model), "memory": ~evidence.memory.fits(used)}
         broken[rows] = legality.first_broken([flags.get(rule, False) for rule in legality.RULES])

@@ -30,25 +30,43 @@ class Priced:
     range, is computed where it is asked for: a proposal prices its candidates at dozens of efficiencies.
 
     parts_s: parts of the estimate, which they add up to: compute, hbm, ici:<group>, dcn, bubble, overhead.
-    hbm_s: time of HBM, hidden or not; links_s: of the links, likewise, by ici:<group> and dcn.
+    waiting_s: of the compute, what the chip waits for launches.  hbm_s: time of HBM, hidden or not; in_flight_s: of
+    messages, likewise, by ici:<group> and dcn.
     resources_s: the breakdown behind the bounds: compute (at best, no less than the model
     FLOPs at peak), hbm, ici:<group>, dcn, bubble, overhead.
     lower is the largest of compute, hbm, each ici group and dcn; upper is the sum of all.  smooth_s: the step where
-    nothing stalls, stall_s: what a slow host adds, stall_chance: how likely there is one.  hardware_flops_s: time of
-    all FLOPs executed, recomputed ones included, at peak.
+    nothing stalls, stall_s: what a slow host adds, stall_chance: how likely there is one.  again, scores_again: how
+    often the forward layers, and their attention scores, are computed again.
     """
 
     terms: Terms
     efficiencies: Efficiencies
     estimate_s: Floats
     parts_s: Mapping[str, Floats]
+    waiting_s: Floats
     hbm_s: Floats
-    links_s: Mapping[str, Floats]
+    in_flight_s: Mapping[str, Floats]
     exposed_comms_s: Floats
     smooth_s: Floats
     stall_s: Floats
     stall_chance: Floats
-    hardware_flops_s: Floats
+    again: Floats
+    scores_again: Floats
+
+    @cached_property
+    def links_s(self) -> Mapping[str, Floats]:
+        """Time that the links are asked for.  The fixed times of collectives may hide beside launches; no resource is
+        asked for longer than the step."""
+        return {name: np.minimum(value, self.smooth_s) for name, value in self.in_flight_s.items()}
+
+    @property
+    def hardware_flops_s(self) -> Floats:
+        """Time of all FLOPs executed, recomputed ones included, at peak."""
+        t = self.terms
+        executed = t.dense_s + t.experts_s + t.scores_s + t.head_s
+        return (
+            executed + self.again * (t.dense_forward_s + t.experts_forward_s) + self.scores_again * t.scores_forward_s
+        )
 
     @cached_property
     def resources_s(self) -> Mapping[str, Floats]:
@@ -148,36 +166,28 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
 
     stages = t.traffic["pipeline"]
     beside = np.where(stages.domains > 1, 1.0, 0.0)
-    ici: dict[str, Floats] = {}
-    exposed: dict[str, Floats] = {}
-    hidden: Floats = np.zeros(1)
-    dcn_total, dcn_exposed = np.zeros(1), np.zeros(1)
+    in_flight: dict[str, Floats] = {}
+    hideable: dict[str, Floats] = {}
+    across: Floats = np.zeros(1)
     for name, traffic in t.traffic.items():
         inside = traffic_s(traffic, e, beside)
-        across = traffic.dcn_s / np.asarray(e.dcn)
-        share = overlap(traffic, e)
-        ici[name] = inside
-        exposed[name] = inside * (1.0 - share)
-        dcn_total = dcn_total + across
-        dcn_exposed = dcn_exposed + across * (1.0 - np.asarray(e.overlap_dcn))
-        hidden = hidden + inside * share + across * e.overlap_dcn
+        in_flight[f"ici:{name}"], hideable[f"ici:{name}"] = inside, inside * overlap(traffic, e)
+        across = across + traffic.dcn_s / np.asarray(e.dcn)
+    in_flight["dcn"], hideable["dcn"] = across, across * np.asarray(e.overlap_dcn)
     # What the schedule would hide must fit beside the compute; the rest sticks out, in proportion.
     cover = _slower(work, launches) / e.architecture
-    sticking = np.maximum(0.0, 1.0 - cover / np.maximum(hidden, 1e-30))
-    for name, traffic in t.traffic.items():
-        share = overlap(traffic, e)
-        exposed[name] = exposed[name] + sticking * share * ici[name]
-    dcn_exposed = dcn_exposed + sticking * e.overlap_dcn * dcn_total
+    hidden = np.minimum(1.0, cover / np.maximum(sum(hideable.values(), np.zeros(1)), 1e-30))
+    exposed = {name: seconds - hidden * hideable[name] for name, seconds in in_flight.items()}
 
     # A host that launches kernels more slowly than the chip finishes them, collectives of the layers included,
     # determines the time; in between both show.
-    in_layers = exposed["model"] + exposed["seq"] + exposed["expert"]
+    in_layers = exposed["ici:model"] + exposed["ici:seq"] + exposed["ici:expert"]
     busy = _slower(work / e.architecture + in_layers, launches / e.architecture) - in_layers
     waiting = busy - work
     hbm = np.minimum(streamed / speed + hbm_exposed, busy)
-    exposed_comms = sum(exposed.values(), np.zeros(1)) + dcn_exposed
+    exposed_comms = sum(exposed.values(), np.zeros(1))
 
-    bubble = t.bubble * (busy + in_layers + exposed["pipeline"])
+    bubble = t.bubble * (busy + in_layers + exposed["ici:pipeline"])
     host = t.host_s * (1.0 - np.asarray(e.host_overlap))
     slow = np.asarray(e.straggler) * np.log2(np.maximum(chip.hosts, 1.0))
     slow = slow + np.asarray(e.slice_straggler) * np.log2(np.maximum(mesh.slices, 1.0))
@@ -188,31 +198,29 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     # One whose memory is full loses about as much.
     stall = np.asarray(e.stall_s) * train.micro_batches * (1.0 - 1.0 / mesh.pipeline)
     quick_hosts = np.where(chip.hosts > 1, np.exp(-np.asarray(e.stall_per_host) * chip.hosts), 1.0)
-    with np.errstate(divide="ignore"):
-        full = normal_cdf(np.log(t.memory_share / e.full_at) / e.full_spread)
-    chance = np.where((mesh.pipeline > 1) & (stall > 0), 1.0 - quick_hosts * (1.0 - full), 0.0)
-    overhead = overhead + stall * chance**SHARP / (chance**SHARP + (1.0 - chance) ** SHARP)
+    chance: Floats = np.zeros(1)
+    if np.any(stall > 0):
+        with np.errstate(divide="ignore"):
+            full = normal_cdf(np.log(t.memory_share / e.full_at) / e.full_spread)
+        chance = np.where((mesh.pipeline > 1) & (stall > 0), 1.0 - quick_hosts * (1.0 - full), 0.0)
+        overhead = overhead + stall * chance**SHARP / (chance**SHARP + (1.0 - chance) ** SHARP)
     estimate = busy + exposed_comms + bubble + overhead
 
-    executed = t.dense_s + t.experts_s + t.scores_s + t.head_s
-    executed = executed + again * (t.dense_forward_s + t.experts_forward_s) + scores_again * t.scores_forward_s
-    parts = {"compute": products + waiting, "hbm": hbm_exposed}
-    parts |= {f"ici:{name}": value for name, value in exposed.items()}
-    parts |= {"dcn": dcn_exposed, "bubble": bubble, "overhead": overhead}
-    # The fixed times of collectives may hide beside launches; no resource is asked for longer than the step.
-    links = {f"ici:{name}": np.minimum(value, smooth) for name, value in ici.items()}
+    parts = {"compute": products + waiting, "hbm": hbm_exposed, **exposed, "bubble": bubble, "overhead": overhead}
     return Priced(
         terms=t,
         efficiencies=e,
         estimate_s=estimate,
         parts_s=parts,
+        waiting_s=busy - work / e.architecture,
         hbm_s=hbm,
-        links_s=links | {"dcn": np.minimum(dcn_total, smooth)},
+        in_flight_s=in_flight,
         exposed_comms_s=exposed_comms,
         smooth_s=smooth,
         stall_s=stall,
         stall_chance=chance,
-        hardware_flops_s=executed,
+        again=again,
+        scores_again=scores_again,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel import accounting, memory
 from perfmodel.arrays import Floats
-from perfmodel.topology import Links, Transfer, all_to_all_transfer, gather_transfer, permute_transfer
+from perfmodel.topology import Links, Transfer, all_to_all_transfer, gather_transfer, moved, permute_transfer
 from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, SHARDING, WEIGHT_BYTES, Workload
 
 
@@ -79,14 +79,14 @@ def _traffic(
 
     def issued(group: str, inside: Transfer, dcn_s: Floats, across: Links, calls: Floats, sent: Floats) -> Traffic:
         on = links[group]
-        called = np.where((on.size > 1) | (across.size > 1), calls, 0.0)
+        called = moved(calls, np.where((on.size > 1) | (across.size > 1), 1.0, 0.0))
         return Traffic(group, inside.inside_s, inside.between_s, dcn_s, called, on.size, on.domains, sent)
 
     def gathered(group: str, across: Links, array_bytes: Floats, calls: Floats) -> Traffic:
         """Gathers or scatters of `array_bytes` in all; across slices each chip moves what it holds of them."""
         on = links[group]
         inside, dcn_s = gather_transfer(on, array_bytes, calls), gather_transfer(across, array_bytes).time_s / on.size
-        return issued(group, inside, dcn_s, across, calls, array_bytes * _others(on))
+        return issued(group, inside, dcn_s, across, calls, moved(array_bytes, _others(on)))
 
     # Bytes of whole arrays on the weights groups.  FSDP: gather twice and scatter the gradient, every micro-batch;
     # ZeRO-1: scatter the gradient and gather the weights, once; replicated: all-reduce the gradient, once.
@@ -132,7 +132,7 @@ def _traffic(
         all_to_all_transfer(dcn["expert"], times * routed).time_s,
         dcn["expert"],
         times * (model.moe_layers * layer_share * micro),
-        times * routed * to_chips * _others(links["expert"]),
+        moved(times * routed * to_chips, _others(links["expert"])),
     )
     boundary = 2.0 * group_tokens * model.d_model * ACTIVATION_BYTES / mesh.model
     boundary = boundary * np.where(mesh.pipeline > 1, train.virtual_stages, 0.0)

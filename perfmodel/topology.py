@@ -190,14 +190,19 @@ class Transfer:
         return np.maximum(self.inside_s, self.between_s)
 
 
+def moved(amount: npt.ArrayLike, each: Floats) -> Floats:
+    """Return the product, of shape (1,) where `each` is 0 for all candidates: what none of them sends takes no time to
+    compute."""
+    return np.asarray(amount) * each if np.any(each) else np.zeros(1)
+
+
 def gather_transfer(links: Links, array_bytes: npt.ArrayLike, calls: npt.ArrayLike = 0.0) -> Transfer:
     """An all-gather or its transpose, a reduce-scatter, of `array_bytes` in all.
 
     calls: in how many messages; inside the slice or domain each takes at least the latency of its hops.
     """
-    moved = np.asarray(array_bytes)
-    inside = np.maximum(moved * links.gather_in_s_per_byte, np.asarray(calls) * links.latency_s)
-    return Transfer(np.where(links.size > 1, inside, 0.0), moved * links.gather_out_s_per_byte)
+    inside = np.maximum(moved(array_bytes, links.gather_in_s_per_byte), moved(calls, links.latency_s))
+    return Transfer(np.where(links.size > 1, inside, 0.0), moved(array_bytes, links.gather_out_s_per_byte))
 
 
 def all_to_all_transfer(
@@ -205,15 +210,12 @@ def all_to_all_transfer(
 ) -> Transfer:
     """An all-to-all.  between_bytes: what of a chip's bytes is spread over the domains, where it is not all of them."""
     across = local_bytes if between_bytes is None else between_bytes
-    return Transfer(
-        np.asarray(local_bytes) * links.all_to_all_s_per_byte,
-        np.asarray(across) * links.all_to_all_out_s_per_byte,
-    )
+    return Transfer(moved(local_bytes, links.all_to_all_s_per_byte), moved(across, links.all_to_all_out_s_per_byte))
 
 
 def permute_transfer(links: Links, local_bytes: npt.ArrayLike) -> Transfer:
     """One step of a ring: the hop between two domains, where there is one, determines the time."""
-    hop = np.where(links.size > 1, np.asarray(local_bytes) * links.permute_s_per_byte, 0.0)
+    hop = np.where(links.size > 1, moved(local_bytes, links.permute_s_per_byte), 0.0)
     spans = links.domains > 1
     return Transfer(np.where(spans, 0.0, hop), np.where(spans, hop, 0.0))
 
