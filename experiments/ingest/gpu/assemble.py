@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.ingest.gpu import kernels
-from experiments.ingest.gpu.columns import KERNEL, OP, Collected, DeviceColumns
+from experiments.ingest.gpu.columns import KERNEL, OP, Collected
 from experiments.ingest.gpu.contexts import NOWHERE, Context, contexts
 from experiments.ingest.gpu.device import NO_MARKS, UNKNOWN, DeviceTrace, HostSteps
-from experiments.ingest.gpu.kinds import comm_of, read_kinds, with_roles_of_streams
+from experiments.ingest.gpu.kinds import read_kinds, with_roles_of_streams
 from experiments.step_profile import Recorded
 
 #: Calls of serving engines and programs that capture a graph of kernels.
@@ -36,21 +36,20 @@ class DeviceFacts:
 def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) -> list[DeviceTrace]:
     """The devices on which anything ran, by id.  describe: facts of the device with this id."""
     rows = collected.device
-    if not len(rows.start):
+    if not len(rows):
         return []
-    devices = np.frombuffer(rows.device, np.int64)
+    devices, starts, ends, streams = (rows[name] for name in ("device", "start", "end", "stream"))
     place, launched, issued = _launches(collected)
     placed = contexts(collected, place, np.where(launched == UNKNOWN, 0, launched))
     placed = [context if thread >= 0 else NOWHERE for context, thread in zip(placed, place.tolist(), strict=True)]
-    flops, moved, products = _amounts(collected, placed)
-    kinds, kind = read_kinds(collected, placed, products)
-    starts, ends = np.frombuffer(rows.start, np.int64), np.frombuffer(rows.end, np.int64)
-    streams = np.frombuffer(rows.stream, np.int64)
+    # The collective call that an event belongs to: its own, else its launch's.
+    comms = [own if own >= 0 else context.comm for own, context in zip(rows["comm"].tolist(), placed, strict=True)]
+    flops, moved, products = _amounts(collected, placed, (ends - starts).tolist())
+    kinds, kind = read_kinds(collected, placed, products, comms)
     kinds = with_roles_of_streams(kinds, kind, streams, ends - starts)
     groups: dict[tuple[int, ...], int] = {}
     ranks = np.full(len(placed), -1, np.int64)
-    for row, context in enumerate(placed):
-        comm = comm_of(collected, row, context)
+    for row, comm in enumerate(comms):
         members = collected.comms[comm].ranks if comm >= 0 else ()
         if members and kinds[int(kind[row])].exchange is not None:
             ranks[row] = groups.setdefault(members, len(groups))
@@ -91,8 +90,8 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
 def recorded(collected: Collected) -> Recorded:
     """Return what a recording holds beside its device activity."""
     held = {
-        "launches": len(collected.launches.correlation),
-        "host ops": any(OP in rows.what for rows in collected.threads.values()),
+        "launches": len(collected.launches),
+        "host ops": any(OP in rows["what"] for rows in collected.threads.values()),
         "shapes": collected.works,
         "backward": collected.trains,
         "optimizer": collected.marks["optimizer"],
@@ -112,29 +111,28 @@ def _launches(collected: Collected) -> tuple[NDArray[np.int64], NDArray[np.int64
     """
     rows = collected.device
     calls = collected.launches
-    wanted = np.frombuffer(rows.correlation, np.int64)
+    wanted = rows["correlation"]
     thread = np.full(len(wanted), -1, np.int64)
     start, end = np.full(len(wanted), UNKNOWN, np.int64), np.full(len(wanted), UNKNOWN, np.int64)
-    if len(calls.correlation):
-        ids = np.frombuffer(calls.correlation, np.int64)
-        call_starts = np.frombuffer(calls.start, np.int64)
+    if len(calls):
+        ids, call_starts = calls["correlation"], calls["start"]
         order = np.lexsort((call_starts, ids))
         at = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
         index = order[at]
         known = (ids[index] == wanted) & (wanted > 0)
         # Damaged correlations would let an op run before it was launched.
-        known &= call_starts[index] <= np.frombuffer(rows.start, np.int64)
-        thread[known] = np.frombuffer(calls.thread, np.int64)[index[known]]
+        known &= call_starts[index] <= rows["start"]
+        thread[known] = calls["thread"][index[known]]
         start[known] = call_starts[index[known]]
-        end[known] = np.frombuffer(calls.end, np.int64)[index[known]]
-    externals = np.frombuffer(rows.external, np.int64)
+        end[known] = calls["end"][index[known]]
+    externals = rows["external"]
     missing = np.flatnonzero((thread < 0) & (externals > 0))
     if len(missing):
         ops: dict[int, tuple[int, int]] = {}
         for key, host in collected.threads.items():
-            for row, external in enumerate(host.external):
+            for external, begun in zip(host["external"].tolist(), host["start"].tolist(), strict=True):
                 if external > 0:
-                    ops[external] = (collected.thread_ids[key], host.start[row])
+                    ops[external] = (collected.thread_ids[key], begun)
         for row in missing.tolist():
             if (op := ops.get(int(externals[row]))) is not None:
                 thread[row], start[row] = op
@@ -142,7 +140,7 @@ def _launches(collected: Collected) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def _amounts(
-    collected: Collected, placed: list[Context]
+    collected: Collected, placed: list[Context], times: list[int]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """(FLOPs, bytes, index of the product each kernel computes or -1) of each device event.
 
@@ -151,32 +149,31 @@ def _amounts(
     """
     rows, names = collected.device, collected.names.texts
     size = len(placed)
-    flops, moved = np.full(size, np.nan), np.array(rows.moved, np.float64)
+    flops, moved = np.full(size, np.nan), np.where(rows["moved"] < 0, np.nan, rows["moved"])
     products = np.full(size, -1, np.int64)
     by_call: dict[int, list[int]] = defaultdict(list)
     by_op: dict[int, list[int]] = defaultdict(list)
-    for row, context in enumerate(placed):
-        if rows.what[row] != KERNEL or kernels.collective_kind(names[rows.name[row]]):
+    for row, (context, what, name) in enumerate(zip(placed, rows["what"].tolist(), rows["name"].tolist(), strict=True)):
+        if what != KERNEL or kernels.collective_kind(names[name]):
             continue
-        if context.work >= 0 and kernels.category(names[rows.name[row]], context.op) in kernels.PRODUCTS:
+        if context.work >= 0 and kernels.category(names[name], context.op) in kernels.PRODUCTS:
             by_call[context.work_event].append(row)
         elif context.traffic >= 0:
             by_op[context.op_event].append(row)
     for members in by_call.values():
         work, _ = collected.works[placed[members[0]].work]
         assert work is not None  # only calls with a formula are contexts' work
-        for row, part in _parts(rows, members):
+        for row, part in _parts(times, members):
             flops[row], products[row] = work.flops * part, placed[row].work
             if work.moved_bytes is not None:
                 moved[row] = work.moved_bytes * part
     for members in by_op.values():
         _, traffic = collected.works[placed[members[0]].traffic]
-        for row, part in _parts(rows, members):
+        for row, part in _parts(times, members):
             moved[row] = (traffic or 0.0) * part
     return flops, moved, products
 
 
-def _parts(rows: DeviceColumns, members: list[int]) -> list[tuple[int, float]]:
-    times = [max(rows.end[row] - rows.start[row], 1) for row in members]
-    total = sum(times)
-    return [(row, time / total) for row, time in zip(members, times, strict=True)]
+def _parts(times: list[int], members: list[int]) -> list[tuple[int, float]]:
+    total = sum(max(times[row], 1) for row in members)
+    return [(row, max(times[row], 1) / total) for row in members]

@@ -1,6 +1,6 @@
 """What is kept of a recording's events before they are put together: columns per device and thread, texts once.
 
-A recording holds millions of events, most of them Python frames that tell nothing here; what is kept is some 60 bytes
+A recording holds millions of events, most of them Python frames that tell nothing here; what is kept is some 80 bytes
 per op, launch and kernel.  Times are ps from the recording's own zero.
 """
 
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from experiments.ingest.gpu.device import Exchange
 from experiments.ingest.gpu.flops import Work, has_formula, least_traffic, work
@@ -28,51 +31,32 @@ class Comm:
     ranks: tuple[int, ...]
 
 
-def _column() -> array[int]:
-    return array("q")
+class Columns:
+    """Rows of whole numbers, 8 bytes each; `columns["start"]` is one of the columns as an array."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self._values: array[int] = array("q")
+
+    def __len__(self) -> int:
+        return len(self._values) // len(self._names)
+
+    def __getitem__(self, name: str) -> NDArray[np.int64]:
+        table = np.frombuffer(self._values, np.int64) if self._values else np.zeros(0, np.int64)
+        return table[self._names.index(name) :: len(self._names)].copy()
+
+    def add(self, *row: int) -> None:
+        """Add a row: a value for each name, in their order."""
+        self._values.extend(row)
 
 
-@dataclass
-class DeviceColumns:
-    """Device activity: a row per kernel, copy and fill.  comm: index into comms, -1 for none."""
-
-    what: array[int] = field(default_factory=lambda: array("b"))
-    start: array[int] = field(default_factory=_column)
-    end: array[int] = field(default_factory=_column)
-    device: array[int] = field(default_factory=_column)
-    stream: array[int] = field(default_factory=_column)
-    correlation: array[int] = field(default_factory=_column)
-    external: array[int] = field(default_factory=_column)
-    name: array[int] = field(default_factory=_column)
-    comm: array[int] = field(default_factory=_column)
-    moved: array[float] = field(default_factory=lambda: array("d"))
-
-
-@dataclass
-class HostColumns:
-    """Ops, annotations and frames of one thread.  seq: autograd's sequence number, -1 for none; forward: whether the op
-    was recorded by the thread of the forward pass.  work, traffic: index into works, traffics; comm: into comms."""
-
-    what: array[int] = field(default_factory=lambda: array("b"))
-    start: array[int] = field(default_factory=_column)
-    end: array[int] = field(default_factory=_column)
-    name: array[int] = field(default_factory=_column)
-    seq: array[int] = field(default_factory=_column)
-    forward: array[int] = field(default_factory=lambda: array("b"))
-    work: array[int] = field(default_factory=_column)
-    comm: array[int] = field(default_factory=_column)
-    external: array[int] = field(default_factory=_column)
-
-
-@dataclass
-class Launches:
-    """Calls of the runtime that launch device activity."""
-
-    correlation: array[int] = field(default_factory=_column)
-    start: array[int] = field(default_factory=_column)
-    end: array[int] = field(default_factory=_column)
-    thread: array[int] = field(default_factory=_column)
-    external: array[int] = field(default_factory=_column)
+#: Device activity: a row per kernel, copy and fill.  comm: index into comms; moved: bytes of a copy; -1 for none.
+_DEVICE = ("what", "start", "end", "device", "stream", "correlation", "external", "name", "comm", "moved")
+#: Ops, annotations and frames of one thread.  seq: autograd's sequence number, -1 for none; forward: whether the op was
+#: recorded by the thread of the forward pass.  work: index into works; comm: into comms.
+_HOST = ("what", "start", "end", "name", "seq", "forward", "work", "comm", "external")
+#: Calls of the runtime that launch device activity.
+_LAUNCHES = ("correlation", "start", "end", "thread")
 
 
 class Names:
@@ -99,9 +83,9 @@ class Collected:
 
     def __init__(self) -> None:
         self.names = Names()
-        self.device = DeviceColumns()
-        self.launches = Launches()
-        self.threads: dict[tuple[str, str], HostColumns] = {}
+        self.device = Columns(*_DEVICE)
+        self.launches = Columns(*_LAUNCHES)
+        self.threads: dict[tuple[str, str], Columns] = {}
         self.thread_ids: dict[tuple[str, str], int] = {}
         self.comms: list[Comm] = []
         self.works: list[tuple[Work | None, float | None]] = []
@@ -118,11 +102,11 @@ class Collected:
     def thread(self, thread: tuple[str, str]) -> int:
         return self.thread_ids.setdefault(thread, len(self.thread_ids))
 
-    def host(self, thread: tuple[str, str]) -> HostColumns:
+    def host(self, thread: tuple[str, str]) -> Columns:
         """The columns of a thread of the host."""
         rows = self.threads.get(thread)
         if rows is None:
-            rows = self.threads[thread] = HostColumns()
+            rows = self.threads[thread] = Columns(*_HOST)
             self.thread(thread)
         return rows
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.ingest.gpu.columns import ANNOTATION, FRAME, Collected, HostColumns
+from experiments.ingest.gpu.columns import ANNOTATION, FRAME, Collected, Columns
 from experiments.ingest.gpu.marks import is_step_mark
 
 FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER = "forward", "backward", "recompute", "optimizer"
@@ -65,40 +65,43 @@ def contexts(collected: Collected, threads: NDArray[np.int64], times: NDArray[np
         order = places[np.argsort(times[places], kind="stable")]
         for place, context in zip(order.tolist(), sweep.at(times[order].tolist()), strict=True):
             by_place[place] = context
-        offset += len(rows.start)
+        offset += len(rows)
 
     return by_place
 
 
-def _backward_ops(collected: Collected, rows: HostColumns) -> int:
+def _backward_ops(collected: Collected, rows: Columns) -> int:
     """How many nodes of autograd's graph a thread ran."""
     engine = np.array([text.startswith(_ENGINE) for text in collected.names.texts])
-    return int(engine[np.frombuffer(rows.name, np.int64)].sum())
+    return int(engine[rows["name"]].sum())
 
 
 class _Sweep:
     """One thread's events in the order of time, with the state inside each."""
 
     def __init__(
-        self, collected: Collected, rows: HostColumns, forward_paths: dict[int, tuple[str, ...]], offset: int
+        self, collected: Collected, rows: Columns, forward_paths: dict[int, tuple[str, ...]], offset: int
     ) -> None:
-        self.collected, self.rows, self.forward_paths, self.offset = collected, rows, forward_paths, offset
-        starts, ends = np.frombuffer(rows.start, np.int64), np.frombuffer(rows.end, np.int64)
-        self.order = np.lexsort((-ends, starts)).tolist()
+        self.collected, self.forward_paths, self.offset = collected, forward_paths, offset
+        self.order = np.lexsort((-rows["end"], rows["start"])).tolist()
+        self.starts, self.ends, self.names, self.kinds = (
+            rows[key].tolist() for key in ("start", "end", "name", "what")
+        )
+        self.columns = {key: rows[key].tolist() for key in ("seq", "forward", "work", "comm")}
 
     def at(self, times: Sequence[int]) -> list[Context]:
         """The state at each of the ascending times."""
-        rows, open_at = self.rows, []
+        starts, ends, open_at = self.starts, self.ends, []
         stack: list[tuple[int, Context]] = []
         position, count = 0, len(self.order)
         for time in [*times, None]:
-            while position < count and (time is None or rows.start[self.order[position]] <= time):
+            while position < count and (time is None or starts[self.order[position]] <= time):
                 event = self.order[position]
                 position += 1
-                while stack and stack[-1][0] <= rows.start[event]:
+                while stack and stack[-1][0] <= starts[event]:
                     stack.pop()
                 outer = stack[-1][1] if stack else NOWHERE
-                stack.append((rows.end[event], self._enter(outer, event)))
+                stack.append((ends[event], self._enter(outer, event)))
             if time is None:
                 break
             while stack and stack[-1][0] < time:
@@ -107,8 +110,8 @@ class _Sweep:
         return open_at
 
     def _enter(self, outer: Context, event: int) -> Context:
-        rows, name = self.rows, self.collected.names.texts[self.rows.name[event]]
-        match rows.what[event]:
+        name = self.collected.names.texts[self.names[event]]
+        match self.kinds[event]:
             case kind if kind == FRAME:
                 return self._frame(outer, name)
             case kind if kind == ANNOTATION:
@@ -136,21 +139,19 @@ class _Sweep:
         return _nested_context(outer, path=(*outer.path, _NUMBER.sub("#", name)[:60].replace("/", " ")))
 
     def _op(self, outer: Context, event: int, name: str) -> Context:
-        rows = self.rows
-        seq, comm = rows.seq[event], rows.comm[event]
+        seq, is_forward, index, comm = (self.columns[key][event] for key in ("seq", "forward", "work", "comm"))
         if name.startswith(_ENGINE):
             path = self.forward_paths.get(seq, ()) if seq >= 0 else ()
             return Context(BACKWARD, path, name[len(_ENGINE) :][:100], outer.source)
         phase, path = outer.phase, outer.path
         if phase == BACKWARD:
-            again = seq >= 0 and rows.forward[event] and not name.startswith("autograd::") and "Backward" not in name
+            again = seq >= 0 and is_forward and not name.startswith("autograd::") and "Backward" not in name
             if again or name == "CheckpointFunctionBackward":
                 phase = RECOMPUTE
         elif seq >= 0 and phase not in (RECOMPUTE, OPTIMIZER):
             phase = phase or FORWARD
             # Ops before the differentiable one may carry its number already: the last op to carry it has it.
             self.forward_paths[seq] = path
-        index = rows.work[event]
         amount, traffic = self.collected.works[index] if index >= 0 else (None, None)
         place = self.offset + event
         return Context(

@@ -17,27 +17,20 @@ from experiments.ingest.values import text
 COMMUNICATION_STREAM = 4.0
 
 
-def comm_of(collected: Collected, row: int, context: Context) -> int:
-    """Index of the collective call that a device event belongs to, -1 for none: its own, else its launch's."""
-    stated = collected.device.comm[row]
-    return stated if stated >= 0 else context.comm
-
-
 def read_kinds(
-    collected: Collected, placed: list[Context], products: NDArray[np.int64]
+    collected: Collected, placed: list[Context], products: NDArray[np.int64], comms: list[int]
 ) -> tuple[list[Kind], NDArray[np.int64]]:
-    """The kinds of op of a trace, and which each device event is."""
+    """The kinds of op of a trace, and which each device event is.  comms: index of its collective call, -1 for none."""
     rows, names = collected.device, collected.names.texts
     index: dict[Kind, int] = {}
     known: dict[tuple[object, ...], int] = {}
     kind = np.zeros(len(placed), np.int64)
-    for row, context in enumerate(placed):
-        comm = comm_of(collected, row, context)
-        product = int(products[row])
-        key = (rows.what[row], rows.name[row], context.op, context.phase, context.path, context.source, product, comm)
+    columns = (rows["what"].tolist(), rows["name"].tolist(), products.tolist(), comms)
+    for row, (context, what, name, product, comm) in enumerate(zip(placed, *columns, strict=True)):
+        key = (what, name, context.op, context.phase, context.path, context.source, product, comm)
         place = known.get(key)
         if place is None:
-            made = _kind(collected, names[rows.name[row]], rows.what[row], context, product, comm)
+            made = _kind(collected, names[name], what, context, product, comm)
             place = known[key] = index.setdefault(made, len(index))
         kind[row] = place
     return list(index), kind

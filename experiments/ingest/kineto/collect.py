@@ -55,7 +55,7 @@ class KinetoEvents(Collected):
 
     def span_ns(self, base: object) -> tuple[int, int] | None:
         """(first event's start, last device op's end) in Unix time; None where the trace does not state its base."""
-        ends = self.device.end or (rows.end[-1] for rows in self.threads.values() if rows.end)
+        ends = self.device["end"].tolist() or [int(rows["end"][-1]) for rows in self.threads.values()]
         begin = (base if isinstance(base, int) else 0) + round((self._zero or 0.0) * 1e3)
         return (begin, begin + max(ends, default=0) // 1000) if begin > _YEAR_2001_NS else None
 
@@ -119,27 +119,18 @@ class KinetoEvents(Collected):
         elif "Backward" in name or name.startswith(("autograd::engine::evaluate_function", "Optimizer.step#")):
             self.trains = True
         seq = args.get("Sequence number", -1)
-        rows.what.append(what)
-        rows.start.append(start)
-        rows.end.append(end)
-        rows.name.append(self.names.of(name))
-        rows.seq.append(seq if isinstance(seq, int) and 0 <= seq < MAX_PS else -1)
-        rows.forward.append(args.get("Fwd thread id", 0) == 0)
+        seq = seq if isinstance(seq, int) and 0 <= seq < MAX_PS else -1
         shapes = (args.get("Input Dims"), args.get("Input type"), args.get("Concrete Inputs"))
-        rows.work.append(self.work(name, *shapes) if what == OP else -1)
-        rows.comm.append(comm)
-        rows.external.append(_integer(args, "External id", "external id"))
+        work = self.work(name, *shapes) if what == OP else -1
+        external = _integer(args, "External id", "external id")
+        is_forward = args.get("Fwd thread id", 0) == 0
+        rows.add(what, start, end, self.names.of(name), seq, is_forward, work, comm, external)
 
     def _launch(self, event: Mapping[str, Any], start: int, end: int, args: dict[str, Any]) -> None:
         correlation = _integer(args, "correlation")
         if correlation <= 0:
             return
-        rows = self.launches
-        rows.correlation.append(correlation)
-        rows.start.append(start)
-        rows.end.append(end)
-        rows.thread.append(self.thread((str(event.get("pid")), str(event.get("tid")))))
-        rows.external.append(_integer(args, "External id", "external id"))
+        self.launches.add(correlation, start, end, self.thread((str(event.get("pid")), str(event.get("tid")))))
 
     def _device(
         self,
@@ -151,19 +142,13 @@ class KinetoEvents(Collected):
         args: dict[str, Any],
         groups: Mapping[str, tuple[int, ...]],
     ) -> None:
-        rows = self.device
-        device = args.get("device", event.get("pid"))
-        moved = args.get("bytes", args.get("Bytes"))
-        rows.what.append(what)
-        rows.start.append(start)
-        rows.end.append(end)
-        rows.device.append(device if isinstance(device, int) and abs(device) < 1 << 31 else -1)
-        rows.stream.append(_integer(args, "stream"))
-        rows.correlation.append(_integer(args, "correlation"))
-        rows.external.append(_integer(args, "External id", "external id"))
-        rows.name.append(self.names.of(name))
-        rows.comm.append(self.comm(read_comm(args, groups)) if "Collective name" in args else -1)
-        rows.moved.append(float(moved) if isinstance(moved, int | float) and moved >= 0 else float("nan"))
+        device, moved = args.get("device", event.get("pid")), args.get("bytes", args.get("Bytes"))
+        device = device if isinstance(device, int) and abs(device) < 1 << 31 else -1
+        moved = int(moved) if isinstance(moved, int | float) and 0 <= moved < MAX_PS else -1
+        comm = self.comm(read_comm(args, groups)) if "Collective name" in args else -1
+        stream, correlation = _integer(args, "stream"), _integer(args, "correlation")
+        external = _integer(args, "External id", "external id")
+        self.device.add(what, start, end, device, stream, correlation, external, self.names.of(name), comm, moved)
 
     def _memory(self, event: Mapping[str, Any]) -> None:
         args = event.get("args")

@@ -125,30 +125,22 @@ def _device_activity(database: Database, collected: Collected) -> dict[int, int]
             times = _times(start, end)
             if times is None:
                 continue
-            moved = float("nan")
+            moved = -1
             if what == KERNEL:
                 called = strings.get(first) or strings.get(second) or "unnamed kernel"
             else:
                 called = _COPIES.get(first, "Memcpy") if what == COPY else "Memset"
-                moved = float(second) if isinstance(second, int | float) and second >= 0 else moved
+                moved = int(second) if isinstance(second, int | float) and 0 <= second < MAX_PS else -1
             device = device if isinstance(device, int) and 0 <= device < 1 << 31 else -1
-            rows.what.append(what)
-            rows.start.append(times[0])
-            rows.end.append(times[1])
-            rows.device.append(device)
-            rows.stream.append(stream if isinstance(stream, int) and abs(stream) < MAX_PS else -1)
-            rows.correlation.append(_correlation(process, correlation))
-            rows.external.append(-1)
-            rows.name.append(names.of(called))
-            rows.comm.append(-1)
-            rows.moved.append(moved)
+            stream = stream if isinstance(stream, int) and abs(stream) < MAX_PS else -1
+            launch = _correlation(process, correlation)
+            rows.add(what, *times, device, stream, launch, -1, names.of(called), -1, moved)
             launched[device][process >> _THREAD_BITS if isinstance(process, int) else -1] += 1
-    collected.events += len(rows.start)
+    collected.events += len(rows)
     return {device: counts.most_common(1)[0][0] for device, counts in launched.items()}
 
 
 def _launches(database: Database, collected: Collected) -> None:
-    rows = collected.launches
     for table in ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"):
         for start, end, correlation, thread in database.rows(
             table, ("start", "end", "correlationId", "globalTid"), needed=("start", "end", "correlationId")
@@ -156,11 +148,7 @@ def _launches(database: Database, collected: Collected) -> None:
             times, key = _times(start, end), _correlation(thread, correlation)
             if times is None or key < 0:
                 continue
-            rows.correlation.append(key)
-            rows.start.append(times[0])
-            rows.end.append(times[1])
-            rows.thread.append(collected.thread(("", str(thread))))
-            rows.external.append(-1)
+            collected.launches.add(key, *times, collected.thread(("", str(thread))))
 
 
 def _ranges(database: Database, collected: Collected) -> dict[int, HostSteps]:
@@ -184,17 +172,11 @@ def _ranges(database: Database, collected: Collected) -> dict[int, HostSteps]:
             mark(marks[thread >> _THREAD_BITS], plain, *times)
         if cause := host_wait(plain):
             collected.host_waits[cause].append(times)
-        rows = collected.host(("", str(thread)))
-        sequence = _SEQUENCE.search(called)
-        rows.what.append(OP if is_op else ANNOTATION)
-        rows.start.append(times[0])
-        rows.end.append(times[1])
-        rows.name.append(collected.names.of(plain))
-        rows.seq.append(int(sequence.group(1)) if sequence else -1)
-        rows.forward.append(1)
-        rows.work.append(collected.work(plain, _sizes(called), None, None) if is_op else -1)
-        rows.comm.append(-1)
-        rows.external.append(-1)
+        match = _SEQUENCE.search(called)
+        sequence = int(match.group(1)) if match else -1
+        work = collected.work(plain, _sizes(called), None, None) if is_op else -1
+        name = collected.names.of(plain)
+        collected.host(("", str(thread))).add(OP if is_op else ANNOTATION, *times, name, sequence, 1, work, -1, -1)
     return {process: host_steps(of_process) for process, of_process in marks.items()}
 
 
