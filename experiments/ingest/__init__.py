@@ -8,8 +8,7 @@ from pathlib import Path
 
 from experiments.ingest import sandbox
 from experiments.ingest.errors import IngestError
-from experiments.ingest.limits import Limits
-from experiments.ingest.sandbox import Progress
+from experiments.ingest.limits import Limits, Progress
 from experiments.step_profile import STEP_PROFILE, StepProfile
 from formatting import limit, plain
 
@@ -65,12 +64,7 @@ def read_profile(
     try:
         return STEP_PROFILE.read(answer)
     except ValueError as error:
-        raise IngestError(
-            f"The converter produced no usable result for {subject}.",
-            "Retry; if it recurs, report it with the file.",
-            kind="converter",
-            detail=repr(error),
-        ) from error
+        raise sandbox.unusable(subject, repr(error)) from error
 
 
 def _uploads(paths: Sequence[Path | str], names: Sequence[str] | None, limits: Limits) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ from experiments.ingest.formats import (
     why_not,
 )
 from experiments.ingest.limits import Limits
-from formatting import first, limit, plain
+from formatting import first, limit
 
 CHUNK_BYTES = 1 << 20
 #: Characters of a member's name in a sentence.
@@ -70,21 +70,12 @@ class Contents:
 def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
     """Every profile and export in the uploads; archives are unpacked into `folder`.
 
-    Raises IngestError for an empty, unknown or oversized upload, a malicious or broken archive, an archive with
+    Raises IngestError for an empty or unknown upload, a malicious or broken archive, an archive with
     several sessions, and where nothing readable is found.
     """
     unpacker = _Unpacker(folder, limits)
     files: list[Found] = []
     for upload in uploads:
-        size = upload.path.stat().st_size
-        if size > limits.upload_bytes:
-            most = limit(limits.upload_bytes, "bytes")
-            raise IngestError(
-                f"{upload.name} has {plain(size, 'bytes')}; at most {most} are accepted.",
-                "Profile fewer steps, or upload the hosts as separate files.",
-                upload.name,
-                kind="too_large",
-            )
         files += unpacker.read(upload)
     if not files:
         raise IngestError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -59,6 +60,21 @@ class IngestError(Exception):
             excludable=bool(data.get("excludable", False)),
             detail=str(data.get("detail", "")),
         )
+
+
+def refuse_twice(files: Iterable[tuple[str, str]], each: str) -> None:
+    """Raise IngestError where two files are of the same `each` (host, rank).  files: (which it is, the file's name)."""
+    seen: dict[str, str] = {}
+    for which, file in files:
+        if which in seen:
+            raise IngestError(
+                f"Two files are of {each} {which}: {seen[which]} and {file}.",
+                f"Upload one file per {each}, all of one recording.",
+                file,
+                kind="duplicate_host",
+                excludable=True,
+            )
+        seen[which] = file
 
 
 def _one_line(text: str) -> str:

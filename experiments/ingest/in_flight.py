@@ -72,30 +72,14 @@ def read_flights(
     """
     kind, starts, ends = events
     by_name = {(programs.get(key, ""), kinds[key][0]): key for key in wanted}
-    programs_ops: dict[str, dict[str, int]] = {}
-    for (program, name), key in by_name.items():
-        programs_ops.setdefault(program, {})[name] = key
-    chosen = np.flatnonzero(np.isin(kind, np.array(wanted, np.int64)))
-    order = chosen[np.argsort(kind[chosen], kind="stable")]
-    ids, firsts = np.unique(kind[order], return_index=True)
-    places = dict(zip(ids.tolist(), np.split(order, firsts[1:]), strict=True)) if len(ids) else {}
-    nowhere = order[:0]
-
-    def of(key: int) -> np.ndarray:
-        return places.get(key, nowhere)
-
+    mask = np.isin(kind, np.array(wanted, np.int64))
+    mine = (kind[mask], starts[mask], ends[mask])
     owner = {key: key for key in wanted}
     in_pairs: list[tuple[int, Ps, Ps]] = []
-    for (program, name), done in by_name.items():
-        start = _start_of(name, texts.get(done, ""), programs_ops[program])
-        if start is None:
-            continue
+    for start, done, begun, ended in pairs(mine, kinds, texts, programs):
         owner[start] = done
-        begun, ended = np.sort(starts[of(start)]), np.sort(ends[of(done)])
-        # Each end belongs to the last start before it; what began before the window has none.
-        index = np.searchsorted(begun, ended, side="left") - 1
-        in_pairs.append((done, begun[index[index >= 0]], ended[index >= 0]))
-    running = [(owner[key], starts[of(key)], ends[of(key)]) for key in wanted]
+        in_pairs.append((done, begun, ended))
+    running = [(owner[key], mine[1][at], mine[2][at]) for key, at in _places(mine[0]).items()]
     if in_flight is not None:
         for key in np.unique(in_flight[0]).tolist():
             name, its_class = kinds.get(key, ("", ""))
@@ -110,24 +94,32 @@ def read_flights(
 
 def pairs(
     events: Table, kinds: dict[int, tuple[str, str]], texts: dict[int, str], programs: dict[int, str]
-) -> Iterator[tuple[int, Ps, Ps]]:
-    """(kind of the -done op, starts, ends) of every asynchronous op, collective or not: each from where its start op
-    begins to where its done op ends.
+) -> Iterator[tuple[int, int, Ps, Ps]]:
+    """(kind of the -start op, kind of the -done op, starts, ends) of every asynchronous op, collective or not: each
+    from where its start op begins to where its done op ends.
 
     events, kinds, texts, programs: as for `read_flights`.
     """
+    places = _places(events[0])
     by_program: dict[str, dict[str, int]] = {}
-    for key in np.unique(events[0]).tolist():
+    for key in places:
         by_program.setdefault(programs.get(key, ""), {})[kinds.get(key, ("", ""))[0]] = key
     for by_name in by_program.values():
         for name, done in by_name.items():
             start = _start_of(name, texts.get(done, ""), by_name)
             if start is None:
                 continue
-            begun, ended = np.sort(events[1][events[0] == start]), np.sort(events[2][events[0] == done])
+            begun, ended = np.sort(events[1][places[start]]), np.sort(events[2][places[done]])
             # Each end belongs to the last start before it; what began before the window has none.
             index = np.searchsorted(begun, ended, side="left") - 1
-            yield done, begun[index[index >= 0]], ended[index >= 0]
+            yield start, done, begun[index[index >= 0]], ended[index >= 0]
+
+
+def _places(kind: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
+    """Where events of each kind are."""
+    order = np.argsort(kind, kind="stable")
+    ids, firsts = np.unique(kind[order], return_index=True)
+    return dict(zip(ids.tolist(), np.split(order, firsts[1:]), strict=True)) if len(ids) else {}
 
 
 def _start_of(done_name: str, text: str, by_name: dict[str, int]) -> int | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
 from formatting.numbers import whole_number
+
+#: Called with the stage, how much of it is done (0–1, None where that is not known), and a sentence.
+Progress = Callable[[str, "float | None", str], None]
 
 
 @dataclass(frozen=True)

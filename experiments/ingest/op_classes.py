@@ -20,7 +20,7 @@ _COLLECTIVE = (
 _COLLECTIVE_CATEGORY = re.compile(rf"{_COLLECTIVE}|^(megacore )?(send|recv)(-done)?$")
 _COLLECTIVE_NAME = re.compile(rf"^(ragged-)?({_COLLECTIVE}|async-collective|(send|recv)(-done)?(\.\d+)?$)")
 #: As the tracers of CUPTI and ROCm name copies between host and device.
-_HOST_COPY = re.compile(r"^(Memcpy|Copy)(H2D|D2H|HToD|DToH|HostToDevice|DeviceToHost)", re.I)
+_HOST_COPY = re.compile(r"^(Memcpy|Copy) ?(H2D|D2H|HToD|DToH|HostToDevice|DeviceToHost)", re.I)
 _CONTROL = re.compile(r"^(while|conditional|call)([.\d-]|$)")
 _FUSED_COLLECTIVE_NAME = re.compile(r"^async-collective")
 
@@ -54,7 +54,7 @@ def classes(plane: XPlane) -> dict[int, tuple[str, str]]:
     on_gpu = ":GPU:" in plane.name
     for key, meta in plane.event_metadata.items():
         name = meta.display_name or meta.name
-        category = _category(plane, meta, ids.get("hlo_category"))
+        category = category_of(plane, meta, ids.get("hlo_category"))
         kind = op_class(name, category)
         if on_gpu and kind == "compute" and COLLECTIVE_KERNEL.search(meta.name):
             kind = "collective"
@@ -66,7 +66,7 @@ def classes(plane: XPlane) -> dict[int, tuple[str, str]]:
     return result
 
 
-def _category(plane: XPlane, meta: XEventMetadata, stat_id: int | None) -> str:
+def category_of(plane: XPlane, meta: XEventMetadata, stat_id: int | None) -> str:
     for stat in meta.stats:
         if stat.metadata_id == stat_id:
             return str(stat_value(plane, stat) or "")

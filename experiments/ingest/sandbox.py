@@ -15,17 +15,15 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from experiments.ingest.errors import IngestError
-from experiments.ingest.limits import Limits
+from experiments.ingest.limits import Limits, Progress
 from formatting import limit, plain
 from jobs import child
-
-Progress = Callable[[str, "float | None", str], None]
 
 FOLDER_PREFIX = "asap-ingest-"
 FEWER_STEPS = "Profile fewer steps (ten are enough) and upload again."
@@ -161,12 +159,16 @@ def _result(path: Path, limits: Limits, subject: str, detail: str) -> Any:
             raise IngestError.from_json(answer["error"])
         return answer["result"]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise IngestError(
-            f"The converter produced no usable result for {subject}.",
-            "Retry; if it recurs, report it with the file.",
-            kind="converter",
-            detail=f"{error!r}\n{detail}",
-        ) from error
+        raise unusable(subject, f"{error!r}\n{detail}") from error
+
+
+def unusable(subject: str, detail: str) -> IngestError:
+    return IngestError(
+        f"The converter produced no usable result for {subject}.",
+        "Retry; if it recurs, report it with the file.",
+        kind="converter",
+        detail=detail,
+    )
 
 
 def _failure(code: int, limits: Limits, subject: str, stage: str, peak_bytes: int, detail: str) -> IngestError:

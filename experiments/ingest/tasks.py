@@ -8,28 +8,36 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.ingest import gpu_tasks, read_json, read_xprof
+from experiments.ingest import read_json, read_xprof
 from experiments.ingest.archives import Contents, Found, Upload, unpack
 from experiments.ingest.convert import convert, session_file
 from experiments.ingest.cpu import regroup
-from experiments.ingest.errors import IngestError
+from experiments.ingest.errors import IngestError, refuse_twice
+from experiments.ingest.gpu.device import TraceFile
+from experiments.ingest.gpu.profile import profile as profile_of_traces
 from experiments.ingest.kernel_ops import Kernels
-from experiments.ingest.limits import Limits
+from experiments.ingest.kineto import read as kineto
+from experiments.ingest.limits import Limits, Progress
 from experiments.ingest.memory import peak_memory, worst
 from experiments.ingest.memory_tables import allocator_curve, heap_schedule
+from experiments.ingest.nsight import read as nsight
 from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
-from experiments.ingest.progress import Report
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.trace_events import add_host
 from experiments.ingest.validate import BASE_BYTES, COPY_AGAIN, HostFacts, facts, host_name, load
-from experiments.step_profile import STEP_PROFILE, Memory, Note, SourceFile
+from experiments.step_profile import STEP_PROFILE, Memory, Note, SourceFile, StepProfile
 from experiments.trace import TraceBuilder
 from experiments.trace.layout import MOST_EVENTS
 from experiments.xplane import XSpace
 from formatting import counted, limit, plain
 
 RECONSTRUCTED = "reconstructed"
+#: (reader, why there is no step time where nothing marks steps) by kind of trace.
+READERS: dict[str, tuple[Callable[[Path, str], TraceFile], str]] = {
+    "kineto": (kineto.read, kineto.NO_STEPS),
+    "nsight": (nsight.read, nsight.NO_STEPS),
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ def read(
     exclude: Sequence[str],
     folder: Path,
     limits: Limits,
-    report: Report,
+    report: Progress,
     only: int | None = None,
     trace: str = "",
 ) -> dict[str, Any]:
@@ -80,8 +88,8 @@ def read(
         return STEP_PROFILE.write(profile)
     # Half of what a file may have: the events are spooled to one before they are written to another.
     builder = TraceBuilder(folder, min(MOST_EVENTS, limits.unpacked_bytes // 50)) if trace else None
-    if contents.files[0].kind in gpu_tasks.READERS:
-        profile = gpu_tasks.read(contents, files, exclude, report, _notes([], contents, exclude), builder)
+    if contents.files[0].kind in READERS:
+        profile = _read_traces(contents, files, exclude, report, builder)
         if builder is not None and profile.ops:
             builder.write(folder / trace)
         return STEP_PROFILE.write(profile)
@@ -120,7 +128,7 @@ def read(
         tables,
         cores=[core for host in hosts for core in host.cores],
         facts=[host.facts for host in hosts],
-        files=_host_files(files, hosts),
+        files=_named(files, [(host.file.name, host.name) for host in hosts]),
         memory=replace(
             worst([host.memory for host in hosts]),
             schedule=heap_schedule(tables.heap),
@@ -142,11 +150,50 @@ def read(
 TASKS: dict[str, Callable[..., dict[str, Any]]] = {"read": read}
 
 
+def _read_traces(
+    contents: Contents,
+    files: Sequence[SourceFile],
+    exclude: Sequence[str],
+    report: Progress,
+    builder: TraceBuilder | None,
+) -> StepProfile:
+    """The StepProfile of traces of one of the kinds in READERS, read one after the other, so that one is held."""
+    kind = contents.files[0].kind
+    reader, no_steps = READERS[kind]
+    wanted = _wanted(contents, exclude)
+    recordings: list[TraceFile] = []
+    for index, item in enumerate(wanted):
+        which = f"Reading trace {index + 1} of {len(wanted)}" if len(wanted) > 1 else "Reading the trace"
+        report("read", 0.05 + 0.85 * index / len(wanted), which)
+        try:
+            recordings.append(reader(item.path, item.name))
+        except IngestError as error:
+            error.excludable = len(wanted) > 1
+            raise
+    report("read", 0.9, "Merging ranks" if len(recordings) > 1 else "Merging steps and ops")
+    named = _named(files, [(each.file, f"rank {each.rank}") for each in recordings if each.rank is not None])
+    notes = _notes([], contents, exclude)
+    return profile_of_traces(recordings, named, source_kind=kind, no_steps=no_steps, notes=notes, builder=builder)
+
+
+def _wanted(contents: Contents, exclude: Sequence[str]) -> list[Found]:
+    """The files that are not excluded: by name, by that of the member of an archive, with its folders or without."""
+    left_out = set(exclude)
+    wanted = []
+    for item in contents.files:
+        member = item.name.partition(": ")[2] or item.name
+        if not left_out & {item.name, member, member.rpartition("/")[2]}:
+            wanted.append(item)
+    if not wanted:
+        raise IngestError("Everything in this session is excluded.", "Keep at least one file.", kind="empty")
+    return wanted
+
+
 def _load_hosts(
-    contents: Contents, exclude: Sequence[str], folder: Path, report: Report, builder: TraceBuilder | None = None
+    contents: Contents, exclude: Sequence[str], folder: Path, report: Progress, builder: TraceBuilder | None = None
 ) -> list[Host]:
     left_out = set(exclude)
-    candidates = [item for item in contents.files if not _is_excluded(item, left_out)]
+    candidates = _wanted(contents, exclude)
     hosts: list[Host] = []
     broken: list[IngestError] = []
     for index, item in enumerate(candidates):
@@ -175,14 +222,9 @@ def _load_hosts(
             detail="\n".join([first.detail, *(str(error) for error in broken[1:])]),
         )
     if not hosts:
-        raise IngestError("Every host of this session is excluded.", "Keep at least one.", kind="empty")
-    _refuse_same_host(hosts)
+        raise IngestError("Everything in this session is excluded.", "Keep at least one host.", kind="empty")
+    refuse_twice(((host.name, host.file.name) for host in hosts), "host")
     return hosts
-
-
-def _is_excluded(item: Found, left_out: set[str]) -> bool:
-    member = item.name.partition(": ")[2] or item.name
-    return bool(left_out & {item.name, member, member.rpartition("/")[2]})
 
 
 def _load_host(item: Found, left_out: set[str], builder: TraceBuilder | None) -> Host:
@@ -232,20 +274,6 @@ def _silent_devices(space: XSpace, active: int) -> int:
     if not 0 < active < devices or any("SparseCore" in plane.name for plane in space.planes):
         return 0
     return devices - active
-
-
-def _refuse_same_host(hosts: Sequence[Host]) -> None:
-    seen: dict[str, Host] = {}
-    for host in hosts:
-        if host.name in seen:
-            raise IngestError(
-                f"Two files are from host {host.name}: {seen[host.name].file.name} and {host.file.name}.",
-                "Upload one file per host, all of one session.",
-                host.file.name,
-                kind="duplicate_host",
-                excludable=True,
-            )
-        seen[host.name] = host
 
 
 def _refuse_too_large(hosts: Sequence[Host], expected: int, limits: Limits) -> None:
@@ -308,12 +336,10 @@ def _hash(uploads: Sequence[Upload]) -> list[SourceFile]:
     return result
 
 
-def _host_files(files: Sequence[SourceFile], hosts: Sequence[Host]) -> tuple[SourceFile, ...]:
-    """Each upload with the hosts that came out of it."""
+def _named(files: Sequence[SourceFile], found: Sequence[tuple[str, str]]) -> tuple[SourceFile, ...]:
+    """Each upload with the hosts or ranks that came out of it.  found: (file, its host or rank)."""
     result: list[SourceFile] = []
     for file in files:
-        inside = [
-            host.name for host in hosts if host.file.name == file.name or host.file.name.startswith(f"{file.name}: ")
-        ]
-        result.append(SourceFile(file.name, ", ".join(inside[:8]), file.size_bytes, file.sha256))
+        inside = [which for name, which in found if name == file.name or name.startswith(f"{file.name}: ")]
+        result.append(replace(file, host=", ".join(inside[:8])))
     return tuple(result)

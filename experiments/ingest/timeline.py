@@ -169,28 +169,19 @@ def measure(
     flying = IntervalUnion.of(flights.starts, flights.ends)
 
     first, last = int(events.starts[running].min()), int(events.ends[running].max())
-    starts, ends = steps.starts, steps.ends
-    window = IntervalUnion.of(starts, ends) if len(steps) else IntervalUnion.of(np.array([first]), np.array([last]))
+    window = window_of(steps, first, last)
     span = max(last, int(window.ends[-1])) - min(first, int(window.starts[0])) if len(window.ends) else last - first
 
     def inside(cover: IntervalUnion) -> float:
         return float(cover.within(window.starts, window.ends).sum()) * 1e-12
 
-    parts: dict[str, tuple[float, ...]] = {}
-    previous = np.zeros(len(steps), np.int64)
-    for part, cover in zip(PARTS, covers, strict=True):
-        covered = cover.within(starts, ends)
-        if by_class[part] or part == "compute":
-            parts[part] = tuple(((covered - previous) * 1e-12).tolist())
-        previous = covered
-    durations = ends - starts
-    parts["idle"] = tuple(((durations - previous) * 1e-12).tolist())
+    layers = [(part, cover) for part, cover in zip(PARTS, covers, strict=True) if by_class[part] or part == "compute"]
     return CoreTimeline(
         name=name,
         host=host,
         numbers=steps.numbers,
-        durations_s=tuple((durations * 1e-12).tolist()),
-        parts_s=parts if len(steps) else {},
+        durations_s=tuple(((steps.ends - steps.starts) * 1e-12).tolist()),
+        parts_s=parts_of(steps, layers),
         window_s=window.total * 1e-12,
         busy_s=inside(total),
         communication_s=inside(collective),
@@ -215,6 +206,26 @@ def measure(
         program=steps.program,
         cut=cut,
     )
+
+
+def window_of(steps: Steps, first: int, last: int) -> IntervalUnion:
+    """The steps, or from the first activity to the last."""
+    if len(steps):
+        return IntervalUnion.of(steps.starts, steps.ends)
+    return IntervalUnion.of(np.array([first]), np.array([last]))
+
+
+def parts_of(steps: Steps, layers: Sequence[tuple[str, IntervalUnion]]) -> dict[str, tuple[float, ...]]:
+    """What each layer adds to those before it in each step, in seconds, and what is left as `idle`; empty without
+    steps.  layers: each holds those before it."""
+    parts: dict[str, tuple[float, ...]] = {}
+    before = np.zeros(len(steps), np.int64)
+    for part, cover in layers:
+        covered = cover.within(steps.starts, steps.ends)
+        parts[part] = tuple(((covered - before) * 1e-12).tolist())
+        before = covered
+    parts["idle"] = tuple(((steps.ends - steps.starts - before) * 1e-12).tolist())
+    return parts if len(steps) else {}
 
 
 def _whole(steps: Steps, events: Events, running: np.ndarray) -> tuple[Steps, tuple[tuple[int, float, bool], ...]]:

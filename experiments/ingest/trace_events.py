@@ -10,7 +10,7 @@ import numpy as np
 from experiments.ingest.executions import executed_steps
 from experiments.ingest.in_flight import pairs
 from experiments.ingest.marks import Annotations, Steps, plane_steps
-from experiments.ingest.op_classes import CONTROL, classes, programs_of
+from experiments.ingest.op_classes import CONTROL, category_of, classes, programs_of
 from experiments.ingest.planes import (
     base_ns,
     core_planes,
@@ -21,7 +21,7 @@ from experiments.ingest.planes import (
     step_line,
 )
 from experiments.trace import ASYNC, HOST, OPS, TraceBuilder
-from experiments.xplane import XEventMetadata, XLine, XPlane, XSpace
+from experiments.xplane import XLine, XPlane, XSpace
 
 #: Beyond this many events, kernels of a GPU keep their own names: their ops are in each event's stats.
 _MOST_NAMED = 3_000_000
@@ -29,11 +29,8 @@ _MOST_NAMED = 3_000_000
 _MOST_HOST_EVENTS = 300_000
 _NO_OP = -2
 
-#: Memory spaces of the host in HLO layouts: `f32[8]{0:S(5)}`.
-_HOST_SPACE = re.compile(r"\{[^{}]*S\(5\)[^{}]*\}")
 _COPY_NAME = re.compile(r"^(copy|memcpy|memset|transpose)|copybuffer|fillbuffer", re.I)
 _COPY_CATEGORY = re.compile(r"^(copy|data formatting|async-?copy)", re.I)
-_HOST_COPY_NAME = re.compile(r"memcpy ?(h2d|d2h|htod|dtoh)|host to device|device to host", re.I)
 _HOST_CATEGORY = re.compile(r"host (send|recv|transfer)|host-transfer", re.I)
 
 
@@ -92,7 +89,7 @@ def _add_flights(builder: TraceBuilder, core: int, plane: XPlane, table: np.ndar
     kinds = names.classes
     texts = {key: meta.name for key, meta in plane.event_metadata.items()}
     events = (table[:, 0], table[:, 1], table[:, 1] + table[:, 2])
-    for done, starts, ends in pairs(events, kinds, texts, names.programs):
+    for _, done, starts, ends in pairs(events, kinds, texts, names.programs):
         ids = names.of(np.full(len(starts), done, np.int64))
         builder.add_events(core, ASYNC, starts, ends - starts, ids)
 
@@ -112,7 +109,7 @@ class _Names:
         self._builder, self._plane = builder, plane
         self.classes = classes(plane)
         self.programs = programs_of(plane)
-        self._ids = stat_ids(plane, "hlo_category")
+        self._category_id = stat_ids(plane, "hlo_category").get("hlo_category")
         self._known: dict[int, int] = {}
         self._by_op: dict[tuple[int, str, str], int] = {}
 
@@ -158,28 +155,15 @@ class _Names:
         """Of `experiments.trace.KINDS`."""
         name, group = self.classes.get(key, ("", "compute"))
         meta = self._plane.event_metadata.get(key)
-        return event_kind(name, group, self._category(meta) if meta else "", meta.name if meta else "")
-
-    def _category(self, meta: XEventMetadata) -> str:
-        wanted = self._ids.get("hlo_category")
-        return next((str(stat_value(self._plane, s) or "") for s in meta.stats if s.metadata_id == wanted), "")
+        return event_kind(name, group, category_of(self._plane, meta, self._category_id) if meta else "")
 
 
-def event_kind(name: str, group: str, category: str, text: str) -> str:
-    """The kind of an op.
-
-    group: `compute`, `collective`, `input` or `output`.  category: XProf's.  text: HLO text or kernel name.  A copy
-    whose layouts name the host's memory, space S(5), is a transfer to or from the host.
-    """
-    if group in ("input", "output"):
+def event_kind(name: str, group: str, category: str) -> str:
+    """The kind of an op.  group: its class (`op_classes`); category: XProf's."""
+    if group != "compute":
         return group
-    if _HOST_CATEGORY.search(category) or _HOST_COPY_NAME.search(text):
+    if _HOST_CATEGORY.search(category):
         return "host_transfer"
-    copies = bool(_COPY_NAME.match(name) or _COPY_CATEGORY.match(category) or name.startswith(("async-", "dynamic-")))
-    if copies and _HOST_SPACE.search(text[:4000]):
-        return "host_transfer"
-    if group == "collective":
-        return "collective"
     return "copy" if _COPY_NAME.match(name) or _COPY_CATEGORY.match(category) else "compute"
 
 

@@ -20,7 +20,7 @@ from experiments.ingest.gpu.kernels import HOST_COPIES
 from experiments.ingest.in_flight import InFlight
 from experiments.ingest.intervals import IntervalUnion, Ps
 from experiments.ingest.marks import Steps
-from experiments.ingest.timeline import CoreTimeline
+from experiments.ingest.timeline import CoreTimeline, parts_of, window_of
 
 COMPUTE, COLLECTIVE, HOST_COPY = 0, 1, 2
 SYNCHRONISATION = "synchronisation"
@@ -37,13 +37,6 @@ def classes(trace: DeviceTrace) -> Classes:
     return np.array(by_kind, np.int64)[trace.kind] if by_kind else np.zeros(0, np.int64)
 
 
-def window_of(trace: DeviceTrace, steps: Steps) -> IntervalUnion:
-    """The steps, or from the first activity to the last."""
-    if len(steps):
-        return IntervalUnion.of(steps.starts, steps.ends)
-    return IntervalUnion.of(np.array([trace.starts.min()]), np.array([trace.ends.max()]))
-
-
 def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> CoreTimeline:
     """The timeline of a device with at least one event.  names: (program, name) of each kind."""
     what = classes(trace)
@@ -55,7 +48,8 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
     compute, talking = cover(COMPUTE), cover(COLLECTIVE)
     with_talk = compute.union(talking)
     busy = with_talk.union(cover(HOST_COPY))
-    window = window_of(trace, steps)
+    first, last = int(trace.starts.min()), int(trace.ends.max())
+    window = window_of(steps, first, last)
     gaps = _gaps(trace, busy, window)
     with_input = busy.union(gaps["input"])
     with_launch = with_input.union(gaps["launch"])
@@ -63,17 +57,8 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
     def inside(covered: IntervalUnion) -> float:
         return float(covered.within(window.starts, window.ends).sum()) * 1e-12
 
-    parts: dict[str, tuple[float, ...]] = {}
-    durations = steps.ends - steps.starts
-    if len(steps):
-        before = np.zeros(len(steps), np.int64)
-        layers = [("compute", compute), ("collective", with_talk), ("host_transfer", busy)]
-        layers += [("input", with_input), ("launch", with_launch)] if (trace.issued != UNKNOWN).any() else []
-        for part, covered in layers:
-            until = covered.within(steps.starts, steps.ends)
-            parts[part] = tuple(((until - before) * 1e-12).tolist())
-            before = until
-        parts["idle"] = tuple(((durations - before) * 1e-12).tolist())
+    layers = [("compute", compute), ("collective", with_talk), ("host_transfer", busy)]
+    layers += [("input", with_input), ("launch", with_launch)] if (trace.issued != UNKNOWN).any() else []
     gaps_s: dict[str, float] = {}
     covered, inside_s = busy, inside(busy)
     for cause, gap in gaps.items():
@@ -81,13 +66,12 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
         gaps_s[cause] = inside(covered) - inside_s
         inside_s += gaps_s[cause]
     running, copying = _flights(trace, what == COLLECTIVE), what == HOST_COPY
-    first, last = int(trace.starts.min()), int(trace.ends.max())
     return CoreTimeline(
         name=trace.name,
         host=trace.host,
         numbers=steps.numbers,
-        durations_s=tuple((durations * 1e-12).tolist()),
-        parts_s=parts,
+        durations_s=tuple(((steps.ends - steps.starts) * 1e-12).tolist()),
+        parts_s=parts_of(steps, layers),
         window_s=window.total * 1e-12,
         busy_s=inside(busy),
         communication_s=inside(talking),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import formatting
-from experiments.ingest.errors import IngestError
+from experiments.ingest.errors import refuse_twice
 from experiments.ingest.exposure import over_cores
 from experiments.ingest.gpu import kernels
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace, TraceFile
@@ -61,7 +61,7 @@ def profile(
 
     Raises IngestError where a device is in two recordings.
     """
-    _refuse_same_rank(recordings)
+    refuse_twice(((str(each.rank), each.file) for each in recordings if each.rank is not None), "rank")
     traces = [trace for recording in recordings for trace in recording.devices if len(trace.kind)]
     said = [*notes, *_notes(recordings, traces)]
     marked: list[Steps] = []
@@ -306,19 +306,3 @@ def _left_out(trace: DeviceTrace, sentences: Sequence[str], several: bool) -> li
     if len(sentences) > _MOST_LEFT_OUT:
         notes.append(Note("warning", f"{who}{len(sentences) - _MOST_LEFT_OUT} more steps are excluded."))
     return notes
-
-
-def _refuse_same_rank(recordings: Sequence[TraceFile]) -> None:
-    seen: dict[int, str] = {}
-    for recording in recordings:
-        if recording.rank is None:
-            continue
-        if recording.rank in seen:
-            raise IngestError(
-                f"Two files are of rank {recording.rank}: {seen[recording.rank]} and {recording.file}.",
-                "Upload one file per rank, all of one recording.",
-                recording.file,
-                kind="duplicate_host",
-                excludable=True,
-            )
-        seen[recording.rank] = recording.file
