@@ -289,6 +289,7 @@ def _read(data: Mapping[str, Any], warnings: list[str] | None) -> ModelShape | N
     if not any(key in SHAPE_KEYS and key not in ("name", "source") for key in data):
         if not name:
             raise ConfigError("model.name", "is missing; name a model of the catalogue or give layers, d_model, …")
+        ShapeFile.warn_of_unknown(data, warnings)
         return _named(name, "model.name")
     source = "given by the user"
     if name and not all(key in data for key in REQUIRED):

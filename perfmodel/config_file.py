@@ -51,7 +51,7 @@ from perfmodel.reading import (
     suggestion,
     warn,
 )
-from perfmodel.workload import chip_of
+from perfmodel.workload import MOMENT_BYTES, chip_of
 
 PRECISION_NAMES = {name: name for name in PRECISIONS} | {
     "bfloat16": "bf16",
@@ -63,7 +63,7 @@ PRECISION_NAMES = {name: name for name in PRECISIONS} | {
 }
 SHARDING_NAMES = {name: name for name in ("none", "zero1", "fsdp")} | {"zero_1": "zero1", "zero3": "fsdp"}
 REMAT_NAMES = {name: name for name in ("none", "minimal", "full", "offload")} | {"selective": "minimal"}
-OPTIMIZERS = ("adamw", "adam", "adafactor", "sgd", "momentum", "lion", "muon")
+OPTIMIZERS = tuple(MOMENT_BYTES)
 
 MAX_CHIPS = 10_000_000
 MAX_BATCH = 1_000_000_000
@@ -182,7 +182,7 @@ class TrainingFile(FilePart):
     global_batch: Whole | None = Field(default=None, ge=1, le=MAX_BATCH)
     seq_len: Whole | None = Field(default=None, ge=1, le=MAX_TOKENS)
     precision: Annotated[str, choice(PRECISION_NAMES)] | None = None
-    optimizer: Annotated[str, Field(max_length=60)] | None = None
+    optimizer: Annotated[str, choice({name: name for name in OPTIMIZERS})] | None = None
     weight_sharding: Annotated[str, choice(SHARDING_NAMES)] | None = None
     remat: Annotated[str, choice(REMAT_NAMES)] | None = None
     grad_accum: Whole | None = Field(default=None, ge=1, le=MAX_BATCH)
@@ -191,14 +191,6 @@ class TrainingFile(FilePart):
     sequence_parallel: Bool | None = None
     loss_parallel: Bool | None = None
     xla_flags: tuple[str, ...] | None = None
-
-    @field_validator("optimizer")
-    @classmethod
-    def _check_optimizer(cls, name: str | None, info: ValidationInfo) -> str | None:
-        if name and name.lower() not in OPTIMIZERS:
-            text = f"{shown(name.lower())} is unknown; its state is assumed to be two fp32 moments"
-            warn(info, "training.optimizer", text)
-        return name.lower() if name else None
 
     @field_validator("xla_flags", mode="before")
     @classmethod
@@ -279,7 +271,7 @@ class ConfigFile(FilePart):
         if not wrong and (hardware := info.data.get("hardware")) is not None:
             wrong = product_errors(_mesh(given, roles), hardware.value())
         for axis in roles.keys() - given.ici.keys() - given.dcn.keys():
-            warn(info, f"mesh.axis_roles.{axis[:40]}", "names an axis the mesh does not have; ignored")
+            warn(info.context, f"mesh.axis_roles.{axis[:40]}", "names an axis the mesh does not have; ignored")
         if wrong:
             raise Complaints(wrong)
         return given

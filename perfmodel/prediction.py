@@ -14,6 +14,7 @@ from perfmodel.arrays import Floats
 from perfmodel.config import ExperimentConfig, Mesh, check_products, framework_of, missing_facts
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, ErrorRange, load_efficiencies
 from perfmodel.execution import ExecutionProfile, profile_named
+from perfmodel.roofline import mfu
 from perfmodel.step_time import Priced, combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import GROUPS, chip_of, from_config
@@ -105,7 +106,6 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
     used = memory.per_chip(workload)
     profile = profile_named(framework_of(config), chip_of(config.hardware).kind)
     estimate = _first(priced.estimate_s)
-    peak = _first(workload.chip.peak)
     return Prediction(
         step_time_s={
             "lower": lower,
@@ -118,7 +118,7 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
         parts_s=by_axis(config.mesh, priced.parts_s),
         hbm_per_chip_bytes={name: _first(value) for name, value in used.parts().items()},
         fits=bool(used.fits.reshape(-1)[0]),
-        mfu=_first(terms.model_flops_per_chip) / (estimate * peak),
+        mfu=mfu(config, estimate, config.training.precision),
         hfu=_first(priced.hardware_flops_s) / estimate,
         tokens_per_s_per_chip=_first(terms.tokens_per_chip) / estimate,
         violations=legality.check(config, used),

@@ -39,6 +39,7 @@ from perfmodel.legality import MemoryPosterior, MemoryRun, memory_posterior
 from perfmodel.observation import Observation
 from perfmodel.prediction import Prediction, by_axis
 from perfmodel.prediction import predict as predict_alone
+from perfmodel.roofline import mfu
 from perfmodel.step_time import Z80
 from perfmodel.workload import from_config
 
@@ -368,10 +369,9 @@ def lacking(config: ExperimentConfig) -> dict[str, str]:
         )
     if missing or step_s is None:
         return missing
-    own = predict_alone(config)
-    assert own.step_time_s is not None and own.mfu is not None
-    least = own.mfu * own.step_time_s["estimate"]
-    if step_s < least:
+    check_products(config)
+    least = mfu(config, 1.0, config.training.precision)
+    if least is not None and step_s < least:
         chips = f"{config.hardware.chips:,} {config.hardware.chip}"
         given, floor = compared(step_s, least, "s")
         missing["measured.step_time_s"] = (

@@ -67,7 +67,7 @@ def mapping(value: Any) -> Any:
 class FilePart(BaseModel):
     """A mapping of a file.  A key without a value is an absent key.
 
-    PATH: where the mapping is.  Keys that it does not have are ignored; where the context is a list, it gets a warning.
+    PATH: where the mapping is.  Keys that it does not have are ignored; a context is a list that gets a warning.
     """
 
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
@@ -76,17 +76,21 @@ class FilePart(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_unset_keys(cls, data: Any, info: ValidationInfo) -> dict[str, Any]:
+        cls.warn_of_unknown(data, info.context)
+        return {key: value for key, value in data.items() if value is not None}
+
+    @classmethod
+    def warn_of_unknown(cls, data: Any, warnings: list[str] | None) -> None:
         for key in mapping(data):
             if key not in cls.model_fields:
                 path = f"{cls.PATH}.{key}" if cls.PATH else key
-                warn(info, path[:80], f"is not a known key and is ignored{suggestion(key, cls.model_fields)}")
-        return {key: value for key, value in data.items() if value is not None}
+                warn(warnings, path[:80], f"is not a known key and is ignored{suggestion(key, cls.model_fields)}")
 
 
-def warn(info: ValidationInfo, field: str, message: str) -> None:
-    """Add a warning to the context, where that is a list."""
-    if isinstance(info.context, list):
-        info.context.append(str(ConfigError(field, message)))
+def warn(warnings: list[str] | None, field: str, message: str) -> None:
+    """Add a warning to the list, where there is one."""
+    if warnings is not None:
+        warnings.append(str(ConfigError(field, message)))
 
 
 def _integral(value: Any) -> Any:

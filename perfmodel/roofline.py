@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from perfmodel import accounting
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig, micro_batches
-from perfmodel.workload import ACTIVATION_BYTES, WEIGHT_BYTES, chip_of
+from perfmodel.workload import ACTIVATION_BYTES, WEIGHT_BYTES, chip_numbers
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,22 @@ def layer_operations(config: ExperimentConfig) -> tuple[Operation, ...]:
 
 
 def roofs(config: ExperimentConfig) -> tuple[float, float]:
-    """Peak FLOP/s in the training precision and HBM bytes/s of the chip."""
-    chip = chip_of(config.hardware)
-    return chip.peak(config.training.precision), config.hardware.overrides.get("hbm_bytes_per_s", chip.hbm_bytes_per_s)
+    """Peak FLOP/s in the training precision and HBM bytes/s of the chip, as the site has them."""
+    chip = chip_numbers(config.hardware, config.training.precision)
+    return float(chip.peak[0]), float(chip.hbm_bytes_per_s[0])
+
+
+def mfu(config: ExperimentConfig, step_s: float | None, precision: str) -> float | None:
+    """Return the model FLOPs of a step of `step_s` over what its chips compute in that time at their dense peak of
+    `precision`, above 1 where these contradict; None where a fact is missing.
+
+    Every MFU of the product is this one.  Source of the count: scaling book 4.3.
+    """
+    shape, training, hardware = config.model, config.training, config.hardware
+    if not (step_s and shape and training.global_batch_tokens and training.seq_len):
+        return None
+    flops = accounting.model_flops_per_token(shape, training.seq_len) * training.global_batch_tokens
+    return flops / (step_s * float(chip_numbers(hardware, precision).peak[0]) * hardware.chips)
 
 
 def axis_intensity(chip: Chip, precision: str = "bf16") -> float:

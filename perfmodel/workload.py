@@ -40,7 +40,8 @@ LOW_PRECISIONS = ("fp8", "mxfp8", "nvfp4", "int8")
 #: recomputed that is not asked for, and, unless `sequence_parallel` says so, activations as wide as the model whole on
 #: every tensor rank (OptiCo's Figure 5 shows all of it in its memory).  Recipes of today do otherwise.
 WITHOUT_SEQUENCE_PARALLELISM = ("fp16", "fp32")
-#: Bytes per element: what crosses HBM and the links for activations and gathered weights, master weights, Adam moments.
+#: Bytes per element: what crosses HBM and the links for activations and gathered weights, master weights, and the
+#: moments of every optimizer that a configuration may name.
 ACTIVATION_BYTES = 2.0
 WEIGHT_BYTES = 2.0
 MASTER_BYTES = 4.0

@@ -172,7 +172,7 @@ def _row(c: Candidates, trial: Trial) -> dict[str, Any]:
         "parameters": parameters_of(c.configs[trial.candidate]),
         "state": trial.state,
         "step_time_s": trial.step_time_s,
-        "mfu": mfu_of(c, trial),
+        "mfu": mfu_of(c, trial.candidate, trial.step_time_s),
         "peak_memory_bytes": trial.peak_bytes,
         "failure": None if failure is None else failure.to_json(),
     }

@@ -135,7 +135,7 @@ class Tools:
                 **self._configuration(trial.candidate),
                 "state": trial.state,
                 f"{of}step_time_s": _rounded(trial.step_time_s),
-                f"{of}mfu_share": _rounded(mfu_of(q.acquisition.candidates, trial)),
+                f"{of}mfu_share": _rounded(mfu_of(q.acquisition.candidates, trial.candidate, trial.step_time_s)),
                 f"{of}peak_memory_bytes": _rounded(trial.peak_bytes),
                 "cause": failure and CAUSES[failure.cause],
                 "cause_confidence_share": failure and failure.confidence,

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import Pool, Trial
 from experiments.sentences import Sentence, Value, say
+from perfmodel.roofline import mfu
 
 Floats = npt.NDArray[np.float64]
 
@@ -66,15 +67,15 @@ def fastest(c: Candidates, pool: Pool) -> Trial | None:
     return min(pool.done, key=lambda trial: (trial.step_time_s or 0.0) / c.tokens[trial.candidate], default=None)
 
 
-def mfu_of(c: Candidates, trial: Trial) -> float | None:
-    """Model FLOPs over the peak of the training precision; None where it did not run."""
-    return float(c.model_flops_s[trial.candidate]) / trial.step_time_s if trial.step_time_s else None
+def mfu_of(c: Candidates, row: int, step_time_s: float | None) -> float | None:
+    """MFU of a candidate in its training precision; None where it did not run."""
+    return mfu(c.configs[row], step_time_s, c.configs[row].training.precision)
 
 
 def _health(c: Candidates, best: Trial | None) -> Health:
     if best is None:
         return Health("unknown", Sentence("No trial has a result yet."))
-    mfu = mfu_of(c, best)
+    utilization = mfu_of(c, best.candidate, best.step_time_s)
     stages = 2.0 ** c.settings[best.candidate, COLUMNS["pipeline"][0]]
     memory = best.peak_bytes / c.used.capacity[best.candidate] if best.peak_bytes else None
     used = Value("memory in use", memory, "share", best.origin) if memory is not None else None
@@ -82,10 +83,10 @@ def _health(c: Candidates, best: Trial | None) -> Health:
         busy = Value("duty cycle", best.duty_cycle, "share", "measured")
         text = "The chips are busy {} of the step and use {} of their memory: use less parallelism per model replica."
         return Health("severely underutilised", say(text, busy, used))
-    if stages > 1 and mfu is not None and mfu < POOR_MFU:
+    if stages > 1 and utilization is not None and utilization < POOR_MFU:
         text = "{} pipeline stages at an MFU of {}: use fewer stages, or more micro-batches to fill them."
         depth = Value("pipeline stages", float(stages), "count", "sourced")
-        return Health("high pipeline overhead", say(text, depth, Value("MFU", mfu, "share", best.origin)))
+        return Health("high pipeline overhead", say(text, depth, Value("MFU", utilization, "share", best.origin)))
     if memory is not None and memory > FULL:
         return Health("memory bound", say("{} of the memory is in use: recompute more, or shard more.", used))
     return Health("performance tuning", Sentence("No bottleneck stands out: trials go by expected improvement."))

@@ -61,7 +61,6 @@ class Candidates:
     settings: Floats
     used: MemoryUse
     known: MemoryPosterior
-    model_flops_s: Floats
     legal: Bools
 
     def __len__(self) -> int:
@@ -167,7 +166,6 @@ def price(
         settings=_settings(work, count),
         used=MemoryUse(**{part.name: flat(getattr(used, part.name)) for part in fields(used)}),
         known=evidence.memory,
-        model_flops_s=flat(terms.model_flops_per_chip / work.chip.peak),
         legal=np.array(np.broadcast_to(_legal(configs[0], work), count)),
     )
 

@@ -13,6 +13,7 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from campaigns.backends import Outcome
+from campaigns.engine.analysis import mfu_of
 from campaigns.engine.pool import MOST_ATTEMPTS
 from campaigns.models import Trial, TrialStatus
 from campaigns.services import spaces
@@ -80,4 +81,4 @@ def _mfu(trial: Trial, step_s: float) -> float | None:
         return None
     field = spaces.field_of(trial.campaign)
     row = field.by_key.get(trial.key)
-    return None if row is None else float(field.candidates.model_flops_s[row]) / step_s
+    return None if row is None else mfu_of(field.candidates, row, step_s)

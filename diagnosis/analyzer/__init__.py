@@ -8,6 +8,7 @@ from diagnosis.analyzer.collectives import Collectives
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.ops import coverage, profile_has_flops, read_ops, to_diagnosis
 from diagnosis.report import Diagnosis
+from experiments.consistency import precision_of
 from experiments.step_profile import StepProfile
 from formatting import plain, share
 from perfmodel.chips import get_chip
@@ -29,9 +30,10 @@ def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
     collectives = Collectives(profile.ops, config, wired=not on_cpu, trains=recording.may_train(profile.ops))
     ops = read_ops(profile, collectives, chip)
     listed = coverage(profile)
-    recorded = recording.decide(profile, config, chip, ops, listed)
+    precision = precision_of(profile, config.training.precision) if config is not None else ""
+    recorded = recording.decide(profile, config, precision, ops, listed)
     ops = limits.with_evidence(ops, recorded, config, chip)
-    values, reasons, convention = kpis.measure(profile, config, chip, ops, listed, recorded)
+    values, reasons, convention = kpis.measure(profile, config, chip, ops, listed, recorded, precision)
     shares = breakdown.shares(profile, ops, values, complete=listed >= 0.8)
     values["goodput"] = breakdown.goodput(profile, values, shares)
     if values["goodput"] is not None:

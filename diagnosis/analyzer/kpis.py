@@ -11,9 +11,9 @@ from diagnosis.analyzer.facts import OpFacts, total_share
 from diagnosis.analyzer.ops import idle_share, peaks_per_core, profile_has_flops
 from diagnosis.recording import Recording
 from experiments.step_profile import GPU_TRACES, Core, StepProfile
-from perfmodel import accounting
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
+from perfmodel.roofline import mfu
 
 MFU_CONVENTION = (
     "model FLOPs utilisation: forward and backward matmuls (6 FLOPs per active parameter and token, output head "
@@ -103,8 +103,9 @@ def measure(
     ops: Sequence[OpFacts],
     coverage: float,
     recording: Recording,
+    precision: str,
 ) -> tuple[dict[str, float | None], dict[str, str], str]:
-    """(KPIs, reason for each that is None, MFU convention)."""
+    """(KPIs, reason for each that is None, MFU convention).  precision: that the matmuls ran in."""
     stated = profile.kpis
     step = profile.step_time_s
     idle = idle_share(profile)
@@ -151,12 +152,12 @@ def measure(
     if complete and peak_bytes:
         hbm = _stated_or_summed(hbm, _weighted(ops, moved=True), peak_bytes, busy)
     kpis["hbm_utilization"] = hbm
-    mfu, mfu_reason, convention = model_flops_utilization(step, config, chip)
+    share, mfu_reason, convention = model_flops_utilization(step, config, precision)
     if not recording.may_train:
-        mfu, mfu_reason, convention = None, "this is not a training step, so MFU does not apply", ""
+        share, mfu_reason, convention = None, "this is not a training step, so MFU does not apply", ""
     if profile.device.kind.strip().upper().startswith("CPU"):
-        mfu, mfu_reason, convention = None, "recorded on a CPU, whose peak FLOP/s is unknown", ""
-    kpis["mfu"] = mfu
+        share, mfu_reason, convention = None, "recorded on a CPU, whose peak FLOP/s is unknown", ""
+    kpis["mfu"] = share
     kpis["goodput"] = stated.get("goodput")
     kpis["communication_ops"] = min(1.0, listed) if ops and (listed or communication is not None) else None
     exposed, overlapped = _exposed(profile, ops)
@@ -220,24 +221,10 @@ def _exposed(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[float | None
     return exposed / step, max(0.0, total - exposed) / step
 
 
-def implied_utilization(step: float | None, config: ExperimentConfig | None, chip: Chip | None) -> float | None:
-    """Model FLOPs of the configured step over what the chips could do in that time, above 1 where they contradict.
-
-    None where a fact is missing.  Source of the count: scaling book 4.3.
-    """
-    training = config.training if config else None
-    if not (step and config and config.model and training and training.global_batch_tokens and training.seq_len):
-        return None
-    if chip is None:
-        return None
-    per_token = accounting.model_flops_per_token(config.model, training.seq_len)
-    return per_token * training.global_batch_tokens / (step * chip.peak(training.precision) * config.hardware.chips)
-
-
 def model_flops_utilization(
-    step: float | None, config: ExperimentConfig | None, chip: Chip | None
+    step: float | None, config: ExperimentConfig | None, precision: str
 ) -> tuple[float | None, str, str]:
-    """(MFU, reason if None, convention)."""
+    """(MFU over the peak of `precision`, reason if None, convention)."""
     if config is None:
         return None, "no configuration was given", ""
     training = config.training
@@ -248,11 +235,10 @@ def model_flops_utilization(
             ("a model shape", config.model),
             ("the global batch", training.global_batch),
             ("the sequence length", training.seq_len),
-            ("a known chip", chip),
         )
         if not value
     ]
-    share = implied_utilization(step, config, chip)
+    share = mfu(config, step, precision)
     if share is None:
         return None, f"needs {formatting.listed(lacking)}", ""
     assert config.model and training.seq_len
@@ -262,7 +248,7 @@ def model_flops_utilization(
             f"half of the full square in global layers, the window of {config.model.sliding_window:,} tokens in local "
             "ones"
         )
-    convention = MFU_CONVENTION.format(scores=scores, precision=training.precision, chips=config.hardware.chips)
+    convention = MFU_CONVENTION.format(scores=scores, precision=precision, chips=config.hardware.chips)
     if share > 1.0:
         times = formatting.plain(share, "speedup")
         text = f"the configuration implies {times} the chips' peak FLOP/s: check model, batch, precision and chip count"

@@ -8,15 +8,14 @@ from dataclasses import replace
 
 from diagnosis.analyzer import names
 from diagnosis.analyzer.facts import OpFacts, total_share
-from diagnosis.analyzer.kpis import implied_utilization
 from diagnosis.analyzer.ops import idle_share, profile_has_flops
 from diagnosis.recording import INFERENCE, KINDS, PROGRAMS, Missing, Recording
 from experiments.passes import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTE
 from experiments.sentences import Sentence, join, say
 from experiments.step_profile import GPU_TRACES, PROFILE, UNDECIDED, XLA_PROFILES, Op, StepProfile
 from formatting import counted, plain, share
-from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig, missing_facts
+from perfmodel.roofline import mfu
 
 #: Convolutions as XLA, PyTorch, cuDNN and MIOpen name them.  XLA on TPUs also calls each matmul a convolution, but
 #: keeps the program's own name for it (`dot_general`).
@@ -40,9 +39,12 @@ _REFUSAL = "The performance model describes training steps of transformers, so n
 
 
 def decide(
-    profile: StepProfile, config: ExperimentConfig | None, chip: Chip | None, ops: Sequence[OpFacts], listed: float
+    profile: StepProfile, config: ExperimentConfig | None, precision: str, ops: Sequence[OpFacts], listed: float
 ) -> Recording:
-    """Return what the profile is a recording of.  ops: as read without a limit; listed: their share of all op time."""
+    """Return what the profile is a recording of.
+
+    precision: that the matmuls ran in.  ops: as read without a limit; listed: their share of all op time.
+    """
     recorded, device = profile.recorded, profile.device
     kind, kind_evidence = (recorded.kind, "as stated by the engineer") if recorded.kind else _kind(profile, ops)
     program, evidence = (recorded.program, "as stated by the engineer") if recorded.program else _program(ops)
@@ -66,7 +68,7 @@ def decide(
         unknown_share=sum(op.share for op in ops if op.family == "other" and not op.collective),
         clipped=_clipped(profile),
         rows=recorded.generation_requests if kind == "decode" else None,
-        refusal=_refusal(profile, config, chip, ops, (kind, kind_evidence), (program, evidence)),
+        refusal=_refusal(profile, config, precision, ops, (kind, kind_evidence), (program, evidence)),
     )
     return _with_line(result, profile)
 
@@ -153,7 +155,7 @@ def _is_convolution(op: OpFacts) -> bool:
 def _refusal(
     profile: StepProfile,
     config: ExperimentConfig | None,
-    chip: Chip | None,
+    precision: str,
     ops: Sequence[OpFacts],
     kind: tuple[str, str],
     program: tuple[str, str],
@@ -171,8 +173,8 @@ def _refusal(
     elif kind[0] not in ("training", UNDECIDED):
         words = "inference" if kind[0] in INFERENCE else KINDS[kind[0]].lower()
         reason = f"{_capital(kind[1])}: {words}, not training."
-    if not reason:
-        utilization = implied_utilization(profile.step_time_s, config, chip) or 0.0
+    if not reason and config is not None:
+        utilization = mfu(config, profile.step_time_s, precision) or 0.0
         if utilization > 1.0 and not profile.device.kind.strip().upper().startswith("CPU"):
             reason = (
                 f"The configured model and batch need {plain(utilization, 'speedup')} the chips' peak FLOP/s in the "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from campaigns.engine.acquisition import Abilities
-from campaigns.engine.analysis import fastest
+from campaigns.engine.analysis import fastest, mfu_of
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.loop import LEAST_GAIN, PATIENCE, iterate, since
 from campaigns.engine.pool import Pool
@@ -67,14 +67,15 @@ def without_model(c: Candidates) -> Candidates:
     """Candidates of whose times and memory nothing is known but the ideal compute time, the same for all."""
     count = len(c)
     nothing = np.zeros(count)
+    ideal_s = np.array([mfu_of(c, row, 1.0) for row in range(count)])
     roomy = replace(
         c.used, params=np.exp(-2.0) * c.used.capacity, optimizer=nothing, gradients=nothing, activations=nothing,
         held=nothing,
     )  # fmt: skip
     return replace(
         c,
-        time_s=c.model_flops_s / 0.4,
-        stalled_s=c.model_flops_s / 0.4,
+        time_s=ideal_s / 0.4,
+        stalled_s=ideal_s / 0.4,
         stall_chance=np.zeros(count),
         sigma=np.full(count, UNKNOWN_SPREAD),
         shares=np.zeros_like(c.shares),

@@ -14,7 +14,7 @@ from perfmodel.execution import profile_named
 
 #: `training.remat` as configured, and what is measured that cannot be of it.
 _NOT_OF = {"none": ("full", "minimal"), "minimal": ("full", "none"), "full": ("none", "minimal"), "offload": ("full",)}
-_SAME_PRECISION = {"mxfp8": "fp8", "nvfp4": "fp4"}
+SAME_PRECISION = {"mxfp8": "fp8", "nvfp4": "fp4"}
 
 
 def contradictions(facts: Facts, data: Mapping[str, Any], config: ExperimentConfig) -> tuple[Contradiction, ...]:
@@ -134,7 +134,7 @@ def _given_words(facts: Facts, data: Mapping[str, Any]) -> Iterator[Contradictio
     configured, fact = configured_value(data, "training.precision"), facts.known.get("precision")
     if fact is not None and isinstance(configured, str):
         plain = configured.strip().lower()
-        if _SAME_PRECISION.get(plain, plain) != fact.value:
+        if SAME_PRECISION.get(plain, plain) != fact.value:
             yield _word("training.precision", "precision", plain, fact)
     configured, fact = configured_value(data, "training.remat"), facts.known.get("remat")
     if fact is not None and isinstance(configured, str):

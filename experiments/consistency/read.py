@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from experiments.consistency import program
+from experiments.consistency.check import SAME_PRECISION
 from experiments.consistency.facts import Fact, Facts
 from experiments.consistency.groups import Pattern, patterns
 from experiments.consistency.matmuls import matmuls
@@ -54,6 +55,14 @@ def facts_of(profile: StepProfile) -> Facts:
     put("matmul_params", program.matmul_params(matmul_ops, tokens.value if tokens else None))
     put("mesh", mesh_fact(profile, groups, facts, unavailable))
     return Facts(facts, unavailable, groups, any(map(_is_silent_collective, profile.ops)), on_cpu)
+
+
+def precision_of(profile: StepProfile, configured: str) -> str:
+    """Return the precision that the profile's matmuls ran in; `configured` where that is it or nothing tells."""
+    fact = program.precision(matmuls(profile), profile.device.kind.upper().startswith("CPU"))
+    if isinstance(fact, Fact) and fact.value != SAME_PRECISION.get(configured, configured):
+        return str(fact.value)
+    return configured
 
 
 def _is_silent_collective(op: Op) -> bool:

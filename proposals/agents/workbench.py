@@ -173,7 +173,9 @@ class Workbench:
 
 @lru_cache(maxsize=KEPT)
 def _under(profile: ComparedByIdentity[StepProfile], text: str) -> tuple[ExperimentConfig, Diagnosis]:
-    config, _ = parse_config(json.loads(text))
+    config, warnings = parse_config(json.loads(text))
+    if warnings:  # of a key that a fact names: ignored, it would look as if it made no difference
+        raise ConfigError(*warnings[0].split(": ", 1))
     return config, diagnose(profile.value, config)
 
 

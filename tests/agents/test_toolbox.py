@@ -239,6 +239,14 @@ def test_a_change_of_what_is_unknown_is_not_priced_until_it_is_stated(change: di
     assert ask(told, "price", configurations=[{"changes": change}])["configurations"][0]["step_time_s"]
 
 
+@pytest.mark.parametrize(
+    ("path", "value"), [("model.layerz", 3), ("training.grad_acum", 2), ("training.optimizer", "adamw_bf16")]
+)
+def test_a_fact_that_no_configuration_has_is_refused(path: str, value: Any) -> None:
+    of = bench("asap-experiment-2")
+    assert path in refusal(of, "price", configurations=[{"changes": {"remat": "full"}}], facts={**TOLD, path: value})
+
+
 def test_the_search_obeys_constraints_and_rejected_meshes_name_their_rule() -> None:
     of = bench("asap-experiment-3")
     axis, size = next((a, n) for a, n in of.config.mesh.ici if n > 1)

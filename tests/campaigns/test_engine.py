@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from campaigns.engine.acquisition import allowed
-from campaigns.engine.analysis import analyse, fastest
+from campaigns.engine.analysis import analyse, fastest, mfu_of
 from campaigns.engine.candidates import PARTS
 from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
@@ -193,7 +193,8 @@ def test_health_states_follow_the_measurements_of_the_best_trial():
     )
     c, row = found.candidates, found.baseline
     nothing = np.zeros(len(c))
-    slow, quick = 5.0 * c.model_flops_s[row], 1.5 * c.model_flops_s[row]
+    ideal_s = mfu_of(c, row, 1.0)
+    slow, quick = 5.0 * ideal_s, 1.5 * ideal_s
     full, roomy = 0.97 * c.used.capacity[row], 0.5 * c.used.capacity[row]
 
     def state(trial: Trial) -> str:

@@ -18,13 +18,16 @@ def test_mfu_by_hand() -> None:
     """
     shape = ModelShape(1, 1024, 4096, 8, 8, 128, 1000, mlp="plain")
     training = Training(global_batch=8, seq_len=512)
-    diagnosis = diagnose(
-        profile(matmul("fusion.1", 1.0)),
-        ExperimentConfig(Hardware("v5e", (8,)), Mesh((("data", 8),)), shape, training),
-    )
+    setup = ExperimentConfig(Hardware("v5e", (8,)), Mesh((("data", 8),)), shape, training)
+    diagnosis = diagnose(profile(matmul("fusion.1", 1.0)), setup)
     per_token = 6 * 13_606_912 + 3 * 2 * 2 * 1024 * 256
     assert diagnosis.kpis["mfu"] == pytest.approx(per_token * 8 * 512 / (1.0 * 8 * 1.97e14), rel=1e-6)
     assert "recompute excluded" in diagnosis.mfu_convention and "bf16" in diagnosis.mfu_convention
+    # v5e multiplies 8-bit integers twice as fast, whatever precision the configuration names.
+    dot = "%dot.1 = s32[4096,1024]{1,0} dot(s8[4096,512]{1,0} %a, s8[512,1024]{1,0} %b)"
+    measured = diagnose(profile(matmul("dot.1", 1.0, hlo=dot)), setup)
+    assert measured.kpis["mfu"] == pytest.approx(diagnosis.kpis["mfu"] / 2, rel=1e-6)
+    assert "dense int8 peak" in measured.mfu_convention
 
 
 def test_more_than_the_chips_can_do_is_a_wrong_configuration() -> None:

@@ -190,13 +190,22 @@ def test_yaml_keeps_words_words_and_numbers_numbers():
     }
 
 
-def test_an_unknown_key_is_a_warning_with_a_suggestion():
-    data = example(training__grad_acum=4)
-    config, warnings = parse_config(data)
+@pytest.mark.parametrize(
+    ("given", "key", "suggested"),
+    [({"training__grad_acum": 4}, "training.grad_acum", "grad_accum"),
+     ({"model": {"name": "llama3-8b", "layerz": 3}}, "model.layerz", "layers")],
+)  # fmt: skip
+def test_an_unknown_key_is_a_warning_with_a_suggestion(given, key, suggested):
+    config, warnings = parse_config(example(**given))
     assert config.training.grad_accum == 1
     assert len(warnings) == 1
-    assert "training.grad_acum" in warnings[0]
-    assert "grad_accum" in warnings[0]
+    assert key in warnings[0] and suggested in warnings[0]
+
+
+def test_an_optimizer_whose_state_is_not_known_is_refused():
+    with pytest.raises(ConfigError) as refused:
+        parse_config(example(training__optimizer="adamw_bf16"))
+    assert refused.value.field == "training.optimizer" and "adafactor" in refused.value.message
 
 
 def test_custom_axis_names_take_a_role():

@@ -12,16 +12,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from diagnosis.analyzer import diagnose
-from diagnosis.analyzer.kpis import implied_utilization
 from evaluation.steps.generated import profile as profiled
 from evaluation.steps.scenario import LARGE, MIDDLE, MIXTURE, SMALL, Scenario
 from evaluation.steps.scenario import config as configured
 from experiments.step_profile import StepProfile
 from perfmodel import legality
 from perfmodel.catalogue import get_model
-from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, ModelShape, Training
 from perfmodel.prediction import predict
+from perfmodel.roofline import mfu
 from proposals.candidate import Candidate, candidate, keeps
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
@@ -88,7 +87,7 @@ def profile_with(setup: ExperimentConfig, times: tuple[float, float, float], **f
     """A profile of three ops of these times, all longer where the chips could not do the model's FLOPs in them."""
     parts = zip((MATMUL, NORM, TENSOR), times, strict=True)
     step_s = sum(op.self_time_s * t for op, t in parts) / 64
-    slower = 1.05 * max(1.0, implied_utilization(step_s, setup, get_chip(setup.hardware.chip)) or 0.0)
+    slower = 1.05 * max(1.0, mfu(setup, step_s, setup.training.precision) or 0.0)
     times = (times[0] * slower, times[1] * slower, times[2] * slower)
     ops = [
         replace(item, self_time_s=item.self_time_s * t, total_time_s=item.total_time_s * t)
