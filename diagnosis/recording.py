@@ -26,9 +26,6 @@ PROGRAMS = {
     UNDECIDED: "an unknown program",
 }
 INFERENCE = ("prefill", "decode", "inference")
-#: What a rule may need of a recording: `training`, not excluded by its kind; `program`, one run of a program on
-#: devices; `marked steps`; `launches` of the device ops.
-NEEDS = ("training", "program", "marked steps", "launches")
 #: Share of device time of unknown kind from which a missing collective is none that was measured.
 MUCH_UNKNOWN = 0.1
 
@@ -50,6 +47,7 @@ class Recording:
     stand for steps are `estimated`.  devices: recorded of run_devices (None where the profile does not say), on hosts.
     has: what is there by name.  unknown_share: 0–1 of the time of ops whose kind is unknown.  clipped: what the edges
     of the recording cut off, as sentences.  rows: requests that one iteration of a serving engine decodes.
+    platform: `tpu`, `gpu` or `cpu`, empty where nothing tells.
     refusal: why the performance model does not describe this program; empty where it may.  line: all of it in short.
     """
 
@@ -69,6 +67,7 @@ class Recording:
     unknown_share: float = 0.0
     clipped: tuple[str, ...] = ()
     rows: int | None = None
+    platform: str = ""
     refusal: Text = ""
     line: Text = ""
 
@@ -88,11 +87,12 @@ class Recording:
         return (self.run_devices or self.devices) > 1 and self.unknown_share >= MUCH_UNKNOWN
 
     def meets(self, needs: tuple[str, ...]) -> bool:
-        """Return whether a rule with these needs (of NEEDS) applies."""
+        """Return whether a rule with these needs applies: `training`, not excluded by its kind; `program`, one run of a
+        program on devices; `marked steps`; a key of PROGRAMS; or of `has`."""
         met = {
             "training": self.may_train,
             "program": self.is_program,
             "marked steps": bool(self.steps_from) and not self.estimated,
-            "launches": self.has.get("launches", False),
-        }
-        return all(met[need] for need in needs)
+            self.program: True,
+        } | self.has
+        return all(met.get(need, False) for need in needs)

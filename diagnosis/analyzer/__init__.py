@@ -6,12 +6,11 @@ from diagnosis.analyzer import bottleneck, breakdown, kpis, limits, links, predi
 from diagnosis.analyzer.caches import forget
 from diagnosis.analyzer.collectives import Collectives
 from diagnosis.analyzer.facts import Facts
-from diagnosis.analyzer.ops import coverage, profile_has_flops, read_ops, to_diagnosis
+from diagnosis.analyzer.ops import coverage, read_ops, to_diagnosis
 from diagnosis.report import Diagnosis
 from experiments.consistency import precision_of
 from experiments.step_profile import StepProfile
 from formatting import plain, share
-from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
 
 __all__ = ["diagnose", "read_facts"]
@@ -19,26 +18,21 @@ __all__ = ["diagnose", "read_facts"]
 
 def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
     """The profile under its configuration, read once."""
-    on_cpu = profile.device.kind.strip().upper().startswith("CPU")
-    chip = None if on_cpu else links.chip_of(config)
-    if chip is None and profile.device.chip:
-        try:
-            chip = get_chip(profile.device.chip)
-        except KeyError:
-            chip = None
+    platform = recording.platform_of(profile, config)
+    on_cpu = platform == "cpu"
+    chip = None if on_cpu else links.chip_of(config) or links.chip_named(profile.device.chip)
     # Devices of a CPU recording talk through memory: the mesh still says who talks, the chip's links say nothing.
     collectives = Collectives(profile.ops, config, wired=not on_cpu, trains=recording.may_train(profile.ops))
-    ops = read_ops(profile, collectives, chip)
+    ops = read_ops(profile, collectives, chip, platform)
     listed = coverage(profile)
     precision = precision_of(profile, config.training.precision) if config is not None else ""
     recorded = recording.decide(profile, config, precision, ops, listed)
     ops = limits.with_evidence(ops, recorded, config, chip)
-    values, reasons, convention = kpis.measure(profile, config, chip, ops, listed, recorded, precision)
-    shares = breakdown.shares(profile, ops, values, complete=listed >= 0.8)
+    values, reasons, convention = kpis.measure(profile, config, chip, ops, recorded, precision)
+    shares = breakdown.shares(profile, ops, values, complete=recorded.meets(("most ops",)))
     values["goodput"] = breakdown.goodput(profile, values, shares)
     if values["goodput"] is not None:
         reasons.pop("goodput", None)
-    has_flops = profile_has_flops(profile)
     return Facts(
         profile=profile,
         config=config,
@@ -49,8 +43,6 @@ def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
         not_measured=reasons,
         shares=shares,
         mfu_convention=convention,
-        has_flops=has_flops,
-        has_roofline=has_flops and any(op.limit_source == "roofline" for op in ops),
         recording=recorded,
     )
 

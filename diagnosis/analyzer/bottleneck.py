@@ -44,11 +44,9 @@ def bubble_wait(facts: Facts) -> float:
     """Share of the step that stages of a pipeline wait inside their exchange: its time beyond what its bytes need, at
     most the bubble of the schedule.  The profiler counts it as communication; nothing is communicated then.
     """
-    stages = facts.axis_size("pipeline")
-    if facts.config is None or stages < 2:
+    bubble = facts.bubble
+    if bubble is None:
         return 0.0
-    training = facts.config.training
-    bubble = (stages - 1) / (max(1, training.virtual_stages) * max(1, training.grad_accum) + stages - 1)
     waited = 0.0
     for op in facts.collectives:
         collective = op.collective

@@ -92,8 +92,6 @@ class Facts:
     not_measured: dict[str, str]
     shares: dict[str, float] = field(default_factory=dict)
     mfu_convention: str = ""
-    has_flops: bool = False
-    has_roofline: bool = False
     recording: Recording = field(default_factory=Recording)
 
     @property
@@ -112,7 +110,34 @@ class Facts:
     @property
     def thin(self) -> bool:
         """Too few ops to stand for the whole step."""
-        return self.coverage < 0.8
+        return not self.recording.meets(("most ops",))
+
+    @property
+    def has_flops(self) -> bool:
+        return self.recording.meets(("flops",))
+
+    @property
+    def has_roofline(self) -> bool:
+        return self.recording.meets(("roofline",))
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.recording.platform == "gpu"
+
+    @property
+    def configured(self) -> ExperimentConfig:
+        """The configuration, for rules that need one."""
+        assert self.config is not None
+        return self.config
+
+    @property
+    def bubble(self) -> float | None:
+        """Share of the step that stages wait by the pipeline's schedule (book 5.5); None without stages."""
+        stages = self.axis_size("pipeline")
+        if self.config is None or stages < 2:
+            return None
+        training = self.config.training
+        return (stages - 1) / (max(1, training.virtual_stages) * max(1, training.grad_accum) + stages - 1)
 
     @cached_property
     def collectives(self) -> tuple[OpFacts, ...]:
@@ -134,6 +159,11 @@ class Facts:
         if op.over_dcn and self.config:
             roles |= {self.config.mesh.role(axis) for axis, size in self.config.mesh.dcn if size > 1}
         return roles
+
+    def axis_of(self, role: str) -> str | None:
+        """The first axis with this role that is larger than one; None where there is none."""
+        axes = (*self.config.mesh.ici, *self.config.mesh.dcn) if self.config else ()
+        return next((axis for axis, size in axes if size > 1 and self.role_of(axis) == role), None)
 
     def axis_size(self, *roles: str) -> int:
         return self.config.mesh.size(*roles) if self.config else 1

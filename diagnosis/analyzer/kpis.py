@@ -101,7 +101,6 @@ def measure(
     config: ExperimentConfig | None,
     chip: Chip | None,
     ops: Sequence[OpFacts],
-    coverage: float,
     recording: Recording,
     precision: str,
 ) -> tuple[dict[str, float | None], dict[str, str], str]:
@@ -109,7 +108,7 @@ def measure(
     stated = profile.kpis
     step = profile.step_time_s
     idle = idle_share(profile)
-    complete = coverage >= 0.8
+    complete = recording.meets(("most ops",))
     busy = 1.0 - (idle or 0.0)
     listed = total_share(op for op in ops if op.collective)
     kpis: dict[str, float | None] = {"step_time_s": step}
@@ -155,7 +154,7 @@ def measure(
     share, mfu_reason, convention = model_flops_utilization(step, config, precision)
     if not recording.may_train:
         share, mfu_reason, convention = None, "this is not a training step, so MFU does not apply", ""
-    if profile.device.kind.strip().upper().startswith("CPU"):
+    if recording.platform == "cpu":
         share, mfu_reason, convention = None, "recorded on a CPU, whose peak FLOP/s is unknown", ""
     kpis["mfu"] = share
     kpis["goodput"] = stated.get("goodput")

@@ -1,6 +1,6 @@
 """What the links of a mesh axis carry at best: time of one collective, bandwidth per chip.
 
-The physics is `perfmodel.topology` and `perfmodel.topology`; this asks them for single collectives of a profile.
+The physics is `perfmodel.topology`; this asks them for single collectives of a profile.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ class AxisLinks:
     kind: str
 
 
-def chip_of(config: ExperimentConfig | None) -> Chip | None:
-    if config is None:
-        return None
+def chip_named(name: str | None) -> Chip | None:
+    """The chip of this name; None where it is unknown."""
     try:
-        return get_chip(config.hardware.chip)
+        return get_chip(name) if name else None
     except KeyError:
         return None
+
+
+def chip_of(config: ExperimentConfig | None) -> Chip | None:
+    return chip_named(config.hardware.chip) if config else None
 
 
 def most_bytes_per_s(chip: Chip) -> float:
@@ -79,9 +82,8 @@ def _links(
 
 def mesh_links(hardware: Hardware, mesh: Mesh, axes: tuple[str, ...]) -> AxisLinks | None:
     """The links of these ICI axes if `mesh` ran on `hardware`; None where the chip is unknown or nothing is sent."""
-    try:
-        chip = get_chip(hardware.chip)
-    except KeyError:
+    chip = chip_named(hardware.chip)
+    if chip is None:
         return None
     nic = hardware.overrides.get("dcn_bytes_per_s", chip.dcn_bytes_per_s_per_host) / chip.chips_per_host
     return _links(chip.name, hardware.topology, mesh.ici, axes, nic)

@@ -135,12 +135,12 @@ def peaks_per_core(profile: StepProfile, chip: Chip | None) -> tuple[float | Non
     return flops, moved
 
 
-def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None = None) -> tuple[OpFacts, ...]:
+def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None, platform: str) -> tuple[OpFacts, ...]:
     """All ops by descending share.  chip: its peaks are used if the profile states none."""
     scale = step_share_scale(profile)
     has_flops = profile_has_flops(profile)
     peaks = peaks_per_core(profile, chip)
-    on_gpu = "GPU" in profile.device.kind.upper() or (chip is not None and chip.kind == "gpu")
+    on_gpu = platform == "gpu"
     facts = []
     for recorded in profile.ops:
         op = _on_roofline(_consistent(recorded), peaks, on_gpu)

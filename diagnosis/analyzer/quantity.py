@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isfinite
 
+from diagnosis.analyzer.facts import OpFacts, keys
 from diagnosis.report import SourcedValue
+
+OPS = "op profile"
 
 
 def evidence(
@@ -21,3 +24,15 @@ def evidence(
     if value is not None and not isfinite(value):
         value = None  # a time near zero under a rate
     return SourcedValue(label, value, unit, origin, formula, source, tuple(ops))
+
+
+def share_of(
+    label: str, value: float | None, formula: str, ops: Iterable[OpFacts] = (), source: str = OPS
+) -> SourcedValue:
+    """A share (0–1) that `formula` gives; ops: those that it was taken from."""
+    return evidence(label, value, "share", "computed", formula, source, keys(ops))
+
+
+def count_of(label: str, value: float, source: str = "configuration") -> SourcedValue:
+    """A number of things as `source` states it."""
+    return evidence(label, float(value), "count", "measured", source=source)

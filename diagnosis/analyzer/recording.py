@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diagnosis.analyzer import names
+from diagnosis.analyzer import links, names
 from diagnosis.analyzer.facts import OpFacts, total_share
 from diagnosis.analyzer.ops import idle_share, profile_has_flops
 from diagnosis.recording import INFERENCE, KINDS, PROGRAMS, Missing, Recording
@@ -33,6 +33,8 @@ CAPTURING_IDLE = 0.9
 LOOKUPS = 0.05
 #: A trace of so few kinds of op that take nearly all of the time is no step of a model.
 FEW_OPS, NEARLY_ALL = 3, 0.9
+#: Listed ops that make up this share of all op time stand for the whole step.
+MOST_OPS = 0.8
 NO_BACKWARD = "none of the named ops belongs to a backward pass or an optimizer"
 
 _REFUSAL = "The performance model describes training steps of transformers, so no meshes are priced or proposed."
@@ -50,7 +52,7 @@ def decide(
     program, evidence = (recorded.program, "as stated by the engineer") if recorded.program else _program(ops)
     stated = tuple(name for name in ("kind", "program") if getattr(recorded, name))
     how = profile.computed.get("steps", "").removeprefix("marked by ")
-    has = _has(profile, ops)
+    has, platform = _has(profile, config, ops, listed), platform_of(profile, config)
     result = Recording(
         kind=kind,
         kind_evidence=kind_evidence,
@@ -64,13 +66,25 @@ def decide(
         run_devices=device.world_size,
         hosts=device.host_count,
         has=has,
-        missing=tuple(_missing(profile, config, ops, listed, has)),
+        missing=tuple(_missing(profile, config, ops, has, platform)),
+        platform=platform,
         unknown_share=sum(op.share for op in ops if op.family == "other" and not op.collective),
         clipped=_clipped(profile),
         rows=recorded.generation_requests if kind == "decode" else None,
         refusal=_refusal(profile, config, precision, ops, (kind, kind_evidence), (program, evidence)),
     )
     return _with_line(result, profile)
+
+
+def platform_of(profile: StepProfile, config: ExperimentConfig | None) -> str:
+    """Return the platform of a recording, see `Recording`: of the profile, else of the configured chip."""
+    kind = profile.device.kind.strip().upper()
+    if kind.startswith("CPU"):
+        return "cpu"
+    if profile.source_kind in GPU_TRACES or "GPU" in kind:
+        return "gpu"
+    chip = links.chip_of(config)
+    return "tpu" if "TPU" in kind else chip.kind if chip is not None else ""
 
 
 def _clipped(profile: StepProfile) -> tuple[str, ...]:
@@ -175,7 +189,7 @@ def _refusal(
         reason = f"{_capital(kind[1])}: {words}, not training."
     if not reason and config is not None:
         utilization = mfu(config, profile.step_time_s, precision) or 0.0
-        if utilization > 1.0 and not profile.device.kind.strip().upper().startswith("CPU"):
+        if utilization > 1.0 and platform_of(profile, config) != "cpu":
             reason = (
                 f"The configured model and batch need {plain(utilization, 'speedup')} the chips' peak FLOP/s in the "
                 "measured step time, so the profile is of another model, batch or precision."
@@ -187,7 +201,10 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _has(profile: StepProfile, ops: Sequence[OpFacts]) -> dict[str, bool]:
+def _has(
+    profile: StepProfile, config: ExperimentConfig | None, ops: Sequence[OpFacts], listed: float
+) -> dict[str, bool]:
+    has_flops = profile_has_flops(profile)
     of_kernels = profile.source_kind in GPU_TRACES
     held = profile.recorded.has
     return {
@@ -195,10 +212,13 @@ def _has(profile: StepProfile, ops: Sequence[OpFacts]) -> dict[str, bool]:
         "launches": "launches" in held or (of_kernels and profile.kpis.get("host") is not None),
         "host_threads": "host ops" in held or "launches" in held,
         "shapes": "shapes" in held if of_kernels else any(op.op.hlo for op in ops),
-        "flops": profile_has_flops(profile),
+        "flops": has_flops,
         "memory": profile.memory.peak_bytes is not None,
         "per_core_times": len(profile.cores) > 1,
         "hlo": any(op.op.hlo for op in ops),
+        "configuration": config is not None,
+        "most ops": listed >= MOST_OPS,
+        "roofline": has_flops and any(op.limit_source == "roofline" for op in ops),
         "intervals": any(core.collective_s is not None for core in profile.cores) or bool(profile.timeline.cores),
     }
 
@@ -207,12 +227,12 @@ def _missing(
     profile: StepProfile,
     config: ExperimentConfig | None,
     ops: Sequence[OpFacts],
-    listed: float,
     has: dict[str, bool],
+    platform: str,
 ) -> list[Missing]:
     """Return what this recording cannot tell, and how to record it."""
     of_kernels = profile.source_kind in GPU_TRACES
-    on_cpu = "cpu" in profile.device.kind.lower()
+    on_cpu = platform == "cpu"
     wants: list[Missing] = []
     executions = profile.computed.get("steps", "").startswith("executions")
     in_jax = "Mark each step with jax.profiler.StepTraceAnnotation."
@@ -224,7 +244,7 @@ def _missing(
     if not ops and of_kernels:
         reason = profile.not_measured.get("ops", "")
         wants.append(Missing("device activity", reason.partition(". ")[2] or reason))
-    elif listed < 0.8 and not of_kernels:
+    elif not has["most ops"] and not of_kernels:
         wants.append(
             Missing(
                 "most ops" if ops else "ops", "Upload the .xplane.pb files themselves instead of a table of top ops."
@@ -234,14 +254,13 @@ def _missing(
     is_known = profile.recorded.has or profile.recorded.gaps
     if of_kernels and ops and is_known and not has["launches"]:
         wants.append(Missing("calls that launch kernels", "Record the host as well (ProfilerActivity.CPU)."))
-    has_roofline = has["flops"] and any(op.limit_source == "roofline" for op in ops)
     if not has["flops"] and ops and of_kernels:
         wants.append(Missing("FLOPs per op", "Record the shapes of ops (record_shapes=True)."))
     elif not has["flops"] and ops:
         what = "CPUs report none" if on_cpu else "XProf reports none for this device"
         action = "Profile on the accelerator, with the device's peaks in the trace."
         wants.append(Missing(f"FLOPs per op ({what})", action))
-    elif not has_roofline and ops:
+    elif not has["roofline"] and ops:
         what = "CPUs report none" if on_cpu else "the trace does not report them"
         wants.append(Missing(f"the device's peaks ({what}), hence no roofline", "Profile on the target accelerator."))
     unknown = [op for op in ops if op.collective is not None and op.collective.axis is None]

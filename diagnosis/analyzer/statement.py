@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from diagnosis.analyzer.breakdown import costliest_axis
-from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
+from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.host_copies import host_copies, host_link_rate
-from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.quantity import OPS, count_of, evidence, share_of
 from diagnosis.analyzer.verdict import Verdict
 from diagnosis.recording import KINDS
 from diagnosis.report import Finding
@@ -13,7 +13,6 @@ from experiments.sentences import Sentence, join, say
 from formatting import listed
 
 _SOURCE_KPI = "XProf overview"
-_SOURCE_OPS = "op profile"
 _SOURCES = {"category": "op category", "tile": "the kernels' tiles", "iteration": "the requests per iteration"}
 _GROUP_WORDS = {
     "compute": "compute",
@@ -62,11 +61,8 @@ def no_program(facts: Facts) -> Sentence:
 
 def larger(facts: Facts, verdict: Verdict, finding: Finding) -> Sentence:
     """Return why a stall is named although a finding's bound is larger."""
-    own = evidence(
-        f"{verdict.primary} time", verdict.groups.get(verdict.primary, 0.0), "share", "computed",
-        "Σ its terms of the breakdown", _SOURCE_OPS,
-    )  # fmt: skip
-    most = evidence(f"bound of: {finding.title}", finding.saving_share, "share", "computed", "Amdahl bound", "findings")
+    own = share_of(f"{verdict.primary} time", verdict.groups.get(verdict.primary, 0.0), "Σ its terms of the breakdown")
+    most = share_of(f"bound of: {finding.title}", finding.saving_share, "Amdahl bound", source="findings")
     return say(
         "{} has a larger bound ({}) than {} ({}), which is named first because no op is faster than the step waits; "
         "compare what each costs to change.",
@@ -75,17 +71,16 @@ def larger(facts: Facts, verdict: Verdict, finding: Finding) -> Sentence:
 
 
 def _unknown(facts: Facts, verdict: Verdict) -> Sentence:
-    listed = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source=_SOURCE_OPS)
+    listed = count_of("ops in the profile", len(facts.ops), OPS)
     if not facts.ops:
         return say("The bottleneck cannot be determined: the profile contains no ops ({} ops).", listed)
-    unlabelled = evidence(
-        "time without a known limit", verdict.groups.get("other", 0.0), "share", "computed",
-        "1 − Σ all other terms of the breakdown", _SOURCE_OPS,
-    )  # fmt: skip
+    unlabelled = share_of(
+        "time without a known limit", verdict.groups.get("other", 0.0), "1 − Σ all other terms of the breakdown"
+    )
     known = []
     for name, words in _GROUP_WORDS.items():
         if (value := verdict.groups.get(name, 0.0)) >= 0.0005:
-            row = evidence(words, value, "share", "computed", "term of the breakdown", _SOURCE_OPS)
+            row = share_of(words, value, "term of the breakdown")
             known.append(say("{} {}", words, row))
     text = say(
         "The bottleneck cannot be determined: of {} ops, {} {} has no roofline label or category that "
@@ -99,11 +94,12 @@ def _unknown(facts: Facts, verdict: Verdict) -> Sentence:
 
 def _sample(facts: Facts, verdict: Verdict) -> Sentence:
     """What the listed ops say, and how much of the step they are: a leaning, not a finding."""
-    listed = evidence("listed ops", facts.coverage, "share", "computed", "Σ time share of the listed ops", _SOURCE_OPS)
-    part = evidence(
-        f"of the listed ops, {_GROUP_WORDS[verdict.primary]}", verdict.sample[verdict.primary], "share", "computed",
-        "Σ self time of listed ops by what limits them ÷ Σ self time of listed ops with a known limit", _SOURCE_OPS,
-    )  # fmt: skip
+    listed = share_of("listed ops", facts.coverage, "Σ time share of the listed ops")
+    part = share_of(
+        f"of the listed ops, {_GROUP_WORDS[verdict.primary]}",
+        verdict.sample[verdict.primary],
+        "Σ self time of listed ops by what limits them ÷ Σ self time of listed ops with a known limit",
+    )
     text = say(
         "The listed ops point to {}: {} of those with a known limit. They account for {} of op time; the "
         "rest is not in the profile, so the breakdown of the step is unknown.",
@@ -112,10 +108,12 @@ def _sample(facts: Facts, verdict: Verdict) -> Sentence:
         listed,
     )
     if verdict.primary == "communication":
-        row = evidence(
-            "known communication of the step", verdict.communication, "share", "computed",
-            "larger of the communication KPI and Σ exposed time of listed collectives", _SOURCE_KPI,
-        )  # fmt: skip
+        row = share_of(
+            "known communication of the step",
+            verdict.communication,
+            "larger of the communication KPI and Σ exposed time of listed collectives",
+            source=_SOURCE_KPI,
+        )
         text += say(" Known communication takes {} {}, which bounds what removing it can save.", row, facts.base)
     return text
 
@@ -124,14 +122,8 @@ def _communication(facts: Facts, verdict: Verdict) -> Sentence:
     talking = facts.collectives
     costly = costliest_axis(facts.ops)
     over = "over DCN" if costly and costly[0] == "dcn" else "between chips"
-    share = evidence(
-        "exposed communication",
-        verdict.communication,
-        "share",
-        "computed",
-        "Σ exposed time of collectives ÷ step time",
-        _SOURCE_OPS,
-        keys(talking),
+    share = share_of(
+        "exposed communication", verdict.communication, "Σ exposed time of collectives ÷ step time", talking
     )
     # Exposed time, as the whole is, and no more than it: what a pipeline waits there is not in the whole either.
     exposed = min(facts.shares.get(costly[0], 0.0), verdict.communication) if costly else 0.0
@@ -140,14 +132,11 @@ def _communication(facts: Facts, verdict: Verdict) -> Sentence:
         return text + "."
     if exposed >= 0.995 * verdict.communication:
         return say("{}, nearly all of it on {}.", text, bar_words(costly[0]))
-    part = evidence(
+    part = share_of(
         f"collectives on {bar_words(costly[0])}",
         exposed,
-        "share",
-        "computed",
         "Σ exposed time ÷ step time",
-        _SOURCE_OPS,
-        keys(op for op in talking if op.axes or op.over_dcn),
+        (op for op in talking if op.axes or op.over_dcn),
     )
     return say("{}, mostly on {} ({}).", text, bar_words(costly[0]), part)
 
@@ -161,14 +150,11 @@ def _roofline(facts: Facts, verdict: Verdict) -> Sentence:
     limit, label = ("hbm", "HBM bandwidth") if memory else ("compute", "compute")
     other_limit, other_label = ("compute", "compute") if memory else ("hbm", "HBM bandwidth")
     ops = _labelled(facts, limit)
-    share = evidence(
+    share = share_of(
         f"{label}-bound ops",
         facts.shares.get(limit, 0.0),
-        "share",
-        "computed",
         f"Σ self time of {label}-bound ops without collectives ÷ step time",
-        _SOURCE_OPS,
-        keys(ops),
+        ops,
     )
     bound, other_bound = ("HBM", "compute") if memory else ("compute", "HBM")
     text = say("The step is {}-bound: {}-bound ops take {} {}", bound, bound, share, facts.base)
@@ -177,23 +163,23 @@ def _roofline(facts: Facts, verdict: Verdict) -> Sentence:
     if inferred and len(inferred) == len(ops):
         text += f", classified by {sources} (no roofline was recorded)"
     elif total_share(inferred) >= 0.1 * total_share(ops):
-        row = evidence(
-            f"of it, classified by {sources} (no FLOPs recorded)", total_share(inferred), "share", "computed",
-            "Σ self time ÷ step time", _SOURCE_OPS, keys(inferred),
-        )  # fmt: skip
+        row = share_of(
+            f"of it, classified by {sources} (no FLOPs recorded)",
+            total_share(inferred),
+            "Σ self time ÷ step time",
+            inferred,
+        )
         text += say(", {} of it classified by {} since no FLOPs were recorded", row, sources)
     if (against := facts.shares.get(other_limit, 0.0)) >= 0.0005:
-        row = evidence(
-            f"{other_label}-bound ops", against, "share", "computed",
-            f"Σ self time of {other_label}-bound ops without collectives ÷ step time", _SOURCE_OPS,
-            keys(_labelled(facts, other_limit)),
-        )  # fmt: skip
+        row = share_of(
+            f"{other_label}-bound ops",
+            against,
+            f"Σ self time of {other_label}-bound ops without collectives ÷ step time",
+            _labelled(facts, other_limit),
+        )
         text += say("; {}-bound ops take {}", other_bound, row)
     if (unlabelled := facts.shares.get("other", 0.0)) >= 0.1:
-        row = evidence(
-            "ops without a known limit", unlabelled, "share", "computed", "1 − Σ all other terms of the breakdown",
-            _SOURCE_OPS,
-        )  # fmt: skip
+        row = share_of("ops without a known limit", unlabelled, "1 − Σ all other terms of the breakdown")
         text += say("; {} has no known limit", row)
     if best := max((op for op in ops if op.efficiency), key=lambda op: op.share, default=None):
         roof = evidence(
@@ -212,10 +198,12 @@ def _roofline(facts: Facts, verdict: Verdict) -> Sentence:
 def _offload(facts: Facts) -> Sentence:
     """Waiting for tensors that travel between HBM and host memory, with the rate against the host link."""
     ops = host_copies(facts)
-    share = evidence(
-        "exposed host transfers", facts.shares.get("host_transfer", 0.0), "share", "computed",
-        "Σ exposed time of copies to and from host memory ÷ step time", _SOURCE_OPS, keys(ops),
-    )  # fmt: skip
+    share = share_of(
+        "exposed host transfers",
+        facts.shares.get("host_transfer", 0.0),
+        "Σ exposed time of copies to and from host memory ÷ step time",
+        ops,
+    )
     text = say(
         "Host transfers limit the step: waiting for tensors to and from host memory takes {} {}", share, facts.base
     )
@@ -231,22 +219,14 @@ def _offload(facts: Facts) -> Sentence:
 
 def _bubble(facts: Facts, verdict: Verdict) -> Sentence:
     """Idle time of a pipeline, part of which shows as communication."""
-    inside = evidence(
+    inside = share_of(
         "waiting inside transfers between stages",
         verdict.bubble,
-        "share",
-        "computed",
         "Σ (self time − bytes ÷ bandwidth of the links) ÷ step time, at most the bubble of the schedule",
-        _SOURCE_OPS,
-        keys(op for op in facts.collectives if op.collective and op.collective.tensor == "activations between stages"),
+        (op for op in facts.collectives if op.collective and op.collective.tensor == "activations between stages"),
     )
-    whole = evidence(
-        "waiting stages",
-        facts.shares.get("idle", 0.0) + verdict.bubble,
-        "share",
-        "computed",
-        "idle + waiting inside transfers",
-        _SOURCE_OPS,
+    whole = share_of(
+        "waiting stages", facts.shares.get("idle", 0.0) + verdict.bubble, "idle + waiting inside transfers"
     )
     text = say(
         "Pipeline stages wait for each other {} {}; {} {} shows as communication", whole, facts.base, inside, facts.base
@@ -302,15 +282,7 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[str, ...]:
         measured = total_share(facts.collectives)
         if 0.7 * stated <= measured and measured >= 0.3 * total_share(facts.ops):
             row = evidence("communication KPI", stated, "share", "measured", "", _SOURCE_KPI)
-            part = evidence(
-                "collectives among the listed ops",
-                measured,
-                "share",
-                "computed",
-                "Σ self time ÷ step time",
-                _SOURCE_OPS,
-                keys(facts.collectives),
-            )
+            part = share_of("collectives among the listed ops", measured, "Σ self time ÷ step time", facts.collectives)
             texts.append(
                 say(
                     "Collectives are among the largest ops, but those listed take {} and account for the "

@@ -7,7 +7,8 @@ from experiments.step_profile import Memory
 from experiments.xplane import XSpace
 
 _EVENTS = ("MemoryAllocation", "MemoryDeallocation")
-_HOST_ALLOCATORS = ("cpu", "host", "pinned", "mkl")
+#: Beginnings of the names of allocators that hold no memory of a device.
+HOST_ALLOCATORS = ("cpu", "host", "pinned", "mkl")
 
 
 def peak_memory(space: XSpace) -> Memory:
@@ -36,7 +37,7 @@ def peak_memory(space: XSpace) -> Memory:
                     for stat in plane.event_metadata[event.metadata_id].stats
                 }
                 allocator = str(stats.get("allocator_name", ""))
-                if allocator.lower().startswith(_HOST_ALLOCATORS):
+                if allocator.lower().startswith(HOST_ALLOCATORS):
                     continue
                 sizes = [stats.get(key) for key in ("bytes_reserved", "bytes_allocated", "bytes_available")]
                 capacity = sum(size for size in sizes if isinstance(size, int) and size > 0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.ingest.memory import HOST_ALLOCATORS
 from experiments.ingest.values import number, text
 from experiments.memory_profile import (
     CONSTANT,
@@ -22,7 +23,6 @@ from experiments.memory_profile import (
 )
 
 MIB = 1 << 20
-_HOST_ALLOCATORS = ("cpu", "host", "pinned", "mkl")
 _KINDS = {"parameter": PARAMETER, "output": OUTPUT, "constant": CONSTANT}
 
 
@@ -77,13 +77,15 @@ def allocator_curve(allocators: Mapping[str, Any]) -> AllocatorCurve | None:
     """The device allocator that came closest to its capacity, of `memoryProfilePerAllocator`; None where no device has
     an event."""
     curves = [curve for name, data in allocators.items() if (curve := _curve(text(name, 60), data)) is not None]
-    return max(
-        curves, key=lambda curve: (curve.peak_bytes / (curve.capacity_bytes or 1e18), curve.events), default=None
+    # XProf writes allocators in any order: of equals the one by its name.
+    ranked = sorted(
+        curves, key=lambda curve: (-curve.peak_bytes / (curve.capacity_bytes or 1e18), -curve.events, curve.allocator)
     )
+    return next(iter(ranked), None)
 
 
 def _curve(name: str, data: Any) -> AllocatorCurve | None:
-    if name.lower().startswith(_HOST_ALLOCATORS) or not isinstance(data, Mapping):
+    if name.lower().startswith(HOST_ALLOCATORS) or not isinstance(data, Mapping):
         return None
     rows = data.get("sampledTimelineSnapshots") or data.get("memoryProfileSnapshots") or []
     points: list[tuple[float, float, float]] = []

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed, total_share
-from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.quantity import OPS, evidence, share_of
+from diagnosis.analyzer.rules.flags import Advice, advise, causes_of
 from diagnosis.report import Finding, SourcedValue, cited
 from experiments.sentences import Sentence, say
 
 #: Below this share of the step a cost is not worth a finding of its own.
 WORTH_SAYING = 0.02
-
-OPS = "op profile"
 
 #: What part of the time of its ops a claim is about: all of it; where nothing hides them; below their roof; below what
 #: their links carry.
@@ -59,18 +58,15 @@ _PLACE = re.compile(r"[\w.\-/]{1,100}(:\d+){0,2}")
 def time_of(label: str, ops: Iterable[OpFacts]) -> SourcedValue:
     """Time of some ops as a share of the step (of device time where no step is known)."""
     chosen = tuple(ops)
-    return evidence(label, total_share(chosen), "share", "computed", "Σ self time ÷ step time", OPS, keys(chosen))
+    return share_of(label, total_share(chosen), "Σ self time ÷ step time", chosen)
 
 
 def exposed_of(label: str, ops: Iterable[OpFacts]) -> SourcedValue:
     """Time of collectives or transfers in which nothing else ran, as a share of the step."""
     chosen = tuple(ops)
-    formula = "Σ exposed time ÷ step time" if _timed(chosen) else "Σ self time ÷ step time"
-    return evidence(label, total_exposed(chosen), "share", "computed", formula, OPS, keys(chosen))
-
-
-def _timed(ops: Iterable[OpFacts]) -> bool:
-    return any(op.op.exposed_s is not None for op in ops)
+    timed = any(op.op.exposed_s is not None for op in chosen)
+    formula = "Σ exposed time ÷ step time" if timed else "Σ self time ÷ step time"
+    return share_of(label, total_exposed(chosen), formula, chosen)
 
 
 def seconds_of(facts: Facts, label: str, share: float, ops: Iterable[OpFacts] = ()) -> SourcedValue | None:
@@ -84,7 +80,7 @@ def seconds_of(facts: Facts, label: str, share: float, ops: Iterable[OpFacts] = 
 def saving(facts: Facts, share: float) -> tuple[Sentence, float | None, float]:
     """(impact sentence, saving_s, saving_share): the Amdahl bound if this time vanished altogether."""
     share = min(max(share, 0.0), 0.999)
-    part = evidence("upper bound on the time saved", share, "share", "computed", "Amdahl bound", OPS)
+    part = share_of("upper bound on the time saved", share, "Amdahl bound")
     faster: str = ""
     if share >= 0.01:
         gain = 1.0 / (1.0 - share)
@@ -112,27 +108,57 @@ def claim(
     stalls: tuple[str, ...] = (),
     axis: str | None = None,
     impact: str = "",
-    more: Iterable[SourcedValue] = (),
     advice: tuple[str, ...] = (),
-    flags: tuple[str, ...] = (),
-    flags_source: str = "",
+    flags: Advice | None = None,
     wasted: Iterable[tuple[OpFacts, float]] = (),
     parts: Iterable[SourcedValue] = (),
     whole: SourcedValue | None = None,
 ) -> Claim:
     """A claim with its saving bound; `saved` None where nothing can be bounded, then `impact` says what it is about.
 
-    Its evidence is the values of its sentences, and `more` beside them.
+    flags: XLA flags that the action names after everything else.  Its evidence is the values of its sentences.
     """
     time = share = None
     if saved is not None:
         bound, time, share = saving(facts, saved)
         impact = bound + " " + impact if impact else bound
-    rows = (*cited(insight, action, impact), *more)
-    finding = Finding(
-        rule, title, insight, action, impact, rows, time, share, axis, flags, flags_source if flags else ""
-    )
+    flags = flags or Advice()
+    action += flags.after
+    rows, source = cited(insight, action, impact), flags.source if flags.flags else ""
+    finding = Finding(rule, title, insight, action, impact, rows, time, share, axis, flags.flags, source)
     return Claim(finding, tuple(ops), part, stalls, advice, tuple(wasted), tuple(parts), whole)
+
+
+def exposed(
+    facts: Facts,
+    rule: str,
+    title: str,
+    ops: tuple[OpFacts, ...],
+    what: str,
+    action: str,
+    *,
+    label: str,
+    more: str = "",
+    least: float = WORTH_SAYING,
+    causes: tuple[str, ...] | None = None,
+    axis: str | None = None,
+    advice: tuple[str, ...] = (),
+    parts: Iterable[SourcedValue] = (),
+) -> Iterator[Claim]:
+    """A claim that collectives expose time, from a share of `least` on.
+
+    what: the subject of its first sentence; label: of the number in it; more: what follows that sentence.  causes: of
+    the flags to name, by default what the ops do.  axis: by default where they cost most.  parts: of the exposed time.
+    """
+    share = total_exposed(ops)
+    if share <= 0 or share < least:
+        return
+    cost = exposed_of(label, ops)
+    yield claim(
+        facts, rule, title, say("{} expose {} {}{}{}", what, cost, facts.base, lines(ops), more or "."), action, share,
+        ops=ops, part=EXPOSED, axis=axis or costliest_axis_of(ops), advice=advice, parts=parts, whole=cost,
+        flags=advise(facts, causes_of(ops) if causes is None else causes),
+    )  # fmt: skip
 
 
 def lines(ops: Iterable[OpFacts], most: int = 2) -> str:
@@ -143,6 +169,12 @@ def lines(ops: Iterable[OpFacts], most: int = 2) -> str:
         if _PLACE.fullmatch(place) and place not in seen:
             seen.append(place)
     return f" ({', '.join(seen[:most])})" if seen else ""
+
+
+def leading(facts: Facts, ops: tuple[OpFacts, ...], part: float) -> bool:
+    """Return whether these ops make up `part` (0–1) of the five longest, however small each is."""
+    top = facts.ops[:5]
+    return total_share(op for op in ops if op in top) >= part * total_share(top) > 0
 
 
 def costliest_axis_of(ops: Iterable[OpFacts]) -> str | None:

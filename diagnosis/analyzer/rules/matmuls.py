@@ -1,4 +1,4 @@
-"""Matmuls: MXU or tensor-core utilisation, padding, attention, recomputation."""
+"""Matmuls and kernels: MXU or tensor-core utilisation, padding, attention, recomputation, what no cost model covers."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import re
 from collections.abc import Iterator
 from math import ceil, prod
 
-from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
-from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.facts import Facts, OpFacts, total_share
+from diagnosis.analyzer.quantity import OPS, count_of, evidence, share_of
 from diagnosis.analyzer.rules.base import (
     BELOW_ROOF,
     FUSED_ATTENTION,
     LESS_REMAT,
-    OPS,
     WORTH_SAYING,
     Claim,
     claim,
+    leading,
     lines,
     time_of,
 )
+from diagnosis.report import SourcedValue
 from experiments.hlo import text as hlo
 from experiments.sentences import say
 from perfmodel import accounting
@@ -29,11 +30,6 @@ PADDING = 0.10
 _FUSED_ATTENTION = re.compile(r"flash|splash|fused_attn|fused_attention|fmha|cudnn", re.I)
 #: Ops whose shapes are read; they come by descending time.
 MOST_OPS = 3000
-
-
-def _unit_words(facts: Facts) -> str:
-    gpu = facts.chip.kind == "gpu" if facts.chip else "gpu" in facts.profile.device.kind.lower()
-    return "tensor-core" if gpu else "MXU"
 
 
 def low_efficiency(facts: Facts) -> Iterator[Claim]:
@@ -53,15 +49,14 @@ def low_efficiency(facts: Facts) -> Iterator[Claim]:
         return
     cost = time_of("compute-bound ops below half of the peak", ops)
     mean = sum(op.share * (op.efficiency or 0.0) for op in ops) / total_share(ops)
-    reached = evidence(
-        "their mean efficiency", mean, "share", "computed", "Σ time × efficiency ÷ Σ time", "roofline", keys(ops)
-    )
+    reached = share_of("their mean efficiency", mean, "Σ time × efficiency ÷ Σ time", ops, "roofline")
     worst = max(ops, key=lambda op: op.share * (1.0 - (op.efficiency or 0.0)))
     own = evidence(
         f"efficiency of {worst.op.name}", worst.efficiency, "share", "measured", "", "roofline", (worst.key,)
     )
+    unit = "tensor-core" if facts.on_gpu else "MXU"
     yield claim(
-        facts, "low_matrix_efficiency", f"Matmuls far below peak {_unit_words(facts)} utilisation",
+        facts, "low_matrix_efficiency", f"Matmuls far below peak {unit} utilisation",
         say(
             "Compute-bound ops below half of the peak take {} {} and average {} of peak FLOP/s; the "
             "costliest, {}, reaches {}{}.", cost, facts.base, reached, worst.op.name, own, lines(ops)),
@@ -73,7 +68,7 @@ def low_efficiency(facts: Facts) -> Iterator[Claim]:
 
 def unaligned_shapes(facts: Facts) -> Iterator[Claim]:
     """Dimensions that the MXU pads: FLOPs spent on zeros."""
-    if facts.config is None or facts.chip is None or not facts.chip.matrix_tile:
+    if facts.chip is None or not facts.chip.matrix_tile:
         return
     unit = facts.chip.matrix_tile
     padded: list[tuple[OpFacts, float, tuple[int, ...]]] = []
@@ -90,16 +85,9 @@ def unaligned_shapes(facts: Facts) -> Iterator[Claim]:
     ops = tuple(op for op, _, _ in padded)
     worst, waste, dims = max(padded, key=lambda item: item[0].share * item[1])
     cost = time_of("matmuls with padded dimensions", ops)
-    part = evidence(
-        f"padded FLOPs of {worst.op.name}",
-        waste,
-        "share",
-        "computed",
-        "1 − Π size ÷ padded size over features and contraction, at most 1 − measured efficiency",
-        OPS,
-        (worst.key,),
-    )
-    edge = evidence("edge of an MXU tile", float(unit), "count", "measured", source="chips.toml")
+    formula = "1 − Π size ÷ padded size over features and contraction, at most 1 − measured efficiency"
+    part = share_of(f"padded FLOPs of {worst.op.name}", waste, formula, (worst,))
+    edge = count_of("edge of an MXU tile", unit, "chips.toml")
     size = evidence(
         f"dimension of {worst.op.name}", float(dims[0]), "count", "measured", source="HLO shapes", ops=(worst.key,)
     )
@@ -153,19 +141,15 @@ def attention_dominates(facts: Facts) -> Iterator[Claim]:
     seq = facts.config.training.seq_len if facts.config else None
     if model and seq:
         flops = accounting.forward_flops(model, seq)
-        part = evidence(
-            "attention scores in the model's FLOPs",
-            flops.attention_scores / flops.total,
-            "share",
-            "computed",
-            "score FLOPs ÷ forward FLOPs",
-            "scaling book 4.3",
+        of_flops = flops.attention_scores / flops.total
+        part = share_of(
+            "attention scores in the model's FLOPs", of_flops, "score FLOPs ÷ forward FLOPs", source="scaling book 4.3"
         )
-        length = evidence("sequence length", float(seq), "count", "measured", source="configuration")
+        length = count_of("sequence length", seq)
         text += say(" At {} tokens, attention scores are {} of the model's FLOPs", length, part)
         text += (
             ", so most of this time is inherent to the sequence length."
-            if share < 2 * flops.attention_scores / flops.total
+            if share < 2 * of_flops
             else ", far below their share of the time: the kernel is slow, and the sequence length is not the cause."
         )
     fused = total_share(op for op in core if _FUSED_ATTENTION.search(op.op.name) or _FUSED_ATTENTION.search(op.path))
@@ -198,7 +182,7 @@ def recompute(facts: Facts) -> Iterator[Claim]:
     )
     action = "Save the outputs of the large matmuls (`remat: minimal`), or all activations if they fit"
     if used is not None and used <= 1.0:
-        part = evidence("peak memory ÷ capacity", used, "share", "computed", "peak ÷ capacity", "memory profile")
+        part = share_of("peak memory ÷ capacity", used, "peak ÷ capacity", source="memory profile")
         text += say(", while memory peaks at {} of capacity: more is recomputed than memory requires.", part)
         action += "."
     else:
@@ -207,4 +191,40 @@ def recompute(facts: Facts) -> Iterator[Claim]:
     yield claim(
         facts, "recompute", "High rematerialisation overhead", text, action, share, ops=ops,
         advice=(LESS_REMAT,),
+    )  # fmt: skip
+
+
+def _opaque(op: OpFacts) -> bool:
+    unlabelled = (op.op.bound_by or "unknown").strip().lower() in ("unknown", "none", "-", "")
+    return not op.collective and "custom" in op.category and unlabelled and not op.efficiency
+
+
+def opaque_custom_calls(facts: Facts) -> Iterator[Claim]:
+    """Custom calls without recorded FLOPs or bytes: their time is known, their efficiency is not."""
+    ops = facts.where(_opaque)
+    share = total_share(ops)
+    is_notable = share >= 0.03 or leading(facts, ops, 0.25) or (facts.thin and share >= 0.2 * total_share(facts.ops))
+    if not ops or not is_notable:
+        return
+    cost = time_of("custom calls without a cost model", ops)
+    count = count_of("such ops", len(ops), OPS)
+    parts: list[SourcedValue] = []
+    words = ("transpose", "p2p", "point-to-point", "copy", "permute")
+    moves = [op for op in ops if any(word in op.op.name.lower() for word in words)]
+    text = say(
+        "{} custom calls without recorded FLOPs or bytes take {} {}, the largest {}{}.", count, cost, facts.base,
+        ops[0].op.name, lines(ops),
+    )  # fmt: skip
+    if moves:
+        part = time_of("of it, data movement by op name", moves)
+        parts.append(part)
+        text += say(" By op name, {} is data movement (communication or layout) rather than compute.", part)
+    yield claim(
+        facts, "opaque_custom_calls", "Custom calls without a cost model", text,
+        "Compare the largest with the FLOPs its shapes imply: library kernels report none to XLA."
+        if facts.on_gpu
+        else "Give these kernels a cost estimate (pl.CostEstimate for Pallas) so that the roofline covers them, and "
+        "profile the largest by itself.",
+        None, ops=ops, parts=parts, whole=cost,
+        impact="The potential saving is unknown until these kernels report FLOPs and bytes.",
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
-from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.quantity import OPS, count_of, evidence, share_of
 from diagnosis.analyzer.rules.base import Claim, claim, lines, seconds_of, time_of
 from diagnosis.report import SourcedValue
 from experiments.sentences import say
@@ -31,9 +31,8 @@ def elementwise_chains(facts: Facts) -> Iterator[Claim]:
     if share < NOTABLE_CHAIN:
         return
     cost = time_of("HBM-bound elementwise and reduction ops", ops)
-    count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
-    measured = facts.has_roofline
-    bound = "bound by HBM bandwidth" if measured else "(assumed HBM-bound, no roofline was recorded)"
+    count = count_of("such ops", len(ops), OPS)
+    bound = "bound by HBM bandwidth" if facts.has_roofline else "(assumed HBM-bound, no roofline was recorded)"
     text = say("{} elementwise and reduction ops {} take {} {}{}.", count, bound, cost, facts.base, lines(ops))
     timed = [op for op in ops if op.op.hbm_bytes_per_s and op.op.self_time_s and op.efficiency is not None]
     peak = facts.profile.device.peak_hbm_bytes_per_s
@@ -41,10 +40,7 @@ def elementwise_chains(facts: Facts) -> Iterator[Claim]:
         time = sum(op.op.self_time_s for op in timed)
         rate = sum((op.op.hbm_bytes_per_s or 0.0) * op.op.self_time_s for op in timed) / time
         if rate <= peak:
-            reached = evidence(
-                "HBM bandwidth they reach", rate / peak, "share", "computed", "Σ rate × time ÷ Σ time ÷ peak",
-                "op profile",
-            )  # fmt: skip
+            reached = share_of("HBM bandwidth they reach", rate / peak, "Σ rate × time ÷ Σ time ÷ peak")
             text += say(" They reach {} of peak HBM bandwidth: ", reached)
             text += (
                 "only moving fewer bytes makes them faster."
@@ -106,10 +102,8 @@ def stacked_layers(facts: Facts) -> Iterator[Claim]:
     timed = [op for op in ops if op.limit == "hbm" and op.efficiency is not None]
     if total_share(timed) >= 0.5 * share:
         mean = sum(op.share * (op.efficiency or 0.0) for op in timed) / total_share(timed)
-        reached = evidence(
-            "HBM bandwidth by the recorded bytes", mean, "share", "computed", "Σ time × efficiency ÷ Σ time",
-            "roofline", tuple(op.key for op in timed[:50]),
-        )  # fmt: skip
+        formula = "Σ time × efficiency ÷ Σ time"
+        reached = share_of("HBM bandwidth by the recorded bytes", mean, formula, timed, "roofline")
         text += say(" From the recorded bytes, it reaches {} of peak HBM bandwidth", reached)
         text += (
             ": only moving fewer bytes makes it faster."
@@ -154,7 +148,7 @@ def near_capacity(facts: Facts) -> Iterator[Claim]:
     if share is None or peak is None or not NEAR_CAPACITY <= share <= 1.0:
         return
     used = evidence("peak memory", peak, "bytes", "measured", source="memory profile")
-    part = evidence("of capacity", share, "share", "computed", "peak ÷ capacity", "memory profile")
+    part = share_of("of capacity", share, "peak ÷ capacity", source="memory profile")
     yield claim(
         facts, "memory_near_capacity", "HBM nearly full",
         say(

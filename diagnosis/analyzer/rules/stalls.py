@@ -1,48 +1,18 @@
-"""Time in which the device does not work: stragglers, input, host, offload, idle gaps, uneven steps."""
+"""Time in which the device does not work: input, host, offload, idle gaps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnosis.analyzer.facts import Facts, keys, total_share
+from diagnosis.analyzer.facts import Facts, total_share
 from diagnosis.analyzer.host_copies import bytes_each_way, host_copies, host_link_rate, link_time_s, offloads
-from diagnosis.analyzer.kpis import slow_host, straggler_lag_s
-from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.quantity import evidence, share_of
 from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, lines, seconds_of, time_of
 from diagnosis.analyzer.rules.flags import advise
 from diagnosis.analyzer.statement import unexplained
 from experiments.sentences import join, say
 
 _OVERVIEW = "XProf overview"
-
-
-def stragglers(facts: Facts) -> Iterator[Claim]:
-    """One core that works longer while the others wait for it in collectives."""
-    step = facts.step_time_s
-    lag = straggler_lag_s(facts.profile.cores)
-    if not step or not lag or not WORTH_SAYING <= lag[0] / step <= 1.0:
-        return
-    behind, core, middle = lag
-    late = evidence(f"lag of {core.name}", behind, "s", "measured", "slowest − median busy time per step", "pod viewer")
-    usual = evidence("median busy time per step", middle, "s", "measured", "", "pod viewer")
-    part = evidence("lag of the step", behind / step, "share", "computed", "lag ÷ step time", "pod viewer")
-    cores = evidence("cores compared", float(len(facts.profile.cores)), "count", "measured", source="pod viewer")
-    where = f" on host {core.host}" if core.host else ""
-    together = slow_host(facts.profile.cores, core)
-    more = ""
-    if together is not None:
-        row = evidence(f"cores of host {core.host}", float(together), "count", "measured", source="pod viewer")
-        more = say(" All {} cores of that host lag: the cause is the host, not the core.", row)
-    yield claim(
-        facts, "stragglers", "Straggling core" if together is None else "Straggling host",
-        say(
-            "Of {} cores, {}{} is busy {} per step longer than the median of {}; the others wait for it in "
-            "collectives, {} of the step.{}", cores, core.name, where, late, usual, part, more),
-        "Look at that host first (thermal throttling, another process, a failing link); if the same core is slow in "
-        "every run, replace the host; if it varies, look for uneven work (sequence packing, experts, pipeline "
-        "stages).",
-        behind / step, stalls=("stragglers",),
-    )  # fmt: skip
 
 
 def input_pipeline(facts: Facts) -> Iterator[Claim]:
@@ -62,7 +32,6 @@ def input_pipeline(facts: Facts) -> Iterator[Claim]:
 def host_gaps(facts: Facts) -> Iterator[Claim]:
     """Host work, dispatch and compilation between ops, and idle time that nothing else explains."""
     host, idle = facts.shares.get("host", 0.0), facts.shares.get("idle", 0.0)
-    pipeline = facts.config is not None and facts.config.mesh.size("pipeline") > 1
     transfers = total_share(facts.where(lambda op: op.family in ("output", "host")))
     own = max(0.0, host - transfers)
     if own >= WORTH_SAYING:
@@ -78,7 +47,7 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
             "move callbacks and checkpointing to another thread.",
             own, stalls=("host",),
         )  # fmt: skip
-    if idle >= 0.05 and not pipeline:
+    if idle >= 0.05 and facts.axis_size("pipeline") < 2:
         cost = evidence("idle time", idle, "share", "measured", "1 − duty cycle − input and host time", _OVERVIEW)
         where = (
             "Look at the host's threads in these gaps (XProf's trace viewer shows them)"
@@ -128,10 +97,7 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
     ops, share = host_copies(facts), facts.shares.get("host_transfer", 0.0)
     if share < WORTH_SAYING or not offloads(ops):
         return
-    cost = evidence(
-        "exposed host transfers", share, "share", "computed", "time waited for copies ÷ step time", "op profile",
-        keys(ops),
-    )  # fmt: skip
+    cost = share_of("exposed host transfers", share, "time waited for copies ÷ step time", ops)
     per_step = seconds_of(facts, "their time per step", share, ops)
     text = say("Waiting for copies to and from host memory takes {} {}", cost, facts.base)
     text += say(" ({} per step){}.", per_step, lines(ops)) if per_step else f"{lines(ops)}."
@@ -158,16 +124,15 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
             # However early the copies start, the step takes as long as the link needs for their bytes.
             saved = min(share, max(0.0, 1.0 - (least.value or 0.0) / facts.step_time_s))
             most = say("Saving more requires fewer bytes: the link needs {} for these.", least) if saved < share else ""
-    flags = advise(facts, ("host_offload",))
     action = (
         "The host link is saturated: offload fewer bytes (keep more in HBM where there is headroom, or recompute)."
         if full
         else "Offload fewer bytes where HBM has headroom, and overlap the rest: start each copy earlier, so that it "
-        f"overlaps the compute of another layer.{flags.after}"
+        "overlaps the compute of another layer."
     )
     yield claim(
         facts, "host_offload", "Host-transfer bound (offload)", text, action, saved, ops=ops, part=EXPOSED,
-        stalls=("host_transfer",), impact=most, flags=() if full else flags.flags, flags_source=flags.source,
+        stalls=("host_transfer",), impact=most, flags=None if full else advise(facts, ("host_offload",)),
     )  # fmt: skip
 
 
@@ -178,10 +143,7 @@ def host_copies_in_step(facts: Facts) -> Iterator[Claim]:
         return
     to_host, from_host = bytes_each_way(ops)
     runs = max((op.op.occurrences for op in ops), default=0)
-    cost = evidence(
-        "exposed host transfers", share, "share", "computed", "time waited for copies ÷ step time", "op profile",
-        keys(ops),
-    )  # fmt: skip
+    cost = share_of("exposed host transfers", share, "time waited for copies ÷ step time", ops)
     of_input = from_host >= to_host
     text = say("Copying {} takes {} {}{}", "batches to the device" if of_input else "results to the host", cost,
                facts.base, lines(ops))  # fmt: skip
@@ -218,23 +180,4 @@ def device_transfers(facts: Facts) -> Iterator[Claim]:
         "Pass batches as arguments with prefetch instead of infeed, send metrics every few steps, remove debug "
         "prints and host callbacks from the step.",
         share, ops=ops,
-    )  # fmt: skip
-
-
-def uneven_steps(facts: Facts) -> Iterator[Claim]:
-    """Steps of very different length: what the slow ones cost."""
-    profile = facts.profile
-    spread, step, least = facts.kpis.get("step_time_spread"), profile.step_time_s, profile.step_time_min_s
-    if spread is None or not step or not least or not 0.05 <= spread <= 1.0 or least >= step:
-        return
-    part = evidence("spread of the step time", spread, "share", "measured", "standard deviation ÷ mean", _OVERVIEW)
-    fastest = evidence("fastest step", least, "s", "measured", source=_OVERVIEW)
-    mean = evidence("mean step", step, "s", "measured", source=_OVERVIEW)
-    yield claim(
-        facts, "uneven_steps", "Uneven step times",
-        say("Step times have a standard deviation of {} of their mean of {}; the fastest step took {}.",
-            part, mean, fastest),
-        "Compare the slowest step with the fastest on the timeline: checkpointing, evaluation, recompilation, garbage "
-        "collection of the input pipeline, or other jobs on the network.",
-        (step - least) / step, stalls=("step_time_spread",),
     )  # fmt: skip
