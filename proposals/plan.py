@@ -49,6 +49,11 @@ class Citation:
         section = "" if self.source == "history" else self.section
         return f"{self.source.capitalize()} {section}".strip()
 
+    @property
+    def short(self) -> str:
+        """The place in a word or two, for a column: `Book 5.1.3`, `History`."""
+        return f"Book {self.section}".strip() if self.source == "book" else self.source.capitalize()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
@@ -189,7 +194,7 @@ class ProposalPlan:
     for the current configuration; None for a model's own configuration and for plans of earlier versions.  disputed: by
     element (`mesh`, or a training key), the speed-up that it adds under the measurement and by the model alone, where
     one is a gain and the other a loss.  parts: seconds of the step by part, {"before", "after"}, both for the tokens of
-    the current step.
+    the current step.  precedent_speedup: per token, as measured of the closest similar change elsewhere.
 
     A value in a sentence names a panel of the diagnosis, or its path from `proposal` or `plan`; several joined by ` + `
     are summed.
@@ -220,6 +225,7 @@ class ProposalPlan:
     utility: float | None = None
     disputed: dict[str, dict[str, float]] = field(default_factory=dict)
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
+    precedent_speedup: float | None = None
 
     @property
     def slower(self) -> bool:

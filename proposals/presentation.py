@@ -118,6 +118,15 @@ class OneStep:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """An axis or training key of the comparison.  after: empty where it stays."""
+
+    name: str
+    before: str
+    after: str = ""
+
+
+@dataclass(frozen=True)
 class Card:
     """A proposal with everything its card draws.  per_chip: the speed-up per token and chip, where chips are fewer."""
 
@@ -137,6 +146,8 @@ class Card:
     held: list[Held] = field(default_factory=list)
     steps: list[OneStep] = field(default_factory=list)
     range_bar: str = ""
+    column: str = ""
+    settings: list[Setting] = field(default_factory=list)
 
     @property
     def memory_bar(self) -> str:
@@ -184,20 +195,44 @@ class Card:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Baseline and proposals on a common scale of `scale_s` at full width."""
+    """Baseline and proposals on a common scale of `scale_s` at full width.
+
+    settings: of the run, as far as a proposal changes them, and its mesh; column: the run's step, drawn.
+    """
 
     baseline: Side
     cards: list[Card]
     scale_s: float
-    legend: list[bars.Term]
+    settings: list[Setting] = field(default_factory=list)
+    column: str = ""
 
     @property
-    def any_scaled(self) -> bool:
-        return any(card.side.scaled for card in self.cards)
+    def compared(self) -> list[Card]:
+        """The configurations that change something."""
+        return [card for card in self.cards if card.proposal.kind != "keep"]
 
     @property
-    def fewer_chips(self) -> bool:
-        return any(card.per_chip for card in self.cards)
+    def kept(self) -> Card | None:
+        """The proposal to change nothing, where fewer than three others are worth a trial."""
+        return next((card for card in self.cards if card.proposal.kind == "keep"), None)
+
+    @property
+    def memory_bar(self) -> str:
+        """The measured peak against what a chip has, else the predicted parts."""
+        side = self.baseline
+        if side.peak_bytes and side.hbm and side.hbm.capacity:
+            return drawing.memory_bar(Memory(total=side.peak_bytes, capacity=side.hbm.capacity), measured=True)
+        return drawing.memory_bar(side.hbm) if side.hbm else ""
+
+    @property
+    def chips(self) -> torus.Drawing | None:
+        """The mesh that ran, on its chips."""
+        return next((card.before for card in self.cards if card.before), None)
+
+    @property
+    def groups(self) -> list[tuple[str, str, int]]:
+        """What the pictures mark, of all columns: colour class, axes, size."""
+        return list({css: (css, names, size) for card in self.cards for css, names, size in card.groups}.values())
 
 
 def ladder(
@@ -208,14 +243,37 @@ def ladder(
     cards = [card(item, baseline, config, roles) for item in proposals]
     sides = [baseline, *(item.side for item in cards)]
     reach = [max(s.high_s or 0.0, s.time_s or 0.0, sum(t.value for t in s.terms)) for s in sides]
-    seen: dict[str, bars.Term] = {}
-    for side in sides:
-        for part in side.terms:
-            seen.setdefault(part.key, part)
-    legend = sorted(seen.values(), key=lambda part: (part.order, part.key))
     scale_s = _round_up(max(reach, default=0.0))
-    cards = [replace(item, range_bar=drawing.range_bar(item.side, baseline, scale_s)) for item in cards]
-    return Ladder(baseline, cards, scale_s, legend)
+    now = _settings(config, cards)
+    cards = [
+        replace(
+            item,
+            range_bar=drawing.range_bar(item.side, baseline, scale_s),
+            column=drawing.step_column(item.side, baseline, scale_s) if scale_s else "",
+            settings=_beside(now, item),
+        )
+        for item in cards
+    ]
+    column = drawing.step_column(baseline, baseline, scale_s) if scale_s else ""
+    return Ladder(baseline, cards, scale_s, now, column)
+
+
+def _settings(config: Mapping[str, Any], cards: Sequence[Card]) -> list[Setting]:
+    """Axes of the run that are larger than one, and whatever a proposal changes."""
+    mesh = config.get("mesh") or {}
+    now = {axis: str(size) for axis, size in (mesh.get("ici") or {}).items()}
+    now |= {f"dcn.{axis}": str(size) for axis, size in (mesh.get("dcn") or {}).items()}
+    changed = {name: before for card in cards for name, before, _ in card.changes}
+    return [
+        Setting(name, before)
+        for name, before in {**now, **changed}.items()
+        if name in changed or before != "1"
+    ]  # fmt: skip
+
+
+def _beside(now: Sequence[Setting], card: Card) -> list[Setting]:
+    after = {name: value for name, _, value in card.changes}
+    return [replace(one, after=after.get(one.name, "")) for one in now]
 
 
 def _round_up(value: float) -> float:

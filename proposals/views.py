@@ -55,6 +55,7 @@ def proposals(request: MemberRequest, pk: int) -> HttpResponse:
             "argued": consulting.model_lines(plan),
             "findings": {item.rule: item.title for item in (record.value.findings if record else ())},
             "missing": facts.in_words(value.missing),
+            "missing_count": len(value.missing),
             "memory_unknown": presentation.is_memory_unknown(plan, record),
             "considered": value.considered,
             "priced": value.priced,

@@ -42,6 +42,7 @@ def proposal_of(case: Case) -> ProposalPlan:
         text = f"The risk: a very similar run failed.{risk}"
         citations += (replace(case.warning.citation(), supports=text),)
     fewer = chips_ratio(case.config, case.changes)
+    ratio = case.precedent.time_ratio if case.precedent is not None else None
     return ProposalPlan(
         rank=case.rank,
         kind=case.kind,
@@ -62,6 +63,7 @@ def proposal_of(case: Case) -> ProposalPlan:
         utility=case.utility,
         disputed=case.disputed,
         parts=case.parts,
+        precedent_speedup=1 / ratio if ratio else None,
         speedup_per_chip=case.predicted.speedup / fewer if case.predicted.speedup and fewer < 1 else None,
     )
 

@@ -43,7 +43,9 @@ def of_run(run: Run, config: dict[str, Any] | None) -> RunContext:
 
     Raises NotIngested where the profile's data is gone, ConfigError where the configuration passes its checks no more.
     """
-    return _runs.get((run.profile.data, json.dumps(config)), lambda: _read(run, config))
+    # A database that was restored gives numbers, and with them paths, away again.
+    key = (run.profile.data, run.created_at, json.dumps(config))
+    return _runs.get(key, lambda: _read(run, config))
 
 
 def _read(run: Run, config: dict[str, Any] | None) -> RunContext:
@@ -71,4 +73,4 @@ def pricer(plan: PlanRecord) -> Pricer:
         return Pricer(context.profile, context.config, context.diagnosis, known.values, learnt)
 
     learnt = confidence.of_team(plan.team_id)
-    return _pricers.get((plan.pk, plan.run.profile.data, learnt), make)
+    return _pricers.get((plan.pk, plan.created_at, plan.run.profile.data, learnt), make)

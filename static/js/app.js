@@ -70,6 +70,10 @@
   }
 
   /* menus close on Escape and on a click elsewhere */
+  /* a link to something folded unfolds it */
+  const unfold = () => { const at = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1))), fold = at && at.closest("details"); if (fold && !fold.open) { fold.open = true; at.scrollIntoView(); } };
+  addEventListener("hashchange", unfold); unfold();
+  document.addEventListener("click", event => { const to = event.target.closest && event.target.closest('a[href^="#"]'); if (to && to.hash === location.hash) unfold(); });
   document.addEventListener("click", event => $$("details[data-menu][open]").forEach(menu => { if (!menu.contains(event.target) || event.target.closest("a, button")) menu.open = false; }));
   document.addEventListener("keydown", event => {
     const menu = event.key === "Escape" && $("details[data-menu][open]");

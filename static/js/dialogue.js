@@ -1,18 +1,26 @@
 /* The challenge dialogue: answers as they are written.  The page of its own works without this file. */
 "use strict";
 (function () {
-  const WIDE = matchMedia("(min-width: 1100px)");
+  const BESIDE = matchMedia("(min-width: 1100px)"), WIDE = matchMedia("(min-width: 1500px)"), KEY = "ask-is-open";
   const $ = (selector, root = document) => root.querySelector(selector);
   const streams = new Map(); // by address: what is being followed
 
-  /* the panel beside the proposals is only loaded where there is room for it */
+  /* the panel beside the proposals is loaded where both have room, or where somebody wants it */
   function open() {
-    const dock = $("#dock");
-    if (!dock) return;
-    const place = $("#dialogue", dock);
-    if (WIDE.matches && place && place.hidden) htmx.trigger(place, "dialogue:open");
+    const place = $("#dock > #dialogue");
+    const wanted = WIDE.matches ? sessionStorage.getItem(KEY) !== "0" : BESIDE.matches && sessionStorage.getItem(KEY) === "1";
+    document.documentElement.dataset.ask = wanted ? "1" : "0";
+    if (wanted && place && place.hidden) htmx.trigger(place, "dialogue:open");
   }
   WIDE.addEventListener("change", open);
+  document.addEventListener("click", event => {
+    const button = event.target.closest && event.target.closest(".dock__open, .dock__close");
+    if (!button || !BESIDE.matches) return;
+    const closes = button.matches(".dock__close");
+    event.preventDefault();
+    sessionStorage.setItem(KEY, closes ? "0" : "1");
+    open();
+  });
 
   /* the end of the conversation stays in sight, unless somebody has scrolled up to read */
   const scroller = () => { const chat = $("#chat"); return chat && getComputedStyle(chat).overflowY !== "visible" ? chat : null; };

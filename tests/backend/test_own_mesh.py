@@ -130,7 +130,7 @@ def test_the_page_prices_while_one_types_and_adds(people, ready, other):
     made = Proposal.objects.get(rank=4)
     assert answer.status_code == 302 and answer["Location"] == made.get_absolute_url()
     page = client.get(answer["Location"]).content.decode()
-    assert "Your own" in page and "Added by engineer" in page
+    assert "Your own" in page and "added by engineer" in page
     again = client.post(place + "add/", form(other))  # as the second of two clicks does
     assert again["Location"] == answer["Location"] and Proposal.objects.count() == 4
     assert "This is already proposal 4." in client.get(again["Location"]).content.decode()

@@ -52,7 +52,13 @@ def experiment(as_engineer: Any) -> Any:
 
 @pytest.fixture
 def panel(server: str, experiment: Any, page: Page) -> Any:
+    return beside(server, experiment, page)
+
+
+def beside(server: str, experiment: Any, page: Page) -> Any:
+    """Open the panel beside the proposals, which a page of this width does not do by itself."""
     page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
+    page.get_by_role("link", name="Ask", exact=True).click()
     found = page.get_by_role("complementary", name="Ask")
     expect(found).to_be_visible()
     return found
@@ -190,8 +196,7 @@ def test_a_card_is_confirmed_and_taken_back_and_a_mesh_added(
     answer = asked(experiment, as_engineer.engineer, "We cannot change the batch.")
     told = ConstraintStated({"keep_batch": True}, "Keep the global batch.")
     answering(answer.pk, Scripted(tool(1, "look", {}, {"a": 1.5}), told, offer, said("Then proposal 1."))).join(30)
-    page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
-    panel = page.get_by_role("complementary", name="Ask")
+    panel = beside(server, experiment, page)
     card = panel.get_by_role("region", name="To confirm")
     expect(card).to_contain_text("Keep the global batch.")
     expect(panel.get_by_role("list", name="Constraints and facts of this conversation")).to_have_count(0)
@@ -203,7 +208,7 @@ def test_a_card_is_confirmed_and_taken_back_and_a_mesh_added(
     held.get_by_role("button", name=re.compile("Remove")).click()
     expect(held).to_have_count(0)
     panel.get_by_role("button", name="Add as a proposal").click()
-    expect(page.locator("#proposal-4")).to_contain_text("Added by pages-engineer")
+    expect(page.locator("#proposal-4")).to_contain_text("added by pages-engineer")
 
 
 def test_threads_are_begun_renamed_and_deleted(panel: Any, page: Page) -> None:

@@ -48,7 +48,7 @@ def test_approve_upload_measure_and_find_it_in_the_history(
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     page.locator("#proposal-1").get_by_role("button", name="Approve").click()
     page.get_by_role("button", name="Confirm approval").click()
-    card = page.locator("#proposal-1")
+    card = page.locator("#details-1")
     expect(card).to_contain_text("Awaiting measurement")
     assert violations(page) == []
     card.get_by_role("link", name="Upload its profile").click()
@@ -63,7 +63,7 @@ def test_approve_upload_measure_and_find_it_in_the_history(
     expect(page.locator("main")).to_contain_text("the measured effect is compared with the prediction")
     number = int(re.findall(r"/experiments/(\d+)/", page.url)[0])
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
-    expect(page.locator("#proposal-1")).to_contain_text("Being measured")
+    expect(page.locator("#details-1")).to_contain_text("Being measured")
 
     analyse(number, 1.84 / 1.2)  # the baseline took 1.84 s, with the same batch
 
@@ -108,7 +108,7 @@ def test_a_failure_is_reported_in_place(server: str, fresh: Any, as_reviewer: An
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     page.locator("#proposal-3").get_by_role("button", name="Approve").click()
     page.get_by_role("button", name="Confirm approval").click()
-    page.locator("#proposal-3").get_by_text("It failed…").click()
+    page.locator("#details-3").get_by_text("It failed…").click()
     page.get_by_label("Failure").select_option("out_of_memory")
     page.get_by_label("Error message").fill("RESOURCE_EXHAUSTED")
     assert violations(page) == []
@@ -121,7 +121,7 @@ def test_the_log_of_a_failed_run_fills_in_the_cause(server: str, fresh: Any, as_
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     page.locator("#proposal-2").get_by_role("button", name="Approve").click()
     page.get_by_role("button", name="Confirm approval").click()
-    page.locator("#proposal-2").get_by_text("It failed…").click()
+    page.locator("#details-2").get_by_text("It failed…").click()
     form = page.locator("#result-2 form.failform")
     log = (
         b"step 3\n[rank3]: ValueError: attention heads (28) must be divisible by tensor parallel size (8)\nTerminated\n"
@@ -143,7 +143,7 @@ def test_the_log_of_a_failed_run_fills_in_the_cause(server: str, fresh: Any, as_
 
 def test_a_mesh_is_priced_while_one_types_and_added(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
-    page.get_by_role("link", name="Enter a mesh").click()
+    page.get_by_role("link", name="Price a mesh of your own").click()
     page.wait_for_load_state()
     answer = page.locator("#own-answer")
     expect(answer).to_contain_text("Keep the current configuration")
@@ -161,8 +161,9 @@ def test_a_mesh_is_priced_while_one_types_and_added(server: str, fresh: Any, as_
     page.get_by_label("data", exact=True).fill("16")
     expect(answer.get_by_text("Legal", exact=True)).to_be_visible()
     answer.get_by_role("button", name="Add as a proposal").click()
-    card = page.locator("#proposal-4")
-    expect(card).to_contain_text("Your own")
+    expect(page.locator("#proposal-4")).to_contain_text("Your own")
+    page.locator("#proposal-4").get_by_role("link", name="Details").click()
+    card = page.locator("#details-4")
     card.get_by_text("Neighbouring configurations").click()
     card.get_by_role("link", name=re.compile("^Open ")).first.click()
     expect(page.locator("#own-answer")).to_contain_text("Step time")

@@ -86,7 +86,7 @@ def test_the_panel_beside_the_proposals_moves_nothing_when_it_comes(server: str,
     from tests.browser.factories import make_ready
 
     experiment = make_ready(as_reviewer, "Does not jump")
-    page.set_viewport_size({"width": 1280, "height": 900})
+    page.set_viewport_size({"width": 1600, "height": 900})
     page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
     expect(page.locator("#dialogue").get_by_role("textbox").first).to_be_visible()
     shifts = page.evaluate(

@@ -87,7 +87,7 @@ def test_pages_read_without_scripts(server: str, ready: Any, people: Any, browse
     page.get_by_role("link", name="740 ms").first.click()
     expect(page.get_by_text("Definition")).to_be_visible()
     page.goto(f"{server}/experiments/{ready.pk}/proposals/")
-    page.get_by_role("link", name="Show rejected").click()
+    page.get_by_role("link", name="broke a rule").click()
     expect(page.get_by_text("8 KV heads are not divisible by 16.")).to_be_visible()
     context.close()
 
@@ -119,7 +119,8 @@ def test_a_long_kernel_name_stays_in_the_column_of_reasons(
     server: str, ready: Any, as_reviewer: Any, page: Page
 ) -> None:
     page.goto(f"{server}/experiments/{ready.pk}/proposals/")
-    room = page.locator(".w-reasons").first.evaluate(
+    page.locator("#details-1 > summary").click()
+    room = page.locator("#details-1 .why > div").first.evaluate(
         """column => {
           column.querySelector("p, li").append(" cudnn_" + "sdpa_sm90_flash_bprop_".repeat(6));
           return column.clientWidth - column.scrollWidth;

@@ -129,7 +129,7 @@ def test_a_viewer_is_told_why_the_buttons_are_off(
     page.goto(f"{server}/experiments/{ready.pk}/proposals/")
     card = page.locator("#proposal-1")
     expect(card.get_by_role("button", name="Approve")).to_be_disabled()
-    expect(card).to_contain_text("Deciding needs the reviewer role; your role is viewer in")
+    expect(card).to_contain_text("needs the reviewer role; yours is viewer")
     expect(page.get_by_role("navigation", name="Main").get_by_role("link", name="Upload")).to_have_count(0)
     page.goto(server + "/experiments/new/")
     expect(page.get_by_role("heading", name="Not allowed")).to_be_visible()
