@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from perfmodel.config import ExperimentConfig, Hardware, Measured, Mesh, ModelShape, Training
 from perfmodel.prediction import predict
 from perfmodel.price import NOTHING, Evidence, evidence_of
-from perfmodel.search import price_space, ranking, search
+from perfmodel.search import price_space, search
 from perfmodel.space import SearchBounds, build_space
 from perfmodel.workload import REMAT
 
@@ -56,8 +56,7 @@ def price_all(config: ExperimentConfig, constraints: SearchBounds, evidence: Evi
 
     def work() -> int:
         space = build_space(config, constraints)
-        ranking(price_space(space, evidence))
-        return space.count
+        return len(price_space(space, evidence).ranked) and space.count
 
     return work(), best_of(5, work)
 

@@ -6,7 +6,7 @@ imported by its first call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -21,20 +21,29 @@ def array_of(value: float) -> Floats:
     return np.array([value], dtype=np.float64)
 
 
-def arrays_of(value: Any) -> list[npt.NDArray[Any]]:
-    """Every array in a dataclass, a mapping, or an array itself."""
+def mapped(change: Callable[..., Any], value: Any, *others: Any) -> Any:
+    """Return nested dataclasses and mappings of arrays with `change` applied to each array, and to those at its place
+    in the others."""
     if isinstance(value, np.ndarray):
-        return [value]
+        return change(value, *others)
     if isinstance(value, Mapping):
-        return [array for item in value.values() for array in arrays_of(item)]
-    if is_dataclass(value):
-        return [array for part in fields(value) for array in arrays_of(getattr(value, part.name))]
-    return []
+        return {key: mapped(change, item, *(other[key] for other in others)) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        each = {f.name: [getattr(one, f.name) for one in (value, *others)] for f in fields(value)}
+        return type(value)(**{name: mapped(change, *items) for name, items in each.items()})
+    return value
+
+
+def concatenated(*values: Any) -> Any:
+    """Return values of one kind behind each other."""
+    return mapped(lambda *arrays: np.concatenate(arrays), *values)
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
     """What its arrays broadcast to."""
-    return np.broadcast_shapes(*(array.shape for array in arrays_of(value)))
+    shapes: list[tuple[int, ...]] = []
+    mapped(lambda array: shapes.append(array.shape), value)
+    return np.broadcast_shapes(*shapes)
 
 
 def taken(value: Any, rows: slice, count: int) -> Any:
@@ -42,7 +51,7 @@ def taken(value: Any, rows: slice, count: int) -> Any:
 
     Arrays have all dimensions, or one of size 1.
     """
-    return _mapped(value, lambda array: array[rows] if array.shape and array.shape[0] == count > 1 else array)
+    return mapped(lambda array: array[rows] if array.shape and array.shape[0] == count > 1 else array, value)
 
 
 def picked(value: Any, index: tuple[npt.NDArray[np.intp], ...], shape: tuple[int, ...]) -> Any:
@@ -54,7 +63,7 @@ def picked(value: Any, index: tuple[npt.NDArray[np.intp], ...], shape: tuple[int
         whole = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
         return np.asarray(whole[tuple(np.minimum(at, n - 1) for at, n in zip(index, whole.shape, strict=True))])
 
-    return _mapped(value, pick)
+    return mapped(pick, value)
 
 
 def joined(blocks: Sequence[Floats], dimensions: int) -> Floats:
@@ -62,16 +71,6 @@ def joined(blocks: Sequence[Floats], dimensions: int) -> Floats:
     if len(blocks) == 1 or blocks[0].ndim < dimensions or all(block.shape[0] == 1 for block in blocks):
         return blocks[0]
     return np.concatenate(blocks)
-
-
-def _mapped(value: Any, change: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {key: _mapped(item, change) for key, item in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return type(value)(**{part.name: _mapped(getattr(value, part.name), change) for part in fields(value)})
-    return value
 
 
 def normal_cdf(z: npt.ArrayLike) -> Floats:

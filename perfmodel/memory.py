@@ -9,11 +9,11 @@ with a fused attention kernel; the profiles' own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, mapped
 from perfmodel.config import ExperimentConfig
 from perfmodel.execution import MemoryConstants, fitted_constants
 from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, SHARDING, WEIGHT_BYTES, Workload, from_config
@@ -98,9 +98,8 @@ def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse
         return first
     last = of_stage(w, stage(w, last=True), constants_used)
     later = last.needed > first.needed
-    return MemoryUse(
-        **{part.name: np.where(later, getattr(last, part.name), getattr(first, part.name)) for part in fields(first)}
-    )
+    fullest: MemoryUse = mapped(lambda one, other: np.where(later, one, other), last, first)
+    return fullest
 
 
 def of_stage(w: Workload, at: Stage, c: MemoryConstants) -> MemoryUse:

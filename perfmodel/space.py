@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from formatting import large
 from perfmodel.accounting import model_numbers
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, mapped
 from perfmodel.config import (
     CANONICAL_ROLES,
     REMAT_OPEN,
@@ -32,7 +32,7 @@ from perfmodel.config import (
     placement,
 )
 from perfmodel.execution import profile_named
-from perfmodel.topology import Ints, Links
+from perfmodel.topology import Ints
 from perfmodel.workload import Workload, assemble_mesh, chip_numbers, chip_of, mesh_links, training_numbers
 
 #: Training keys with new values.
@@ -320,7 +320,7 @@ def space_workload(space: Space, rows: slice) -> Workload:
     sizes = space.sizes[rows]
     layout, links = mesh_links(hardware, roles, sizes)
     # Meshes along the first dimension, changes along the second.
-    spread = {name: Links(**{key: value[:, None] for key, value in vars(of).items()}) for name, of in links.items()}
+    spread = mapped(lambda array: array[:, None], links)
     ici = _by_role(roles, sizes)
     # Where it is the same for all, one value will do for all.
     varies = bool((space.dcn_sizes != space.dcn_sizes[:1]).any())

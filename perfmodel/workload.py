@@ -7,7 +7,7 @@ every field broadcasts against the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.accounting import ModelNumbers, model_numbers
-from perfmodel.arrays import Floats, array_of
+from perfmodel.arrays import Floats, array_of, concatenated
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import CANONICAL_ROLES, REMAT_OPEN, ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.execution import load_profiles, profile_named
@@ -341,13 +341,5 @@ def from_config(config: ExperimentConfig) -> Workload:
 
 def stack(workloads: Sequence[Workload]) -> Workload:
     """Many workloads of length one as one of length n."""
-    return Workload(*(_stack([getattr(w, part.name) for w in workloads]) for part in fields(Workload)))
-
-
-def _stack(items: Sequence[Any]) -> Any:
-    first = items[0]
-    if isinstance(first, np.ndarray):
-        return np.concatenate([np.atleast_1d(item) for item in items])
-    if isinstance(first, Mapping):
-        return {key: _stack([item[key] for item in items]) for key in first}
-    return type(first)(**{part.name: _stack([getattr(item, part.name) for item in items]) for part in fields(first)})
+    stacked: Workload = concatenated(*workloads)
+    return stacked

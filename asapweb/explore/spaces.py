@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -12,46 +12,39 @@ import numpy.typing as npt
 from experiments.lru_cache import LruCache
 from perfmodel import legality
 from perfmodel.config import BATCH_ROLES, ExperimentConfig, Mesh
-from perfmodel.config_file import config_to_json, parse_config
 from perfmodel.price import NOTHING, Evidence
-from perfmodel.search import PricedSpace, price_space, ranking
-from perfmodel.space import SearchBounds, Space, build_space
+from perfmodel.search import PricedSpace, price_space
+from perfmodel.space import SearchBounds, build_space
 from perfmodel.workload import AxisSizes
 
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 #: More meshes than this cannot be priced while somebody waits.
 LIMIT = 20_000
 MEMORY_RULE = legality.RULES.index("memory")
 
 
-@dataclass(frozen=True)
-class Meshes:
-    """A space priced under the evidence, by mesh: estimate in seconds, memory in bytes, first broken rule (-1: none).
+class Meshes(PricedSpace):
+    """A space of meshes with the training as it is."""
 
-    ranked: legal meshes, fastest first.  front: legal meshes that no other beats in both time and memory.
-    """
-
-    space: Space
-    estimate_s: npt.NDArray[np.float64]
-    memory_bytes: npt.NDArray[np.float64]
-    broken: npt.NDArray[np.int8]
-    ranked: Ints
-    front: Bools
-    evidence: Evidence = NOTHING
+    @cached_property
+    def front(self) -> npt.NDArray[np.bool_]:
+        """Legal meshes that no other beats in both time and memory."""
+        front = np.zeros(self.considered, dtype=bool)
+        legal = np.flatnonzero(self.broken < 0)
+        order = legal[np.lexsort((self.memory_bytes[legal], self.estimate_s[legal]))]
+        if len(order):
+            used = self.memory_bytes[order]
+            front[order[np.r_[True, used[1:] < np.minimum.accumulate(used)[:-1]]]] = True
+        return front
 
     @property
     def considered(self) -> int:
-        return len(self.estimate_s)
+        return self.space.count
 
     @property
     def rejected(self) -> int:
         return self.considered - len(self.ranked)
-
-    def rejected_by_rule(self) -> list[tuple[str, int]]:
-        counts = np.bincount(self.broken[self.broken >= 0].astype(np.int64), minlength=len(legality.RULES))
-        return [(rule, int(n)) for rule, n in zip(legality.RULES, counts, strict=True) if n]
 
     def index(self, mesh: Mesh) -> int | None:
         """Index of a mesh in the space; None if its axes differ."""
@@ -65,61 +58,32 @@ class Meshes:
     def sizes(self, index: int) -> dict[str, int]:
         return {axis: int(n) for axis, n in zip(self.space.axes, self.space.sizes[index], strict=True)}
 
-    def config(self, index: int) -> ExperimentConfig:
-        return self.space.config_at(index, 0)
-
     def order(self, show: str, sort: str) -> Ints:
         """Meshes as the table lists them."""
         if show == "legal" and sort == "step":
             return self.ranked
-        chosen = {
-            "legal": self.broken < 0,
-            "rejected": self.broken >= 0,
-        }.get(show, np.ones(self.considered, dtype=bool))
-        rows = np.flatnonzero(chosen)
-        key, other = (
-            (self.memory_bytes, self.estimate_s) if sort.endswith("memory") else (self.estimate_s, self.memory_bytes)
-        )
-        ordered = rows[np.lexsort((other[rows], key[rows]))]
+        chosen = {"legal": self.broken < 0, "rejected": self.broken >= 0}
+        rows = np.flatnonzero(chosen.get(show, np.ones(self.considered, dtype=bool)))
+        keys = (self.memory_bytes[rows], self.estimate_s[rows])
+        ordered = rows[np.lexsort(keys[::-1] if sort.endswith("memory") else keys)]
         return ordered[::-1] if sort.startswith("-") else ordered
-
-
-def meshes_of(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Meshes:
-    """Return the space of a configuration under the evidence, whatever its own mesh sizes; the configuration names
-    model, batch and sequence.  Raises ConfigError as `perfmodel.search` does."""
-    data = config_to_json(config)
-    total = config.hardware.chips_per_slice
-    axes = [axis for axis, _ in config.mesh.ici]
-    data["mesh"]["ici"] = {axis: total if at == 0 else 1 for at, axis in enumerate(axes)}
-    for key in ("name", "notes"):
-        data.pop(key, None)
-    text = json.dumps(data)
-    meshes: Meshes = _kept.get((text, evidence.digest), lambda: _meshes(text, evidence))
-    return meshes
 
 
 _kept = LruCache(24)
 
 
-def _meshes(text: str, evidence: Evidence) -> Meshes:
-    config, _ = parse_config(json.loads(text))
-    space = build_space(config, SearchBounds(axes=tuple(axis for axis, _ in config.mesh.ici)))
-    priced = price_space(space, evidence)
-    estimate, used = priced.estimate_s.reshape(-1), priced.memory_bytes.reshape(-1)
-    ranked = ranking(priced)
-    return Meshes(space, estimate, used, priced.broken.reshape(-1), ranked, _front(priced, ranked), evidence)
+def meshes_of(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Meshes:
+    """Return the space of a configuration under the evidence, whatever its own mesh sizes; the configuration names
+    model, batch and sequence.  Raises ConfigError as `perfmodel.search` does."""
+    axes = tuple(axis for axis, _ in config.mesh.ici)
+    sizes = ((axes[0], config.hardware.chips_per_slice), *((axis, 1) for axis in axes[1:]))
+    of = replace(config, mesh=replace(config.mesh, ici=sizes), name="", notes="", measured=None)
 
+    def price() -> Meshes:
+        return Meshes(**vars(price_space(build_space(of, SearchBounds(axes=axes)), evidence)))
 
-def _front(priced: PricedSpace, ranked: Ints) -> Bools:
-    """Legal meshes that nothing beats in time and memory together."""
-    estimate, used = priced.estimate_s.reshape(-1), priced.memory_bytes.reshape(-1)
-    front = np.zeros(len(estimate), dtype=bool)
-    order = ranked[np.lexsort((used[ranked], estimate[ranked]))]
-    if len(order):
-        least = np.minimum.accumulate(used[order])
-        better = np.r_[True, used[order][1:] < least[:-1]]
-        front[order[better]] = True
-    return front
+    meshes: Meshes = _kept.get((repr(of), evidence.digest), price)
+    return meshes
 
 
 def legal_sizes(config: ExperimentConfig, candidates: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:

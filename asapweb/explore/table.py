@@ -72,7 +72,7 @@ def table(state: State, meshes: Meshes) -> Table:
         rank=int(ranks[0]) + 1 if len(ranks) else None,
         fastest=rows[fastest] if fastest is not None else None,
         meshes=meshes,
-        by_rule=[(rule, RULES[rule], n) for rule, n in meshes.rejected_by_rule()],
+        by_rule=[(rule, RULES[rule], n) for rule, n in meshes.rejected_by_rule.items()],
     )
 
 

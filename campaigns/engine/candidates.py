@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel import legality, memory
+from perfmodel.arrays import concatenated, mapped
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.legality import MemoryPosterior
@@ -87,7 +88,8 @@ class Candidates:
 
     def memory_of(self, row: int) -> MemoryUse:
         """Return the memory of one candidate as computed, arrays of one entry."""
-        return _rows(self.used, np.array([row]))
+        used: MemoryUse = mapped(lambda array: array[[row]], self.used)
+        return used
 
     @cached_property
     def known_covered(self) -> dict[object, Bools]:
@@ -96,8 +98,8 @@ class Candidates:
 
     def take(self, rows: npt.NDArray[np.integer]) -> Candidates:
         """The candidates at these indices."""
-        arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
-        return replace(self, configs=tuple(self.configs[int(i)] for i in rows), used=_rows(self.used, rows), **arrays)
+        arrays: dict[str, Any] = {name: mapped(lambda array: array[rows], getattr(self, name)) for name in _ARRAYS}
+        return replace(self, configs=tuple(self.configs[int(i)] for i in rows), **arrays)
 
     def in_units_of(self, row: int, step_time_s: float) -> Candidates:
         """Predicted times as of a machine on which this candidate takes so long: trials may run on other devices than
@@ -107,19 +109,11 @@ class Candidates:
 
     def with_(self, more: Candidates) -> Candidates:
         """These, then others."""
-        arrays: dict[str, Any] = {name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in _ARRAYS}
-        used = {
-            part.name: np.concatenate([getattr(self.used, part.name), getattr(more.used, part.name)])
-            for part in fields(MemoryUse)
-        }
-        return replace(self, configs=(*self.configs, *more.configs), used=MemoryUse(**used), **arrays)
+        arrays: dict[str, Any] = {name: concatenated(getattr(self, name), getattr(more, name)) for name in _ARRAYS}
+        return replace(self, configs=(*self.configs, *more.configs), **arrays)
 
 
-_ARRAYS = tuple(part.name for part in fields(Candidates) if part.name not in ("configs", "used", "known"))
-
-
-def _rows(used: MemoryUse, rows: npt.NDArray[np.integer]) -> MemoryUse:
-    return MemoryUse(**{part.name: getattr(used, part.name)[rows] for part in fields(used)})
+_ARRAYS = tuple(part.name for part in fields(Candidates) if part.name not in ("configs", "known"))
 
 
 def price(
@@ -164,7 +158,7 @@ def price(
         sigma=sigma,
         shares=np.column_stack([parts[name] / smooth for name in PARTS]),
         settings=_settings(work, count),
-        used=MemoryUse(**{part.name: flat(getattr(used, part.name)) for part in fields(used)}),
+        used=mapped(flat, used),
         known=evidence.memory,
         legal=np.array(np.broadcast_to(_legal(configs[0], work), count)),
     )

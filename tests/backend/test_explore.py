@@ -153,7 +153,7 @@ def test_the_list_agrees_with_the_search():
     meshes, found = meshes_of(config), search(config, top=5)
     assert [meshes.config(int(i)).mesh for i in meshes.ranked[:5]] == [c.config.mesh for c in found.candidates]
     assert meshes.considered == found.considered
-    assert dict(meshes.rejected_by_rule()) == found.rejected_by_rule
+    assert meshes.rejected_by_rule == found.rejected_by_rule
 
 
 def test_nothing_legal_beats_the_front():

@@ -9,7 +9,6 @@ import pytest
 
 from perfmodel import legality
 from perfmodel.config import ConfigError
-from perfmodel.efficiency import Efficiencies
 from perfmodel.prediction import predict
 from perfmodel.search import price_space, search
 from perfmodel.space import SearchBounds, build_space, count_factorisations, factorisations
@@ -43,14 +42,13 @@ def test_every_ordered_factorisation_once(number, axes):
 )
 def test_arrays_and_single_predictions_agree(config):
     space = build_space(config, SearchBounds(remats=("none", "full"), global_batches=(256, 1024)))
-    priced = price_space(space, efficiencies=Efficiencies())
+    priced = price_space(space)
     rng = np.random.default_rng(1)
     for flat in rng.choice(space.count, 25, replace=False):
-        at = [int(i) for i in np.unravel_index(flat, space.shape)]
-        prediction = predict(space.config_at(*at), Efficiencies())
-        assert priced.estimate_s[tuple(at)] == pytest.approx(prediction.step_time_s["estimate"], rel=1e-9)
-        assert priced.memory_bytes[tuple(at)] == pytest.approx(prediction.hbm_per_chip_bytes["total"], rel=1e-9)
-        number = priced.broken[tuple(at)]
+        prediction = predict(priced.config(flat))
+        assert priced.estimate_s[flat] == pytest.approx(prediction.step_time_s["estimate"], rel=1e-9)
+        assert priced.memory_bytes[flat] == pytest.approx(prediction.hbm_per_chip_bytes["total"], rel=1e-9)
+        number = priced.broken[flat]
         assert (legality.RULES[number] if number >= 0 else None) == next((v.rule for v in prediction.violations), None)
 
 
