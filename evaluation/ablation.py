@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from asapweb.explore.accuracy import Ablation, PartWithout
 from evaluation import scores
 from evaluation.accuracy import part_of
+from evaluation.accuracy_numbers import Ablation, PartWithout
 from evaluation.fit_time import Fit, Problem, fitted
 from evaluation.held_out import folds
 from evaluation.time_priors import PRIORS

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import numpy as np
 import numpy.typing as npt
 
-from asapweb.explore.accuracy import Ablation, Accuracy, ErrorScores, FarOff, NewerScores, Noise, Point, Rankings
 from evaluation import scores
+from evaluation.accuracy_numbers import Ablation, Accuracy, ErrorScores, FarOff, NewerScores, Noise, Point, Rankings
 from evaluation.fit_time import FOLD_STEPS, fitted
 from evaluation.held_out import Evaluation, HeldOut, naive_error
 from evaluation.optico import agreement

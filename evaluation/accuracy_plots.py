@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil, floor, log10
 from xml.sax.saxutils import escape
 
-from asapweb.explore.accuracy import ErrorScores, Point
+from evaluation.accuracy_numbers import ErrorScores, Point
 
 COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#97266d", "#6b46c1", "#b7791f", "#285e61", "#9b2c2c", "#4a5568")
 SIZE, MARGIN = 520, 60

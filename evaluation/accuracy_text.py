@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from asapweb.explore.accuracy import ACCURACY_FILE, Accuracy, ErrorScores
 from evaluation.accuracy import SOURCES
+from evaluation.accuracy_numbers import ACCURACY_FILE, Accuracy, ErrorScores
 from evaluation.accuracy_plots import bars, scatter
 from evaluation.report import percent, rounded, wrapped
 from perfmodel.efficiency import DESCRIBED, DISTANCES

@@ -10,9 +10,9 @@ import sys
 
 import numpy as np
 
-from asapweb.explore.accuracy import ACCURACY_FILE, load_accuracy
 from evaluation import accuracy, accuracy_text
 from evaluation.ablation import ablation
+from evaluation.accuracy_numbers import ACCURACY_FILE, load_accuracy
 from evaluation.fit_time import fitted, problem
 from evaluation.held_out import Evaluation, held_out, summarise
 from evaluation.ranges import errors_at, ranges

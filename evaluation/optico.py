@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from asapweb.explore.accuracy import Agreement
+from evaluation.accuracy_numbers import Agreement
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_config
 from perfmodel.efficiency import EfficiencyTable

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
-from asapweb.explore.accuracy import ErrorScores, RankingScores
+from evaluation.accuracy_numbers import ErrorScores, RankingScores
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,8 +15,7 @@ from django.utils.cache import patch_vary_headers
 from accounts.models import Role
 from accounts.permissions import MemberRequest, require
 from asapweb.explore import answer as answers
-from asapweb.explore import drawing, measured, proposing, report, spaces
-from asapweb.explore.accuracy import accuracy
+from asapweb.explore import drawing, measured, report, spaces
 from asapweb.explore.answer import Answer, Bar
 from asapweb.explore.measured import evidence_of
 from asapweb.explore.spaces import Meshes
@@ -129,7 +128,7 @@ def _context(
         "scale_s": scale_s,
         "speedup": _speedup(page, answer),
         "known_bytes": _known_bytes(answer),
-        "optico": numbers.optico if (numbers := accuracy()) else None,
+        "optico": numbers["optico"] if (numbers := report.read(report.ACCURACY_FILE)) else None,
         "plot": plot(state, meshes) if meshes is not None else None,
         "controls": _controls(state),
         "errors": config_form.errors_by_slot(state.errors, config_form.SLOTS),
@@ -300,8 +299,8 @@ def _pasted(text: str) -> dict[str, Any] | str:
 @require(Role.VIEWER, "GET")
 def accuracy_page(request: MemberRequest) -> HttpResponse:
     """How far predictions were off on published runs that the fit had not seen."""
-    numbers = accuracy()
+    numbers = report.read(report.ACCURACY_FILE)
     context: dict[str, Any] = {"here": "accuracy", "numbers": numbers}
     if numbers is not None:
-        context |= report.context(numbers) | proposing.context()
+        context |= report.context(numbers)
     return render(request, "accuracy/accuracy.html", context)

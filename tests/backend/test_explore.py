@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import formatting
-from asapweb.explore import proposing
-from asapweb.explore.accuracy import load_accuracy
+from asapweb.explore import report
 from asapweb.explore.answer import answer, treemap
 from asapweb.explore.report import RANKED
 from asapweb.explore.spaces import meshes_of
 from asapweb.explore.state import divisors, from_config, pairs_of, read, refit
+from evaluation.accuracy_numbers import load_accuracy
 from experiments.templatetags.quantities import percent
 from perfmodel.config_file import parse_config
 from perfmodel.prediction import predict
@@ -392,7 +392,7 @@ def test_the_accuracy_page_shows_the_numbers_of_the_fit(people: People):
 
 
 def test_the_accuracy_page_shows_how_good_proposals_are(people: People):
-    html, numbers = page(people.client("viewer"), "/accuracy/"), proposing.context()
+    html, numbers = page(people.client("viewer"), "/accuracy/"), report.of_proposals()
     assert f"{numbers['confidence']['all']['pairs']:,} pairs of measured runs" in html
     for row in numbers["confidence"]["reliability"]:
         assert f"{row['right'] * 100:.1f}\u00a0%" in html
@@ -429,5 +429,5 @@ def test_the_framework_is_a_choice_and_prices_the_mesh(people: People):
 
 
 def test_without_a_report_the_accuracy_page_says_how_to_get_one(people: People, tmp_path, monkeypatch):
-    monkeypatch.setattr("asapweb.explore.accuracy.ACCURACY_FILE", tmp_path / "accuracy.json")
+    monkeypatch.setattr("asapweb.explore.report.ACCURACY_FILE", tmp_path / "accuracy.json")
     assert "Not measured yet" in page(people.client("viewer"), "/accuracy/")

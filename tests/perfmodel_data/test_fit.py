@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from asapweb.explore.accuracy import load_accuracy
 from evaluation import optico
+from evaluation.accuracy_numbers import load_accuracy
 from evaluation.accuracy_plots import bars, scatter
 from evaluation.fit_time import Fit, Stalls, fit_stalls, fitted, problem, solve
 from evaluation.held_out import FOLDINGS, folds, held_out, naive_error

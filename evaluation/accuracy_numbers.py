@@ -1,15 +1,13 @@
-"""The errors of held-out runs that `make fit` wrote down: what evaluation/accuracy.py writes and the pages show."""
+"""The errors of held-out runs, as `evaluation.accuracy` writes them to asapweb/explore/accuracy.json."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-ACCURACY_FILE = Path(__file__).with_name("accuracy.json")
+from asapweb.explore.report import ACCURACY_FILE
 
 
 @dataclass(frozen=True)
@@ -159,17 +157,3 @@ class Accuracy:
 def load_accuracy() -> Accuracy:
     """The numbers of the last `make fit`."""
     return TypeAdapter(Accuracy).validate_json(ACCURACY_FILE.read_bytes())
-
-
-def accuracy() -> Accuracy | None:
-    """The numbers of the last fit; None where there are none."""
-    try:
-        stamp = ACCURACY_FILE.stat().st_mtime_ns
-    except OSError:
-        return None
-    return _loaded(stamp)
-
-
-@lru_cache(maxsize=1)
-def _loaded(stamp: int) -> Accuracy:
-    return load_accuracy()
