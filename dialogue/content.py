@@ -14,13 +14,13 @@ from django.urls import reverse
 from django.utils.safestring import mark_safe
 
 from dialogue.computations import ComputedAnswer, about, registry
-from dialogue.computations.arguments import OfConfiguration
 from dialogue.links import link_of
 from experiments import bars
 from experiments.models import Experiment
 from proposals.agents import markdown
 from proposals.agents.markdown import Link
 from proposals.agents.references import Rendered
+from proposals.agents.tools.shared import Configuration
 from proposals.agents.values import Value
 
 Content = dict[str, Any]
@@ -117,7 +117,7 @@ def questions_about(experiment: Experiment, target: str) -> list[Question]:
         "op": [("op", {"op": name})],
         "experiment": [("since_last", {"experiment": name})],
         "axis": [("axis", {"axis": name}), ("ops", {"axis": name})],
-        "configuration": [(item.key, typed) for item in about("configuration") if item.arguments is OfConfiguration],
+        "configuration": [(item.key, typed) for item in about("configuration") if item.arguments is Configuration],
         **{each: [(item.key, {each: name}) for item in about(each)] for each in ("finding", "proposal")},
     }
     return [question(experiment, key, given) for key, given in asked.get(kind, ())]

@@ -14,10 +14,7 @@ from django.urls import reverse
 from accounts.models import Membership, Role
 from agent.tools import ToolError
 from dialogue.computations import OF_PROPOSALS, OF_RUN, Computation, arguments, registry
-from dialogue.computations.arguments import OfConfiguration, candidate_of
 from dialogue.computations.matching import SEARCHED, matches, score, telling, words_of
-from dialogue.computations.settings import parse
-from dialogue.computations.values import plan_values, priced
 from dialogue.content import question_url
 from dialogue.links import link_of
 from experiments.models import Experiment
@@ -25,10 +22,14 @@ from experiments.step_profile import PROFILE
 from formatting import quantity
 from formatting.numbers import whole_number
 from perfmodel.config import ConfigError
+from proposals.agents.references import resolve
 from proposals.agents.retrieval import ScopedQuery, Unavailable
-from proposals.agents.tools import operations
+from proposals.agents.settings import parse
+from proposals.agents.toolbox import call
+from proposals.agents.tools.operations import Filter, ops
+from proposals.agents.tools.prices import PriceArguments, Prices
+from proposals.agents.tools.shared import Configuration
 from proposals.agents.workbench import Workbench
-from proposals.candidate import Candidate
 
 #: Rows of a group.
 MOST = 5
@@ -90,28 +91,33 @@ def results(
 def _computations(experiment: Experiment, bench: Workbench, text: str) -> Iterator[Row]:
     found = matches(bench, text) if text else []
     if not found:  # what most people ask, under whatever else the text leads to
-        yield from (_row(experiment, registry()[key], {}) for key in (*OF_RUN, *OF_PROPOSALS))
+        yield from (row_of(experiment, bench, registry()[key], {}) for key in (*OF_RUN, *OF_PROPOSALS))
     for match in found:
         if match.problem:
             yield Row(match.computation.title, "", match.problem)
         else:
-            yield _row(experiment, match.computation, match.arguments, bench, match.of)
+            yield row_of(experiment, bench, match.computation, match.arguments)
 
 
-def _at_the_right(bench: Workbench, of: Candidate, key: str) -> tuple[str, str]:
-    """The predicted time of a configuration, or its memory, and its detail."""
+def _at_the_right(bench: Workbench, of: Configuration, key: str) -> tuple[str, str]:
+    """The predicted time of a configuration, or its memory, and its detail.  Raises ToolError."""
     if key not in ("price", "fits"):
         return "", ""
-    try:
-        it = plan_values(bench, priced(bench, of))
-    except ConfigError:
-        return "", "unknown"
+    found = call(bench, PriceArguments(configurations=(of,)))
+    assert isinstance(found, Prices)
+    (row,) = found.configurations
+
+    def printed(path: str) -> str:
+        return resolve(f"{{{path}}}", {"row": row, "now": found.current}).plain
+
     if key == "fits":
-        return (it["memory"].number, f"of {it['capacity'].number}") if it["memory"] else ("", "unknown")
-    if it["broken"]:
+        held = f"of {printed('now.capacity_bytes')}" if row.memory_bytes else "unknown"
+        return (printed("row.memory_bytes") if row.memory_bytes else "", held)
+    if row.violations:
         return "", "breaks a rule"
-    speed = it["step"] or it["speedup"]
-    return (speed.number, "" if it["step"] else "per token") if speed else ("", "unknown")
+    if row.step_time_s:
+        return printed("row.step_time_s.estimate"), ""
+    return (printed("row.speedup_per_token.estimate"), "per token") if row.speedup_per_token else ("", "unknown")
 
 
 def row_of(experiment: Experiment, bench: Workbench, of: Computation, given: Mapping[str, Any]) -> Row:
@@ -119,18 +125,13 @@ def row_of(experiment: Experiment, bench: Workbench, of: Computation, given: Map
     wrong."""
     try:
         asked = arguments(of, given)
-        candidate = candidate_of(bench, asked) if isinstance(asked, OfConfiguration) else None
+        is_configuration = isinstance(asked, Configuration) and bool(given)
+        predicted, detail = ("", "")
+        if isinstance(asked, Configuration) and given:
+            predicted, detail = _at_the_right(bench, asked, of.key)
     except ToolError as error:
         return Row(of.title, "", str(error), of.key, arguments=_fields(given))
-    return _row(experiment, of, given, bench, candidate)
-
-
-def _row(
-    experiment: Experiment, of: Computation, given: Mapping[str, Any], bench: Workbench | None = None,
-    candidate: Candidate | None = None,
-) -> Row:  # fmt: skip
-    predicted, detail = _at_the_right(bench, candidate, of.key) if bench and candidate else ("", "")
-    shown = _fields(given) if candidate is None or of.key == "price" else ()
+    shown = _fields(given) if not is_configuration or of.key == "price" else ()
     url = question_url(experiment.pk, of.key, given)
     return Row(of.title, url, detail, of.key, arguments=shown, predicted=predicted)
 
@@ -172,7 +173,7 @@ def _in_run(experiment: Experiment, bench: Workbench, words: Sequence[str]) -> I
     strong = " ".join(word for word in said if len(word) > 2 and whole_number(word) is None)
     if not strong or bench.diagnosis.basis != PROFILE:
         return
-    found = operations.ops(bench, operations.Filter(text=strong, top=3))
+    found = ops(bench, Filter(words=strong, top=3))
     if found.matching > 1:
         time = f", {quantity(found.time_s, 's')}" if found.time_s else ""
         url = question_url(experiment.pk, "ops", {"words": strong})

@@ -11,7 +11,6 @@ from accounts.models import Membership, Role
 from accounts.permissions import MemberRequest, require
 from dialogue import content, palette
 from dialogue.computations import Computation, registry
-from dialogue.computations.settings import typed_value
 from dialogue.links import link_of
 from dialogue.models import Thread
 from dialogue.pages import chosen, is_full
@@ -21,6 +20,7 @@ from dialogue.views_ask import in_thread
 from experiments.models import Experiment
 from experiments.pages import experiment_page
 from proposals.agents import chat
+from proposals.agents.settings import typed_value
 from proposals.agents.workbench import Workbench
 
 

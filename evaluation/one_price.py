@@ -18,13 +18,13 @@ from campaigns.backends.modelled import Modelled
 from campaigns.engine.space import key_of, searched
 from diagnosis.analyzer import diagnose
 from experiments.step_profile import StepProfile
+from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh, config_key
 from perfmodel.config_file import read_config
 from perfmodel.price import Evidence, predict
 from perfmodel.search import search
 from perfmodel.space import SearchBounds
-from proposals.agents.identity import ComparedByIdentity
-from proposals.agents.tools.elsewhere import best
+from proposals.agents.tools.hardware import fastest
 from proposals.candidate import Candidate, candidate
 from proposals.plan import Predicted
 from proposals.proposer import Pricer
@@ -76,11 +76,10 @@ def prices(config: ExperimentConfig, of: Candidate, profile: StepProfile | None 
     yield from _explored(asked, evidence)
     yield from _campaign(config, asked, evidence)
     hardware = config.hardware
-    changes = tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in of.changes.items())
-    mesh = ComparedByIdentity(asked.mesh)
-    one = best(ComparedByIdentity(config), ComparedByIdentity(evidence), hardware.chip, hardware.chips, changes, mesh)
-    if config_key(one[0]) == config_key(asked):  # where it does not fit, this tool answers with another policy
-        yield _predicted("other hardware", one[1])
+    if "topology" not in of.changes:
+        chip = load_chips()[hardware.chip]
+        one = fastest(config, evidence, chip, hardware.chips, of.changes, dict(asked.mesh.ici))
+        yield _predicted("other hardware", one.prediction)
 
 
 def _predicted(entry: str, prediction: Any) -> Price:

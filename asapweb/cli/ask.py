@@ -75,7 +75,7 @@ def _computed(bench: Workbench, key: str, given: dict[str, Any]) -> dict[str, An
         raise UserError(str(error)) from None
     return {
         "computation": key, "title": answered.title, "arguments": answered.arguments,
-        "answer": answered.rendered.plain, "values": computations.values_of(answered), "would_run": answered.further(),
+        "answer": answered.rendered.plain, "values": answered.values, "would_run": answered.further(),
     }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from campaigns.agents.view import Question, Tools
 from campaigns.engine.acquisition import ScoredCandidate
 from campaigns.engine.requested_trials import Refused
 from experiments.sentences import Sentence, join, say
-from perfmodel.config import mesh_text
+from perfmodel.config import ConfigError, mesh_text
 from proposals.agents.drafts import REPAIRS, Sources, prompt
 from proposals.agents.initial_context import look
 from proposals.agents.tools.shared import Configuration
@@ -194,7 +194,7 @@ class _Judge:
         judged = []
         sources = Sources.of(results)
         for place, item in enumerate(answer.trials[: self.question.most], start=1):
-            what = mesh_text(item.over(self.question.register.config.mesh).mesh)[:120]
+            what = mesh_text({"ici": item.mesh or dict(self.question.register.config.mesh.ici)})[:120]
             try:
                 row = self._row(item, seen)
             except Refused as refused:
@@ -207,7 +207,10 @@ class _Judge:
         return tuple(judged)
 
     def _row(self, item: TrialRequest, seen: set[int]) -> int:
-        row = self.question.register.find(item.over(self.question.register.config.mesh))
+        try:
+            row = self.question.register.find(item.candidate(self.question.register.config))
+        except ConfigError as error:
+            raise Refused(f"It is not a valid configuration: {error}") from None
         if row in seen:
             raise Refused("It is requested twice.")
         if why := self.question.acquisition.refused(row):

@@ -15,7 +15,7 @@ from campaigns.engine.analysis import Analysis, mfu_of
 from campaigns.engine.pool import Trial
 from campaigns.engine.requested_trials import CandidateLookup, Refused
 from campaigns.engine.space import key_of, parameters_of, settings_of
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.agents.tool_result import present
 from proposals.agents.tools.shared import Configuration
 from proposals.failures import CAUSES
@@ -81,8 +81,8 @@ class Tools:
         """A configuration as the built-in acquisition sees it: step time, memory, expected improvement over the best
         trial so far, chance to run; or the rule that refuses it."""
         try:
-            row = self.question.register.find(asked.over(self.question.register.config.mesh))
-        except Refused as refused:
+            row = self.question.register.find(asked.candidate(self.question.register.config))
+        except (Refused, ConfigError) as refused:
             raise ToolError(str(refused)) from None
         return self.priced(self.question.acquisition.choice(row))
 

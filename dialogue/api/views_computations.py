@@ -81,7 +81,7 @@ class ComputationView(APIView):
         return Response(
             {
                 "title": answered.title, "arguments": answered.arguments, "text": answered.rendered.plain,
-                "values": computations.values_of(answered), "next": answered.further(),
+                "values": answered.values, "next": answered.further(),
             }
         )  # fmt: skip
 

@@ -1,11 +1,11 @@
-"""What is answered without a language model: computations on a run and its objects.
+"""What is answered without a language model: tools called with filled arguments, and the template that prints them.
 
-`registry` lists them, `run` computes one; pages, REST, the command line and MCP call these two.
+`registry` lists the computations, `run` answers one; pages, REST and the command line call these two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,32 +14,47 @@ from typing import Any
 from django.template import Context, Engine
 from pydantic import ValidationError
 
-from agent.tools import Arguments, ToolError
-from dialogue.computations import of_configuration, of_finding, of_ops, of_proposals, of_run  # noqa: F401
-from dialogue.computations.computation import REGISTRY, Answer, Bar, Computation, Next, about
-from perfmodel.config import ConfigError
+from agent.tools import Arguments, ToolError, complaints
+from dialogue.computations.named import Named
+from dialogue.computations.table import OF_PROPOSALS, OF_RUN, TABLE, About, Computation
 from proposals.agents.references import Rendered, resolve
-from proposals.agents.retrieval import Unavailable
+from proposals.agents.tool_result import ToolResult
+from proposals.agents.toolbox import call
+from proposals.agents.tools.look import Breakdown, kpi_name
+from proposals.agents.tools.shared import Absent, Current, Row, as_tool_error
+from proposals.agents.values import Value
 from proposals.agents.workbench import Workbench
+from proposals.facts import setting
 
-__all__ = [
-    "OF_PROPOSALS", "OF_RUN", "Computation", "ComputedAnswer", "about", "arguments", "registry", "run", "values_of",
-]  # fmt: skip
-#: The questions that are asked most of a run, and those of its proposals.
-OF_RUN = ("mfu", "parallelism", "sharding_or_input", "since_last", "other_chip", "fits")
-OF_PROPOSALS = ("which_first", "how_confident", "others_promising", "still_confident")
+__all__ = ["OF_PROPOSALS", "OF_RUN", "Computation", "ComputedAnswer", "about", "arguments", "registry", "run"]
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates" / "answers"
+#: Rows of a result that are drawn as bars.
+MOST_BARS = 3
+_REGISTRY = {item.key: item for item in TABLE}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A stacked step or memory bar.
+
+    parts: by the keys of `Diagnosis.breakdown_s`, or of memory, in SI.  total: printed beside it, with the interval.
+    """
+
+    label: str
+    parts: Mapping[str, float | None]
+    total: Value | None
+    unit: str = "s"
 
 
 @dataclass(frozen=True)
 class ComputedAnswer:
-    """An answer.  arguments: as it was computed with; values: of the template; rendered: its text; next: (key, title,
-    arguments)."""
+    """An answer.  arguments: as it was computed with; results: of tools, by the names that references begin with;
+    rendered: its text; next: (key, title, arguments)."""
 
     computation: Computation
     arguments: Mapping[str, Any]
     title: str
-    values: Mapping[str, Any]
+    results: Mapping[str, object]
     template: str
     rendered: Rendered
     bars: tuple[Bar, ...]
@@ -49,10 +64,22 @@ class ComputedAnswer:
         """Return the further questions as JSON."""
         return [{"key": key, "title": title, "arguments": dict(given)} for key, title, given in self.next]
 
+    @property
+    def values(self) -> list[dict[str, Any]]:
+        """The numbers that it prints, in order, as JSON; low and high: the 80 % interval where it has one."""
+        names = ("value", "unit", "origin", "subject", "low", "high")
+        numbers = [value for value in self.rendered.values if not isinstance(value.value, str)]
+        return [{name: shown for name in names if (shown := getattr(value, name)) is not None} for value in numbers]
+
 
 def registry() -> Mapping[str, Computation]:
     """Return all computations by key."""
-    return REGISTRY
+    return _REGISTRY
+
+
+def about(kind: About) -> Iterator[Computation]:
+    """Yield the computations about a kind of object, in the order in which a page shows them."""
+    return (item for item in TABLE if item.about == kind)
 
 
 def arguments(of: Computation, given: Mapping[str, Any]) -> Arguments:
@@ -60,53 +87,85 @@ def arguments(of: Computation, given: Mapping[str, Any]) -> Arguments:
     try:
         return of.arguments.model_validate({key: value for key, value in given.items() if value not in ("", None)})
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"]) or "arguments"
-        raise ToolError(f"{name}: {first['msg'][0].lower()}{first['msg'][1:]}.") from None
+        raise ToolError(f"{complaints(error)[0]}.") from None
 
 
 def run(bench: Workbench, key: str, given: Mapping[str, Any]) -> ComputedAnswer:
     """Compute an answer.  Raises ToolError with a sentence where there is none to have."""
-    of = REGISTRY.get(key)
+    of = _REGISTRY.get(key)
     if of is None:
         raise ToolError(f"There is no computation {key[:60]!r}.")
     asked = arguments(of, given)
-    try:
-        answer: Answer = of.compute(bench, asked)
-    except (ConfigError, Unavailable) as error:
-        raise ToolError(str(error)) from None
-    template = _text(key, answer)
-    further = tuple((item.key, _title(item), dict(item.arguments)) for item in answer.next)
+    kept = asked.model_dump(exclude_defaults=True, mode="json")
+    results: dict[str, object] = {"asked": asked.model_dump(mode="json")}
+    with as_tool_error():
+        calls = of.calls(bench, asked)
+    for name, wanted in calls.items():
+        try:
+            results[name] = call(bench, wanted)
+        except ToolError as error:
+            if name == next(iter(calls)) and not isinstance(error, Absent):
+                raise
+            results |= {name: None, "problem": str(error)}
+    template = _text(of, results)
+    beside = [item.key for item in about(of.about) if item.key != key and item.arguments is of.arguments]
+    alike = [(each, kept) for each in beside] if of.about not in ("run", "ops", "op") else []
+    more = of.more(bench, asked, results) if of.more else ()
+    further = [*more, *alike, *((each, {}) for each in of.then)]
     return ComputedAnswer(
-        of, asked.model_dump(exclude_defaults=True, mode="json"), answer.title or of.title, answer.values,
-        template, resolve(template, answer.values), answer.bars, further,
+        of, kept, titled(of, kept), results, template, resolve(template, results), tuple(_bars(of, results)),
+        tuple((each, titled(_REGISTRY[each], with_), with_) for each, with_ in further),
     )  # fmt: skip
 
 
-def values_of(answered: ComputedAnswer) -> list[dict[str, Any]]:
-    """Return the numbers that an answer prints, in order, as JSON; low and high: the 80 % interval where it has one."""
-    names = ("value", "unit", "origin", "subject", "low", "high")
-    numbers = [value for value in answered.rendered.values if not isinstance(value.value, str)]
-    return [{name: shown for name in names if (shown := getattr(value, name)) is not None} for value in numbers]
-
-
-def _title(item: Next) -> str:
-    if item.title:
-        return item.title
-    title = REGISTRY[item.key].title
-    if item.key == "price" and item.arguments:
-        sizes = {**item.arguments.get("mesh", {}), **item.arguments.get("changes", {})}
-        return "Price " + " · ".join(f"{key.replace('_', ' ')} {value}" for key, value in sizes.items())
-    return title
+def titled(of: Computation, given: Mapping[str, Any]) -> str:
+    """Return the title of a computation with what it is about: `How sure, and what would lower it? Proposal 2`."""
+    words: list[str] = []
+    for name, value in given.items():
+        if isinstance(value, dict):
+            words += [f"{setting(key)} {each}" for key, each in value.items()]
+        elif isinstance(value, str | int | float):
+            words.append(value if isinstance(value, str) else f"{setting(name)} {value:,}")
+    named = " · ".join(kpi_name(word) if of.key == "figure" else word for word in words)
+    return f"{of.title}{'' if of.title[-1] == '?' else ':'} {named[0].upper()}{named[1:]}" if named else of.title
 
 
 @cache
 def _engine() -> Engine:
-    return Engine(dirs=[str(TEMPLATES)], autoescape=False)
+    return Engine(dirs=[str(TEMPLATES)], autoescape=False, builtins=["dialogue.computations.named"])
 
 
-def _text(key: str, answer: Answer) -> str:
-    """The template with its conditions and loops done; the references in single braces stay."""
-    text = _engine().get_template(f"{key}.md").render(Context(dict(answer.values), use_l10n=False))
+def _text(of: Computation, results: Mapping[str, object]) -> str:
+    """Return the template with its conditions and loops done; references in single braces stay."""
+    names = {name: Named(result, name) for name, result in results.items()}
+    text = _engine().get_template(f"{of.key}.md").render(Context(names, use_l10n=False))
     paragraphs = ("\n".join(filter(None, map(str.strip, part.split("\n")))) for part in text.split("\n\n"))
     return "\n\n".join(filter(None, paragraphs))
+
+
+def _bars(of: Computation, results: Mapping[str, object]) -> Iterator[Bar]:
+    """Yield the step that ran and the configurations that are priced beside it, as far as they do the same work."""
+    if of.bars == "memory":
+        for row in getattr(results["found"], "configurations", ()):
+            yield Bar("Memory", row.memory_parts_bytes, _value("r.memory_bytes", row), "bytes")
+        return
+    drawn: set[str] = set()
+    for result in results.values() if of.bars else ():
+        own = result if isinstance(result, Breakdown) else getattr(result, "current", None)
+        if isinstance(own, Breakdown | Current) and "Now" not in drawn:
+            parts = own.parts_s if isinstance(own, Breakdown) else own.terms_s
+            time = "step_time_s" if own.step_time_s is not None else "predicted_step_time_s"
+            drawn.add("Now")
+            if parts:
+                yield Bar("Now", parts, _value(f"r.{time}", own))
+        rows = (row for name in ("proposals", "configurations", "candidates") for row in getattr(result, name, ()))
+        for row in list(rows)[:MOST_BARS]:
+            label = row.about().subject.capitalize() if row.number else row.about().subject
+            if isinstance(row, Row) and row.terms_s and row.same_work and not row.is_current and label not in drawn:
+                drawn.add(label)
+                yield Bar(label, row.terms_s, _value("r.step_time_s", row))
+
+
+def _value(path: str, result: ToolResult) -> Value | None:
+    """Return the value at a path of a result `r`; None where it is not known."""
+    return next(iter(resolve(f"{{{path}}}", {"r": result}).values), None)

@@ -7,24 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.tools import Arguments, ToolError
-from dialogue.computations.arguments import (
-    OfAxis,
-    OfChip,
-    OfConfiguration,
-    OfKey,
-    OfNumber,
-    OfOp,
-    OfOps,
-    OfSpending,
-    arguments_of,
-    candidate_of,
-)
-from dialogue.computations.computation import REGISTRY, Computation
-from dialogue.computations.settings import SETTING_WORDS, Settings, axis_of, parse
-from dialogue.computations.values import FIGURES
+from agent.tools import ToolError
+from dialogue.computations.table import TABLE, Computation, OfSpending
 from perfmodel.chips import load_chips
 from perfmodel.workload import REMAT, SHARDING
+from proposals.agents.settings import SETTING_WORDS, Settings, axis_of, parse
+from proposals.agents.tools.look import kpi_name
+from proposals.agents.tools.shared import Configuration, arguments_of, as_tool_error
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate, keeps
 
@@ -56,17 +45,16 @@ _AMOUNTS = {
 _POWERS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 #: Ops, longest first, whose kind a text may name.
 KINDS = 40
+_BY_KEY = {item.key: item for item in TABLE}
 _WORD = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
 class Match:
-    """A computation with its arguments.  of: the configuration that was typed, for computations about one; problem: a
-    sentence where it cannot be had."""
+    """A computation with its arguments.  problem: a sentence where it cannot be had."""
 
     computation: Computation
     arguments: dict[str, Any]
-    of: Candidate | None = None
     problem: str = ""
 
 
@@ -109,7 +97,7 @@ def matches(bench: Workbench, text: str) -> list[Match]:
     words = words_of(" ".join(word for settings in asked for word in settings.rest) if found else text)
     found += _variants(bench, words)
     scored = []
-    for place, of in enumerate(REGISTRY.values()):
+    for place, of in enumerate(TABLE):
         if any(match.computation is of for match in found):  # it is there with more of its arguments
             continue
         given, named = _filled(of, words, bench, text)
@@ -129,14 +117,15 @@ def _parts(text: str, bench: Workbench) -> list[str]:
 def _of_settings(bench: Workbench, settings: Settings, is_one: bool) -> list[Match]:
     sizes = {**settings.ici, **{f"dcn.{axis}": size for axis, size in settings.dcn.items()}}
     try:
-        of = candidate_of(bench, OfConfiguration(mesh=sizes, changes=dict(settings.changes)))
+        with as_tool_error():
+            of = Configuration(mesh=sizes, changes=dict(settings.changes)).candidate(bench.config)
     except ToolError as error:
-        return [Match(REGISTRY["price"], {}, problem=str(error))]
+        return [Match(_BY_KEY["price"], {}, problem=str(error))]
     if not sizes and keeps(bench.config, of):  # settings as they are now: spoken of, not asked for
         return []
-    given = arguments_of(bench, of)
+    given = arguments_of(bench.config, of)
     keys = ("price", "fits", "why_not", "around") if is_one else ("price",)
-    return [Match(REGISTRY[key], given, of) for key in keys]
+    return [Match(_BY_KEY[key], given) for key in keys]
 
 
 def _variants(bench: Workbench, words: Sequence[str]) -> list[Match]:
@@ -145,14 +134,14 @@ def _variants(bench: Workbench, words: Sequence[str]) -> list[Match]:
     for key, values in (("remat", REMAT), ("weight_sharding", SHARDING)):
         if [SETTING_WORDS.get(word) for word in words] == [key]:
             options = [Candidate(now, {key: value}) for value in values if value != getattr(training, key)]
-            return [Match(REGISTRY["price"], arguments_of(bench, of), of) for of in options]
+            return [Match(_BY_KEY["price"], arguments_of(bench.config, of)) for of in options]
     return []
 
 
 def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) -> tuple[dict[str, Any], float]:
     """The arguments of a computation that the words name, and what naming them adds to its score."""
     for kind, named_by in _ORDINALS.items():
-        if kind in of.arguments.model_fields:
+        if kind in of.arguments.model_fields and of.about == kind:
             place = named_by.search(text)
             return {kind: int(place[1]) if place else 1}, float(bool(place))
     if of.arguments is OfSpending:
@@ -162,16 +151,17 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
     ops = [op.name for op in bench.diagnosis.ops if len(op.name) > 3 and op.name.lower() in text.lower()]
     kinds = [kind for name in (op.name for op in bench.diagnosis.ops[:KINDS]) if _is_in(kind := _base(name), text)]
     axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn"}
-    named: dict[type[Arguments], tuple[str, float, list[str]]] = {
-        OfAxis: ("axis", 1.0, [found for word in words if (found := axis_of(mesh, word) or word) in axes]),
-        OfChip: ("chip", 2.0, [word for word in words if word in load_chips() and word != bench.config.hardware.chip]),
-        OfOp: ("op", 3.0, sorted(ops, key=len, reverse=True)),
-        OfOps: ("words", 2.0, kinds),
-        OfKey: ("key", 1.0, [SETTING_WORDS[word] for word in words if word in SETTING_WORDS]),
-        OfNumber: ("number", 0.5, [key for key, name in FIGURES.items() if name.lower() in said]),
+    figures = {key: kpi_name(key) for key in bench.diagnosis.kpis}
+    named: dict[str, tuple[str, float, list[str]]] = {
+        "axis": ("axis", 1.0, [found for word in words if (found := axis_of(mesh, word) or word) in axes]),
+        "other_chip": ("chip", 2.0, [w for w in words if w in load_chips() and w != bench.config.hardware.chip]),
+        "op": ("op", 3.0, sorted(ops, key=len, reverse=True)),
+        "ops": ("words", 2.0, kinds),
+        "vary": ("key", 1.0, [SETTING_WORDS[word] for word in words if word in SETTING_WORDS]),
+        "figure": ("number", 0.5, [key for key, name in figures.items() if name.lower() in said]),
     }
-    field, points, values = named.get(of.arguments, ("", 0.0, []))
-    if of.arguments is OfOp and not values:  # of no op in particular
+    field, points, values = named.get(of.key, ("", 0.0, []))
+    if of.key == "op" and not values:  # of no op in particular
         return {}, -1.0
     return ({field: values[0]}, points) if values else ({}, 0.0)
 

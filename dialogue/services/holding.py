@@ -10,7 +10,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from accounts.models import User
-from dialogue.computations.settings import parse
 from dialogue.models import Held, Message, Thread
 from dialogue.services.asking import DialogueError
 from experiments.services import events
@@ -18,6 +17,7 @@ from experiments.services.text import clean, clean_json
 from perfmodel.config import ExperimentConfig
 from proposals import facts
 from proposals.agents.conversation import ConstraintStated, FactStated, read_effects
+from proposals.agents.settings import parse
 from proposals.constraints import Constraints
 
 #: The constraint that keeps a training key as it is.

@@ -191,7 +191,7 @@ def offers(bench: Workbench, template: str, results: Sequence[ToolReturned]) -> 
         legal = {(row.mesh, json.dumps(row.changes, sort_keys=True, default=str)) for row in value.configurations
                  if not row.violations and row.step_time_s and not row.number}  # fmt: skip
         for asked in PriceArguments.model_validate(item.arguments).configurations:
-            one = asked.candidate(bench)
+            one = asked.candidate(bench.config)
             mesh = {place: dict(sizes) for place, sizes in one.mesh.items()}
             key = (mesh_text(mesh), json.dumps(dict(one.changes), sort_keys=True, default=str))
             offer = MeshOffered(mesh, dict(one.changes), key[0])

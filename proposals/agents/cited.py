@@ -11,7 +11,7 @@ from proposals.agents.retrieval import PassageFound, Retrieval
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate, MeshAndChanges
 from proposals.plan import BOOK, Citation
-from proposals.proposer.build import EXCERPT
+from proposals.proposer.build import excerpt_of
 from proposals.proposer.precedents import case_of_change
 
 
@@ -32,8 +32,7 @@ def of_record(record: Record) -> Citation:
 
 
 def of_passage(passage: PassageFound) -> Citation:
-    text = " ".join(passage.text.split())
-    said = text if len(text) <= EXCERPT else text[:EXCERPT].rsplit(" ", 1)[0] + " …"
+    said = excerpt_of(passage.text)
     if passage.source.startswith(BOOK):
         return Citation("book", passage.section, passage.title, said, passage.url, passage.key)
     work = re.split(r"[,;:]", passage.source)[0]

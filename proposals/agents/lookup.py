@@ -1,6 +1,6 @@
 """Paths into results: what stands at one, and which paths exist near a wrong one.
 
-A result may be a `ToolResult`, a dataclass or JSON.  Unit, origin, subject and link come from its structure: names of
+A result is a `ToolResult` or JSON.  Unit, origin, subject and link come from its structure: names of
 fields, `Is` on them, `ToolResult.about`, or a row's own `unit`, `origin` and `label`.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from experiments.sentences import Sentence
 from formatting import NBSP
 from perfmodel.config import mesh_text
-from proposals.agents.tool_result import About, Is, ToolResult
+from proposals.agents.tool_result import About, Is, ToolResult, written
 from proposals.agents.values import ORIGINS, Value, unit_of, words_of
 
 #: Paths looked at for a wrong one, and of them shown.
@@ -60,7 +60,7 @@ class Node:
             if not isinstance(rows, list | tuple) or not 0 <= key < len(rows):
                 return None
             return replace(self, item=rows[key], path=f"{self.path}[{key}]", inside=rows)._entered(f"{key + 1}")
-        members = dict(_members(self.item))
+        members = dict(members_of(self.item))
         name = key if key in members else next((each for each in members if written(each) == key), None)
         if name is None or members[name] is None:
             return None
@@ -68,18 +68,18 @@ class Node:
         unit = declared.unit if declared.unit is not None else unit_of(name)
         if unit is None:
             unit = _text(self.item, "unit") or self.unit
-        word = declared.subject or _ENDS.get(name) or words_of(name)
+        word = declared.subject if declared.subject is not None else _ENDS.get(name) or words_of(name)
         node = replace(
             self, item=members[name], path=f"{self.path}.{written(name)}", unit=unit, inside=self.item,
             origin=declared.origin or self.origin, href=declared.href or self.href,
-            words=self.words if name in _SILENT else (*self.words, word),
+            words=self.words if name in _SILENT or not word else (*self.words, word),
         )  # fmt: skip
         return node._entered()
 
     def _entered(self, number: str = "") -> Node:
         """With what the item says of itself.  number: of a row in a list."""
         about = self.item.about() if isinstance(self.item, ToolResult) else About()
-        if isinstance(self.item, str | int | float | bool | Value):
+        if isinstance(self.item, str | int | float | bool):
             return self
         origin = about.origin or _ORIGIN_WORDS.get(_text(self.item, "origin"), _text(self.item, "origin"))
         named = about.subject or _text(self.item, "label") or _text(self.item, "title") or _text(self.item, "name")
@@ -112,11 +112,7 @@ class Node:
 
     def value(self) -> Value:
         """Return the value to be printed.  Raises PathError for what is no value."""
-        if isinstance(self.item, Value):
-            return self.item
         item, low, high, in_text = self.item, None, None, False
-        if isinstance(item, Value):
-            return item
         if (estimate := _get(item, "estimate")) is not None:
             low, high, in_text, item = _get(item, "low80"), _get(item, "high80"), True, estimate
         elif self.path.endswith(".estimate"):
@@ -138,7 +134,7 @@ class Node:
                 return mesh_text(item)
         if isinstance(item, list | tuple) and item and all(isinstance(each, str | int) for each in item):
             return ", ".join(map(str, item))
-        keys = [written(name) for name, value in _members(item) if value is not None]
+        keys = [written(name) for name, value in members_of(item) if value is not None]
         inside = f"; it holds {', '.join(keys[:12])}" if keys else f" but a list of {len(item)}" if item else ""
         raise PathError(f"{self.path} is no single value{inside}")
 
@@ -148,11 +144,6 @@ class Node:
         if not any(wanted in _flat(text) for text in _texts(self.item)):
             raise PathError(f"“{words[:60]}” does not occur in {self.path}")
         return Value(words, origin="stated", subject=self._of or self.path, href=self.href)
-
-
-def written(key: str) -> str:
-    """Return the key of a mapping as paths write it: `ici:model` is `ici_model`."""
-    return re.sub(r"\W+", "_", key)
 
 
 def nearest(results: Mapping[str, object], name: str, prefix: str, path: Sequence[str]) -> list[str]:
@@ -179,7 +170,7 @@ def _paths(item: Any, path: str, room: int = MOST_PATHS, depth: int = 0) -> list
             if len(found) >= room:
                 break
         return found or ([path] if item else [])
-    members = list(_members(item))
+    members = list(members_of(item))
     if _get(item, "estimate") is not None:
         found.append(path)
     for name, value in members:
@@ -189,11 +180,10 @@ def _paths(item: Any, path: str, room: int = MOST_PATHS, depth: int = 0) -> list
     return found if members else [path]
 
 
-def _members(item: Any) -> Iterator[tuple[str, Any]]:
+def members_of(item: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) of what a result holds; nothing for lists and values."""
     if isinstance(item, BaseModel):
         yield from ((name, getattr(item, name)) for name in type(item).model_fields)
-    elif is_dataclass(item) and not isinstance(item, type | Value):
-        yield from ((each.name, getattr(item, each.name)) for each in fields(item))
     elif isinstance(item, Mapping):
         yield from ((str(key), value) for key, value in item.items())
 
@@ -207,7 +197,7 @@ def _declared(item: Any, name: str) -> Is:
 def _get(item: Any, name: str) -> Any:
     if isinstance(item, Mapping):
         return item.get(name)
-    return getattr(item, name, None) if isinstance(item, BaseModel) or is_dataclass(item) else None
+    return getattr(item, name, None) if isinstance(item, BaseModel) else None
 
 
 def _text(item: Any, name: str) -> str:
@@ -222,7 +212,7 @@ def _texts(item: Any) -> Iterator[str]:
         for each in item:
             yield from _texts(each)
     else:
-        for _, value in _members(item):
+        for _, value in members_of(item):
             yield from _texts(value)
 
 

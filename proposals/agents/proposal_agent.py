@@ -129,7 +129,7 @@ class Judge:
 
     def priced(self, item: Proposed) -> ProposalPlan:
         """Raises ConfigError for what is no mesh or no training key."""
-        one = item.candidate(self.bench)
+        one = item.candidate(self.bench.config)
         key = json.dumps([one.mesh, one.changes], sort_keys=True, default=str)
         if key not in self._priced:
             self._priced[key] = self.bench.pricer.evaluate(one, self.bench.constraints)
@@ -235,7 +235,7 @@ class Judge:
         """`proven` where it cites a record, returned in this run, in which such a change was measured to be faster."""
         known = cited(sources)
         records = (self.bench.retrieval.record(key) for key in item.cited if known.get(key) == "faster")
-        one = item.candidate(self.bench)
+        one = item.candidate(self.bench.config)
         alike = any(record is not None and is_similar(record, one, self.bench) for record in records)
         return "proven" if alike else "hypothesis"
 

@@ -16,13 +16,12 @@ from pydantic import BaseModel, ValidationError
 from agent.events import ToolReturned
 from agent.tools import Tool, schema_of
 from proposals.agents.tool_result import ToolResult
-from proposals.agents.tools import parts
 from proposals.agents.tools.bounds import bounds
 from proposals.agents.tools.documented import flags
-from proposals.agents.tools.elsewhere import hardware
+from proposals.agents.tools.hardware import hardware
 from proposals.agents.tools.holding import compile_check, hold
 from proposals.agents.tools.known import compare, history, knowledge, published
-from proposals.agents.tools.look import look
+from proposals.agents.tools.look import RESULTS, look
 from proposals.agents.tools.operations import ops
 from proposals.agents.tools.prices import price, search
 from proposals.agents.workbench import Workbench
@@ -68,9 +67,17 @@ def _arguments(function: Callable[..., ToolResult]) -> type[BaseModel]:
 
 def _room(asked: BaseModel) -> int:
     """Return the characters that a result may have: more where all rows, one file or one text was asked for."""
-    wanted = ("full", "kind", "id", "op")
+    wanted = ("full", "name", "id", "op")
     more = any(getattr(asked, name, None) for name in wanted) or getattr(asked, "top", 0) > 8
     return ROOM_IN_FULL if more else ROOM
+
+
+_OF_ARGUMENTS = {_arguments(function): function for function in FUNCTIONS}
+
+
+def call(bench: Workbench, asked: BaseModel) -> ToolResult:
+    """Return the result of the tool that has these arguments, whole.  Raises ToolError."""
+    return _OF_ARGUMENTS[type(asked)](bench, asked)
 
 
 _RETURNS = {function.__name__: get_type_hints(function)["return"] for function in FUNCTIONS}
@@ -80,7 +87,7 @@ def read(returned: ToolReturned) -> ToolResult | Any:
     """Return the result of a tool as a value that knows units, origins and links; its JSON for tools of before."""
     kind = _RETURNS.get(returned.name)
     if returned.name == "look" and isinstance(returned.arguments, Mapping):
-        kind = parts.RESULTS.get(str(returned.arguments.get("part")))
+        kind = RESULTS.get(str(returned.arguments.get("part")))
     if kind is None:
         return returned.result
     try:

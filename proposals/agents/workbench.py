@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis
@@ -17,7 +17,6 @@ from experiments.step_profile import Op, StepProfile
 from perfmodel.confidence import Confidence
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import config_to_json, parse_config
-from proposals.agents.identity import ComparedByIdentity
 from proposals.agents.retrieval import Retrieval
 from proposals.agents.shipped import Shipped
 from proposals.compiling.result import CompileCheck
@@ -26,10 +25,25 @@ from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.precedents import Precedent
 from proposals.proposer.pricer import Pricer
 
+T = TypeVar("T")
+
 #: Parts of a configuration that a user may state facts of; the current mesh is in the profile.
 FACT_PATHS = ("model", "training", "hardware.overrides")
 #: Runs under other facts, and plans under other constraints, kept in a process.
 KEPT = 16
+
+
+class ComparedByIdentity(Generic[T]):
+    """A large value as the key of a cache: equal only to another of the same object, which it keeps alive."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ComparedByIdentity) and other.value is self.value
 
 
 @dataclass(frozen=True)

@@ -135,16 +135,16 @@ def supporting(item: Changed, of: Facts) -> list[tuple[ShippedPassage, Support]]
 def citation(passage: ShippedPassage) -> Citation:
     """`book` with its section, or `knowledge` with the source of the passage."""
     if passage.source.startswith(BOOK):
-        return Citation("book", passage.section, passage.title, _excerpt(passage.text), passage.url, passage.id)
+        return Citation("book", passage.section, passage.title, excerpt_of(passage.text), passage.url, passage.id)
     work = re.split(r"[,;:]", passage.source)[0]
-    return Citation("knowledge", work, passage.title, _excerpt(passage.text), passage.url, passage.id)
+    return Citation("knowledge", work, passage.title, excerpt_of(passage.text), passage.url, passage.id)
 
 
-def _excerpt(text: str) -> str:
-    """The first sentences, as far as they fit."""
+def excerpt_of(text: str, most: int = EXCERPT) -> str:
+    """Return the first sentences, as far as they fit into `most` characters; the first one whole."""
     excerpt = ""
     for sentence in _SENTENCE.split(" ".join(text.split())):
-        if excerpt and len(excerpt) + len(sentence) > EXCERPT:
+        if excerpt and len(excerpt) + len(sentence) > most:
             break
         excerpt = f"{excerpt} {sentence}".strip()
     return excerpt

@@ -11,16 +11,16 @@ import pytest
 
 from proposals.agents.references import Rendered, resolve, without_sentences
 from proposals.agents.tool_result import About, Is, ToolResult
+from proposals.agents.tools.shared import Estimate
 from proposals.agents.typed_numbers import Typed
 from proposals.agents.values import UnitError, Value, combined, shown_as
-from proposals.plan import Range
 
 HOSTILE = '<img src=x onerror=alert(1)> **bold** [a](javascript:alert(1)) {r1.total_bytes} ⁅0⁆ `"'
 
 
 class Row(ToolResult):
     number: int = 0
-    step_time_s: Range | None = None
+    step_time_s: Estimate | None = None
     mfu: Annotated[float | None, Is(unit="share", origin="computed", subject="MFU")] = None
     note: str = ""
 
@@ -41,8 +41,8 @@ RUN = Run(
     step_time_s=1.423, total_bytes=32.9e9, breakdown_s={"compute": 0.478, "ici:model": 0.799},
     mesh={"ici": {"fsdp": 16, "tensor": 4}},
     rows=(
-        Row(number=1, step_time_s=Range(estimate=0.63, low80=0.54, high80=0.79), mfu=0.4, note="links: 850 GB/s each"),
-        Row(number=2, step_time_s=Range(estimate=0.98, low80=0.89, high80=1.1), note=HOSTILE),
+        Row(number=1, step_time_s=Estimate(estimate=0.63, low80=0.54, high80=0.79), mfu=0.4, note="links: 850 GB/s"),
+        Row(number=2, step_time_s=Estimate(estimate=0.98, low80=0.89, high80=1.1), note=HOSTILE),
     ),
 )  # fmt: skip
 RESULTS = {"r1": RUN}

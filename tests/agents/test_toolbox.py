@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -16,14 +18,22 @@ from agent.events import ToolReturned
 from agent.messages import ToolCall
 from agent.tools import by_name, call_tool
 from evaluation.quality.evidence import GENERATED, SAMPLES, bench
+from experiments.memory_profile import Buffer, HeapSchedule
 from experiments.step_profile import Memory
+from perfmodel.accounting import parameters
+from perfmodel.chips import load_chips
 from perfmodel.config import Hardware, Mesh
+from perfmodel.search import search
+from perfmodel.space import SearchBounds
 from proposals.agents.references import resolve
 from proposals.agents.retrieval import PassageFound, Unavailable
 from proposals.agents.shipped import Shipped
 from proposals.agents.tool_result import ToolResult
 from proposals.agents.toolbox import AGENTS, ROOM, ROOM_IN_FULL, read, toolbox
-from proposals.agents.tools.parts import RESULTS
+from proposals.agents.tools import known
+from proposals.agents.tools.hardware import fastest
+from proposals.agents.tools.known import PublishedRun
+from proposals.agents.tools.look import RESULTS
 from proposals.agents.values import ORIGINS, Value
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate
@@ -90,7 +100,7 @@ def test_the_tools_are_few_and_their_schemas_short() -> None:
 def test_results_are_short_rounded_and_have_keys_without_colons(name: str) -> None:
     for tool, outcome in outcomes(name):
         wanted = outcome.arguments if isinstance(outcome.arguments, dict) else {}
-        in_full = any(wanted.get(key) for key in ("full", "kind", "id", "op"))
+        in_full = any(wanted.get(key) for key in ("full", "name", "id", "op"))
         assert len(outcome.text) <= (ROOM_IN_FULL if in_full else ROOM) + 600, (tool, wanted)
         for number in re.findall(
             r"(?<![\w\"])-?\d+\.\d+(?:e[-+]?\d+)?", re.sub(r'"(?:[^"\\]|\\.)*"', '""', outcome.text)
@@ -221,7 +231,7 @@ def test_what_cannot_be_priced_is_named_and_the_rest_is_priced() -> None:
     found = ask(of, "price", configurations=[bad, good])
     assert len(found["configurations"]) == 1 and "rows" in found["not_priced"][0]["reason"]
     assert refusal(of, "price", configurations=[bad]) and refusal(of, "price")
-    illegal = ask(of, "price", configurations=[{"mesh": {"data": 2}}])["configurations"][0]
+    illegal = ask(of, "price", configurations=[{"mesh": {"data": 3}}])["configurations"][0]
     assert illegal["violations"] and "step_time_s" not in illegal
 
 
@@ -253,8 +263,9 @@ def test_the_search_obeys_constraints_and_rejected_meshes_name_their_rule() -> N
     for row in ask(of, "search", keep=[axis, "batch"], top=20)["candidates"]:
         sizes = dict(part.split() for part in row["mesh"].split(" · "))
         assert sizes.get(axis, "1") == str(size) and "global_batch" not in row.get("changes", {})
-    found = ask(of, "search", rejected=True, top=20)
-    assert found["rejected"] and all(row["rule"] in found["count_by_rule"] for row in found["rejected"])
+    found = ask(of, "search", rejected=True, top=20)["rejected"]
+    assert {row["rule"]: row["count"] for row in found} == Counter(item.rule for item in of.plan.rejected)
+    assert all(row["rule"] == found[0]["rule"] for row in ask(of, "search", rule=found[0]["rule"])["rejected"])
     assert "neither an axis" in refusal(of, "search", keep=["nonsense"])
 
 
@@ -268,10 +279,90 @@ def test_on_a_chip_with_less_memory_remat_changes_unless_it_is_kept() -> None:
     )  # fmt: skip
     small = Workbench.of_values(replace(of.profile, memory=Memory()), config)  # its peak is another run's
     (there,) = ask(small, "hardware", chip="v6e")["rows"]
-    assert there["fits"] and there["remat"] != "minimal"
+    assert there["fits"] and set(there["changes"]) == {"remat"}
     (kept,) = ask(small, "hardware", chip="v6e", changes={"remat": "minimal"})["rows"]
     assert "memory" in kept["reason"] or not kept.get("fits")
     assert "not a known chip" in refusal(small, "hardware", chip="v99")
+
+
+def test_another_number_of_chips_is_priced_on_the_mesh_that_the_search_puts_first() -> None:
+    of = bench("asap-experiment-1").with_facts(TOLD)
+    (there,) = ask(of, "hardware", chips=[16])["rows"]
+    chip = load_chips()[of.config.hardware.chip]
+    best = fastest(of.config, of.pricer.evidence, chip, 16)
+    found = search(best.config, 1, SearchBounds(remats=(of.config.training.remat, best.config.training.remat)),
+                   of.pricer.evidence).candidates[0]  # fmt: skip
+    assert found.config.mesh.text() == there["mesh"]
+    assert there["step_time_s"]["estimate"] == found.prediction.step_time_s["estimate"]  # type: ignore[index]
+    own, other = (ask(of, "hardware", chip="v6e")[side] for side in ("own", "there"))
+    assert own["host_link_bytes_per_s"] == chip.host_link_bytes_per_s and other["chip"] == "v6e"
+
+
+def test_the_split_at_the_measured_peak_is_that_of_the_page() -> None:
+    of = bench("asap-experiment-1").with_facts(TOLD)
+    schedule = HeapSchedule("step", 2, (0, 1), (3e9, 4e9), ("a", "b"), 1, 4e9, (
+        Buffer("p", "parameter", 3e9, path="state.params['w']"),
+        Buffer("t", "temporary", 1e9, path="jit(step)/mlp/dot"),
+    ))  # fmt: skip
+    held = Workbench.of_values(replace(of.profile, memory=Memory(4e9, 16e9, schedule)), of.config, of.diagnosis)
+    found = ask(held, "look", part="memory")
+    assert [(row["size_bytes"], row["share"]) for row in found["at_peak"]] == [(3e9, 0.75), (1e9, 0.25)]
+    assert sum(row["size_bytes"] for row in found["at_peak_by_module"]) == 4e9
+    assert sum(found["parts_bytes"].values()) == pytest.approx(found["predicted_bytes"])
+
+
+def test_steps_of_each_core_are_those_of_the_timeline() -> None:
+    of = bench("asap-experiment-1")
+    line = of.diagnosis.timeline
+    cores = {row["core"]: row for row in ask(of, "look", part="steps", full=True)["cores"]}
+    assert list(cores) and cores.keys() <= set(line.cores)
+    for core, times in zip(line.cores, line.durations_s, strict=True):
+        if core in cores:
+            assert cores[core]["steps_s"] == list(times)[: len(cores[core]["steps_s"])]
+            assert cores[core]["longest_step_s"] == max(times)
+
+
+def test_a_published_run_is_not_compared_with_itself() -> None:
+    of = bench("asap-experiment-1").with_facts(TOLD)
+    config = of.config
+    assert config.model is not None
+    own = PublishedRun(
+        id="b1", model="x", parameters=parameters(config.model).total, chips=config.hardware.chips, mfu=0.4,
+        precision=config.training.precision, seq_len=4096,
+    )  # fmt: skip
+    others = (own.model_copy(update={"id": "b2", "mfu": 0.5}), own.model_copy(update={"id": "b3", "chips": 8}))
+    told = replace(of, diagnosis=replace(of.diagnosis, kpis={**of.diagnosis.kpis, "mfu": 0.4005}))
+    with patch.object(known, "published_mfu", lambda: {config.hardware.chip: (own, *others)}):
+        found = ask(told, "published")
+    assert [row["id"] for row in found["nearest"]] == ["b2", "b3"]
+    assert (found["own_record"], found["runs"]) == ("b1", 2)
+
+
+def test_the_current_mesh_is_no_place_where_it_breaks_what_is_asked_for() -> None:
+    of = bench("asap-experiment-1")
+    axis, size = next((a, n) for a, n in of.config.mesh.ici if n > 1)
+    rows = ask(of, "search", fixed={axis: size // 2}, top=25)["candidates"]
+    places = [row["place"] for row in rows if not row.get("is_current")]
+    assert places == list(range(1, len(places) + 1))
+    for row in rows:
+        assert bool(row.get("violations")) == (row.get("is_current", False)) == ("place" not in row)
+
+
+def test_texts_are_cut_at_the_end_of_a_sentence_and_say_how_to_get_the_rest() -> None:
+    of = bench("asap-experiment-1")
+    for row in ask(of, "knowledge", query="FSDP all-gather bound by ICI", top=12)["passages"]:
+        (whole,) = ask(of, "knowledge", id=row["id"])["passages"]
+        assert " ".join(whole["text"].split()).startswith(row["text"])
+        assert row["text"][-1] in ".!?:)" and ("rest" in row) == (len(row["text"]) < len(whole["text"]))
+    for row in ask(of, "history", query="tensor parallelism", top=12)["records"]:
+        (whole,) = ask(of, "history", id=row["id"])["records"]
+        assert whole.get("effect", "").startswith(row.get("effect", "")) and "rest" not in whole
+
+
+def test_a_fact_under_a_key_that_nobody_reads_is_refused_with_the_nearest() -> None:
+    of = bench("asap-experiment-2")
+    said = refusal(of, "price", configurations=[{"changes": {"remat": "none"}}], facts={"training.global_bach": 64})
+    assert "training.global_bach" in said and "global_batch" in said
 
 
 def test_limits_of_the_book_follow_from_chip_and_sizes() -> None:
@@ -316,11 +407,11 @@ def test_orders_in_names_and_documents_come_back_as_data() -> None:
     renamed = replace(first, name=f"{first.name}.{order}", op_name=order, source=order, hlo=f"%{order} = {first.hlo}")
     profile = replace(of.profile, ops=(renamed, *of.profile.ops[1:]))
     poisoned = Workbench.of_values(profile, of.config, retrieval=Poisoned())
-    row = ask(poisoned, "ops", text="ignore previous")["rows"][0]
+    row = ask(poisoned, "ops", words="ignore previous")["rows"][0]
     assert row["name"] == renamed.name and row["source"] == order
     assert ask(poisoned, "knowledge", query="what now")["passages"][0]["text"] == Poisoned.ORDER
     assert {state.status for state in poisoned.proposals} == {"proposed"}
-    assert "no diagnosed experiment" in refusal(poisoned, "compare", other=7)
+    assert "no diagnosed experiment" in refusal(poisoned, "compare", experiment=7)
 
 
 def test_what_is_supposed_of_the_run_is_priced_as_if_it_had_been_told_and_told_to_nobody_else() -> None:

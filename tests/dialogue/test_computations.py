@@ -10,10 +10,11 @@ import pytest
 from agent.tools import ToolError
 from dialogue.computations import registry, run
 from dialogue.computations.matching import matches
-from dialogue.computations.settings import parse
 from evaluation.quality.evidence import PROFILES, bench
 from experiments.without_profile import without_profile
 from perfmodel.config_file import parse_config
+from proposals.agents.settings import parse
+from proposals.agents.tools.look import NOTABLE
 from proposals.agents.values import Value
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate
@@ -53,12 +54,13 @@ def test_the_price_of_an_answer_is_the_price_everywhere(name: str) -> None:
     for state in which.proposals:
         plan, mesh = state.proposal, {}
         mesh = {**plan.mesh["ici"], **{f"dcn.{axis}": size for axis, size in plan.mesh.get("dcn", {}).items()}}
-        it = run(which, "price", {"mesh": mesh, "changes": dict(plan.changes)}).values["it"]
+        (it,) = run(which, "price", {"mesh": mesh, "changes": dict(plan.changes)}).results["found"].configurations
         expected = which.pricer.evaluate(Candidate(plan.mesh, plan.changes), which.constraints).predicted
         time, memory = expected.step_time_s, expected.hbm_per_chip_bytes
-        assert (it["step"].value if it["step"] else None) == pytest.approx(time.estimate if time else None)
-        assert (it["speedup"].value if it["speedup"] else None) == pytest.approx(expected.speedup)
-        assert (it["memory"].value if it["memory"] else None) == pytest.approx(memory.total if memory else None)
+        speed = it.speedup_per_token
+        assert (it.step_time_s.estimate if it.step_time_s else None) == pytest.approx(time.estimate if time else None)
+        assert (speed.estimate if speed else None) == pytest.approx(expected.speedup)
+        assert it.memory_bytes == pytest.approx(memory.total if memory else None)
 
 
 def test_what_is_predicted_is_never_called_measured() -> None:
@@ -68,8 +70,8 @@ def test_what_is_predicted_is_never_called_measured() -> None:
                 if isinstance(part, Value) and not isinstance(part.value, str) and part.origin == "measured":
                     assert name == "step time alone", (key, part)
                     assert any(
-                        word in part.subject
-                        for word in ("step time", "memory", "cores", "speed", "steps", "MFU", "ops")
+                        word in part.subject.lower()
+                        for word in ("step time", "memory", "cores", "speed", "steps", "mfu", "ops")
                     ), part
 
 
@@ -77,17 +79,28 @@ def test_worked_values_of_a_finding_fixed() -> None:
     which = of("asap-experiment-1")
     finding = which.diagnosis.findings[0]
     step = which.diagnosis.kpis["step_time_s"]
-    values = run(which, "if_fixed", {"finding": 1}).values
-    assert values["left"].value == pytest.approx(step - finding.saving_s)
-    assert values["speedup"].value == pytest.approx(step / (step - finding.saving_s))
+    answered = run(which, "if_fixed", {"finding": 1})
+    left, speedup = answered.rendered.values[:2]
+    assert left.value == pytest.approx(step - finding.saving_s)
+    assert speedup.value == pytest.approx(step / (step - finding.saving_s))
 
 
 def test_the_first_of_the_four_turns_is_the_first_proposal() -> None:
     which = of("step time alone")
-    values = run(which, "which_first", {}).values
-    assert values["lead"]["name"].value == "Proposal 1"
-    speedups = [item.proposal.predicted.speedup for item in which.proposals]
-    assert values["gain"]["speedup"].value == max(speedups)
+    found = run(which, "which_first", {}).results["found"]
+    assert found.proposals[0].number == 1
+    speedups = [item.proposal.predicted.speedup or 0 for item in which.proposals]
+    lead = speedups[found.leads.gain - 1]
+    assert lead == speedups[0] >= max(speedups) / NOTABLE or lead == max(speedups)
+
+
+def test_a_run_of_tokens_takes_what_its_parts_multiply_to() -> None:
+    which = of("step time alone")
+    answered = run(which, "spending", {"tokens": 1e12, "price_per_chip_hour": 2.0})
+    days, hours, cost = answered.rendered.values[3:6]
+    seconds = 1e12 / (256 * 4096) * 3.0
+    assert (days.value, hours.value) == (pytest.approx(seconds), pytest.approx(seconds * 64))
+    assert cost.value == pytest.approx(seconds * 64 / 3600 * 2.0) and cost.unit == "usd"
 
 
 def test_a_name_from_a_profile_stays_text() -> None:
@@ -136,7 +149,7 @@ def test_settings_always_lead_to_their_price(text: str, ici: dict[str, int], cha
     assert {axis: first.arguments["mesh"].get(axis, 1) for axis in ici} == ici
     now = which.config.training
     assert first.arguments.get("changes", {}) == {k: v for k, v in changes.items() if getattr(now, k) != v}
-    assert run(which, "price", first.arguments).values["it"]["mesh"].value
+    assert run(which, "price", first.arguments).results["found"].configurations[0].mesh
 
 
 def test_several_configurations_are_priced_each() -> None:

@@ -146,7 +146,7 @@ def test_texts_use_the_term(term: glossary.Term) -> None:
         "you are the coordinator of asap web",  # prompt
         "show all events",  # template
         "start the application; port=8080",  # makefile
-        "how sure is proposal {}?",  # string with values
+        "there is no finding {}; there are {}.",  # string with values
     ],
 )
 def test_every_kind_of_text_is_searched(text: str) -> None:

@@ -71,7 +71,8 @@ def compile_check(bench: Workbench, asked: CompileQuestion) -> CompileResult:
     starts a compile check on the page of proposals."""
     check = None
     if asked.configuration is not None:
-        wanted = asked.configuration.candidate(bench)
+        with as_tool_error():
+            wanted = asked.configuration.candidate(bench.config)
         states = [state for state in bench.rows if is_same(bench.config, state.proposal, wanted)]
         check = states[0].compiled if states else bench.compiled if keeps(bench.config, wanted) else None
     elif asked.proposal is not None:

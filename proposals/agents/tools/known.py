@@ -14,18 +14,20 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from agent.tools import Arguments, ToolError
-from diagnosis.compare.comparison import KpiChange, OpChange, TermChange
 from formatting import did_you_mean
 from perfmodel.accounting import parameters
 from perfmodel.chips import load_chips
 from proposals.agents.retrieval import PassageFound, Peer, RecordFound, ScopedQuery
-from proposals.agents.tool_result import About, Is, ToolResult, present
-from proposals.agents.tools.shared import Estimate, as_tool_error, proposal
+from proposals.agents.tool_result import About, Is, ToolResult, Words, present, taken
+from proposals.agents.tools.shared import Absent, Estimate, as_tool_error, proposal
 from proposals.agents.workbench import Workbench
+from proposals.proposer.build import excerpt_of
 from proposals.proposer.precedents import case_of_change, situation
 
-#: Characters of a passage in a list; by its id it comes whole.
-EXCERPT = 420
+#: Characters of a passage in a list, and of what a record says; by its id it comes whole.
+EXCERPT, EFFECT = 420, 240
+#: Relative difference of an MFU below which a published run of the same size is this very run.
+SAME_RUN = 0.01
 PUBLISHED = Path(__file__).with_name("published_mfu.json")
 #: Published runs that are listed.
 MOST_LISTED = 6
@@ -69,6 +71,7 @@ class RecordRow(ToolResult):
     ] = None
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
+    rest: str = ""
 
     def about(self) -> About:
         return About("measured" if self.provenance == "measured" else "stated", self.title, f"record:{self.id}")
@@ -89,7 +92,7 @@ def history(bench: Workbench, asked: Records) -> History:
         record = retrieval.record(asked.id)
         if record is None:
             raise ToolError(f"There is no record {asked.id!r} that this team may see; search for it by words.")
-        whole = _record(RecordFound(record))
+        whole = _record(RecordFound(record), whole=True)
         sides = {side: present(vars(getattr(record, side))) for side in ("before", "after")}
         return History(records=(whole.model_copy(update=sides),))
     chip = asked.chip.lower()
@@ -111,20 +114,24 @@ def _notes(found: Sequence[object], notes: Sequence[str] = ()) -> tuple[str, ...
     return tuple(notes) if found or notes else ("Nothing is close.",)
 
 
-def _record(hit: RecordFound) -> RecordRow:
-    record = hit.record
-    return RecordRow(
-        id=record.id, title=record.title, change=record.change, outcome=record.outcome,
-        speedup_per_token=record.speedup, measure=record.measure, effect=record.effect, failure=record.failure,
-        chip=record.chip, chips=record.chips, model=record.model_name, bottleneck=record.bottleneck,
-        caveats=tuple(record.caveats)[:2], source=record.source, provenance=record.provenance,
-        alike=tuple(hit.why)[:3], expected_here=_expected(hit),
+def _record(hit: RecordFound, whole: bool = False) -> RecordRow:
+    record, here = hit.record, hit.expected
+    names = "id title outcome measure failure chip chips bottleneck source provenance"
+    return taken(
+        RecordRow, record, names, speedup_per_token=record.speedup, model=record.model_name,
+        caveats=tuple(record.caveats)[:2], alike=tuple(hit.why)[:3],
+        expected_here=Estimate(estimate=here.speedup, low80=here.low80, high80=here.high80) if here else None,
+        **_cut({"change": record.change, "effect": record.effect}, EFFECT, whole, record.id),
     )  # fmt: skip
 
 
-def _expected(hit: RecordFound) -> Estimate | None:
-    here = hit.expected
-    return Estimate(estimate=here.speedup, low80=here.low80, high80=here.high80) if here else None
+def _cut(texts: dict[str, str], most: int, whole: bool, id: str) -> dict[str, str]:
+    """Return texts to their last whole sentence within `most` characters, and how to get the rest."""
+    if whole:
+        return texts
+    short = {name: excerpt_of(text, most) for name, text in texts.items()}
+    is_whole = all(len(short[name]) >= len(" ".join(text.split())) for name, text in texts.items())
+    return short if is_whole else {**short, "rest": f"ask with id {id}"}
 
 
 class Passages(Arguments):
@@ -146,6 +153,7 @@ class PassageRow(ToolResult):
     source: str = ""
     section: str = ""
     own_document: bool | None = None
+    rest: str = ""
 
     def about(self) -> About:
         return About("stated", f"{self.source} {self.section}".strip() or self.title, f"passage:{self.id}")
@@ -177,10 +185,9 @@ def knowledge(bench: Workbench, asked: Passages) -> Knowledge:
 
 
 def _passage(item: PassageFound, whole: bool = False) -> PassageRow:
-    text = item.text if whole or len(item.text) <= EXCERPT else item.text[:EXCERPT].rsplit(" ", 1)[0] + " …"
-    return PassageRow(
-        id=item.key, title=item.title, text=text, formula=item.formula, applies_when=item.applies_when,
-        not_when=item.counter_indications, source=item.source, section=item.section, own_document=item.own or None,
+    return taken(
+        PassageRow, item, "title formula applies_when source section", id=item.key, not_when=item.counter_indications,
+        own_document=item.own or None, **_cut({"text": item.text}, EXCERPT, whole, item.key),
     )  # fmt: skip
 
 
@@ -205,11 +212,13 @@ class PublishedRun(ToolResult):
 
 
 class Published(ToolResult):
-    """What MFU published runs on a chip reach, in this run's precision where there are any, the nearest in shape first,
-    beside that of this run."""
+    """What MFU other published runs on a chip reach, in this run's precision where there are any, the nearest in shape
+    first, beside that of this run.  own_record: the published record of this very run, which is not among them."""
 
     chip: str = ""
-    runs: int = 0
+    title: str = ""
+    runs: Annotated[int, Is(unit="count", subject="runs")] = 0
+    own_record: str = ""
     own_mfu: Annotated[float | None, Is(unit="share", origin="measured", subject="MFU of this run")] = None
     lowest_mfu: Annotated[float | None, Is(unit="share", subject="lowest MFU")] = None
     median_mfu: Annotated[float | None, Is(unit="share", subject="median MFU")] = None
@@ -230,22 +239,24 @@ def published(bench: Workbench, asked: OnChip) -> Published:
         raise ToolError(f"{chip!r} is not a known chip.{did_you_mean(chip, list(load_chips()))}")
     every, precision = published_mfu().get(chip, ()), config.training.precision
     runs = [run for run in every if run.precision == precision] or every  # eight bits reach another MFU than sixteen
-    own = bench.diagnosis.kpis.get("mfu")
-    if not runs:
-        return Published(chip=chip, own_mfu=own, convention=bench.diagnosis.mfu_convention)
     length, chips = config.training.seq_len or 4096, config.hardware.chips
-    size = parameters(config.model).total if config.model else None
+    size, mfu = parameters(config.model).total if config.model else None, bench.diagnosis.kpis.get("mfu")
 
     def distance(run: PublishedRun) -> float:
         ratios = (run.chips / chips, (run.seq_len or length) / length, (run.parameters or size) / size if size else 1.0)
         return sum(abs(_log(ratio)) for ratio in ratios)
 
-    mfus = sorted(run.mfu for run in runs)
-    return Published(
-        chip=chip, runs=len(runs), own_mfu=own, lowest_mfu=mfus[0], median_mfu=mfus[len(mfus) // 2],
-        highest_mfu=mfus[-1], convention=bench.diagnosis.mfu_convention,
-        nearest=tuple(sorted(runs, key=distance)[:MOST_LISTED]),
+    same = [run for run in runs if mfu and distance(run) < SAME_RUN and abs(run.mfu / mfu - 1) < SAME_RUN]
+    runs = [run for run in runs if run not in same]
+    base = Published(
+        chip=chip, title=load_chips()[chip].title, runs=len(runs), own_record=", ".join(run.id for run in same),
+        own_mfu=mfu, convention=bench.diagnosis.mfu_convention,
     )  # fmt: skip
+    if not runs:
+        return base
+    mfus = sorted(run.mfu for run in runs)
+    figures = {"lowest_mfu": mfus[0], "median_mfu": mfus[len(mfus) // 2], "highest_mfu": mfus[-1]}
+    return base.model_copy(update={**figures, "nearest": tuple(sorted(runs, key=distance)[:MOST_LISTED])})
 
 
 def _log(ratio: float) -> float:
@@ -259,7 +270,9 @@ def published_mfu() -> dict[str, tuple[PublishedRun, ...]]:
 
 
 class Other(Arguments):
-    other: int | None = Field(default=None, description="Number of the other experiment; empty: they are listed.")
+    experiment: int | None = Field(
+        default=None, description="Number of the other experiment; 0: the newest; empty: they are listed."
+    )
     name: str = Field(default="", max_length=200, description="Part of a name, to list fewer.")
 
 
@@ -278,10 +291,11 @@ class Change(ToolResult):
 class Comparison(ToolResult):
     """Another experiment (before) and this one (after), or the experiments to choose from."""
 
+    before: str = ""
     experiments: tuple[Peer, ...] = ()
     comparable: str = ""
-    reasons: tuple[str, ...] = ()
-    statement: tuple[str, ...] = ()
+    reasons: tuple[Words, ...] = ()
+    statement: tuple[Words, ...] = ()
     speedup: Annotated[float | None, Is(origin="measured", subject="speed-up per token")] = None
     significant: bool | None = None
     configuration: tuple[Change, ...] = ()
@@ -295,32 +309,33 @@ def compare(bench: Workbench, asked: Other) -> Comparison:
     """Compares another experiment of the team (before) with this one (after): whether they are comparable, changed
     settings, KPIs and parts of the step. Without a number: the list of experiments."""
     retrieval = bench.retrieval
-    if asked.other is None:
-        peers = retrieval.experiments(asked.name, 20)
-        if not peers:
-            also = f" with {asked.name!r} in its name" if asked.name else ""
-            raise ToolError(f"The team has no other diagnosed experiment{also} to compare with.")
+    peers = retrieval.experiments(asked.name, 20)
+    if not peers and not asked.experiment:
+        also = f" with {asked.name!r} in its name" if asked.name else ""
+        raise Absent(f"The team has no other diagnosed experiment{also} to compare with.")
+    if asked.experiment is None:
         return Comparison(experiments=tuple(peers))
+    number = asked.experiment or peers[0].id
     with as_tool_error():
-        made = retrieval.compare(asked.other)
+        made = retrieval.compare(number)
     basis = {"step": "s", "token": "s_per_token"}.get(made.comparability.basis, "share")
+    parts = sorted(made.breakdown, key=lambda each: -abs(each.change))
     return Comparison(
-        statement=tuple(map(str, made.statement)), speedup=made.speedup, significant=made.significant,
+        before=next((peer.name for peer in peers if peer.id == number), f"experiment {number}"),
+        experiments=tuple(peers[:4]),
         comparable={True: "yes", False: "no", None: "not known"}[made.comparability.comparable],
         reasons=(*made.comparability.reasons, made.comparability.allowed),
-        configuration=tuple(
-            Change(name=each.field, before=_plain(each.before), after=_plain(each.after)) for each in made.configuration
-        ),
+        configuration=tuple(_change(each.field, "", each) for each in made.configuration),
         kpis=tuple(_change(each.key, each.unit, each) for each in made.kpis),
-        parts=tuple(_change(each.term, basis, each) for each in made.breakdown),
+        parts=tuple(_change(each.term, basis, each) for each in parts),
         ops=tuple(_change(each.label, basis, each) for each in made.ops[:OPS_COMPARED]),
         bottleneck=dict(zip(("before", "after"), made.bottleneck, strict=True)),
+        **{name: getattr(made, name) for name in ("statement", "speedup", "significant")},
     )  # fmt: skip
 
 
-def _change(name: str, unit: str, both: KpiChange | TermChange | OpChange) -> Change:
-    return Change(name=name, unit=unit, before=both.before, after=both.after)
-
-
-def _plain(value: object) -> int | float | str | None:
-    return value if isinstance(value, int | float | str | None) else str(value)
+def _change(name: str, unit: str, both: Any) -> Change:
+    before, after = (
+        each if isinstance(each, int | float | str | None) else str(each) for each in (both.before, both.after)
+    )
+    return Change(name=name, unit=unit, before=before, after=after)

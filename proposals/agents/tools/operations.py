@@ -11,8 +11,8 @@ from agent.tools import Arguments, ToolError
 from diagnosis.report import OpDiagnosis
 from formatting import did_you_mean
 from formatting.numbers import whole_number
-from proposals.agents.tool_result import About, Is, ToolResult
-from proposals.agents.tools.look import refuse_without_profile
+from proposals.agents.tool_result import About, Is, ToolResult, taken
+from proposals.agents.tools.look import finding, refuse_without_profile
 from proposals.agents.workbench import Workbench
 
 _SORTS: dict[str, Callable[[OpDiagnosis], float | None]] = {
@@ -23,7 +23,8 @@ _SORTS: dict[str, Callable[[OpDiagnosis], float | None]] = {
 
 class Filter(Arguments):
     op: str = Field(default="", max_length=400, description="One op in full: name, key, or #n for the n-th longest.")
-    text: str = Field(default="", max_length=200, description="Words in a name, module, category or source line.")
+    words: str = Field(default="", max_length=200, description="In a name, module, category or source line.")
+    finding: int | None = Field(default=None, ge=1, description="Ops behind this finding.")
     category: str = Field(default="", max_length=200, description="Category or family: matmul, collective …")
     axis: str = Field(default="", max_length=200, description="Mesh axis of collectives, or dcn.")
     phase: Literal["", "forward", "backward", "recompute", "optimizer"] = ""
@@ -44,7 +45,7 @@ class OpRow(ToolResult):
     time_s: float | None = None
     share: Annotated[float | None, Is(unit="share", subject="share of the step")] = None
     axis: str = ""
-    collective: str = ""
+    collective: str | None = None
     exposed_s: float | None = None
     bound_by: str = ""
     efficiency: Annotated[float | None, Is(unit="share", origin="computed", subject="roofline efficiency")] = None
@@ -76,7 +77,7 @@ class OpSum(ToolResult):
 class Ops(ToolResult):
     """Matching ops with their sum, in rows or in sums."""
 
-    matching: int = 0
+    matching: Annotated[int, Is(unit="count")] = 0
     time_s: float | None = None
     share: Annotated[float | None, Is(unit="share", subject="share of the step")] = None
     rows: tuple[OpRow, ...] = ()
@@ -93,7 +94,10 @@ def ops(bench: Workbench, asked: Filter) -> Ops:
     refuse_without_profile(bench)
     every = bench.diagnosis.ops
     if asked.op:
-        return Ops(matching=1, rows=(row_of(bench, _find(bench, asked.op), whole=True),))
+        return Ops(matching=1, rows=(_row(bench, _find(bench, asked.op), whole=True),))
+    if asked.finding is not None:
+        keys = {key for item in finding(bench, asked.finding).evidence for key in item.ops}
+        every = tuple(op for op in every if op.key in keys)
     matches = [op for op in every if _fits(bench, op, asked)]
     if not matches:
         return Ops(hint=_hint(bench, asked))
@@ -104,21 +108,20 @@ def ops(bench: Workbench, asked: Filter) -> Ops:
     known = [op for op in matches if value(op) is not None]
     known.sort(key=lambda op: value(op) or 0.0, reverse=not asked.ascending)
     rows = [*known, *(op for op in matches if value(op) is None)][: asked.top]
-    return total.model_copy(update={"rows": tuple(row_of(bench, op) for op in rows)})
+    return total.model_copy(update={"rows": tuple(_row(bench, op) for op in rows)})
 
 
-def row_of(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> OpRow:
+_DETAILS = (
+    "flops hbm_bytes collective_bytes flops_per_s hbm_bytes_per_s operational_intensity participants in_flight_s "
+    "core_max_s core_min_s slowest_core tensor axis_source occurrences"
+)
+
+
+def _row(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> OpRow:
     """Return an op; whole: with its FLOPs, bytes, bandwidths and HLO."""
-    fact = bench.ops.get(op.key)
-    axes = op.mesh_axis if isinstance(op.mesh_axis, str | None) else "+".join(op.mesh_axis)
-    rank = next(n for n, each in enumerate(bench.diagnosis.ops, start=1) if each is op)
-    more: dict[str, Any] = {}
+    fact, roof, more = bench.ops.get(op.key), bench.diagnosis.roofline, {}
     if whole:
-        roof = bench.diagnosis.roofline
-        named = ("flops", "hbm_bytes", "collective_bytes", "flops_per_s", "hbm_bytes_per_s", "operational_intensity",
-                 "participants", "in_flight_s", "core_max_s", "core_min_s", "slowest_core", "tensor",
-                 "axis_source", "occurrences")  # fmt: skip
-        details = {name: getattr(op, name) for name in named} | {
+        details = {name: getattr(op, name) for name in _DETAILS.split()} | {
             "peak_flops_per_s": roof.peak_flops_per_s, "peak_hbm_bytes_per_s": roof.peak_hbm_bytes_per_s,
             "op_name": fact.op_name if fact else "",
         }  # fmt: skip
@@ -126,23 +129,26 @@ def row_of(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> OpRow:
             "details": {name: value for name, value in details.items() if value not in (None, "", 0)},
             "hlo": fact.hlo[:1200] if fact else "",
         }
-    return OpRow(
-        rank=rank, name=op.name, key=op.key, category=op.category or op.family, time_s=op.time_s, share=op.time_share,
-        axis=axes or "", collective=op.collective or "", exposed_s=op.exposed_s,
-        bound_by="" if (op.bound_by or "unknown").lower() == "unknown" else op.bound_by or "",
-        efficiency=op.roofline_efficiency, achieved_bytes_per_s=op.achieved_bytes_per_s,
-        possible_bytes_per_s=op.possible_bytes_per_s, phase=op.phase, module=op.module,
+    return taken(
+        OpRow, op, "name key time_s collective exposed_s achieved_bytes_per_s possible_bytes_per_s phase module",
+        rank=next(n for n, each in enumerate(bench.diagnosis.ops, start=1) if each is op), share=op.time_share,
+        category=op.category or op.family, axis="+".join(_axes(op)), efficiency=op.roofline_efficiency,
+        bound_by="" if (op.bound_by or "unknown").lower() == "unknown" else op.bound_by,
         source=(fact.source if fact else "") or op.source, **more,
     )  # fmt: skip
 
 
+def _axes(op: OpDiagnosis) -> tuple[str, ...]:
+    return (op.mesh_axis,) if isinstance(op.mesh_axis, str) else tuple(op.mesh_axis or ())
+
+
 def _fits(bench: Workbench, op: OpDiagnosis, asked: Filter) -> bool:
-    axes = {op.mesh_axis} if isinstance(op.mesh_axis, str) else set(op.mesh_axis or ())
+    axes = _axes(op)
     if asked.phase and asked.phase != op.phase:
         return False
     if asked.bound_by and asked.bound_by.lower() != (op.bound_by or "").lower():
         return False
-    if asked.axis and not set(asked.axis.replace("+", " ").replace(",", " ").split()) <= axes:
+    if asked.axis and not set(asked.axis.replace("+", " ").replace(",", " ").split()) <= set(axes):
         return False
     kinds = (op.category.lower(), op.family.lower(), (op.collective or "").lower())
     if asked.category and asked.category.lower() not in kinds:
@@ -150,14 +156,14 @@ def _fits(bench: Workbench, op: OpDiagnosis, asked: Filter) -> bool:
     fact = bench.ops.get(op.key)
     known = (op.name, op.source, op.module, *kinds, *axes, *((fact.op_name, fact.source) if fact else ()))
     where = "\n".join(filter(None, known)).lower()
-    return all(word in where for word in asked.text.lower().split())
+    return all(word in where for word in asked.words.lower().split())
 
 
 def _sums(ops: Sequence[OpDiagnosis], asked: Filter) -> list[OpSum]:
     groups: dict[str, list[OpDiagnosis]] = {}
     for op in ops:
-        value = op.mesh_axis if asked.group_by == "axis" else getattr(op, asked.group_by)
-        groups.setdefault(value if isinstance(value, str) else "+".join(value or ()), []).append(op)
+        value = "+".join(_axes(op)) if asked.group_by == "axis" else getattr(op, asked.group_by) or ""
+        groups.setdefault(value, []).append(op)
     rows = [
         OpSum(
             value=value, op_count=len(group), time_s=_total(group), share=sum(op.time_share for op in group),
@@ -179,7 +185,7 @@ def _hint(bench: Workbench, asked: Filter) -> str:
         known = dict.fromkeys(name for op in every for name in (op.family, op.category) if name)
         return f"There may be no category {asked.category!r}; there are {', '.join(list(known)[:20])}."
     if asked.axis:
-        axes = dict.fromkeys(str(op.mesh_axis) for op in every if op.mesh_axis)
+        axes = dict.fromkeys("+".join(_axes(op)) for op in every if op.mesh_axis)
         return f"Collectives ran on {', '.join(list(axes)[:20]) or 'no axis'}."
     return "No op matches."
 

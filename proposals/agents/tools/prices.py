@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -9,35 +12,39 @@ from pydantic import Field
 from agent.tools import Arguments, ToolError
 from perfmodel.confidence import claimed
 from perfmodel.config import mesh_text, missing_facts
-from proposals.agents.tool_result import About, Is, ToolResult
+from proposals.agents.tool_result import About, Is, ToolResult, taken
 from proposals.agents.tools.shared import (
     Configuration,
     Current,
     Estimate,
     Row,
     as_tool_error,
+    broken_rule,
     current,
+    estimate,
     evaluated,
     predicted,
     proposal,
     row,
 )
 from proposals.agents.workbench import Workbench
-from proposals.candidate import is_same
+from proposals.candidate import Candidate, is_same
 from proposals.constraints import Constraints
-from proposals.plan import Listed, Neighbour, ProposalPlan
+from proposals.plan import Listed, Neighbour, Plan, ProposalPlan
 
 #: Configurations that are shown with their terms; of more, time and memory alone.
 WITH_TERMS = 3
+#: Candidates looked through for each mesh that is asked for.
+DEEPER = 10
 
 
 class PriceArguments(Arguments):
-    configurations: tuple[Configuration, ...] = Field((), max_length=8)
-    proposals: tuple[int, ...] = Field((), max_length=8, description="Proposals by number, beside them.")
+    configurations: tuple[Configuration, ...] = Field(default=(), max_length=8)
+    proposals: tuple[int, ...] = Field(default=(), max_length=8, description="Proposals by number, beside them.")
     facts: dict[str, Any] = Field(
         default_factory=dict, description="Of the run, assumed for this question alone; by path, as in hold."
     )
-    neighbours: bool = Field(False, description="With single steps away from the first one: axes, batch, remat.")
+    neighbours: bool = Field(default=False, description="With single steps from the first one: axes, batch, remat.")
 
 
 class Refused(ToolResult):
@@ -55,6 +62,8 @@ class Step(ToolResult):
     over_this: Annotated[float | None, Is(unit="speedup", subject="speed-up per token over it")] = None
     memory_bytes: float | None = None
     breaks: str = ""
+    mesh: str = ""
+    changes: dict[str, Any] = {}
 
     def about(self) -> About:
         return About("predicted", self.step)
@@ -78,16 +87,16 @@ def price(bench: Workbench, asked: PriceArguments) -> Prices:
     if asked.facts:
         with as_tool_error():
             bench = bench.with_facts({**bench.facts, **asked.facts})
-    plans: list[tuple[ProposalPlan, dict[str, Any]]] = []
+    states = [proposal(bench, number) for number in asked.proposals]
+    plans = [(state.proposal, {"number": state.proposal.rank, "status": state.status}) for state in states]
     refused: list[Refused] = []
-    for number in asked.proposals:
-        state = proposal(bench, number)
-        plans.append((state.proposal, {"number": number, "status": state.status}))
     for one in asked.configurations:
         try:
             plan = evaluated(bench, one)
         except ToolError as error:
-            refused.append(Refused(configuration=_named(one), reason=str(error)))
+            settings = {**one.mesh, **one.changes}
+            named = " ".join(f"{key} {value}" for key, value in settings.items())[:200]
+            refused.append(Refused(configuration=named or "the current configuration", reason=str(error)))
             continue
         plans.append((plan, {"number": number_of(bench, plan)}))
     if not plans:
@@ -96,10 +105,10 @@ def price(bench: Workbench, asked: PriceArguments) -> Prices:
     rows = tuple(row(plan, bench, len(plans) <= WITH_TERMS, **more) for plan, more in plans)
     legal = [n for n, each in enumerate(rows, start=1) if not each.violations and each.speedup_per_token]
     fastest = max(legal, key=lambda n: _speed(rows[n - 1]), default=None)
-    steps = tuple(map(neighbour, plans[0][0].sensitivity)) if asked.neighbours else ()
+    near = sorted(plans[0][0].sensitivity, key=lambda item: (bool(item.rule), -(item.relative or 0.0)))
     return Prices(
         assumed=asked.facts, current=own, configurations=rows, not_priced=tuple(refused),
-        fastest=fastest if len(rows) > 1 else None, neighbours=steps,
+        fastest=fastest if len(rows) > 1 else None, neighbours=tuple(map(_step, near)) if asked.neighbours else (),
     )  # fmt: skip
 
 
@@ -107,18 +116,11 @@ def _speed(item: Row) -> float:
     return item.speedup_per_token.estimate if item.speedup_per_token else 0.0
 
 
-def _named(one: Configuration) -> str:
-    sizes = mesh_text({"ici": dict(one.mesh), "dcn": dict(one.dcn or {})}) if one.mesh else "the current mesh"
-    return " ".join((sizes, *(f"{key} {value}" for key, value in one.changes.items())))[:200]
-
-
-def neighbour(item: Neighbour) -> Step:
-    """Return a single step away from a configuration."""
-    time = item.step_time_s
+def _step(item: Neighbour) -> Step:
     return Step(
-        step=item.step, over_this=item.relative, memory_bytes=item.memory_bytes,
-        step_time_s=Estimate(estimate=time.estimate, low80=time.low80, high80=time.high80) if time else None,
-        breaks=f"{item.rule}: {item.reason}" if item.rule else "",
+        step=item.step, step_time_s=estimate(item.step_time_s), over_this=item.relative, memory_bytes=item.memory_bytes,
+        breaks=broken_rule(item.rule, item.reason) if item.rule else "", mesh=mesh_text(item.mesh),
+        changes=item.changes,
     )  # fmt: skip
 
 
@@ -133,13 +135,15 @@ class ConstraintArguments(Arguments):
     """Constraints as arguments."""
 
     keep: tuple[str, ...] = Field(
-        (), max_length=20, description="What stays: batch, remat, weight_sharding, micro_batches, flags, or axis names."
+        default=(),
+        max_length=20,
+        description="What stays: batch, remat, weight_sharding, micro_batches, flags, or axis names.",
     )
     fixed: dict[str, int] = Field(default_factory=dict, description="Exact sizes by axis or role.")
     at_least: dict[str, int] = Field(default_factory=dict)
     at_most: dict[str, int] = Field(default_factory=dict)
     at_most_chips: int | None = None
-    memory_margin: float = Field(0.0, ge=0.0, le=0.5, description="Share of memory per chip to keep free.")
+    memory_margin: float = Field(default=0.0, ge=0.0, le=0.5, description="Share of memory per chip to keep free.")
 
     def constraints(self) -> Constraints:
         """Return the constraints; what `keep` names beside `_KEPT` is an axis.  Raises ConfigError where they make no
@@ -152,9 +156,10 @@ class ConstraintArguments(Arguments):
 
 
 class SearchArguments(ConstraintArguments):
-    top: int = Field(6, ge=1, le=25)
-    rejected: bool = Field(False, description="List rejected meshes with their rule instead.")
-    rule: str = Field("", max_length=80, description="Of the rejected, only this rule.")
+    top: int = Field(default=6, ge=1, le=25)
+    each_mesh: bool = Field(default=False, description="Only the best of each mesh.")
+    rejected: bool = Field(default=False, description="Instead, the nearest rejected mesh of each rule.")
+    rule: str = Field(default="", max_length=80, description="All rejected of this rule.")
 
 
 _KEPT = {
@@ -164,48 +169,67 @@ _KEPT = {
 
 
 class RejectedMesh(ToolResult):
-    """A mesh that was left out, and the rule it breaks."""
+    """A mesh that was left out, and the rule it breaks.  count: of the meshes that break the rule."""
 
     mesh: str = ""
     rule: str = ""
     reason: str = ""
+    count: Annotated[int | None, Is(unit="count", origin="computed", subject="meshes that break it")] = None
+
+    def about(self) -> About:
+        return About(subject=self.rule.replace("_", " "))
 
 
 class SearchResult(ToolResult):
-    """The best candidates in order, or rejected meshes.  utility weighs gain, uncertainty and the cost of a trial."""
+    """The best candidates in order, or rejected meshes.  The current configuration is no place of its own where it
+    breaks what is asked for; its row says so."""
 
     constraints: dict[str, Any] = {}
-    considered: int = 0
+    considered: Annotated[int, Is(unit="count", origin="computed", subject="meshes considered")] = 0
     current: Current = Current()
     candidates: tuple[Row, ...] = ()
-    count_by_rule: dict[str, int] = {}
     rejected: tuple[RejectedMesh, ...] = ()
 
 
 def search(bench: Workbench, asked: SearchArguments) -> SearchResult:
     """Searches all meshes with their settings for the best legal candidates under constraints, in the order in which
-    proposals are chosen; or lists rejected meshes with the rule each breaks."""
+    proposals are chosen: gain against risk and the cost of a trial; or lists rejected meshes with their rule."""
     with as_tool_error():
         held = bench.constraints.joined(asked.constraints())
         made = bench.plan
-        if asked.rejected:
-            counts: dict[str, int] = {}
-            for item in made.rejected:
-                counts[item.rule] = counts.get(item.rule, 0) + 1
-            left_out = [item for item in made.rejected if asked.rule.lower() in item.rule.lower()]
-            rows = (RejectedMesh(mesh=mesh_text(i.mesh), rule=i.rule, reason=i.reason) for i in left_out[: asked.top])
-            return SearchResult(considered=made.considered, count_by_rule=counts, rejected=tuple(rows))
-        listed = bench.pricer.search(held, asked.top)
-    unknown = bool(missing_facts(bench.config))
+        if asked.rejected or asked.rule:
+            return SearchResult(considered=made.considered, rejected=tuple(_rejected(made, asked)))
+        deeper = asked.top * (DEEPER if asked.each_mesh else 1)
+        listed: Iterable[Listed] = bench.pricer.search(held, deeper)
+        own = Candidate(bench.config.mesh.to_json())
+        broken = bench.pricer.evaluate(own, held).violations if held else ()
+    if asked.each_mesh:
+        first_of = {mesh_text(item.mesh): item for item in reversed(tuple(listed))}
+        listed = [item for item in listed if first_of[mesh_text(item.mesh)] is item][: asked.top]
+    unknown, places = bool(missing_facts(bench.config)), count(1)
     candidates = tuple(
         Row(
-            place=place, number=number_of(bench, item), is_current=item.keeps or None, mesh=mesh_text(item.mesh),
-            changes=dict(item.changes), **{**predicted(item.predicted), "not_known": ()},
+            place=None if item.keeps and broken else next(places), number=number_of(bench, item),
+            is_current=item.keeps or None, mesh=mesh_text(item.mesh), changes=dict(item.changes),
+            **{**predicted(item.predicted), "not_known": ()},
             runs_and_faster_probability=None if item.keeps else claimed(item.faster, unknown),
             headroom_bytes=item.memory_headroom_bytes,
+            terms_s=dict(item.predicted.breakdown_s) if asked.each_mesh and number < WITH_TERMS else {},
+            violations=tuple(broken_rule(each.rule, each.reason) for each in broken) if item.keeps else (),
         )
-        for place, item in enumerate(listed, start=1)
+        for number, item in enumerate(listed)
     )  # fmt: skip
     return SearchResult(
         constraints=held.to_json(), considered=made.considered, current=current(bench), candidates=candidates
     )
+
+
+def _rejected(made: Plan, asked: SearchArguments) -> Iterator[RejectedMesh]:
+    """Yield the rejected meshes of one rule, or the nearest one of each rule, the commonest rule first."""
+    if asked.rule:
+        left_out = [item for item in made.rejected if asked.rule.lower() in item.rule.lower()][: asked.top]
+        yield from (taken(RejectedMesh, item, "rule reason", mesh=mesh_text(item.mesh)) for item in left_out)
+        return
+    for rule, number in Counter(item.rule for item in made.rejected).most_common(asked.top):
+        nearest = next(item for item in made.rejected if item.rule == rule)
+        yield taken(RejectedMesh, nearest, "rule reason", mesh=mesh_text(nearest.mesh), count=number)

@@ -2,48 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from agent.tools import Arguments, ToolError
-from perfmodel.config import ConfigError, Mesh, mesh_text, missing_facts
+from experiments.step_profile import MODEL, PROFILE
+from perfmodel.config import ConfigError, ExperimentConfig, flat_sizes, mesh_text, missing_facts
 from proposals import facts
 from proposals.agents.retrieval import Unavailable
-from proposals.agents.tool_result import About, Is, ToolResult
+from proposals.agents.settings import axis_of, complete, typed_value
+from proposals.agents.tool_result import About, Is, Numbers, ToolResult, Words
 from proposals.agents.workbench import ProposalState, Workbench
-from proposals.candidate import Candidate
+from proposals.candidate import Candidate, MeshAndChanges, changes_chips, hardware_of, keeps
 from proposals.plan import Memory, Predicted, ProposalPlan, Range
+from proposals.proposer.changes import given_changes
 
-Sizes = dict[str, Annotated[int, Field(ge=1, le=1_000_000)]]
+#: Changes after which a step holds other tokens, or runs on other chips: its parts are no parts of the same work.
+OTHER_WORK = frozenset(("global_batch", "seq_len", "topology", "slices"))
+
+
+def _pairs(value: object) -> object:
+    """Read `fsdp=16, tp=4` as a mapping; whole numbers as such."""
+    if not isinstance(value, str):
+        return value
+    pairs = (part.partition("=") for part in value.replace(";", ",").split(",") if part.strip())
+    return {key.strip(): typed_value(text.strip()) for key, _, text in pairs}
+
+
+Sizes = Annotated[dict[str, Annotated[int, Field(ge=1, le=1_000_000)]], BeforeValidator(_pairs)]
+Keys = Annotated[dict[str, Any], BeforeValidator(_pairs)]
 
 
 class Configuration(Arguments):
-    """A mesh with training keys."""
+    """A mesh with training keys; what is not given is as in the current configuration."""
 
     mesh: Sizes = Field(
         default_factory=dict,
-        description="Axis sizes inside a slice, major to minor; an axis left out is 1. Empty: the current mesh.",
+        description="Sizes by axis or role, major to minor, across slices as dcn.data; other axes keep theirs, or take "
+        "the rest of the chips.",
     )
-    dcn: Sizes | None = Field(None, description="Sizes across slices; default: current.")
-    changes: dict[str, Any] = Field(
+    changes: Keys = Field(
         default_factory=dict,
-        description="Training keys that change: remat, global_batch, seq_len, grad_accum, weight_sharding, precision, "
-        "optimizer, xla_flags …",
+        description="Training keys: remat, global_batch, seq_len, grad_accum, weight_sharding, precision, xla_flags …",
     )
 
-    def candidate(self, bench: Workbench) -> Candidate:
-        """Return it as what the proposer prices."""
-        return self.over(bench.config.mesh)
+    def candidate(self, config: ExperimentConfig) -> Candidate:
+        """Return the whole configuration.  Raises ConfigError for an axis or a training key that there is not."""
+        sizes: dict[str, dict[str, int]] = {"ici": {}, "dcn": {}}
+        for name, size in self.mesh.items():
+            scope, _, plain = name.rpartition(".")
+            axis = axis_of(config.mesh, plain.lower(), is_exact=True)
+            if axis is None:
+                axes = ", ".join(axis for axis, _ in config.mesh.ici)
+                raise ConfigError(
+                    "mesh", f"has {name[:60]!r}, neither an axis of this run ({axes}) nor a role such as fsdp"
+                )
+            sizes["dcn" if scope == "dcn" else "ici"][axis] = size
+        now, across = config.mesh.to_json(), sizes["dcn"]
+        across = across if across and prod(across.values()) == config.hardware.slices else {**now["dcn"], **across}
+        mesh = {"ici": complete(sizes["ici"], config) if sizes["ici"] else now["ici"], "dcn": across}
+        return Candidate({place: each for place, each in mesh.items() if each}, given_changes(config, self.changes))
 
-    def over(self, current: Mesh) -> Candidate:
-        """Return it with what it leaves as it is."""
-        own = current.to_json()
-        mesh: dict[str, dict[str, int]] = {"ici": dict(self.mesh) or own["ici"]}
-        dcn = self.dcn if self.dcn is not None else None if self.mesh else own.get("dcn")
-        return Candidate(mesh if dcn is None else {**mesh, "dcn": dict(dcn)}, self.changes)
+
+def arguments_of(config: ExperimentConfig, of: MeshAndChanges) -> dict[str, Any]:
+    """Return the arguments that name a configuration whole: every axis wider than 1, or that is so now, and its
+    changes."""
+    ran = flat_sizes(config.mesh.to_json())
+    sizes = {axis: size for axis, size in flat_sizes(of.mesh).items() if size > 1 or ran.get(axis, 1) > 1}
+    return {"mesh": sizes, **({"changes": dict(of.changes)} if of.changes else {})}
 
 
 class Estimate(ToolResult):
@@ -55,9 +85,12 @@ class Estimate(ToolResult):
 
 
 class Row(ToolResult):
-    """One configuration, predicted.  number: of a proposal.  terms_s: parts of the step, seconds; change_s: the same
-    less those of the current configuration, where they differ.  violations: rules that it breaks, with the reason;
-    doubts: what is not known of its legality, and what else lowers its probability."""
+    """One configuration, predicted.
+
+    number: of a proposal; chips: where they are fewer than those that ran.  terms_s: parts of the step; change_s: the
+    same less those of the current configuration, where they differ.  violations: rules that it breaks, with the reason;
+    doubts: what is not known of its legality, and what else lowers its probability.
+    """
 
     number: int | None = None
     place: int | None = None
@@ -67,34 +100,44 @@ class Row(ToolResult):
     is_current: bool | None = None
     mesh: str = ""
     changes: dict[str, Any] = {}
+    chips: int | None = None
     step_time_s: Estimate | None = None
     speedup_per_token: Annotated[Estimate | None, Is(unit="speedup", subject="speed-up per token")] = None
     runs_and_faster_probability: Annotated[float | None, Is(subject="chance that it runs and is faster per token")] = (
         None
     )
+    keeping_is_right_probability: float | None = None
     memory_bytes: Annotated[float | None, Is(subject="memory per chip")] = None
     headroom_bytes: Annotated[float | None, Is(subject="memory per chip left")] = None
-    memory_parts_bytes: dict[str, int | float] = {}
-    terms_s: Annotated[dict[str, int | float], Is(subject="term")] = {}
-    change_s: Annotated[dict[str, int | float], Is(subject="change of term")] = {}
-    violations: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    memory_parts_bytes: Numbers = {}
+    terms_s: Annotated[Numbers, Is(subject="term")] = {}
+    change_s: Annotated[Numbers, Is(subject="change of term")] = {}
+    violations: tuple[Words, ...] = ()
+    doubts: tuple[Words, ...] = ()
     not_known: tuple[str, ...] = ()
 
     def about(self) -> About:
-        settings = " ".join(f"{facts.setting(key)} {value}" for key, value in self.changes.items())
-        named = f"proposal {self.number}" if self.number else " ".join(filter(None, (self.mesh, settings)))
-        return About("predicted", named, f"proposal:{self.number}" if self.number else "")
+        if self.number:
+            return About("predicted", f"proposal {self.number}", f"proposal:{self.number}")
+        settings = (f"{facts.setting(key)} {value}" for key, value in self.changes.items())
+        typed = ",".join(f"{key}={value}" for key, value in self.changes.items())
+        asked = f"mesh={self.mesh.replace(' · ', ',').replace(' ', '=')}" + (f"&changes={typed}" if typed else "")
+        return About("predicted", " ".join(filter(None, (self.mesh, *settings))), f"configuration:{asked}")
+
+    @property
+    def same_work(self) -> bool:
+        """Whether a step holds as many tokens as one that ran, on as many chips."""
+        return not OTHER_WORK & self.changes.keys()
 
 
 class Current(ToolResult):
-    """The current configuration: time as measured, memory as predicted.  basis: `profile`, `step_time` or `none`."""
+    """The current configuration: time as measured, memory as predicted.  basis: what was recorded."""
 
     mesh: str = ""
     chip: str = ""
     chips: int = 0
     step_time_s: float | None = None
-    terms_s: dict[str, int | float] = {}
+    terms_s: Numbers = {}
     memory_bytes: Annotated[float | None, Is(origin="predicted", subject="memory per chip")] = None
     capacity_bytes: Annotated[float | None, Is(origin="stated", subject="usable memory per chip")] = None
     headroom_bytes: Annotated[float | None, Is(origin="predicted", subject="memory per chip left")] = None
@@ -102,21 +145,15 @@ class Current(ToolResult):
     basis: str = ""
 
     def about(self) -> About:
-        return About("measured" if self.basis == "profile" else "computed", "current configuration", "kpi:step_time_s")
+        return About(
+            {PROFILE: "measured", MODEL: "predicted"}.get(self.basis, "computed"),
+            "current configuration",
+            "kpi:step_time_s",
+        )
 
 
 #: Sentences on what lowers a probability; what is not known of its legality comes first.
 DOUBTS = 2
-
-
-def key(text: str) -> str:
-    """Return a part of the breakdown as a key without a colon: `ici:model` is `ici_model`."""
-    return text.replace(":", "_").replace("+", "_").replace(" ", "_")
-
-
-def keyed(parts: Mapping[str, float | None]) -> dict[str, int | float]:
-    """Return the parts that are known, by keys that paths can name."""
-    return {key(name): value for name, value in parts.items() if value is not None}
 
 
 def estimate(of: Range | None) -> Estimate | None:
@@ -125,39 +162,47 @@ def estimate(of: Range | None) -> Estimate | None:
 
 def predicted(value: Predicted) -> dict[str, Any]:
     """Return the fields of a `Row` that a prediction fills."""
-    held = value.hbm_per_chip_bytes
     speed = value.speedup
     return {
         "step_time_s": estimate(value.step_time_s),
         "speedup_per_token": Estimate(estimate=speed, low80=value.speedup_low80, high80=value.speedup_high80)
         if speed is not None
         else None,
-        "memory_bytes": held.total if held else None,
+        "memory_bytes": value.hbm_per_chip_bytes.total if value.hbm_per_chip_bytes else None,
         "not_known": value.missing,
     }
 
 
-def memory_parts(held: Memory | None) -> dict[str, int | float]:
+def memory_parts(held: Memory | None) -> dict[str, float]:
     """Return the parts of memory per chip that are known."""
-    return {} if held is None else keyed({k: v for k, v in vars(held).items() if k not in ("total", "capacity")})
+    return {key: size for key, size in vars(held).items() if size and key not in ("total", "capacity")} if held else {}
+
+
+def broken_rule(rule: str, reason: str) -> str:
+    """Return why a configuration breaks a rule, in a sentence that names it."""
+    return f"{reason.rstrip('.')} ({'' if ':' in rule else 'rule '}{rule})."
 
 
 def row(item: ProposalPlan, bench: Workbench, parts: bool = True, **more: Any) -> Row:
     """Return a priced configuration.  parts: with the terms of its time and memory."""
-    now, then = keyed(bench.plan.baseline.breakdown_s), keyed(item.predicted.breakdown_s)
+    now, then = bench.plan.baseline.breakdown_s, item.predicted.breakdown_s
     step = item.predicted.step_time_s.estimate if item.predicted.step_time_s else 0.0
     changed = {k: then.get(k, 0.0) - now.get(k, 0.0) for k in dict.fromkeys((*now, *then))} if then else {}
+    is_current = keeps(bench.config, item)
     return Row(
+        is_current=is_current or None,
         mesh=mesh_text(item.mesh),
         changes=dict(item.changes),
+        chips=hardware_of(bench.config, item.changes).chips if changes_chips(item.changes) else None,
         **predicted(item.predicted),
-        runs_and_faster_probability=None if item.kind == "keep" else item.confidence,
+        runs_and_faster_probability=None if is_current else item.confidence,
+        keeping_is_right_probability=item.confidence or None if is_current else None,
         headroom_bytes=item.memory_headroom_bytes,
         memory_parts_bytes=memory_parts(item.predicted.hbm_per_chip_bytes) if parts else {},
-        terms_s=then if parts else {},
+        terms_s=dict(then) if parts else {},
         change_s={k: v for k, v in changed.items() if abs(v) > 1e-3 * step} if parts else {},
-        violations=tuple(f"{broken.rule}: {broken.reason}" for broken in item.violations),
-        doubts=tuple(map(str, item.lowers[:DOUBTS])),
+        violations=tuple(broken_rule(each.rule, each.reason) for each in item.violations),
+        doubts=item.lowers[:DOUBTS],
         **more,
     )
 
@@ -170,7 +215,7 @@ def current(bench: Workbench) -> Current:
     return Current(
         mesh=config.mesh.text(), chip=config.hardware.chip, chips=config.hardware.chips,
         step_time_s=made.step_time_s.estimate if made.step_time_s else bench.diagnosis.kpis.get("step_time_s"),
-        terms_s=keyed(made.breakdown_s), memory_bytes=held.total if held else None,
+        terms_s=dict(made.breakdown_s), memory_bytes=held.total if held else None,
         capacity_bytes=held.capacity if held else None, headroom_bytes=held.headroom if held else None,
         measured_peak_bytes=bench.profile.memory.peak_bytes, basis=bench.diagnosis.basis,
     )  # fmt: skip
@@ -187,7 +232,7 @@ def evaluated(bench: Workbench, asked: Configuration) -> ProposalPlan:
                 "configuration. State that first."
             )
     with as_tool_error():
-        return bench.pricer.evaluate(asked.candidate(bench), bench.constraints)
+        return bench.pricer.evaluate(asked.candidate(bench.config), bench.constraints)
 
 
 #: What a change is compared with: where that is not known, nothing tells by how much it changes.
@@ -195,6 +240,10 @@ _DECIDES = {
     "global_batch": ("training.global_batch",), "micro_batch": ("training.global_batch",),
     "seq_len": ("training.seq_len",), "grad_accum": ("training.global_batch", "training.seq_len"),
 }  # fmt: skip
+
+
+class Absent(ToolError):
+    """What was asked for was not recorded, or there is none: an answer, where the question was right."""
 
 
 @contextmanager

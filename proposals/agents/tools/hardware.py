@@ -1,0 +1,242 @@
+"""The tool over other hardware: a chip as data, and this run on another chip or number of chips."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import ceil, gcd, prod
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from agent.tools import Arguments, ToolError
+from formatting import did_you_mean
+from perfmodel.chips import Chip, load_chips
+from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, framework_of, missing_facts
+from perfmodel.execution import profile_named
+from perfmodel.price import NOTHING, Evidence, predict
+from perfmodel.search import Candidate, search
+from perfmodel.space import SearchBounds, changed, prime_powers
+from proposals import facts
+from proposals.agents.tool_result import About, Is, ToolResult
+from proposals.agents.tools.shared import Estimate, Keys, Sizes, broken_rule
+from proposals.agents.workbench import Workbench
+from proposals.proposer.changes import given_changes
+
+#: The most chips tried.
+MOST_CHIPS = 8192
+
+
+class OtherHardware(Arguments):
+    chip: str = Field("", max_length=40, description="v5p, v6e, h100 …; all: every chip of the kind; empty: the same.")
+    chips: tuple[int, ...] = Field((), max_length=6, description="Numbers of chips; empty: as many as now.")
+    mesh: Sizes = Field(default_factory=dict, description="Mesh there; empty: the fastest, with its remat.")
+    changes: Keys = Field(default_factory=dict, description="Training keys that change too.")
+
+
+class ChipFacts(ToolResult):
+    """A chip as its data sheet has it, per chip; bandwidths one way."""
+
+    chip: str = ""
+    title: str = ""
+    peak_flops_per_s: float = 0.0
+    precision: str = ""
+    native_precisions: tuple[str, ...] = ()
+    hbm_usable_bytes: float = 0.0
+    hbm_bytes_per_s: float = 0.0
+    link_bytes_per_s: float | None = None
+    dcn_bytes_per_s_per_chip: float | None = None
+    host_link_bytes_per_s: float | None = None
+    ridge_flops_per_byte: Annotated[float, Is(origin="computed")] = 0.0
+    chips_per_host: int = 0
+    matrix_tile: int | None = None
+
+    def about(self) -> About:
+        return About("stated", self.title)
+
+
+class RunElsewhere(ToolResult):
+    """This run on other hardware.  speed-ups: over the current configuration; changes: training keys that are not the
+    run's there."""
+
+    chip: str = ""
+    title: str = ""
+    chips: int = 0
+    topology: str = ""
+    mesh: str = ""
+    changes: dict[str, Any] = {}
+    step_time_s: Estimate | None = None
+    speedup_per_token: Annotated[Estimate | None, Is(unit="speedup", subject="speed-up per token")] = None
+    speedup_per_chip: Annotated[Estimate | None, Is(unit="speedup", subject="speed-up per token and chip")] = None
+    mfu: Annotated[float | None, Is(unit="share", subject="MFU")] = None
+    memory_bytes: Annotated[float | None, Is(subject="memory per chip")] = None
+    headroom_bytes: Annotated[float | None, Is(subject="memory per chip left")] = None
+    fits: bool | None = None
+    violations: tuple[str, ...] = ()
+    reason: str = ""
+
+    def about(self) -> About:
+        return About("predicted", f"{self.chips} × {self.chip}")
+
+
+class HardwareResult(ToolResult):
+    """A chip, the run's own beside it, and the run on each number of chips."""
+
+    own: ChipFacts = ChipFacts()
+    there: ChipFacts = ChipFacts()
+    rows: tuple[RunElsewhere, ...] = ()
+    if_each_part_scaled_share: Annotated[
+        float | None, Is(unit="share", origin="predicted", subject="step if each part scaled with what bounds it")
+    ] = None
+    not_known: tuple[str, ...] = ()
+    note: str = ""
+
+
+def hardware(bench: Workbench, asked: OtherHardware) -> HardwareResult:
+    """A chip as data beside this run's own, and this run on another chip, number of chips or mesh: step time, speed-up
+    per token and per chip, memory, on the fastest mesh and remat of the search unless a mesh is given; training keys
+    that differ are named."""
+    config, known = bench.config, load_chips()
+    own = chip_named(config.hardware.chip)
+    kind = [chip for chip in known.values() if chip.kind == own.kind]
+    there = kind if asked.chip == "all" else [chip_named(asked.chip or own.name)]
+    other = there[0] if len(there) == 1 and there[0] is not own else None
+    base = HardwareResult(own=_facts(own, config), there=_facts(other, config) if other else ChipFacts())
+    if lacking := missing_facts(config):
+        return base.model_copy(
+            update={
+                "not_known": lacking, "if_each_part_scaled_share": _scaled(bench, own, other) if other else None,
+                "note": f"No step time can be predicted: {facts.not_known(lacking)}.",
+            }
+        )  # fmt: skip
+    if there == [own] and not (asked.chips or asked.mesh or asked.changes):
+        return base
+    counts = asked.chips or (config.hardware.chips,)
+    rows = [_placed(bench, asked, chip, count) for chip in there for count in counts]
+    rows.sort(key=lambda row: -row.speedup_per_token.estimate if row.speedup_per_token and row.fits else 0.0)
+    notes = ["Calibrated by this run; another chip widens the interval."] if other or len(there) > 1 else []
+    notes += ["What is held does not bind here."] if bench.constraints else []
+    return base.model_copy(update={"rows": tuple(rows), "note": " ".join(notes)})
+
+
+def chip_named(name: str) -> Chip:
+    """Return the chip of this key.  Raises ToolError for one that is not known."""
+    known = load_chips()
+    if name not in known:
+        raise ToolError(f"{name!r} is not a known chip.{did_you_mean(name, list(known))} Known: {', '.join(known)}.")
+    return known[name]
+
+
+def _facts(chip: Chip, config: ExperimentConfig) -> ChipFacts:
+    precision = config.training.precision
+    peak = chip.peak(precision)
+    names = "title hbm_usable_bytes hbm_bytes_per_s host_link_bytes_per_s chips_per_host"
+    return ChipFacts(
+        chip=chip.name, peak_flops_per_s=peak, precision=precision, native_precisions=tuple(chip.peak_flops_per_s),
+        ridge_flops_per_byte=peak / chip.hbm_bytes_per_s, matrix_tile=chip.matrix_tile or None,
+        link_bytes_per_s=chip.ici_link_bytes_per_s or chip.nvlink_bytes_per_s or None,
+        dcn_bytes_per_s_per_chip=chip.dcn_bytes_per_s_per_chip or None,
+        **{name: getattr(chip, name) for name in names.split()},
+    )  # fmt: skip
+
+
+def _scaled(bench: Workbench, own: Chip, there: Chip) -> float | None:
+    """Return what would be left of the step (0–1) if compute scaled with peak FLOP/s, HBM time with bandwidth and host
+    transfers with the host link."""
+    shares, precision = bench.diagnosis.breakdown_share, bench.config.training.precision
+    if not {"compute", "hbm"} <= shares.keys():
+        return None
+    slower = {
+        "compute": own.peak(precision) / there.peak(precision), "hbm": own.hbm_bytes_per_s / there.hbm_bytes_per_s,
+        "host_transfer": own.host_link_bytes_per_s / there.host_link_bytes_per_s,
+    }  # fmt: skip
+    return 1.0 + sum(shares.get(part, 0.0) * (ratio - 1.0) for part, ratio in slower.items())
+
+
+def _placed(bench: Workbench, asked: OtherHardware, chip: Chip, chips: int) -> RunElsewhere:
+    if not 1 <= chips <= MOST_CHIPS:
+        raise ToolError(f"{chips} chips are not between 1 and {MOST_CHIPS:,}.")
+    try:
+        evidence = bench.pricer.evidence if not bench.diagnosis.not_modelled else NOTHING
+        best = fastest(bench.config, evidence, chip, chips, asked.changes, asked.mesh)
+    except ConfigError as error:
+        return RunElsewhere(chip=chip.name, title=chip.title, chips=chips, reason=str(error))
+    return _row(best, bench.config, chip)
+
+
+def fastest(
+    config: ExperimentConfig,
+    evidence: Evidence,
+    chip: Chip,
+    chips: int,
+    changes: Mapping[str, Any] | None = None,
+    mesh: Mapping[str, int] | None = None,
+) -> Candidate:
+    """Return a run on other chips, with its prediction: on the mesh given, else on the one that the search puts first,
+    with the remat policy that is fastest there unless one is given.  Raises ConfigError where no mesh is legal."""
+    own = config.hardware
+    hardware = own if (chip.name, chips) == (own.chip, own.chips) else hardware_for(chip, chips)
+    asked = {key: tuple(v) if isinstance(v, list) else v for key, v in given_changes(config, changes or {}).items()}
+    there = replace(changed(replace(config, measured=None), asked), hardware=hardware)
+    if mesh:
+        there = replace(there, mesh=_mesh(config, mesh, hardware))
+        return Candidate(there, predict(there, evidence))
+    if hardware is not own:
+        there = replace(there, mesh=_mesh(config, {}, hardware))
+    policies = (there.training.remat, *profile_named(framework_of(config), chip.kind).remats)
+    bounds = SearchBounds(remats=None if "remat" in (changes or {}) else tuple(dict.fromkeys(policies)))
+    result = search(there, 1, bounds, evidence)
+    if not result.candidates:
+        rule = max(result.rejected_by_rule, key=lambda name: result.rejected_by_rule[name], default="memory")
+        raise ConfigError("", f"No legal mesh on {chips:,} {chip.name} chips: most break the rule {rule}.")
+    return result.candidates[0]
+
+
+def hardware_for(chip: Chip, chips: int) -> Hardware:
+    """Return hardware with a number of chips: the most nearly square slice, several slices beyond a pod; NVLink domains
+    on GPUs.  Raises ConfigError if no such hardware exists."""
+    if chip.nvlink_domain:
+        domain = gcd(chips, chip.nvlink_domain)
+        return Hardware(chip.name, (domain, chips // domain))
+    pod = prod(chip.pod) if chip.pod else chips
+    slices = max(1, ceil(chips / pod))
+    while chips % slices:
+        slices += 1
+    dims = [1] * max(chip.ici_axes, 1)
+    for prime, power in reversed(list(prime_powers(chips // slices))):
+        for _ in range(power):
+            dims[dims.index(min(dims))] *= prime
+    return Hardware(chip.name, tuple(sorted(dims)), slices)
+
+
+def _mesh(config: ExperimentConfig, sizes: Mapping[str, int], hardware: Hardware) -> Mesh:
+    """Return a mesh over these chips; slices are on its first axis.  sizes: empty for all chips on the first axis of
+    the batch.  Raises ConfigError where the product is another."""
+    mesh = config.mesh
+    axes = [axis for axis, _ in mesh.ici]
+    first = next((axis for axis in axes if mesh.role(axis) in ("data", "fsdp", "replica")), "data")
+    sizes = sizes or dict.fromkeys((*axes, first), 1) | {first: hardware.chips_per_slice}
+    if (inside := prod(sizes.values())) != hardware.chips_per_slice:
+        raise ConfigError("mesh", f"has {inside} chips, but a slice there has {hardware.chips_per_slice}")
+    own = dict(mesh.dcn)
+    across = own if prod(own.values()) == hardware.slices else {next(iter(sizes)): hardware.slices}
+    return Mesh(tuple(sizes.items()), tuple(across.items()) if hardware.slices > 1 else (), mesh.axis_roles)
+
+
+def _row(best: Candidate, config: ExperimentConfig, chip: Chip) -> RunElsewhere:
+    there, made, known = best.config, best.prediction, ("estimate", "low80", "high80")
+    speed, time, held = (made.calibrated_from or {}).get("speedup") or {}, made.step_time_s, made.hbm_per_chip_bytes
+    ratio = there.hardware.chips / config.hardware.chips
+    each = {key: speed[key] for key in known if speed.get(key)}  # per token and chip
+    capacity, total = (held or {}).get("capacity"), (held or {}).get("total")
+    now, then = vars(config.training), vars(there.training)
+    return RunElsewhere(
+        chip=chip.name, title=chip.title, chips=there.hardware.chips, mesh=there.mesh.text(), mfu=made.mfu,
+        topology="×".join(map(str, there.hardware.topology)), fits=bool(made.fits), memory_bytes=total,
+        changes={key: value for key, value in then.items() if value != now[key]},
+        step_time_s=Estimate(**{key: time[key] for key in known}) if time else None,
+        speedup_per_token=Estimate(**{key: value * ratio for key, value in each.items()}) if each else None,
+        speedup_per_chip=Estimate(**each) if each else None,
+        headroom_bytes=capacity - total if capacity is not None and total is not None else None,
+        violations=tuple(broken_rule(item.rule, item.message) for item in made.violations),
+    )  # fmt: skip
