@@ -188,7 +188,7 @@ def large(like: Any, number: int) -> Any:
     )
     profile = Profile.objects.create(team=like.team, experiment=experiment, summary=summary(value))
     run = Run.objects.create(team=like.team, experiment=experiment, profile=profile, status=RunStatus.READY)
-    services.store(run, diagnose(value, case.config()), value)
+    services.store(run, diagnose(value, case.config()))
     return run
 
 

@@ -17,10 +17,9 @@ from accounts.permissions import get_for
 from accounts.text import whole_number
 from diagnosis.compare import Comparison, OpChange, compare
 from diagnosis.models import DiagnosisRecord, OpRow
-from diagnosis.report import OP, Diagnosis, OpDiagnosis
+from diagnosis.report import OP, Diagnosis
 from experiments.models import Profile
 from experiments.services import configuration
-from experiments.step_profile import Device, Op, Step, StepProfile
 from perfmodel.config import ExperimentConfig
 
 #: Profiles that the chooser offers, the newest of them.
@@ -101,41 +100,9 @@ def _kept(before: int, after: int, configs: tuple[str, str]) -> Comparison:
     return compare(one, two)
 
 
-def _diagnosed(record: DiagnosisRecord, ops: Iterable[Any]) -> tuple[StepProfile, ExperimentConfig | None, Diagnosis]:
+def _diagnosed(record: DiagnosisRecord, ops: Iterable[Any]) -> tuple[ExperimentConfig | None, Diagnosis]:
     config = configuration.load(record.run.experiment)
-    facts: list[Op] = []
-    diagnosed: list[OpDiagnosis] = []
-    for row in ops:
-        op = OP.read(row)
-        diagnosed.append(op)
-        program = op.key.removesuffix(op.name).removesuffix("/")
-        facts.append(
-            Op(
-                op.name, op.category, op.occurrences, 0.0, 0.0, op.time_share, program,
-                hlo=row.get("hlo") or "", op_name=row.get("op_name") or "",
-            )
-        )  # fmt: skip
-    return _profile(record, tuple(facts)), config, replace(record.value, ops=tuple(diagnosed))
-
-
-def _profile(record: DiagnosisRecord, ops: tuple[Op, ...]) -> StepProfile:
-    """What a comparison asks of a profile, from the columns and the diagnosis."""
-    summary_ = record.run.profile.summary or {}
-    device = summary_.get("device") or {}
-    kpis = record.value.kpis
-    step, spread = (kpis.get(key) for key in ("step_time_s", "step_time_spread"))
-    return StepProfile(
-        provenance=summary_.get("provenance", "measured"),
-        source_kind=summary_.get("source_kind", ""),
-        device=Device(
-            device.get("kind", ""), device.get("chip"), device.get("core_count") or 0, device.get("host_count") or 0
-        ),
-        step_time_s=step,
-        step_time_stdev_s=spread * step if spread is not None and step else None,
-        steps=tuple(Step(number, step or 0.0) for number in range(int(summary_.get("step_count") or 0))),
-        ops=ops,
-        label=summary_.get("label", ""),
-    )
+    return config, replace(record.value, ops=tuple(OP.read(row) for row in ops))
 
 
 #: What the table of ops may show, and how.

@@ -11,14 +11,21 @@ from django.db.models import Q, QuerySet, Sum
 
 import formatting
 from accounts.text import whole_number
-from diagnosis import kpi_formulas, presentation, strips
+from diagnosis import presentation, strips
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import AxisCollective, Finding, SourcedValue
-from experiments import bars
+from experiments import bars, glossary
 from experiments.step_profile import Timeline
 
 #: Rows of a panel; how many more there are is said.
 MOST_ROWS = 100
+#: KPIs whose rows are the collectives, the largest ops, or the steps.
+_OF_COLLECTIVES = frozenset(
+    ("communication", "communication_exposed", "communication_overlapped", "communication_ops")
+)  # fmt: skip
+_OF_ALL_OPS = frozenset(("flops_utilization", "hbm_utilization", "mfu"))
+_OF_STEPS = frozenset(("step_time_s", "step_time_spread"))
+_OF_CORES = frozenset(("stragglers", "duty_cycle", "idle"))
 
 
 @dataclass(frozen=True)
@@ -130,17 +137,22 @@ def _kpi(record: DiagnosisRecord, key: str) -> Panel | None:
     if tile is None or tile.value is None:
         return None
     more: dict[str, Any] = {}
-    if key in kpi_formulas.OF_COLLECTIVES:
+    if key in _OF_COLLECTIVES:
         more = _with_ops(record.ops.exclude(collective=""))
-    elif key in kpi_formulas.OF_ALL_OPS:
+    elif key in _OF_ALL_OPS:
         more = _with_ops(record.ops.all())
-    elif key in kpi_formulas.OF_STEPS:
+    elif key in _OF_STEPS:
         more = {"rows": _step_rows(diagnosis.timeline)}
-    elif key in kpi_formulas.OF_CORES:
+    elif key in _OF_CORES:
         more = {"rows": _core_rows(diagnosis.timeline, key)}
     if key == "step_time_s" and not diagnosis.measured:
         return Panel(tile.label, tile.value, tile.unit, "measured", "measured.step_time_s", "configuration", tile.note)
-    formula = kpi_formulas.formula(key, diagnosis, record.run.profile.summary or {})
+    # As the profile's reader noted it, else as the Analyzer counts it (the glossary).
+    noted = (record.run.profile.summary or {}).get("computed") or {}
+    known = glossary.by_key().get(key)
+    formula = noted.get(key) or noted.get(key.removesuffix("_s")) or (known.formula if known else "")
+    if key == "mfu" and diagnosis.mfu_convention:
+        formula = f"{formula}\n{diagnosis.mfu_convention}"
     return Panel(tile.label, tile.value, tile.unit, tile.origin, formula, about=tile.note, **more)
 
 

@@ -47,7 +47,8 @@ class Recording:
     stand for steps are `estimated`.  devices: recorded of run_devices (None where the profile does not say), on hosts.
     has: what is there by name.  unknown_share: 0–1 of the time of ops whose kind is unknown.  clipped: what the edges
     of the recording cut off, as sentences.  rows: requests that one iteration of a serving engine decodes.
-    platform: `tpu`, `gpu` or `cpu`, empty where nothing tells.
+    platform: `tpu`, `gpu` or `cpu`, empty where nothing tells.  device: as the profile names it.  provenance: of
+    `step_profile.PROVENANCES`.
     refusal: why the performance model does not describe this program; empty where it may.  line: all of it in short.
     """
 
@@ -68,6 +69,8 @@ class Recording:
     clipped: tuple[str, ...] = ()
     rows: int | None = None
     platform: str = ""
+    device: str = ""
+    provenance: str = "measured"
     refusal: Text = ""
     line: Text = ""
 

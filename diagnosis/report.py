@@ -56,7 +56,8 @@ class OpDiagnosis:
 
     Per step and core: flops, hbm_bytes, in_flight_s (a collective from its start to its end), exposed_s (the part of it
     that no other op hid), core_max_s and core_min_s (this op on the core where it takes longest and shortest), all None
-    where the profile does not tell.  slowest_core: host and name.
+    where the profile does not tell.  slowest_core: host and name.  op_name: framework path.  hlo: HLO text, which only
+    the pages of an op print.
     """
 
     name: str
@@ -91,6 +92,8 @@ class OpDiagnosis:
     core_max_s: float | None = None
     core_min_s: float | None = None
     slowest_core: str = ""
+    op_name: str = ""
+    hlo: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,40 +173,11 @@ class AxisCollective:
 
 
 @dataclass(frozen=True)
-class OpGroup:
-    """Ops that have one property in common, summed; per step and core.  value: of the property; share: 0–1."""
-
-    value: str
-    count: int
-    time_s: float | None
-    share: float
-    flops: float | None = None
-    hbm_bytes: float | None = None
-
-
-@dataclass(frozen=True)
-class RooflinePoint:
-    """One op of the roofline plot: FLOPs per HBM byte, and the rate that it reached."""
-
-    key: str
-    name: str
-    intensity: float
-    flops_per_s: float
-    time_s: float | None
-    share: float
-    bound_by: str | None
-    resource: str
-    efficiency: float | None
-
-
-@dataclass(frozen=True)
 class Roofline:
-    """Peaks of a core, None where the profile does not state them, and a point per op whose intensity is known."""
+    """Peaks of a core, None where the profile does not state them."""
 
     peak_flops_per_s: float | None = None
     peak_hbm_bytes_per_s: float | None = None
-    ridge_flops_per_byte: float | None = None
-    points: tuple[RooflinePoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -214,8 +188,7 @@ class Diagnosis:
     `compute`, `hbm`, `ici:<axis>`, `dcn`, `host_transfer`, `host`, `input`, `idle`, `other`; sums to the step time
     where that is known.
     breakdown_share: the same as shares 0–1 (of device time where no step was marked).
-    collectives: per axis and kind, the costliest axis first.  groups: the ops summed by `category`, `module`, `source`
-    and `bound_by`, at most 40 each, by descending share; ops without the property are listed under an empty value.
+    collectives: per axis and kind, the costliest axis first.
     timeline: the profile's own steps by cores; without steps where no core marks them.
     report: the four sections of the paper's report, {heading: [sentence, …]}.
     basis: `profile`; `step_time` where nothing but the step time was measured, `model` where nothing
@@ -238,7 +211,6 @@ class Diagnosis:
     mfu_convention: str = ""
     report: dict[str, list[Text]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    groups: dict[str, tuple[OpGroup, ...]] = field(default_factory=dict)
     timeline: Timeline = field(default_factory=Timeline)
     basis: str = PROFILE
     predicted_step_time_s: float | None = None
@@ -258,7 +230,7 @@ class Diagnosis:
 
     def to_json(self, top: int = 20) -> dict[str, Any]:
         """The contract's object: `kpis`, `top_ops` (the `top` largest), `bottleneck`, `findings` and what is beside."""
-        data = DIAGNOSIS.plain(replace(self, ops=self.ops[:top]))
+        data = DIAGNOSIS.plain(replace(self, ops=tuple(replace(op, hlo="") for op in self.ops[:top])))
         data["top_ops"] = data.pop("ops")
         return data
 

@@ -21,7 +21,7 @@ from diagnosis.report import DIAGNOSIS, OP, Diagnosis, OpDiagnosis
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import configuration, events, profiles, runs
 from experiments.services.text import clean_json
-from experiments.step_profile import PROFILE, Op, StepProfile
+from experiments.step_profile import PROFILE
 
 PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500
@@ -74,15 +74,11 @@ def axis_text(axis: str | tuple[str, ...] | list[str] | None) -> str:
     return axis if isinstance(axis, str) else ", ".join(axis)
 
 
-def store(run: Run, diagnosis: Diagnosis, profile: StepProfile | None = None) -> DiagnosisRecord:
-    """Store the run's diagnosis with every op as a row; one that the run already has is replaced.
-
-    profile: where the ops' HLO text, framework path and source line are taken from.
-    """
+def store(run: Run, diagnosis: Diagnosis) -> DiagnosisRecord:
+    """Store the run's diagnosis with every op as a row; one that the run already has is replaced."""
     said = _with_defaults(run.experiment_id, diagnosis.report)
     data = DIAGNOSIS.write(replace(diagnosis, ops=(), report=said))
     del data["ops"]
-    facts = {op.key: op for op in profile.ops} if profile is not None else {}
     with transaction.atomic():
         events.lock(run.experiment_id)
         DiagnosisRecord.objects.filter(run=run).delete()
@@ -92,9 +88,9 @@ def store(run: Run, diagnosis: Diagnosis, profile: StepProfile | None = None) ->
             bottleneck=diagnosis.bottleneck.primary,
             confidence=diagnosis.bottleneck.confidence,
             data=clean_json(data),
-            modules=clean_json(_modules(diagnosis.ops, facts)),
+            modules=clean_json(_modules(diagnosis.ops)),
         )
-        _copy_rows(record, diagnosis.ops, facts)
+        _copy_rows(record, diagnosis.ops)
         Experiment.objects.filter(pk=run.experiment_id).update(
             bottleneck=diagnosis.bottleneck.primary, step_time_s=diagnosis.kpis.get("step_time_s")
         )
@@ -126,20 +122,19 @@ def _with_defaults(experiment_id: int, report: dict[str, list[str]]) -> dict[str
     return mark_defaults(report, config.training, {key for key, value in given.items() if value is not None})
 
 
-def _modules(ops: tuple[OpDiagnosis, ...], facts: Mapping[str, Op]) -> dict[str, Any]:
-    paths = ((op, facts[op.key].op_name if op.key in facts else "") for op in ops)
+def _modules(ops: tuple[OpDiagnosis, ...]) -> dict[str, Any]:
     return module_tree.build(
-        module_tree.Row(module_tree.scope(path), op.time_s, op.time_share or 0.0, op.phase, op.resource)
-        for op, path in paths
+        module_tree.Row(module_tree.scope(op.op_name), op.time_s, op.time_share or 0.0, op.phase, op.resource)
+        for op in ops
     )
 
 
-def _copy_rows(record: DiagnosisRecord, ops: tuple[OpDiagnosis, ...], facts: Mapping[str, Op]) -> None:
+def _copy_rows(record: DiagnosisRecord, ops: tuple[OpDiagnosis, ...]) -> None:
     """COPY: 20,000 rows in about a second where INSERT takes several."""
     if not ops:
         return
     table = connection.ops.quote_name(OpRow._meta.db_table)
-    rows = (_row(rank, op, facts.get(op.key)) for rank, op in enumerate(ops, start=1))
+    rows = (_row(rank, op) for rank, op in enumerate(ops, start=1))
     first = next(rows)
     columns = ", ".join(connection.ops.quote_name(name) for name in ("diagnosis_id", *first))
     with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy:
@@ -147,12 +142,10 @@ def _copy_rows(record: DiagnosisRecord, ops: tuple[OpDiagnosis, ...], facts: Map
             copy.write_row((record.pk, *row.values()))
 
 
-def _row(rank: int, op: OpDiagnosis, fact: Op | None) -> dict[str, Any]:
+def _row(rank: int, op: OpDiagnosis) -> dict[str, Any]:
     """Columns of OpRow but the diagnosis."""
     data = OP.write(op)
     data["time_share"] = data["time_share"] or 0.0
-    if fact is not None:
-        data.update(hlo=fact.hlo, op_name=fact.op_name, source=op.source or fact.source)
     data = clean_json(data)
     same = ("name", "key", "category", "phase", "time_share", "time_s", "occurrences", "roofline_efficiency")
     return {
@@ -163,8 +156,8 @@ def _row(rank: int, op: OpDiagnosis, fact: Op | None) -> dict[str, Any]:
         "bound_by": (data["bound_by"] or "")[:40],
         "module": data["module"][:100],
         "source": data["source"] or "",
-        "path": data.get("op_name") or "",
-        "scope": module_tree.scope(data.get("op_name") or ""),
+        "path": data["op_name"],
+        "scope": module_tree.scope(data["op_name"]),
         "collective": data["collective"] or "",
         "data": json.dumps(data),
     }
@@ -264,9 +257,9 @@ def contract(record: DiagnosisRecord, top: int = 20) -> dict[str, Any]:
 
 
 def load(record: DiagnosisRecord, top: int | None = None) -> Diagnosis:
-    """The diagnosis as it was made, with its ops, or the `top` largest of them."""
+    """The diagnosis as it was made, with its ops, or the `top` largest of them; without their HLO text, megabytes."""
     rows = OpRow.objects.filter(diagnosis=record).order_by("rank").values_list("data", flat=True)[:top]
-    return replace(record.value, ops=tuple(OP.read(row) for row in rows))
+    return replace(record.value, ops=tuple(OP.read({**row, "hlo": ""}) for row in rows))
 
 
 def neighbours(op: OpRow, count: int) -> tuple[list[OpRow], dict[str, str]]:

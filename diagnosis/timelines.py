@@ -24,15 +24,9 @@ from experiments.trace import ASYNC, HOST, KINDS, OPS, Trace, sums, tiles
 
 PS = 1e12
 #: Words and colour class of each kind; a collective whose axis is known has the class of the axis.
-KIND_WORDS = {
-    "compute": ("Device compute", "compute"),
-    "collective": ("Collectives", "ici"),
+KIND_WORDS = strips.PARTS | {
     "copy": ("Copies", "hbm"),
     "host_transfer": ("Host transfer", "host"),
-    "input": ("Input", "host"),
-    "output": ("Output", "host"),
-    "host": ("Host", "host"),
-    "other": ("Other", "mute"),
 }
 #: Cores with at most this many rows show asynchronous ops from the start.
 MOST_ROWS_WITH_ASYNC = 32

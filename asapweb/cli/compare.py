@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     configs = [read_config(Path(path)) if path else (None, []) for path in paths]
     for files, (config, said) in zip((args.profiles, args.other), configs, strict=True):
         profile = read_profile(files)
-        sides.append((profile, config, diagnose(profile, config)))
+        sides.append((config, diagnose(profile, config)))
         warnings += said
     answer = compare(sides[0], sides[1]).to_json(top=args.top)
     answer["warnings"] = list(dict.fromkeys(warnings))

@@ -7,7 +7,7 @@ from diagnosis.analyzer.caches import forget
 from diagnosis.analyzer.collectives import Collectives
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.ops import coverage, read_ops, to_diagnosis
-from diagnosis.report import Diagnosis
+from diagnosis.report import Diagnosis, Roofline
 from experiments.consistency import precision_of
 from experiments.step_profile import StepProfile
 from formatting import plain, share
@@ -77,10 +77,9 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
         breakdown_s=breakdown.seconds(facts.shares, step),
         breakdown_share=facts.shares,
         collectives=tables.collectives(facts),
-        roofline=tables.roofline(facts),
+        roofline=Roofline(profile.device.peak_flops_per_s, profile.device.peak_hbm_bytes_per_s),
         mfu_convention=facts.mfu_convention,
         report=report.write(facts, verdict, findings),
-        groups=tables.groups(facts),
         timeline=profile.timeline,
         coverage=facts.coverage,
         warnings=(*_mismatch(profile, config), *_above_links(facts), *_lower_bound(facts), *_severe(profile)),

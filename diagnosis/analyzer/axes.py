@@ -2,17 +2,24 @@
 
 Device ids are laid row-major over the mesh, major axis first, slice by slice (`perfmodel.config`); where that does not
 explain a group, the hybrid layout is tried in which every axis is split into its DCN part and its ICI part.
+
+Process groups are matched by their ranks, which lie on the mesh as device ids do (Megatron's order of ranks when the
+configuration lists tensor parallelism last), and where they leave it open by what the program calls them: as
+Megatron-Core's parallel_state (`TENSOR_MODEL_PARALLEL_GROUP`, `DATA_PARALLEL_GROUP_WITH_CP`, …) or PyTorch's DeviceMesh
+(`mesh_tp`, `mesh_dp_shard`, `mesh_fsdp`, …).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
 import numpy as np
 
 from experiments.hlo.groups import Groups, IntArray
+from experiments.step_profile import Op
 from perfmodel.config import Mesh
 
 
@@ -168,3 +175,54 @@ def _varying(layout: list[Dimension], groups: Groups, cores: int) -> list[bool]:
 def _coordinates(sizes: tuple[int, ...]) -> IntArray:
     """Coordinates of every device: shape (axes, devices)."""
     return np.stack(np.unravel_index(np.arange(prod(sizes)), sizes)) if sizes else np.zeros((0, 1), dtype=np.int64)
+
+
+#: Roles of the axes by the words in a group's name, most specific first.
+_ROLES = (
+    (re.compile(r"expert.*data"), ("data", "fsdp", "replica")),
+    (re.compile(r"expert.*tensor"), ("model",)),
+    (re.compile(r"expert|\bep\b"), ("expert",)),
+    (re.compile(r"tensor.*data.*cp|tensor.*context.*data"), ("model", "data", "fsdp", "seq")),
+    (re.compile(r"tensor.*data"), ("model", "data", "fsdp")),
+    (re.compile(r"tensor.*context"), ("model", "seq")),
+    (re.compile(r"data.*with cp|dp shard cp|dp cp"), ("data", "fsdp", "replica", "seq")),
+    (re.compile(r"pipeline|\bpp\b"), ("pipeline",)),
+    (re.compile(r"context|sequence|\bcp\b|\bsp\b|ulysses"), ("seq",)),
+    (re.compile(r"tensor|\btp\b"), ("model",)),
+    (re.compile(r"replicate|\bhsdp\b"), ("replica", "data")),
+    (re.compile(r"\bdata|\bdp\b|fsdp|shard"), ("data", "fsdp", "replica")),
+)
+
+
+def of_process_group(op: Op, mesh: MeshAxes | None) -> tuple[AxisMatch | None, int | None]:
+    """(axes, participants) of a collective that states its process group; None where that tells nothing."""
+    size = len(op.groups[0]) if op.groups else None
+    if mesh is None or size == 1:
+        return None, size
+    by_rank = _by_ranks(op, mesh)
+    if by_rank is not None and by_rank.exact:
+        return by_rank, size
+    by_name = _by_name(op.group_name, mesh, size)
+    return by_name or by_rank, size
+
+
+def _by_ranks(op: Op, mesh: MeshAxes) -> AxisMatch | None:
+    if not op.groups:
+        return None
+    size = min(len(group) for group in op.groups)
+    members = np.array([group[:size] for group in op.groups], dtype=np.int64)
+    if not members.size or int(members.max()) >= mesh.chips:
+        return None  # ranks of another cluster than the configured one
+    match = mesh.match(Groups(members))
+    return replace(match, source="process group") if match else None
+
+
+def _by_name(name: str, mesh: MeshAxes, size: int | None) -> AxisMatch | None:
+    text = re.sub(r"[_\W]+", " ", name.lower()).strip()
+    roles = next((roles for words, roles in _ROLES if words.search(text)), None)
+    if roles is None or mesh.mesh.dcn_product > 1:
+        return None
+    axes = [(axis, length) for axis, length in mesh.mesh.ici if length > 1 and mesh.mesh.role(axis) in roles]
+    if not axes or (size is not None and prod(length for _, length in axes) != size):
+        return None
+    return AxisMatch(tuple(axis for axis, _ in axes), False, prod(n for _, n in axes), source="process group's name")

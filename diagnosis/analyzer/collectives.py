@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 
-from diagnosis.analyzer import links, names, process_groups
-from diagnosis.analyzer.axes import AxisMatch, MeshAxes
+from diagnosis.analyzer import links, names
+from diagnosis.analyzer.axes import AxisMatch, MeshAxes, of_process_group
 from experiments.hlo import groups
 from experiments.hlo import text as hlo
 from experiments.step_profile import Op
@@ -172,7 +172,7 @@ class Collectives:
             kind = "collective-permute"
         match, participants = self._axis(stated, via)
         if stated is None and (op.groups or op.group_name):
-            match, participants = process_groups.match(op, self.mesh)
+            match, participants = of_process_group(op, self.mesh)
         if participants is None:
             participants = _size_from_shapes(kind, op.hlo)
             if match is None and self.mesh is not None:

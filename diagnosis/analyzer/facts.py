@@ -39,7 +39,17 @@ class OpFacts:
     limit_source: str
     efficiency: float | None
     collective: Collective | None
-    resource: str
+
+    @property
+    def resource(self) -> str:
+        """The bar of the breakdown that its time is drawn in: compute, hbm, ici, dcn, host, idle or other."""
+        if self.collective:
+            return "dcn" if self.over_dcn else "ici"
+        if self.family in ("input", "output", "host", HOST_TRANSFER):
+            return "host"
+        if self.family == "idle":
+            return "idle"
+        return self.limit if self.limit in ("compute", "hbm") else "other"
 
     @property
     def key(self) -> str:

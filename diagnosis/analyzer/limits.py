@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from diagnosis.analyzer.facts import OpFacts
-from diagnosis.analyzer.ops import resource_of
 from diagnosis.recording import Recording
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
@@ -28,12 +27,13 @@ def with_evidence(
     ops: Sequence[OpFacts], recording: Recording, config: ExperimentConfig | None, chip: Chip | None
 ) -> tuple[OpFacts, ...]:
     """The ops; those whose limit is a guess by category only with what shows it, else without a limit."""
-    return tuple(
-        _with_limit(op, *_limit(op, recording, config, chip))
-        if op.family in _BY_SHAPE and op.limit_source == "category"
-        else op
-        for op in ops
-    )
+    judged = []
+    for op in ops:
+        if op.family in _BY_SHAPE and op.limit_source == "category":
+            limit, source = _limit(op, recording, config, chip)
+            op = replace(op, limit=limit, limit_source=source)
+        judged.append(op)
+    return tuple(judged)
 
 
 def _limit(op: OpFacts, recording: Recording, config: ExperimentConfig | None, chip: Chip | None) -> tuple[str, str]:
@@ -59,7 +59,3 @@ def _limit(op: OpFacts, recording: Recording, config: ExperimentConfig | None, c
 
 def _ridge(chip: Chip) -> float:
     return chip.peak("bf16") / chip.hbm_bytes_per_s
-
-
-def _with_limit(op: OpFacts, limit: str, source: str) -> OpFacts:
-    return replace(op, limit=limit, limit_source=source, resource=resource_of(limit, op.family, op.collective))

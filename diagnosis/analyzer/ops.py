@@ -116,16 +116,6 @@ def _measured(efficiency: float | None) -> float | None:
     return min(1.0, max(0.0, efficiency))
 
 
-def resource_of(limit: str, family: str, collective: Collective | None) -> str:
-    if collective:
-        return "dcn" if collective.match and collective.match.dcn else "ici"
-    if family in ("input", "output", "host", HOST_TRANSFER):
-        return "host"
-    if family == "idle":
-        return "idle"
-    return {"compute": "compute", "hbm": "hbm"}.get(limit, "other")
-
-
 def peaks_per_core(profile: StepProfile, chip: Chip | None) -> tuple[float | None, float | None]:
     """(FLOP/s, HBM bytes/s) of one core: as the profile states them, else the chip's shared by its cores."""
     flops, moved = profile.device.peak_flops_per_s, profile.device.peak_hbm_bytes_per_s
@@ -178,7 +168,6 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None, 
                 limit_source=source,
                 efficiency=efficiency,
                 collective=collective,
-                resource=resource_of(limit, kind, collective),
             )
         )
     facts.sort(key=lambda fact: -fact.share)
@@ -244,7 +233,7 @@ def _on_core(fact: OpFacts, total: float | None, cores: int) -> float | None:
 
 #: Facts that a diagnosis states of an op as the profile does, and as the Analyzer reads it.
 _OF_OP = ("name", "key", "category", "occurrences", "bound_by", "roofline_efficiency", "flops_per_s",
-          "hbm_bytes_per_s", "operational_intensity", "source", "slowest_core")  # fmt: skip
+          "hbm_bytes_per_s", "operational_intensity", "source", "slowest_core", "op_name", "hlo")  # fmt: skip
 _OF_FACTS = ("time_s", "resource", "module", "family", "phase")
 _OF_COLLECTIVE = ("participants", "achieved_bytes_per_s", "possible_bytes_per_s", "tensor")
 _PER_STEP = ("flops", "hbm_bytes", "in_flight_s", "exposed_s")

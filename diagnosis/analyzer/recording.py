@@ -68,6 +68,8 @@ def decide(
         has=has,
         missing=tuple(_missing(profile, config, ops, has, platform)),
         platform=platform,
+        device=device.kind,
+        provenance=profile.provenance,
         unknown_share=sum(op.share for op in ops if op.family == "other" and not op.collective),
         clipped=_clipped(profile),
         rows=recorded.generation_requests if kind == "decode" else None,

@@ -1,24 +1,14 @@
-"""Tables beside the findings: collectives per axis and kind, points of the roofline plot."""
+"""The table of collectives per axis and kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypedDict
 
 from diagnosis.analyzer.breakdown import axis_label
 from diagnosis.analyzer.facts import Facts, OpFacts, hidden_part, keys, total_share
 from diagnosis.analyzer.rules.links import bandwidth
-from diagnosis.report import AxisCollective, OpGroup, Roofline, RooflinePoint
-
-#: Points of the roofline plot; smaller ops are noise on it.
-ROOFLINE_POINTS = 1000
-GROUP_ROWS = 40
-_GROUPS: dict[str, Callable[[OpFacts], str]] = {
-    "category": lambda op: op.op.category,
-    "module": lambda op: op.module,
-    "source": lambda op: op.op.source,
-    "bound_by": lambda op: op.op.bound_by or "",
-}
+from diagnosis.report import AxisCollective
 
 
 def collectives(facts: Facts) -> tuple[AxisCollective, ...]:
@@ -79,33 +69,6 @@ def _exposure(ops: Sequence[OpFacts]) -> _Exposure:
     }
 
 
-def groups(facts: Facts) -> dict[str, tuple[OpGroup, ...]]:
-    """The ops summed by category, module, source line and bound, see `Diagnosis.groups`."""
-    by_name: dict[str, tuple[OpGroup, ...]] = {}
-    for name, of in _GROUPS.items():
-        rows: dict[str, list[OpFacts]] = {}
-        for op in facts.ops:
-            rows.setdefault(of(op), []).append(op)
-        summed = [
-            OpGroup(
-                value=value,
-                count=len(ops),
-                time_s=facts.seconds(total_share(ops)),
-                share=total_share(ops),
-                flops=_total(op.per_step(op.op.flops) for op in ops),
-                hbm_bytes=_total(op.per_step(op.op.hbm_bytes) for op in ops),
-            )
-            for value, ops in rows.items()
-        ]
-        by_name[name] = tuple(sorted(summed, key=lambda row: -row.share)[:GROUP_ROWS])
-    return by_name
-
-
-def _total(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
 def _axis_text(bar: str) -> str:
     """`model`, `data+seq`, `dcn`, or empty where the axis is unknown."""
     return "dcn" if bar == "dcn" else bar.partition(":")[2]
@@ -113,20 +76,3 @@ def _axis_text(bar: str) -> str:
 
 def _bar(axis: str) -> str:
     return axis if axis == "dcn" else (f"ici:{axis}" if axis else "ici")
-
-
-def roofline(facts: Facts) -> Roofline:
-    """Peaks per core and one point per op with a known intensity: FLOPs per HBM byte, FLOP/s, time."""
-    device = facts.profile.device
-    points = []
-    for op in facts.ops[:ROOFLINE_POINTS]:
-        rate, intensity = op.op.flops_per_s, op.op.operational_intensity
-        if rate and intensity:
-            points.append(
-                RooflinePoint(
-                    op.key, op.op.name, intensity, rate, op.time_s, op.share, op.op.bound_by, op.resource,
-                    op.op.roofline_efficiency,
-                )
-            )  # fmt: skip
-    peak, bandwidth_ = device.peak_flops_per_s, device.peak_hbm_bytes_per_s
-    return Roofline(peak, bandwidth_, peak / bandwidth_ if peak and bandwidth_ else None, tuple(points))

@@ -20,7 +20,6 @@ from diagnosis.compare.sides import Side, changes, comparability
 from diagnosis.compare.words import state
 from diagnosis.report import Diagnosis, cited, numbered
 from experiments.sentences import citing
-from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
 
 __all__ = [
@@ -35,7 +34,7 @@ __all__ = [
     "compare",
 ]
 
-Diagnosed = tuple[StepProfile, ExperimentConfig | None, Diagnosis]
+Diagnosed = tuple[ExperimentConfig | None, Diagnosis]
 
 _LOWER = {"step_time_s", "time_per_token_s", "idle", "communication", "input", "host", "communication_exposed",
           "communication_ops", "stragglers", "step_time_spread"}  # fmt: skip
@@ -45,7 +44,7 @@ _HIGHER = {"flops_utilization", "mfu", "goodput", "tokens_per_s_per_chip"}
 def compare(before: Diagnosed, after: Diagnosed) -> Comparison:
     """What differs between two runs: whether they are comparable, configuration, KPIs, breakdown, ops, collectives.
 
-    Each side is (profile, configuration or None, its diagnosis).  Works with whatever was measured; what cannot be
+    Each side is (configuration or None, its diagnosis).  Works with whatever was measured; what cannot be
     compared is None or left out, and `comparability` says why.
     """
     one, two = Side(*before), Side(*after)
@@ -90,10 +89,10 @@ def _significant(one: Side, two: Side, fit: Comparability) -> bool | None:
         return None
     error = 0.0
     for side in (one, two):
-        spread, count = side.profile.step_time_stdev_s, len(side.profile.steps)
+        spread, count = side.diagnosis.kpis.get("step_time_spread"), side.diagnosis.recording.steps
         if spread is None or count < 2:
             return None
-        error += spread**2 / (count - 1)  # the spread is that of the population of steps
+        error += (spread * (side.step_s or 0.0)) ** 2 / (count - 1)  # the spread is that of the population of steps
     return abs(one.step_s - two.step_s) > 2.0 * sqrt(error)
 
 

@@ -10,7 +10,6 @@ from diagnosis.compare.comparison import OpChange
 from diagnosis.compare.sides import Side
 from diagnosis.report import OpDiagnosis
 from experiments.hlo import text as hlo
-from experiments.step_profile import Op
 
 _NUMBERS = re.compile(r"[.\d]+(?:\.(?:clone|remat|block)\w*)*$")
 _LOOP = re.compile(r"(?<=[_\[])\d+(?=\]|/|$)")
@@ -19,34 +18,26 @@ _MOST_KEYS = 20
 
 @dataclass(frozen=True)
 class Item:
-    """One op with what it is matched by.  share: of the step (of device time without steps)."""
+    """One op with what it is matched by."""
 
     op: OpDiagnosis
     path: str
     stem: str
     what: str
-    hlo: str
-    share: float
 
     @property
     def shape(self) -> tuple[object, ...]:
         """Result and operand shapes."""
-        line = hlo.parse(self.hlo) if self.hlo else None
+        line = hlo.parse(self.op.hlo) if self.op.hlo else None
         return (line.results, line.operands) if line else ()
 
 
-def items(side: Side) -> list[Item]:
-    facts = {op.key: op for op in side.profile.ops}
-    return [_item(op, facts.get(op.key)) for op in side.diagnosis.ops]
-
-
-def _item(op: OpDiagnosis, fact: Op | None) -> Item:
-    path = fact.op_name if fact else ""
+def _item(op: OpDiagnosis) -> Item:
     stem = _NUMBERS.sub("", op.name.lstrip("%")) or op.name
     # The -start of a pair is matched to a -start: its kind alone would mix it with the wait.
     part = next((ending for ending in ("-start", "-done") if ending in op.name or ending in op.category), "")
     what = f"{op.collective}{part}" if op.collective else op.family
-    return Item(op, _LOOP.sub("#", path), stem, what, fact.hlo if fact else "", op.time_share)
+    return Item(op, _LOOP.sub("#", op.op_name), stem, what)
 
 
 #: From what says most to what says least; each looks only at what the ones before left over.
@@ -88,18 +79,20 @@ def _grouped(items: Iterable[Item], of: Callable[[Item], Hashable | None]) -> di
 
 
 def _part(whole: Sequence[Item], left: Sequence[Item]) -> float:
-    total = sum(item.share for item in whole)
-    return max(0.0, 1.0 - sum(item.share for item in left) / total) if total > 0 else 0.0
+    total = sum(item.op.time_share for item in whole)
+    return max(0.0, 1.0 - sum(item.op.time_share for item in left) / total) if total > 0 else 0.0
 
 
 def op_changes(before: Side, after: Side, scales: tuple[float, float]) -> tuple[list[OpChange], float, float]:
     """(changes by size, matched share of op time before, after).  scales: from shares to the comparison's basis."""
-    groups, matched_before, matched_after = match(items(before), items(after))
+    groups, matched_before, matched_after = match(
+        *([_item(op) for op in side.diagnosis.ops] for side in (before, after))
+    )
     rows = []
     for how, one, two in groups:
-        largest = max((*one, *two), key=lambda item: item.share)
-        was = sum(item.share for item in one) * scales[0] if one else None
-        now = sum(item.share for item in two) * scales[1] if two else None
+        largest = max((*one, *two), key=lambda item: item.op.time_share)
+        was = sum(item.op.time_share for item in one) * scales[0] if one else None
+        now = sum(item.op.time_share for item in two) * scales[1] if two else None
         rows.append(
             OpChange(
                 label=_label(how, (*one, *two)),
@@ -124,7 +117,7 @@ def op_changes(before: Side, after: Side, scales: tuple[float, float]) -> tuple[
 
 def _label(how: str, group: Sequence[Item]) -> str:
     """The framework path that the ops share; of several paths what they have in common, not the largest op's."""
-    largest = max(group, key=lambda item: item.share)
+    largest = max(group, key=lambda item: item.op.time_share)
     paths = {item.path for item in group if item.path}
     if how == "path" or len(paths) < 2:
         return largest.path or largest.stem
@@ -134,7 +127,7 @@ def _label(how: str, group: Sequence[Item]) -> str:
 
 
 def _count(side: Side, group: Sequence[Item]) -> float | None:
-    runs = len(side.profile.steps) * side.profile.device.measured_cores
+    runs = side.diagnosis.recording.steps * side.diagnosis.recording.devices
     return sum(item.op.occurrences for item in group) / runs if runs else None
 
 

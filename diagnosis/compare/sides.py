@@ -9,7 +9,7 @@ from typing import Any
 from diagnosis.compare.comparison import Comparability, ConfigChange
 from diagnosis.recording import KINDS
 from diagnosis.report import Diagnosis
-from experiments.step_profile import UNDECIDED, StepProfile
+from experiments.step_profile import UNDECIDED
 from formatting import listed
 from perfmodel.config import ExperimentConfig, ModelShape
 
@@ -22,15 +22,14 @@ ONE_SIDED_LIMITS = (
 
 @dataclass(frozen=True)
 class Side:
-    """A profile, its configuration and its diagnosis."""
+    """A run's configuration and its diagnosis."""
 
-    profile: StepProfile
     config: ExperimentConfig | None
     diagnosis: Diagnosis
 
     @property
     def step_s(self) -> float | None:
-        return self.profile.step_time_s or None
+        return self.diagnosis.kpis.get("step_time_s") or None
 
     @property
     def tokens(self) -> int | None:
@@ -89,19 +88,18 @@ def comparability(before: Side, after: Side) -> Comparability:
     general: list[str] = []
     if before.measures_limits != after.measures_limits:
         general.append(ONE_SIDED_LIMITS)
-    kinds_recorded = before.diagnosis.recording.kind, after.diagnosis.recording.kind
-    if UNDECIDED not in kinds_recorded and kinds_recorded[0] != kinds_recorded[1]:
-        general.append(f"The recordings differ: {KINDS[kinds_recorded[0]]} and {KINDS[kinds_recorded[1]]}.")
-    if before.profile.provenance != after.profile.provenance:
+    one, two = before.diagnosis.recording, after.diagnosis.recording
+    if UNDECIDED not in (one.kind, two.kind) and one.kind != two.kind:
+        general.append(f"The recordings differ: {KINDS[one.kind]} and {KINDS[two.kind]}.")
+    if one.provenance != two.provenance:
         general.append("One profile is measured, the other reconstructed.")
     if not timed:
         general.append("One profile has no step markers, so there is no step time.")
-    kinds = before.profile.device.kind, after.profile.device.kind
     if a is None or b is None:
         missing = "No configuration was given" if a is None and b is None else "Only one side has a configuration"
         reasons = [f"{missing}: whether the workloads match is unknown."]
-        if kinds[0] != kinds[1]:
-            reasons.append(f"The devices differ: {kinds[0]} and {kinds[1]}.")
+        if one.device != two.device:
+            reasons.append(f"The devices differ: {one.device} and {two.device}.")
         allowed = "Times are compared without normalisation." if timed else "Only shares of the step can be compared."
         return Comparability(None, "step" if timed else "share", (*reasons, *general), allowed)
     other_model = _model(a.model) != _model(b.model)
@@ -116,8 +114,8 @@ def comparability(before: Side, after: Side) -> Comparability:
     chips = []
     if a.hardware.chip != b.hardware.chip:
         chips.append(f"The chips differ: {a.hardware.chip} and {b.hardware.chip}.")
-    elif kinds[0] != kinds[1]:
-        chips.append(f"The profiles were recorded on different devices: {kinds[0]} and {kinds[1]}.")
+    elif one.device != two.device:
+        chips.append(f"The profiles were recorded on different devices: {one.device} and {two.device}.")
     numerics = [
         f"The {key} differs: {getattr(a.training, key)} and {getattr(b.training, key)}."
         for key in _RESULT_KEYS

@@ -236,7 +236,7 @@ def _diagnose(work: Work) -> None:
     )
     diagnosis = work.diagnosis
     with transaction.atomic():
-        diagnosis_services.store(work.run, diagnosis, work.profile)
+        diagnosis_services.store(work.run, diagnosis)
         work.move(RunStatus.PROPOSING)
 
 

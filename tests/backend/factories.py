@@ -14,6 +14,7 @@ from rest_framework.test import APIClient
 
 from accounts.models import Membership, Role, Team, User
 from diagnosis import services as diagnosis_services
+from diagnosis.recording import Recording
 from diagnosis.report import Bottleneck, Diagnosis, Finding, OpDiagnosis, SourcedValue
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import profiles, runs, uploads
@@ -148,6 +149,9 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
             mesh_axis=axes[n % 3],
             resource="ici" if n % 3 else "compute",
             module=f"layer_{n % 7}",
+            op_name=op.op_name,
+            hlo=op.hlo,
+            source=op.source,
         )
         for n, op in enumerate(profile.ops)
     )
@@ -165,6 +169,9 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
         ),
         ops=ops,
         breakdown_s={"compute": 0.73, "ici:data": 0.52},
+        recording=Recording(
+            steps=len(profile.steps), devices=profile.device.measured_cores, device=profile.device.kind
+        ),
     )
 
 
@@ -233,7 +240,7 @@ def make_ready(people: People, name: str = "baseline", op_count: int = 3, profil
             with transaction.atomic():
                 profiles.store(run.profile, value, profiles.write(run, value))
         if new == RunStatus.PROPOSING:
-            diagnosis_services.store(run, diagnosis(value), value)
+            diagnosis_services.store(run, diagnosis(value))
         if new == RunStatus.CHECKING:
             plans.store(run, plan())
     experiment.refresh_from_db()

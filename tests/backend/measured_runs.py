@@ -46,7 +46,7 @@ def analyse(experiment, value):
     with transaction.atomic():
         profiles.store(run.profile, value, profiles.write(run, value))
     assert runs.move(run, RunStatus.INGESTING, RunStatus.DIAGNOSING, actor="coordinator")
-    diagnosis_services.store(run, diagnosis(value), value)
+    diagnosis_services.store(run, diagnosis(value))
     assert runs.move(run, RunStatus.DIAGNOSING, RunStatus.PROPOSING, actor="coordinator")
     plans.store(run, plan())
     assert runs.move(run, RunStatus.PROPOSING, RunStatus.CHECKING, actor="coordinator")

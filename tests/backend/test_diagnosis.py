@@ -14,7 +14,7 @@ from tests.backend.factories import diagnosis, make_experiment, step_profile
 def record(people):
     run = runs.newest(make_experiment(people))
     value = step_profile(300)
-    return services.store(run, diagnosis(value), value)
+    return services.store(run, diagnosis(value))
 
 
 def test_the_diagnosis_comes_back_as_the_contract(record):
@@ -30,7 +30,7 @@ def test_the_diagnosis_comes_back_as_the_contract(record):
 
 def test_a_run_has_one_diagnosis_however_often_it_is_stored(record):
     value = step_profile(4)
-    again = services.store(record.run, diagnosis(value), value)
+    again = services.store(record.run, diagnosis(value))
     assert DiagnosisRecord.objects.get() == again
     assert OpRow.objects.count() == 4
 
@@ -62,7 +62,7 @@ def test_every_op_appears_once_over_all_pages_and_unmeasured_ones_last(record, s
 def test_a_page_of_20000_ops_costs_two_queries(people, django_assert_num_queries):
     run = runs.newest(make_experiment(people))
     value = step_profile(20_000)
-    record = services.store(run, diagnosis(value), value)
+    record = services.store(run, diagnosis(value))
     with django_assert_num_queries(2):
         page = services.ops(record, {"category": "all-gather", "sort": "-time_share"}, 100)
         assert (page.paginator.count, len(page)) == (6667, 50)
@@ -74,7 +74,7 @@ def test_hostile_text_in_op_names_is_stored_as_text(people):
     evil = "<script>alert(1)</script>\x00\udcff\\.\t\n%s{{ 7*7 }}"
     op = dataclasses.replace(value.ops[0], name=evil, hlo=evil)
     value = dataclasses.replace(value, ops=(op,))
-    record = services.store(run, diagnosis(value), value)
+    record = services.store(run, diagnosis(value))
     row = services.ops(record)[0]
     assert row.name.startswith("<script>alert(1)</script>")
     assert "\x00" not in row.data["hlo"]
@@ -90,4 +90,4 @@ def test_numbers_that_json_has_no_word_for_become_none(people):
     run = runs.newest(make_experiment(people))
     value = step_profile(1)
     found = dataclasses.replace(diagnosis(value), kpis={"step_time_s": 1.25, "mfu": float("nan")})
-    assert services.store(run, found, value).data["kpis"]["mfu"] is None
+    assert services.store(run, found).data["kpis"]["mfu"] is None

@@ -40,7 +40,7 @@ def stored(people, name) -> DiagnosisRecord:
     profiles.store(run.profile, profile, profiles.write(run, profile))
     Run.objects.filter(pk=run.pk).update(status=RunStatus.READY)
     type(experiment).objects.filter(pk=experiment.pk).update(state=RunStatus.READY)
-    return services.store(run, found, profile)
+    return services.store(run, found)
 
 
 @pytest.fixture(params=NAMES)
@@ -221,8 +221,8 @@ def test_what_the_configuration_leaves_out_is_marked_as_default(people):
     experiment.refresh_from_db()
     experiment.config["training"] |= {"weight_sharding": "fsdp"}
     experiment.save()
-    profile, found, _ = sample("asap-experiment-3")
-    again = services.store(record.run, found, profile)
+    _, found, _ = sample("asap-experiment-3")
+    again = services.store(record.run, found)
     (line,) = (line for line in again.data["report"]["Experiment details"] if line.startswith("Training: "))
     assert "weights fsdp, remat full (default)" in line
 

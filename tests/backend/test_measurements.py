@@ -103,7 +103,7 @@ def test_what_a_dead_worker_left_the_sweep_measures(people, approved):
     with transaction.atomic():
         profiles.store(run.profile, value, profiles.write(run, value))
     runs.move(run, RunStatus.INGESTING, RunStatus.DIAGNOSING, actor="coordinator")
-    diagnosis_services.store(run, diagnosis(value), value)
+    diagnosis_services.store(run, diagnosis(value))
     for old, new in ((RunStatus.DIAGNOSING, RunStatus.PROPOSING), (RunStatus.PROPOSING, RunStatus.CHECKING)):
         runs.move(run, old, new, actor="coordinator")
     runs.move(run, RunStatus.CHECKING, RunStatus.READY, actor="coordinator")  # and here the worker dies
@@ -298,7 +298,7 @@ def test_two_workers_measure_it_once(transactional_db):
         (RunStatus.PROPOSING, RunStatus.CHECKING), (RunStatus.CHECKING, RunStatus.READY),
     ):  # fmt: skip
         if new == RunStatus.PROPOSING:
-            diagnosis_services.store(run, diagnosis(value), value)
+            diagnosis_services.store(run, diagnosis(value))
         runs.move(run, old, new, actor="coordinator")
     done = in_threads(4, lambda _: measuring.complete(made.pk))
     assert sorted(done) == [False, False, False, True]

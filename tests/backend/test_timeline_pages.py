@@ -51,7 +51,7 @@ def experiment(people, read):
     shutil.copy(events, storage.absolute(traces.path_of(run)))
     traces.store(run.profile, traces.path_of(run))
     Run.objects.filter(pk=run.pk).update(status=RunStatus.READY)
-    services.store(run, found, profile)
+    services.store(run, found)
     return made
 
 

@@ -140,6 +140,7 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
                 achieved_bytes_per_s=58e9 if collective else None, possible_bytes_per_s=90e9 if collective else None,
                 flops_per_s=2.6e14 if product else 3e11, hbm_bytes_per_s=4e11,
                 operational_intensity=650.0 if product else 0.75, resource=resource, module=module, source=op.source,
+                op_name=op.op_name, hlo=op.hlo,
             )
         )  # fmt: skip
     model_ops = tuple(op.key for op in ops if op.mesh_axis == "model")
@@ -318,7 +319,7 @@ def advance(run: Run, to: RunStatus) -> None:
             with transaction.atomic():
                 profiles.store(run.profile, value, profiles.write(run, value))
         if old == RunStatus.DIAGNOSING:
-            diagnosis_services.store(run, diagnosis(value), value)
+            diagnosis_services.store(run, diagnosis(value))
         if old == RunStatus.PROPOSING:
             plans.store(run, plan())
         assert runs.move(run, old, new, actor="coordinator", took_s=0.4)

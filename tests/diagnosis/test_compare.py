@@ -42,7 +42,7 @@ def compared(
     one: ExperimentConfig | None = BEFORE,
     two: ExperimentConfig | None = BEFORE,
 ) -> Comparison:
-    return compare((before, one, diagnose(before, one)), (after, two, diagnose(after, two)))
+    return compare((one, diagnose(before, one)), (two, diagnose(after, two)))
 
 
 def reduced(share: float, name: str = "all-reduce.7", groups: str = OVER_MODEL) -> Op:

@@ -7,7 +7,7 @@ import pytest
 from diagnosis.analyzer import diagnose
 from experiments.step_profile import Core, Memory
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, ModelShape, Training
-from tests.diagnosis.build import BANDWIDTH, PEAK, config, matmul, op, profile, stream
+from tests.diagnosis.build import config, matmul, op, profile, stream
 
 
 def test_mfu_by_hand() -> None:
@@ -89,9 +89,3 @@ def test_lag_from_intervals_ignores_hidden_transfers() -> None:
     """Every core has transfers in flight nearly always; what counts is the time in which nothing else ran."""
     cores = [Core(f"TPU:{i}", "h", {}, busy_s=1.0, collective_s=0.95, exposed_s=0.4 - 0.2 * (i == 0)) for i in range(4)]
     assert diagnose(profile(matmul("fusion.1", 1.0), cores=cores)).kpis["stragglers"] == pytest.approx(0.2)
-
-
-def test_roofline_table() -> None:
-    table = diagnose(profile(matmul("fusion.1", 1.0, flops_per_s=1e14, operational_intensity=300.0))).roofline
-    assert table.ridge_flops_per_byte == pytest.approx(PEAK / BANDWIDTH)
-    assert table.points[0].intensity == 300.0

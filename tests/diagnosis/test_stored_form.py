@@ -76,14 +76,16 @@ def test_what_the_first_version_stored_is_read() -> None:
     )
 
 
-def test_an_op_is_read_without_the_text_that_is_stored_beside_it() -> None:
+def test_an_op_of_an_earlier_version_is_read_with_what_was_stored_beside_it() -> None:
     op = OpDiagnosis("all-gather.1", "jit_step/all-gather.1", "all-gather", 0.4, None, 10, None, None, ("data", "seq"))
-    stored = {**OP.write(op), "hlo": "%all-gather.1 = bf16[8] all-gather()", "op_name": "jit(step)/dot"}
-    assert OP.read(through_json(stored)) == op
+    op = replace(op, hlo="%all-gather.1 = bf16[8] all-gather()", op_name="jit(step)/dot")
+    assert OP.read({**through_json(OP.write(op)), "rank": 1}) == op
 
 
 def test_the_contract_has_the_largest_ops_and_reads_as_its_value() -> None:
     found = diagnose(paper.profile(2), paper.config(2))
     contract = through_json(found.to_json(top=3))
     assert [row["name"] for row in contract["top_ops"]] == [op.name for op in found.ops[:3]]
-    assert DIAGNOSIS.read({**contract, "ops": contract["top_ops"]}) == replace(found, ops=found.ops[:3])
+    assert DIAGNOSIS.read({**contract, "ops": contract["top_ops"]}) == replace(
+        found, ops=tuple(replace(op, hlo="") for op in found.ops[:3])
+    )
