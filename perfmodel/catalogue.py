@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from os.path import commonprefix
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -32,10 +30,9 @@ from perfmodel.reading import (
     complaints,
     mapping,
     read_rows,
+    shipped,
     shown,
 )
-
-MODELS_FILE = Path(__file__).with_name("models.toml")
 
 SHAPE_KEYS = tuple(field.name for field in fields(ModelShape))
 
@@ -95,8 +92,7 @@ def parse_models(data: Mapping[str, Any]) -> dict[str, CatalogueEntry]:
 @cache
 def load_catalogue() -> Mapping[str, CatalogueEntry]:
     """All entries by name, in the order of the file."""
-    with MODELS_FILE.open("rb") as file:
-        return MappingProxyType(parse_models(tomllib.load(file)))
+    return MappingProxyType(parse_models(shipped("models.toml")))
 
 
 @cache

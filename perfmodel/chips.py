@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import log
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from perfmodel.reading import EXACT, DataError, read_rows
-
-CHIPS_FILE = Path(__file__).with_name("chips.toml")
+from perfmodel.reading import EXACT, DataError, read_rows, shipped
 
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "int8", "fp32")
 Precision = Annotated[str, Field(pattern=f"^({'|'.join(PRECISIONS)})$")]
@@ -140,8 +136,7 @@ def parse_chips(data: Mapping[str, Any]) -> dict[str, Chip]:
 @cache
 def load_chips() -> Mapping[str, Chip]:
     """All chips by key, in the order of the file."""
-    with CHIPS_FILE.open("rb") as file:
-        return MappingProxyType(parse_chips(tomllib.load(file)))
+    return MappingProxyType(parse_chips(shipped("chips.toml")))
 
 
 def get_chip(name: str) -> Chip:

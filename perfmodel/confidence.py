@@ -8,15 +8,14 @@ measured proposals move the fit a little each (`updated`).
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel import reading
 from perfmodel.arrays import Floats, student_cdf, student_quantile
 from perfmodel.step_time import Z80
 
@@ -98,8 +97,7 @@ class OwnPair:
 @cache
 def shipped() -> Confidence:
     """The fit of the shipped pairs, confidence.toml."""
-    data = tomllib.loads(files("perfmodel").joinpath("confidence.toml").read_text("utf-8"))
-    return Confidence(**data["confidence"])
+    return Confidence(**reading.shipped("confidence.toml")["confidence"])
 
 
 def updated(fit: Confidence, own: Sequence[OwnPair]) -> Confidence:

@@ -8,7 +8,6 @@ array over candidates.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -22,7 +21,7 @@ from perfmodel.catalogue import architecture
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import CANONICAL_ROLES, ExperimentConfig, ModelShape, framework_of
 from perfmodel.execution import ExecutionProfile, profile_named
-from perfmodel.reading import DataError
+from perfmodel.reading import DataError, shipped
 from perfmodel.workload import chip_of
 
 SEEN_FILE = Path(__file__).with_name("measured_runs.json")
@@ -310,8 +309,7 @@ def parse_efficiencies(data: Mapping[str, Any]) -> EfficiencyTable:
 @cache
 def load_efficiencies() -> EfficiencyTable:
     """The shipped table."""
-    with EFFICIENCIES_FILE.open("rb") as file:
-        return parse_efficiencies(tomllib.load(file))
+    return parse_efficiencies(shipped(EFFICIENCIES_FILE.name))
 
 
 #: Dense families whose layers differ from the plain transformer's (norms, windows, gates).

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -16,9 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.reading import EXACT, read_rows
-
-EXECUTION_FILE = Path(__file__).with_name("execution.toml")
+from perfmodel.reading import EXACT, read_rows, shipped
 
 #: Profile where `software.framework` says nothing, by kind of chip.
 DEFAULT = {"tpu": "xla", "gpu": "megatron-core"}
@@ -68,7 +65,7 @@ class ExecutionProfile:
 @cache
 def load_profiles() -> dict[str, ExecutionProfile]:
     """All profiles by name."""
-    rows = tomllib.loads(EXECUTION_FILE.read_text(encoding="utf-8"))
+    rows = shipped("execution.toml")
     return read_rows(ExecutionProfile, {name: {"name": name, **row} for name, row in rows.items()})
 
 
@@ -94,7 +91,6 @@ def _name(framework: str) -> str | None:
     return max(parts)[1] if parts else None
 
 
-DESIGN_FILE = Path(__file__).with_name("memory_profiles.toml")
 FIT_FILE = Path(__file__).with_name("memory_fit.toml")
 
 #: Spread of log(measured / predicted) of a program whose peaks nobody has measured, until a fit says it.
@@ -158,8 +154,8 @@ MemoryConstants = Mapping[str, Floats]
 @cache
 def load_memory_profiles(fitted: bool = True) -> Mapping[str, MemoryProfile]:
     """Return all profiles by name.  fitted: with what is fitted, else as their sources say."""
-    rows = tomllib.loads(DESIGN_FILE.read_text(encoding="utf-8"))
-    moved = tomllib.loads(FIT_FILE.read_text(encoding="utf-8"))["profile"] if fitted and FIT_FILE.exists() else {}
+    rows = shipped("memory_profiles.toml")
+    moved = shipped(FIT_FILE.name)["profile"] if fitted and FIT_FILE.exists() else {}
     known = {name: {**row, **moved.get(name, {}), "name": name, "source": row["source"]} for name, row in rows.items()}
     return MappingProxyType(read_rows(MemoryProfile, known))
 

@@ -5,17 +5,14 @@ variables and arguments of compilers, NCCL and frameworks do, by name (flags.tom
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from perfmodel.reading import read_rows
+from perfmodel.reading import read_rows, shipped
 
-_SETS_FILE, _EXPLAINED_FILE = (Path(__file__).with_name(name) for name in ("xla_flags.toml", "flags.toml"))
 Cause = Literal[
     "ici_all_gather", "ici_reduce_scatter", "ici_all_reduce", "dcn_all_reduce", "dcn_all_gather", "all_to_all",
     "collective_permute", "collective_matmul", "host_offload", "small_collectives",
@@ -183,13 +180,13 @@ def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
 
 @cache
 def _sets() -> tuple[FlagSet, ...]:
-    data = tomllib.loads(_SETS_FILE.read_text())
+    data = shipped("xla_flags.toml")
     return read(FlagSet, data["set"], data["sources"])
 
 
 @cache
 def _default_rows() -> tuple[DefaultFlags, ...]:
-    data = tomllib.loads(_SETS_FILE.read_text())
+    data = shipped("xla_flags.toml")
     return read(DefaultFlags, data["default"], data["sources"])
 
 
@@ -208,7 +205,7 @@ LEAST_PARTS = 3
 @cache
 def load() -> dict[str, Flag]:
     """All flags by name in lower case.  Raises DataError."""
-    data = tomllib.loads(_EXPLAINED_FILE.read_text(encoding="utf-8"))
+    data = shipped("flags.toml")
     flags = read(Flag, ({"name": name, **row} for name, row in data["flag"].items()), data["sources"])
     return {_plain(flag.name): flag for flag in flags}
 

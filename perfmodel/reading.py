@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import tomllib
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import yaml
@@ -171,6 +173,11 @@ EXACT = ConfigDict(extra="forbid")
 
 class DataError(ValueError):
     """A file shipped with the model is wrong: the row, the key and why.  Our bug, not the user's."""
+
+
+def shipped(name: str) -> dict[str, Any]:
+    """A data file of the model, parsed."""
+    return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 def read_rows(kind: type[Row], rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Row]:

@@ -103,14 +103,14 @@ class Priced:
     @cached_property
     def _best(self) -> Floats:
         """Of the compute: its time at best over the estimated one."""
-        low80, high80 = _range(self.terms, self.efficiencies)
+        low80, high80 = error_range(self.terms, self.efficiencies)
         best: Floats = np.exp(-ZBOUND / Z80 * np.maximum(-low80, high80))
         return best
 
     @cached_property
     def _interval(self) -> tuple[Floats, Floats]:
         """Ends of the 80 % interval, as the fit has them.  Where it may stall or not, it holds both."""
-        low80, high80 = _range(self.terms, self.efficiencies)
+        low80, high80 = error_range(self.terms, self.efficiencies)
         smooth, stalled, chance = self.smooth_s, self.smooth_s + self.stall_s, self.stall_chance
         low = np.where(chance < 1.0 - TAIL, smooth, stalled) * np.exp(low80)
         high = np.where(chance > TAIL, stalled, smooth) * np.exp(high80)
@@ -253,7 +253,7 @@ def _slower(one: Floats, other: Floats) -> Floats:
     return np.asarray(np.cbrt(one * one * one + other * other * other))
 
 
-def _range(t: Terms, e: Efficiencies) -> tuple[Floats, Floats]:
+def error_range(t: Terms, e: Efficiencies) -> tuple[Floats, Floats]:
     """Logarithms of the ends of the 80 % interval over the estimate."""
 
     def chosen(side: str) -> Floats:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from experiments import bars
 from experiments.bars import Term
@@ -112,16 +113,14 @@ class Bar:
     time: Mapping[str, float] | None = None
 
 
-@dataclass(frozen=True)
-class TermRow:
+class TermRow(NamedTuple):
     """A term in the estimate (what shows of it) and in the bounds (`Prediction.breakdown_s`)."""
 
     term: Term
     bound_s: float | None
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A rectangle of the memory picture.  share: of the capacity; named: whether its words fit inside."""
 
     term: Term
@@ -130,8 +129,7 @@ class Part:
     named: bool
 
 
-@dataclass(frozen=True)
-class LayerOperation:
+class LayerOperation(NamedTuple):
     """An operation of the layer: seconds per step and chip of the forward pass, at the roof."""
 
     operation: Operation
@@ -146,39 +144,98 @@ class Answer:
 
     config: ExperimentConfig
     prediction: Prediction
-    chip_title: str
-    terms: list[TermRow]
-    parts: list[Part]
-    free_bytes: float | None
-    over_bytes: float | None
-    operations: list[LayerOperation]
-    roofline: dict[str, Any] | None
-    communication: float | None
-    missing: list[str]
 
     @property
-    def legal(self) -> bool:
-        return not self.prediction.violations
+    def chip_title(self) -> str:
+        return get_chip(self.config.hardware.chip).title
+
+    @property
+    def missing(self) -> list[str]:
+        return [MISSING.get(name, f"{name} is missing.") for name in self.prediction.missing]
+
+    @cached_property
+    def terms(self) -> list[TermRow]:
+        """The terms that are not zero, in the order of the bars."""
+        if self.prediction.parts_s is None or self.prediction.breakdown_s is None:
+            return []
+        shown, bounds = flat(self.prediction.parts_s), flat(self.prediction.breakdown_s)
+        rows = [
+            TermRow(bars.term(key, shown.get(key, 0.0), self.config.mesh.axis_roles), bounds.get(key))
+            for key in {**shown, **bounds}
+            if shown.get(key) or bounds.get(key)
+        ]
+        return sorted(rows, key=lambda row: (row.term.order, row.term.key))
+
+    @property
+    def communication(self) -> float | None:
+        """Exposed share of the estimate."""
+        if self.prediction.breakdown_s is None or self.prediction.step_time_s is None:
+            return None
+        return float(self.prediction.breakdown_s["exposed_comms"]) / self.prediction.step_time_s["estimate"]
+
+    @property
+    def free_bytes(self) -> float | None:
+        """Of the capacity; below zero where memory does not suffice, None where the total is not known."""
+        used = self.prediction.hbm_per_chip_bytes
+        return None if used is None or used["total"] is None else (used["capacity"] or 0.0) - used["total"]
+
+    @property
+    def over_bytes(self) -> float | None:
+        free = self.free_bytes
+        return -free if free is not None and free < 0 else None
+
+    @property
+    def known_bytes(self) -> float | None:
+        """What a chip needs before its activations."""
+        used = self.prediction.hbm_per_chip_bytes
+        return sum(used[key] or 0.0 for key in ("params", "optimizer", "gradients")) if used is not None else None
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """Rectangles of the parts of the memory and of what stays free."""
+        used = self.prediction.hbm_per_chip_bytes
+        if used is None:
+            return []
+        capacity = used["capacity"] or 0.0
+        terms = bars.memory_terms({key: value for key, value in used.items() if value is not None})
+        rest = capacity - sum(term.value for term in terms)
+        label = "Free" if used["total"] is not None else "Activations and free"
+        shown = [*terms, Term("free", label, "free", rest)] if rest > 0 else terms
+        return [
+            Part(shown[box.index], box, shown[box.index].value / capacity, box.width > 21 and box.height > 16)
+            for box in treemap([term.value for term in shown])
+        ]
+
+    @cached_property
+    def operations(self) -> list[LayerOperation]:
+        """Operations of one layer under the roofs of the chip."""
+        if self.prediction.missing:
+            return []
+        peak, bandwidth = roofs(self.config)
+        return [
+            LayerOperation(
+                operation,
+                operation.lower_s(peak, bandwidth) * operation.occurrences,
+                operation.attainable_flops_per_s(peak, bandwidth),
+                "Compute" if operation.compute_s(peak) >= operation.transfer_s(bandwidth) else "HBM",
+            )
+            for operation in layer_operations(self.config)
+        ]
+
+    @property
+    def roofline(self) -> dict[str, Any] | None:
+        """The operations and the roofs, for the chart."""
+        peak, bandwidth = roofs(self.config)
+        points = [
+            [item.operation.name, item.operation.intensity, item.attainable / 1e12, item.time_s * 1e3, item.bound_by, n]
+            for n, item in enumerate(self.operations, start=1)
+        ]
+        return {"peak": peak / 1e12, "bw": bandwidth / 1e9, "points": points} if points else None
 
 
 def answer(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Answer:
     """Price the configuration's own mesh under the evidence.  Raises ConfigError as `perfmodel.price.predict` does."""
-    prediction = predict(config, evidence)
-    parts, free, over = _memory(prediction)
-    operations, roofline = _layer(config) if not prediction.missing else ([], None)
-    return Answer(
-        config=config,
-        prediction=prediction,
-        chip_title=get_chip(config.hardware.chip).title,
-        terms=_terms(config, prediction),
-        parts=parts,
-        free_bytes=free,
-        over_bytes=over,
-        operations=operations,
-        roofline=roofline,
-        communication=_communication(prediction),
-        missing=[MISSING.get(name, f"{name} is missing.") for name in prediction.missing],
-    )
+    return Answer(config, predict(config, evidence))
 
 
 def flat(parts: Mapping[str, Any]) -> dict[str, float]:
@@ -192,62 +249,3 @@ def bar(label: str, config: ExperimentConfig, prediction: Prediction) -> Bar | N
         return None
     terms = bars.step_terms(flat(prediction.parts_s), config.mesh.axis_roles)
     return Bar(label, terms, prediction.step_time_s["estimate"], "predicted", prediction.step_time_s)
-
-
-def _terms(config: ExperimentConfig, prediction: Prediction) -> list[TermRow]:
-    if prediction.parts_s is None or prediction.breakdown_s is None:
-        return []
-    shown, bounds = flat(prediction.parts_s), flat(prediction.breakdown_s)
-    roles = config.mesh.axis_roles
-    rows = [
-        TermRow(bars.term(key, shown.get(key, 0.0), roles), bounds.get(key))
-        for key in {**shown, **bounds}
-        if shown.get(key) or bounds.get(key)
-    ]
-    return sorted(rows, key=lambda row: (row.term.order, row.term.key))
-
-
-def _communication(prediction: Prediction) -> float | None:
-    """Exposed share of the estimate."""
-    if prediction.breakdown_s is None or prediction.step_time_s is None:
-        return None
-    return float(prediction.breakdown_s["exposed_comms"]) / prediction.step_time_s["estimate"]
-
-
-def _memory(prediction: Prediction) -> tuple[list[Part], float | None, float | None]:
-    """Rectangles of the parts and of what stays free; bytes free, bytes too many."""
-    used = prediction.hbm_per_chip_bytes
-    if used is None:
-        return [], None, None
-    capacity, total = used["capacity"] or 0.0, used["total"]
-    terms = bars.memory_terms({key: value for key, value in used.items() if value is not None})
-    free = None if total is None else capacity - total
-    rest = capacity - sum(term.value for term in terms)
-    label = "Free" if total is not None else "Activations and free"
-    shown = [*terms, Term("free", label, "free", rest)] if rest > 0 else terms
-    parts = [
-        Part(shown[box.index], box, shown[box.index].value / capacity, box.width > 21 and box.height > 16)
-        for box in treemap([term.value for term in shown])
-    ]
-    return parts, free, -free if free is not None and free < 0 else None
-
-
-def _layer(config: ExperimentConfig) -> tuple[list[LayerOperation], dict[str, Any]]:
-    """Operations of one layer under the roofs of the chip, and the same for the chart."""
-    peak, bandwidth = roofs(config)
-    operations = []
-    for operation in layer_operations(config):
-        at_compute = operation.compute_s(peak) >= operation.transfer_s(bandwidth)
-        operations.append(
-            LayerOperation(
-                operation,
-                operation.lower_s(peak, bandwidth) * operation.occurrences,
-                operation.attainable_flops_per_s(peak, bandwidth),
-                "Compute" if at_compute else "HBM",
-            )
-        )
-    points = [
-        [item.operation.name, item.operation.intensity, item.attainable / 1e12, item.time_s * 1e3, item.bound_by, rank]
-        for rank, item in enumerate(operations, start=1)
-    ]
-    return operations, {"peak": peak / 1e12, "bw": bandwidth / 1e9, "points": points}

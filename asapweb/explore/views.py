@@ -32,14 +32,10 @@ from perfmodel.config_file import OPTIMIZERS
 from perfmodel.price import NOTHING, Evidence, predict
 from perfmodel.reading import Complaints, parse_text
 from perfmodel.space import count_factorisations
+from proposals.facts import in_words
 
 #: Text longer than this is no config.json.
 MAX_PASTED = 200_000
-_FACTS = {
-    "model": "model",
-    "training.global_batch": "global batch",
-    "training.seq_len": "sequence length",
-}
 
 
 @require(Role.VIEWER, "GET")
@@ -87,9 +83,7 @@ def _meshes(state: State, evidence: Evidence = NOTHING) -> tuple[State, Meshes |
         return state, None, "The meshes can be listed once hardware and model are valid."
     lacking = missing_facts(config)
     if lacking:
-        *others, last = (_FACTS[name] for name in lacking)
-        named = f"{', '.join(others)} and {last}" if others else last
-        return state, None, f"To price all meshes, set the {named}."
+        return state, None, f"To price all meshes, set {in_words(lacking)}."
     axes = len(config.mesh.ici)
     count = count_factorisations(config.hardware.chips_per_slice, axes)
     if count > spaces.LIMIT:
@@ -127,7 +121,6 @@ def _context(
         "bars": [(bar, drawing.bounds_bar(bar.time, scale_s) if bar.time else "") for bar in bars],
         "scale_s": scale_s,
         "speedup": _speedup(page, answer),
-        "known_bytes": _known_bytes(answer),
         "optico": numbers["optico"] if (numbers := report.read(report.ACCURACY_FILE)) else None,
         "plot": plot(state, meshes) if meshes is not None else None,
         "controls": _controls(state),
@@ -160,12 +153,6 @@ def _speedup(page: ExperimentPage | None, answer: Answer | None) -> float | None
         return None
     now = answer.prediction.tokens_per_s_per_chip * answer.config.hardware.chips
     return now / (tokens / experiment.step_time_s)
-
-
-def _known_bytes(answer: Answer | None) -> float | None:
-    """What a chip needs before its activations."""
-    used = answer.prediction.hbm_per_chip_bytes if answer is not None else None
-    return sum(used[key] or 0.0 for key in ("params", "optimizer", "gradients")) if used is not None else None
 
 
 def _bars(answer: Answer | None, meshes: Meshes | None, base: Bar | None) -> list[Bar]:

@@ -21,8 +21,8 @@ from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencie
 from perfmodel.legality import MemoryPosterior
 from perfmodel.memory import MemoryUse
 from perfmodel.price import NOTHING, Evidence
-from perfmodel.step_time import Z80, combine
-from perfmodel.terms import Terms, step_terms
+from perfmodel.step_time import Z80, combine, error_range
+from perfmodel.terms import step_terms
 from perfmodel.workload import Workload, from_config, stack
 
 Bools = npt.NDArray[np.bool_]
@@ -134,13 +134,14 @@ def price(
         table = table.for_config(configs[0])
     terms = step_terms(work)
     priced = combine(terms, table)
-    used = memory.per_chip(work)
+    used, broken = memory.per_chip(work), legality.of_workload(work, configs[0].model)
 
     def flat(value: npt.ArrayLike) -> Floats:
         return np.array(np.broadcast_to(np.asarray(value, dtype=np.float64), count))
 
     smooth = time_s = flat(priced.smooth_s)
-    sigma = _sigma(terms, table, count)
+    low80, high80 = error_range(terms, table)  # of held-out runs of each candidate's class (docs/accuracy.md)
+    sigma = flat((high80 - low80) / (2.0 * Z80))
     if evidence.calibration is not None:
         calibrated = evidence.calibration.price_workload(work, np.asarray(doublings))
         time_s, sigma = flat(calibrated.step_time_s), np.maximum(flat(calibrated.sigma), LEAST_SIGMA)
@@ -160,7 +161,7 @@ def price(
         settings=_settings(work, count),
         used=mapped(flat, used),
         known=evidence.memory,
-        legal=np.array(np.broadcast_to(_legal(configs[0], work), count)),
+        legal=~np.array(np.broadcast_to(reduce(np.logical_or, broken.values()), count)),
     )
 
 
@@ -169,19 +170,6 @@ def listed(
 ) -> Candidates:
     """The configurations of a recorded landscape."""
     return price(configs, stack([from_config(config) for config in configs]), efficiencies=efficiencies)
-
-
-def _sigma(terms: Terms, e: Efficiencies, count: int) -> Floats:
-    """Half the width of the published 80 % interval of held-out runs (docs/accuracy.md) of each candidate's class."""
-
-    def half(name: str) -> Floats:
-        high, low = (np.asarray(getattr(e, f"{side}80_{name}"), dtype=np.float64) for side in ("high", "low"))
-        return np.asarray((high - low) / (2.0 * Z80))
-
-    of_class = np.where(
-        terms.experts_s > 0, half("mixture"), np.where(terms.work.mesh.pipeline > 1, half("pipelined"), half("plain"))
-    )
-    return np.array(np.broadcast_to(of_class, count))
 
 
 def _settings(w: Workload, count: int) -> Floats:
@@ -201,8 +189,3 @@ def _settings(w: Workload, count: int) -> Floats:
         *(POLICY_STEP * (train.remat == policy) for policy in (0, 1, 3)),
     ]
     return np.column_stack([np.broadcast_to(np.asarray(column, dtype=np.float64), count) for column in columns])
-
-
-def _legal(config: ExperimentConfig, w: Workload) -> Bools:
-    broken = legality.of_workload(w, config.model).values()
-    return np.asarray(~reduce(np.logical_or, broken))

@@ -9,7 +9,7 @@ import pytest
 from evaluation.held_out import summarise
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.efficiency import DISTANCES, Efficiencies, distance_to
-from perfmodel.execution import EXECUTION_FILE, load_profiles, profile_named
+from perfmodel.execution import load_profiles, profile_named
 from perfmodel.prediction import predict
 from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
@@ -54,7 +54,7 @@ def test_the_framework_names_the_profile(framework, kind, profile):
 def test_every_profile_has_a_source_and_no_framework_names_two():
     assert all(profile.source for profile in load_profiles().values())
     named = [part for profile in load_profiles().values() for part in profile.frameworks]
-    assert len(named) == len(set(named)), EXECUTION_FILE
+    assert len(named) == len(set(named))
 
 
 def test_the_framework_is_said_where_it_was_taken_for_granted():

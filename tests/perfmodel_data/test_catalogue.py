@@ -1,14 +1,12 @@
 """Catalogued shapes add up to what their authors publish, and are found by the names people use."""
 
 import copy
-import tomllib
 from dataclasses import replace
 
 import pytest
 
 from perfmodel.accounting import parameters
 from perfmodel.catalogue import (
-    MODELS_FILE,
     UnknownModelError,
     architecture,
     get_model,
@@ -20,7 +18,7 @@ from perfmodel.catalogue import (
 )
 from perfmodel.config import ModelShape
 from perfmodel.efficiency import model_key
-from perfmodel.reading import DataError
+from perfmodel.reading import DataError, shipped
 
 
 @pytest.mark.parametrize("name", list(load_catalogue()))
@@ -66,7 +64,7 @@ def test_an_unknown_name_is_answered_with_the_nearest():
 
 
 def test_a_row_without_source_or_with_a_stray_key_does_not_load():
-    rows = tomllib.loads(MODELS_FILE.read_text(encoding="utf-8"))
+    rows = shipped("models.toml")
     for key, value, word in (("source", "hearsay", "without a source"), ("colour", "blue", "Unexpected keyword")):
         wrong = copy.deepcopy(rows)
         wrong["llama2-7b"][key] = value

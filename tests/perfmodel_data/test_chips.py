@@ -1,12 +1,10 @@
 """Chips as data: sources, fallbacks, wraparound, and finding a chip from a profile's device type."""
 
 import copy
-import tomllib
 
 import pytest
 
 from perfmodel.chips import (
-    CHIPS_FILE,
     chip_from_device_type,
     chip_of_device,
     chips_of_device,
@@ -14,7 +12,7 @@ from perfmodel.chips import (
     load_chips,
     parse_chips,
 )
-from perfmodel.reading import DataError
+from perfmodel.reading import DataError, shipped
 
 CONTRACT = [
     "v3", "v4", "v5e", "v5p", "v6e", "tpu7x", "v100-16gb", "a100-40gb", "a100-80gb", "h100", "h200", "b200", "b300",
@@ -24,7 +22,7 @@ CONTRACT = [
 
 @pytest.fixture
 def rows():
-    return copy.deepcopy(tomllib.loads(CHIPS_FILE.read_text(encoding="utf-8")))
+    return copy.deepcopy(shipped("chips.toml"))
 
 
 def test_every_chip_of_the_contract_loads_with_a_source_for_every_number():
