@@ -40,8 +40,7 @@ from agent.messages import (
     size_chars,
 )
 from agent.provider.base import Completion, Provider, ProviderError, Request
-from agent.schema import AnswerError, parse
-from agent.tools import Tool, by_name, call_tool, refused
+from agent.tools import AnswerError, Tool, by_name, call_tool, parse, refused
 
 A = TypeVar("A")
 

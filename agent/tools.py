@@ -1,4 +1,4 @@
-"""Typed functions as tools of a language model.
+"""Typed functions as tools of a language model, and its answers in a schema.
 
 A `Tool` is a function of one pydantic model; the model's schema is what the language model may send.
 A `ToolError`, and arguments that do not validate, go back to the model as a sentence.  Any other exception is our bug
@@ -9,10 +9,11 @@ significant digits, the record has them all.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_jsonable_python
@@ -23,6 +24,8 @@ from agent.messages import JsonValue, ToolCall, clean
 from agent.strict_json import loads
 from formatting import did_you_mean
 
+A = TypeVar("A", bound=BaseModel)
+_FENCE = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
 #: Characters, or a function of the arguments that says how many.
 Room = int | Callable[[Any], int]
 
@@ -161,3 +164,49 @@ def _cleaned(value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
         return {clean(key): _cleaned(item) for key, item in value.items()}
     return value
+
+
+# Answers in a schema.
+
+
+class AnswerError(ValueError):
+    """A text that is not an answer in the schema.  complaints: why, for the model."""
+
+    def __init__(self, complaints: list[str]) -> None:
+        self.complaints = complaints
+        super().__init__("; ".join(complaints))
+
+
+def instruction(schema: Mapping[str, JsonValue]) -> str:
+    """Description of the schema for the model, also if the server gets it: some servers ignore it."""
+    return (
+        "Your final answer must be one JSON object that is valid under this JSON schema, with no text around it:\n"
+        + json.dumps(schema, ensure_ascii=False)
+    )
+
+
+def parse(text: str, model: type[A]) -> A:
+    """The answer in the text, also inside a code fence or between sentences.  AnswerError where there is none."""
+    data = _object(text)
+    if data is None:
+        raise AnswerError(["The answer is not a JSON object."])
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise AnswerError(complaints(error)) from None
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    text = clean(text).strip()
+    candidates = [text, *(match.strip() for match in _FENCE.findall(text))]
+    start = text.find("{")
+    if start >= 0:
+        candidates.append(text[start : text.rfind("}") + 1])
+    for candidate in candidates:
+        try:
+            parsed = loads(candidate)
+        except ValueError:
+            continue
+        if isinstance(parsed, dict):
+            return parsed
+    return None

@@ -15,7 +15,6 @@ urlpatterns = [
     path("", include("launches.urls")),
     path("", include("campaigns.urls")),
     path("", include("dialogue.urls")),
-    path("", include("dialogue.replay_urls")),
     path("api/", include("campaigns.api.urls")),
     path("api/", include("dialogue.api.urls")),
     path("api/", include("launches.api.urls")),

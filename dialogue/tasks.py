@@ -8,7 +8,7 @@ from typing import Any
 
 from celery.signals import worker_ready
 
-from dialogue.services import asking, respond
+from dialogue.services import answering, asking
 from knowledge.embedding import EmbeddingError, current_embedder
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ WARM_AFTER_S = 10.0
 @asking.ANSWERS.implementation()
 def answer(message_pk: int) -> None:
     """Write an answer, unless it has ended or a live worker writes it."""
-    respond.respond(message_pk)
+    answering.respond(message_pk)
 
 
 @worker_ready.connect

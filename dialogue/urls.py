@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dialogue import views, views_ask, views_palette
+from dialogue import views, views_ask, views_palette, views_replay
 from dialogue.stream import stream
 
 urlpatterns = [
@@ -29,4 +29,7 @@ urlpatterns = [
     path("answers/<int:pk>/cards/<int:index>/<str:decision>/", views_ask.card, name="answer-card"),
     path("answers/<int:pk>/offers/<int:index>/add/", views_ask.add, name="answer-add"),
     path("held/<int:pk>/release/", views_ask.release, name="held-release"),
+    path("experiments/<int:pk>/replay/", views_replay.replays, name="replays"),
+    path("experiments/<int:pk>/replay/<int:message>/", views_replay.replay, name="replay"),
+    path("experiments/<int:pk>/replay/run/<int:run>/<slug:agent>/", views_replay.replay, name="replay-work"),
 ]

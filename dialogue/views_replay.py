@@ -14,7 +14,7 @@ from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
 from dialogue.services import recorded_answers
 from experiments import event_words
-from experiments.pages import ExperimentPage, experiment_page
+from experiments.pages import experiment_page
 
 
 @require(Role.VIEWER, "GET")
@@ -28,42 +28,25 @@ def replays(request: MemberRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET", htmx=True)
-def replay(request: MemberRequest, pk: int, message: int) -> HttpResponse:
-    """The steps of one answer: one after the other, or all."""
+def replay(
+    request: MemberRequest, pk: int, message: int | None = None, run: int | None = None, agent: str = ""
+) -> HttpResponse:  # fmt: skip
+    """The steps of one answer, or of what an agent did with a run.  `?step=` is the number of a step, or `all`."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    context = {
-        "found": recorded_answers.replayed(page.experiment, message=message), "what": f"answer {message}",
-        "replay_url": reverse("replay", args=[pk, message]),
-    }  # fmt: skip
-    return _recording_page(request, page, context)
-
-
-@require(Role.VIEWER, "GET", htmx=True)
-def replay_work(request: MemberRequest, pk: int, run: int, agent: str) -> HttpResponse:
-    """The steps of what an agent did with a run."""
-    page = experiment_page(request, pk, Role.ENGINEER)
-    context = {
-        "found": recorded_answers.replayed(page.experiment, run=run, actor=agent),
-        "what": f"{event_words.ACTORS.get(agent, agent)}, run {run}",
-        "replay_url": reverse("replay-work", args=[pk, run, agent]),
-    }
-    return _recording_page(request, page, context)
-
-
-def _recording_page(request: MemberRequest, page: ExperimentPage, context: dict[str, Any]) -> HttpResponse:
-    """The page of what is on record.  `?step=` is the number of a step, or `all`."""
-    shown, asked = context["found"], request.GET.get("step", "")
+    if message is not None:
+        shown = recorded_answers.replayed(page.experiment, message=message)
+        what, url = f"answer {message}", reverse("replay", args=[pk, message])
+    else:
+        shown = recorded_answers.replayed(page.experiment, run=run, actor=agent)
+        what, url = f"{event_words.ACTORS.get(agent, agent)}, run {run}", reverse("replay-work", args=[pk, run, agent])
     if shown is None:
         raise Http404("There is no such recorded step.")
-    lines = [event_words.describe(event, page.experiment) for event in shown.events]
+    asked = request.GET.get("step", "")
     at = min(max(whole_number(asked) or 1, 1), max(len(shown.steps), 1))
-    rows = list(zip(lines, shown.steps, strict=False))
-    context |= {
-        "rows": rows,
-        "shown": rows if asked == "all" else rows[at - 1 : at],
-        "everything": asked == "all",
-        "at": at,
-        "previous": at - 1 if at > 1 else None,
+    rows = list(zip((event_words.describe(each, page.experiment) for each in shown.events), shown.steps, strict=False))
+    context: dict[str, Any] = {
+        "found": shown, "what": what, "replay_url": url, "rows": rows, "at": at, "everything": asked == "all",
+        "shown": rows if asked == "all" else rows[at - 1 : at], "previous": at - 1 if at > 1 else None,
         "next": at + 1 if at < len(rows) else None,
-    }
+    }  # fmt: skip
     return page_or_part(request, "replay/replay.html", "replay/_replay.html", page.context("memory", **context))

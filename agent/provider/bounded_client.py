@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import httpx2
 import openai
 
-from agent.provider.bounded_stream import BoundedStream, ResponseTooLong
 from agent.provider.line import Line
+
+
+class ResponseTooLong(httpx2.HTTPError):
+    """The response is longer than any answer, or compressed, so that its length is not known before it is unpacked."""
+
+
+class _Bounded(httpx2.SyncByteStream):
+    """The body of a response; raises ResponseTooLong after `longest_bytes`: a server may send without end."""
+
+    def __init__(self, body: httpx2.SyncByteStream, longest_bytes: int) -> None:
+        self._body, self._left_bytes = body, longest_bytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._body:
+            self._left_bytes -= len(part)
+            if self._left_bytes < 0:
+                raise ResponseTooLong("longer than any answer")
+            yield part
+
+    def close(self) -> None:
+        self._body.close()
 
 
 def bounded_client(longest_bytes: int, line: Callable[[], Line | None]) -> httpx2.Client:
@@ -24,7 +44,7 @@ def bounded_client(longest_bytes: int, line: Callable[[], Line | None]) -> httpx
         if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
             raise ResponseTooLong("compressed")  # it might unpack to any length
         assert isinstance(response.stream, httpx2.SyncByteStream)
-        response.stream = BoundedStream(response.stream, longest_bytes)
+        response.stream = _Bounded(response.stream, longest_bytes)
         response.encoding = "utf-8"  # JSON has no other, and `charset=zlib` would unpack to any length
 
     def trace(request: httpx2.Request) -> None:

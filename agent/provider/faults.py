@@ -16,7 +16,7 @@ import openai
 
 from agent.events import Fault, FaultKind
 from agent.messages import clean
-from agent.provider.bounded_stream import ResponseTooLong
+from agent.provider.bounded_client import ResponseTooLong
 from agent.provider.settings import Settings
 from formatting import limit, plain
 

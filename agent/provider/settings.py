@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -53,26 +52,14 @@ class Settings:
         if not _plain_address(base_url):  # a password there would be in every request log
             raise SettingsError("OPENAI_BASE_URL must be an address such as https://host/v1, without user and query.")
         prefix = "ASAP_LLM_MODEL_"
-        cost = _number(values, "ASAP_LLM_COST_USD", None)
-        usual = Limits()
+        models = {name[len(prefix) :].lower(): value for name, value in values.items() if name.startswith(prefix)}
+        times = _numbers(values, "connect_timeout_s", "read_timeout_s", "request_timeout_s")
+        counts = {name: int(number) for name, number in _numbers(values, "tokens", "answer_tokens").items()}
         return cls(
-            model=values.get("ASAP_LLM_MODEL", ""),
-            base_url=base_url,
-            api_key=key,
-            models=MappingProxyType(
-                {name[len(prefix) :].lower(): value for name, value in values.items() if name.startswith(prefix)}
-            ),
-            connect_timeout_s=_number(values, "ASAP_LLM_CONNECT_TIMEOUT_S", cls.connect_timeout_s),
-            read_timeout_s=_number(values, "ASAP_LLM_READ_TIMEOUT_S", cls.read_timeout_s),
-            request_timeout_s=_number(values, "ASAP_LLM_REQUEST_TIMEOUT_S", cls.request_timeout_s),
-            limits=Limits(
-                time_s=_number(values, "ASAP_LLM_TIME_S", usual.time_s),
-                tokens=int(_number(values, "ASAP_LLM_TOKENS", usual.tokens)),
-                answer_tokens=int(_number(values, "ASAP_LLM_ANSWER_TOKENS", usual.answer_tokens)),
-                cost_usd=cost,
-            ),
-            prices=_prices(values.get("ASAP_LLM_PRICES", "")),
-        )
+            model=values.get("ASAP_LLM_MODEL", ""), base_url=base_url, api_key=key, models=MappingProxyType(models),
+            limits=Limits(**_numbers(values, "time_s", "cost_usd"), **counts),  # type: ignore[arg-type]
+            prices=_prices(values.get("ASAP_LLM_PRICES", "")), **times,
+        )  # fmt: skip
 
     @property
     def configured(self) -> bool:
@@ -130,17 +117,19 @@ def _plain_address(url: str) -> bool:
     return port_fits and parts.scheme in ("http", "https") and bool(parts.hostname) and not extra
 
 
-def _number(values: Mapping[str, str], name: str, usual: Any) -> Any:
-    text = values.get(name)
-    if text is None:
-        return usual
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise SettingsError(f"{name} must be a number above 0, not {text[:40]!r}.")
-    return number
+_ABOVE_0 = TypeAdapter(Annotated[float, Field(gt=0, allow_inf_nan=False)])
+
+
+def _numbers(values: Mapping[str, str], *names: str) -> dict[str, float]:
+    """Return the numbers above 0 that are given, by name: `time_s` of ASAP_LLM_TIME_S."""
+    found: dict[str, float] = {}
+    for name in names:
+        if (text := values.get(variable := f"ASAP_LLM_{name.upper()}")) is not None:
+            try:
+                found[name] = _ABOVE_0.validate_strings(text)
+            except ValidationError:
+                raise SettingsError(f"{variable} must be a number above 0, not {text[:40]!r}.") from None
+    return found
 
 
 class _PerMillionTokens(BaseModel):

@@ -13,9 +13,8 @@ import openai
 from agent.limits import CHARS_PER_TOKEN
 from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage, clean
 from agent.provider.base import Completion, Request
-from agent.schema import instruction
 from agent.strict_json import loads
-from agent.tools import Tool
+from agent.tools import Tool, instruction
 
 #: More tokens in one request than any model reads or writes: the server miscounts, and nothing of ours holds the sum.
 _MOST_TOKENS = 10_000_000

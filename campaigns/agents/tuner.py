@@ -19,15 +19,13 @@ from agent.limits import Limits
 from agent.loop import Outcome, run
 from agent.messages import Message, SystemMessage, Usage, UserMessage
 from agent.provider.base import Provider
-from agent.schema import AnswerError, parse
-from agent.tools import NoArguments, Tool
+from agent.tools import AnswerError, NoArguments, Tool, parse
 from campaigns.agents.view import Question, Tools
 from campaigns.engine.acquisition import ScoredCandidate
 from campaigns.engine.requested_trials import Refused
 from experiments.sentences import Sentence, join, say
 from perfmodel.config import ConfigError, mesh_text
-from proposals.agents.drafts import REPAIRS, Sources, prompt
-from proposals.agents.initial_context import look
+from proposals.agents.drafts import REPAIRS, Sources, look, prompt
 from proposals.agents.tools.shared import Configuration
 
 AGENT = "tuner"

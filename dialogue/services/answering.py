@@ -1,4 +1,4 @@
-"""A worker's side of a thread: take the answer, let the agents write it, keep every step.
+"""A worker's side of a thread: take the answer, let the agents write it, keep every step; `respond` does it all.
 
 The text is written into the row as it comes, so the page can read it at any point, a dead worker loses nothing that
 was shown, and the stream needs no process of its own.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.db import InterfaceError, OperationalError
 from django.db.models import F
+from django.http import Http404
 from django.utils import timezone
 
 from agent.control import Cancel
@@ -32,6 +34,9 @@ from dialogue import content
 from dialogue.models import Message
 from dialogue.services import asking, holding
 from experiments.services.text import clean, clean_json
+from jobs import workers
+from perfmodel.config import ConfigError
+from proposals.agents import chat
 from proposals.agents.conversation import (
     EFFECT,
     AnswerStep,
@@ -44,7 +49,8 @@ from proposals.agents.conversation import (
     Turn,
 )  # fmt: skip
 from proposals.agents.recorded import run_event
-from proposals.services import recording
+from proposals.agents.retrieval import Unavailable
+from proposals.services import recording, stored
 
 logger = logging.getLogger(__name__)
 
@@ -131,15 +137,8 @@ class Writing:
             answer.thread.experiment_id, event, "coordinator", thread=answer.thread_id, message=answer.pk
         )
         if isinstance(event, ToolCalled):
-            self.answer.steps.append(
-                {
-                    "tool": event.call.name,
-                    "arguments": clean(event.call.arguments)[:400],
-                    "result": event.result_id,
-                    "event": row.pk,
-                    "ok": None,
-                }
-            )
+            called = {"tool": event.call.name, "arguments": clean(event.call.arguments)[:400]}
+            self.answer.steps.append({**called, "result": event.result_id, "event": row.pk, "ok": None})
             self._update(steps=self.answer.steps)
         elif isinstance(event, ToolReturned):
             self.results.append(event)
@@ -163,13 +162,8 @@ class Writing:
 def claim(pk: int, worker: str) -> Message | None:
     """Take an answer for this worker; None where it has ended, or a live worker has it."""
     # Of an earlier attempt nothing counts.
-    anew: dict[str, Any] = {
-        "text": "",
-        "steps": [],
-        "effects": [],
-        "content": None,
-        "revision": F("revision") + F("attempts"),
-    }
+    anew: dict[str, Any] = {"text": "", "steps": [], "effects": [], "content": None}
+    anew["revision"] = F("revision") + F("attempts")
     if not asking.ANSWERS.claim(pk, worker, **anew):
         return None
     answer = Message.objects.select_related("thread__experiment", "thread__team", "question__author").get(pk=pk)
@@ -208,3 +202,73 @@ def question_of(answer: Message) -> Ask:
     ]
     held = holding.held_by(answer.thread)
     return Ask(answer.question.text, tuple(turns), holding.constraints_of(held), holding.facts_of(held))
+
+
+#: While a model is waited for: how often what came is written out, and it is looked whether the answer is to stop.
+WAITED_S = 0.25
+
+Answerer = Callable[..., Iterator[AnswerStep]]
+
+
+def respond(pk: int, answerer: Answerer = chat.answer) -> None:
+    """Write the answer `pk`; returns at once where it has ended or a live worker has it.
+
+    answerer: called as `chat.answer`, with the workbench, what is asked, and `cancel`.  Our own faults end the answer
+    with a sentence and are raised again; where the database is away the answer is left for the sweep to take over.
+    """
+    worker = workers.this_thread()
+    answer = claim(pk, worker)
+    if answer is None or answer.question is None:
+        return
+    writing = Writing(answer, worker, Cancel())
+    try:
+        with asking.ANSWERS.beating(pk, worker, (WAITED_S, writing.flush), (WAITED_S, writing.look)):
+            write(writing, answerer)
+    except (Unavailable, ConfigError) as error:
+        end(answer, worker, Message.Status.FAILED, text=writing.text, note=str(error))
+    except Http404:
+        note = "The author is no longer a member of the team, so this is not answered."
+        end(answer, worker, Message.Status.FAILED, text="", note=note)
+    except (OperationalError, InterfaceError):
+        raise  # the database is away, or full: the sweep finds an answer that nobody writes
+    except Exception as error:
+        logger.exception("answer %s failed", pk)
+        note = f"Internal error ({type(error).__name__}); ask again; if it recurs, report it with message number {pk}."
+        end(answer, worker, Message.Status.FAILED, text=writing.text, note=note)
+        raise
+
+
+def write(writing: Writing, answerer: Answerer = chat.answer) -> None:
+    """Compute a claimed answer and store it with its end; no heartbeat is sent (`respond`).
+
+    Raises Unavailable, ConfigError or Http404 where nothing can be answered.
+    """
+    answer, ask = writing.answer, question_of(writing.answer)
+    assert answer.question is not None
+    bench = stored.workbench(answer.thread.experiment, answer.question.author)
+    try:
+        bench = bench.under(ask.facts, ask.constraints)
+    except ConfigError as error:
+        sentence = (
+            f"The constraints and facts of this conversation do not fit this run: {error}. Remove them and ask again."
+        )
+        raise Unavailable(sentence) from error
+    final: Final | None = None
+    stopped: Stopped | None = None
+    for said in answerer(bench, ask, cancel=writing.cancel):
+        writing.take(said)
+        if isinstance(said, Final):
+            final = said
+        elif isinstance(said, Stopped):
+            stopped = said
+        if writing.cancel.is_set():
+            break
+    writing.flush(now=True)
+    values = {"text": writing.text, "tokens": answer.tokens, "cost_usd": answer.cost_usd}
+    if final is None:
+        note = "Stopped." if writing.cancel.is_set() else stopped.sentence if stopped else "No answer was produced."
+        status = Message.Status.STOPPED if writing.cancel.is_set() else Message.Status.FAILED
+        end(answer, writing.worker, status, note=note, **values)
+        return
+    values |= {"provider": chat.provider_name(), "note": stopped.sentence if stopped else "", "content": answer.content}
+    end(answer, writing.worker, Message.Status.DONE, **values)

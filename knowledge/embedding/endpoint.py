@@ -106,7 +106,7 @@ class Endpoint:
         return self._checked(rows, len(texts))
 
     def _unreachable(self, error: BaseException | None) -> str:
-        from agent.provider.bounded_stream import ResponseTooLong
+        from agent.provider.bounded_client import ResponseTooLong
 
         while error is not None:
             if isinstance(error, ResponseTooLong):

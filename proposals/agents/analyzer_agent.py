@@ -17,8 +17,7 @@ from agent.events import RunEvent
 from agent.limits import Limits
 from agent.provider.base import Provider
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
-from proposals.agents.drafts import LEAST_LEFT, Line, Sources, Written, drafted
-from proposals.agents.initial_context import Looks
+from proposals.agents.drafts import LEAST_LEFT, Line, Looks, Sources, Written, drafted
 from proposals.agents.toolbox import Agent
 from proposals.agents.workbench import Workbench
 

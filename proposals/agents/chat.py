@@ -22,8 +22,7 @@ from proposals.agents.conversation import (
     FactStated,
     MeshOffered,
 )
-from proposals.agents.drafts import REPAIRS, Sources, prompt, roots
-from proposals.agents.initial_context import Looks, look
+from proposals.agents.drafts import REPAIRS, Looks, Sources, look, prompt, roots
 from proposals.agents.references import resolve
 from proposals.agents.toolbox import Agent, read, toolbox
 from proposals.agents.tools.holding import HoldCard

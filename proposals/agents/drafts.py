@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,16 +14,15 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel
 
 from agent.control import Cancel
-from agent.events import RunEvent, ToolReturned
+from agent.events import RunEvent, ToolCalled, ToolReturned
 from agent.limits import Limits
 from agent.loop import Outcome, run
-from agent.messages import Message, SystemMessage, Usage, UserMessage
+from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage
 from agent.provider.base import Provider
-from agent.schema import AnswerError, parse
+from agent.tools import AnswerError, Tool, by_name, call_tool, parse
 from experiments import sentences
 from experiments.sentences import Sentence
 from proposals.agents import endpoint
-from proposals.agents.initial_context import Looks, look
 from proposals.agents.references import Complaint, Rendered, resolve, without_sentences
 from proposals.agents.toolbox import Agent, read, toolbox
 from proposals.agents.typed_numbers import Typed
@@ -44,6 +44,32 @@ def prompt(agent: str, package: str = __package__) -> str:
     """Return the system prompt of an agent, with the rules on references at its end."""
     rules = files(__package__).joinpath("prompts/references.md").read_text("utf-8")
     return f"{files(package).joinpath(f'prompts/{agent}.md').read_text('utf-8')}\n{rules}"
+
+
+Looks = Sequence[tuple[str, Mapping[str, Any]]]
+
+
+def look(
+    tools: Sequence[Tool], looks: Looks
+) -> Generator[RunEvent, None, tuple[tuple[Message, ...], tuple[ToolReturned, ...]]]:
+    """Call each tool as a model would, so that it need not spend its first turn on finding out where it is.
+
+    Returns (messages, results) for a conversation to begin with.
+    """
+    calls = tuple(
+        ToolCall(f"look-{number}", name, json.dumps(dict(arguments)) if arguments else "{}")
+        for number, (name, arguments) in enumerate(looks, start=1)
+    )
+    messages: list[Message] = [AssistantMessage("", calls)]
+    results: list[ToolReturned] = []
+    known = by_name(tools)
+    for number, call in enumerate(calls, start=1):
+        yield ToolCalled(0, call, f"r{number}")
+        returned = call_tool(known, call, f"r{number}")
+        yield returned
+        results.append(returned)
+        messages.append(ToolMessage(call.id, call.name, returned.text, returned.result_id))
+    return tuple(messages), tuple(results)
 
 
 @dataclass(frozen=True)

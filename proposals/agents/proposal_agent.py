@@ -8,6 +8,7 @@ gets that far.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -19,16 +20,20 @@ from agent.control import Cancel
 from agent.events import RunEvent
 from agent.limits import Limits
 from agent.provider.base import Provider
+from history.case import case_of
+from history.record import Record
+from history.similarity import most_similar
 from perfmodel.config import ConfigError, mesh_text
-from proposals.agents.cited import citation, is_similar
-from proposals.agents.drafts import LEAST_LEFT, Line, Sources, Written, drafted
-from proposals.agents.initial_context import Looks
+from proposals.agents.drafts import LEAST_LEFT, Line, Looks, Sources, Written, drafted
+from proposals.agents.retrieval import PassageFound, Retrieval
 from proposals.agents.toolbox import Agent
 from proposals.agents.tools.known import History, Knowledge
 from proposals.agents.tools.shared import Configuration
 from proposals.agents.workbench import Workbench
-from proposals.candidate import chips_ratio, is_same, keeps
-from proposals.plan import Listed, ProposalPlan
+from proposals.candidate import Candidate, MeshAndChanges, chips_ratio, is_same, keeps
+from proposals.plan import BOOK, Citation, Listed, ProposalPlan
+from proposals.proposer.build import excerpt_of
+from proposals.proposer.precedents import case_of_change
 
 AGENT: Agent = "proposer"
 FIRST_LOOK: Looks = tuple(("look", {"part": part}) for part in ("run", "breakdown", "verdict", "findings", "proposals"))
@@ -290,3 +295,37 @@ def _mended(answer: Proposing, sources: Sources) -> tuple[Proposing | None, int]
         values = {"title": title[0], "reasoning": reasons, "trade_offs": others, "citations": citations}
         kept.append(item.model_copy(update=values))
     return Proposing.model_construct(proposals=kept), gone
+
+
+# What a model cites by id.
+
+
+def citation(around: Retrieval, key: str) -> Citation | None:
+    """None where the team may see no such record or passage."""
+    record = around.record(key)
+    if record is not None:
+        return of_record(record)
+    passage = around.passage(key)
+    return of_passage(passage) if passage is not None else None
+
+
+def of_record(record: Record) -> Citation:
+    effect = (record.effect or record.change).rstrip(".")
+    caveat = record.caveats[0] if record.caveats else ""
+    said = " ".join(part for part in (effect and f"{effect}.", caveat, record.source and f"({record.source})") if part)
+    return Citation("history", record.id, record.title, said, record.url, record.id)
+
+
+def of_passage(passage: PassageFound) -> Citation:
+    said = excerpt_of(passage.text)
+    if passage.source.startswith(BOOK):
+        return Citation("book", passage.section, passage.title, said, passage.url, passage.key)
+    work = re.split(r"[,;:]", passage.source)[0]
+    return Citation("knowledge", work, passage.title, said, passage.url, passage.key)
+
+
+def is_similar(record: Record, item: MeshAndChanges, of: Workbench) -> bool:
+    """Whether a record is alike enough to what a configuration changes to be shown beside it (`history.similarity`)."""
+    whole = Candidate({**of.config.mesh.to_json(), **item.mesh}, item.changes)
+    ours = case_of_change(of.config, of.diagnosis, whole)
+    return bool(most_similar([case_of(record)], ours))

@@ -77,7 +77,7 @@ class ArmMeasured(ToolResult):
     arm: str = ""
     runs: dict[str, int] = {}
     step_time_s: float | None = None
-    spread: Annotated[float | None, Is(unit="share", subject="spread from run to run")] = None
+    spread: Annotated[float | None, Is("spread from run to run", "share")] = None
 
 
 class LaunchRow(ToolResult):
@@ -91,8 +91,8 @@ class LaunchRow(ToolResult):
     verdict: str = ""
     says: str = ""
     speedup_per_token: float | None = None
-    speedup_low95: Annotated[float | None, Is(subject="lower end of the 95 % interval of the speed-up")] = None
-    speedup_high95: Annotated[float | None, Is(subject="upper end of the 95 % interval of the speed-up")] = None
+    speedup_low95: Annotated[float | None, Is("lower end of the 95 % interval of the speed-up")] = None
+    speedup_high95: Annotated[float | None, Is("upper end of the 95 % interval of the speed-up")] = None
     note: str = ""
     page: str = ""
 

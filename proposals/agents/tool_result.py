@@ -30,9 +30,9 @@ class Is:
     subject: "" for a mapping whose keys say it all.
     """
 
-    origin: str = ""
-    unit: str | None = None
     subject: str | None = None
+    unit: str | None = None
+    origin: str = ""
     href: str = ""
 
 

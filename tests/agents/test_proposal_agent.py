@@ -15,8 +15,7 @@ from agent.provider.openai import OpenAIProvider
 from evaluation.quality.evidence import bench
 from experiments.sentences import values
 from proposals.agents import proposal_agent
-from proposals.agents.cited import is_similar
-from proposals.agents.proposal_agent import EvaluatedProposal
+from proposals.agents.proposal_agent import EvaluatedProposal, is_similar
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate
 from proposals.constraints import Constraints

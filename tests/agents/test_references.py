@@ -21,7 +21,7 @@ HOSTILE = '<img src=x onerror=alert(1)> **bold** [a](javascript:alert(1)) {r1.to
 class Row(ToolResult):
     number: int = 0
     step_time_s: Estimate | None = None
-    mfu: Annotated[float | None, Is(unit="share", origin="computed", subject="MFU")] = None
+    mfu: Annotated[float | None, Is("MFU", "share", origin="computed")] = None
     note: str = ""
 
     def about(self) -> About:

@@ -20,7 +20,7 @@ def answering(answer_pk: int, answerer: Any) -> threading.Thread:
     """Write an answer beside the browser, as a worker does."""
     from django.db import connection
 
-    from dialogue.services.respond import respond
+    from dialogue.services.answering import respond
 
     def work() -> None:
         try:

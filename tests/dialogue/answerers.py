@@ -72,7 +72,7 @@ def answered(pk: int) -> None:
     """Write the answer `pk` as `respond` does, in this very transaction: no other connection could see its row, and
     whether it is to stop."""
     from dialogue.services import answering
-    from dialogue.services.respond import write
+    from dialogue.services.answering import write
     from jobs import workers
 
     worker = workers.this_thread()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dialogue.models import Held, Message, Thread
-from dialogue.services.respond import respond
+from dialogue.services.answering import respond
 from proposals.agents.conversation import ConstraintStated, MeshOffered
 from tests.dialogue.answerers import Scripted, final, said, tool
 

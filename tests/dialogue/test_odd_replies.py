@@ -8,7 +8,7 @@ from agent.provider.openai import OpenAIProvider
 from agent.provider.settings import Settings
 from dialogue.models import Message
 from dialogue.services import asking
-from dialogue.services.respond import respond
+from dialogue.services.answering import respond
 from proposals.agents import chat
 from tests.agent.server import Plain, ScriptedServer, Stream, calls, chunk, text
 

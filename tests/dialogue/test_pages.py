@@ -8,7 +8,7 @@ import pytest
 
 from dialogue.models import Held, Message, Thread
 from dialogue.services import asking, holding
-from dialogue.services.respond import respond
+from dialogue.services.answering import respond
 from proposals.agents.conversation import ConstraintStated, FactStated, MeshOffered
 from proposals.models import PlanRequest, Proposal
 from tests.dialogue.answerers import Scripted, final, said, tool

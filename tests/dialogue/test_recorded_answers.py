@@ -15,7 +15,7 @@ from agent.provider.settings import Settings
 from asapweb.cli import main
 from dialogue.models import Message
 from dialogue.services import asking, recorded_answers
-from dialogue.services.respond import respond
+from dialogue.services.answering import respond
 from experiments.models import Event
 from proposals.agents import chat
 from proposals.agents.recorded import NoRecording, answers_in, run_event

@@ -10,7 +10,7 @@ from agent.provider.openai import OpenAIProvider
 from agent.provider.settings import Settings
 from dialogue.models import Held, Message
 from dialogue.services import asking
-from dialogue.services.respond import respond
+from dialogue.services.answering import respond
 from experiments.models import Event
 from experiments.services import events
 from proposals.agents import chat

@@ -13,7 +13,7 @@ from agent.events import Complaint, Fault, Retry, Stopped, TextDelta
 from agent.messages import UserMessage
 from dialogue.models import Held, Message, Thread
 from dialogue.services import answering, asking, holding
-from dialogue.services.respond import respond
+from dialogue.services.answering import respond
 from experiments.models import Event
 from proposals.agents.conversation import ConstraintStated, FactStated, MeshOffered
 from tests.dialogue.answerers import Scripted, Waiting, final, said, tool

@@ -17,7 +17,7 @@ import pytest
 from django.test import override_settings
 
 from dialogue.models import Message
-from dialogue.services.respond import respond
+from dialogue.services.answering import respond
 from experiments.models import Event
 from proposals.agents import chat
 from tests.agent.server import ScriptedServer

@@ -38,27 +38,17 @@ class Bounds(ToolResult):
     peak_flops_per_s: Annotated[float, Is(origin="stated")] = 0.0
     hbm_bytes_per_s: Annotated[float, Is(origin="stated")] = 0.0
     ridge_flops_per_byte: float = 0.0
-    link_bytes_per_s: Annotated[float | None, Is(origin="stated", subject="link bandwidth, one way")] = None
+    link_bytes_per_s: Annotated[float | None, Is("link bandwidth, one way", origin="stated")] = None
     dcn_bytes_per_s_per_chip: Annotated[float | None, Is(origin="stated")] = None
     tokens_per_chip: Annotated[float | None, Is(unit="tokens")] = None
     tokens_per_slice: Annotated[float | None, Is(unit="tokens")] = None
-    compute_bound_from: Annotated[
-        float | None, Is(unit="tokens", subject="tokens that make a matmul compute-bound")
-    ] = None
-    fsdp_hidden_from: Annotated[
-        float | None, Is(unit="tokens", subject="tokens per chip that hide FSDP on one axis")
-    ] = None
-    dcn_hidden_from: Annotated[
-        float | None, Is(unit="tokens", subject="tokens per slice that hide gradients over DCN")
-    ] = None
-    mixed_hidden_from: Annotated[
-        float | None, Is(unit="tokens", subject="tokens per chip that hide FSDP and tensor parallelism together")
-    ] = None
+    compute_bound_from: Annotated[float | None, Is("tokens that make a matmul compute-bound", "tokens")] = None
+    fsdp_hidden_from: Annotated[float | None, Is("tokens per chip that hide FSDP on one axis", "tokens")] = None
+    dcn_hidden_from: Annotated[float | None, Is("tokens per slice that hide gradients over DCN", "tokens")] = None
+    mixed_hidden_from: Annotated[float | None, Is("tokens per chip that hide FSDP with a tensor axis", "tokens")] = None
     tensor_axis: int = 1
-    tensor_axis_limit: Annotated[float | None, Is(unit="count", subject="tensor shards that hide behind compute")] = (
-        None
-    )
-    best_fsdp_shards: Annotated[float | None, Is(unit="count", subject="FSDP shards that communicate least")] = None
+    tensor_axis_limit: Annotated[float | None, Is("tensor shards that hide behind compute", "count")] = None
+    best_fsdp_shards: Annotated[float | None, Is("FSDP shards that communicate least", "count")] = None
     global_batch: Annotated[int | None, Is(origin="stated")] = None
     batch_divides: int = 1
     sequences_per_shard: float | None = None

@@ -54,7 +54,7 @@ class FlagRow(ToolResult):
     set_now: tuple[str, ...] = ()
     acts_already: bool | None = None
     needs_axis: tuple[str, ...] = ()
-    affects_s: Annotated[float | None, Is(subject="time that it can affect")] = None
+    affects_s: Annotated[float | None, Is("time that it can affect")] = None
     affects: str = ""
     documented_in: str = ""
 

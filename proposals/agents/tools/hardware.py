@@ -66,11 +66,11 @@ class RunElsewhere(ToolResult):
     mesh: str = ""
     changes: dict[str, Any] = {}
     step_time_s: Estimate | None = None
-    speedup_per_token: Annotated[Estimate | None, Is(unit="speedup", subject="speed-up per token")] = None
-    speedup_per_chip: Annotated[Estimate | None, Is(unit="speedup", subject="speed-up per token and chip")] = None
-    mfu: Annotated[float | None, Is(unit="share", subject="MFU")] = None
-    memory_bytes: Annotated[float | None, Is(subject="memory per chip")] = None
-    headroom_bytes: Annotated[float | None, Is(subject="memory per chip left")] = None
+    speedup_per_token: Annotated[Estimate | None, Is("speed-up per token", "speedup")] = None
+    speedup_per_chip: Annotated[Estimate | None, Is("speed-up per token and chip", "speedup")] = None
+    mfu: Annotated[float | None, Is("MFU", "share")] = None
+    memory_bytes: Annotated[float | None, Is("memory per chip")] = None
+    headroom_bytes: Annotated[float | None, Is("memory per chip left")] = None
     fits: bool | None = None
     violations: tuple[str, ...] = ()
     reason: str = ""
@@ -85,9 +85,9 @@ class HardwareResult(ToolResult):
     own: ChipFacts = ChipFacts()
     there: ChipFacts = ChipFacts()
     rows: tuple[RunElsewhere, ...] = ()
-    if_each_part_scaled_share: Annotated[
-        float | None, Is(unit="share", origin="predicted", subject="step if each part scaled with what bounds it")
-    ] = None
+    if_each_part_scaled_share: Annotated[float | None, Is("step if each part scaled", "share", origin="predicted")] = (
+        None
+    )
     not_known: tuple[str, ...] = ()
     note: str = ""
 

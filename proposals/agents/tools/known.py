@@ -54,7 +54,7 @@ class RecordRow(ToolResult):
     title: str = ""
     change: str = ""
     outcome: str = ""
-    speedup_per_token: Annotated[float | None, Is(origin="stated", subject="speed-up per token")] = None
+    speedup_per_token: Annotated[float | None, Is("speed-up per token", origin="stated")] = None
     measure: str = ""
     effect: str = ""
     failure: str = ""
@@ -66,9 +66,7 @@ class RecordRow(ToolResult):
     source: str = ""
     provenance: str = ""
     alike: tuple[str, ...] = ()
-    expected_here: Annotated[
-        Estimate | None, Is(origin="predicted", unit="speedup", subject="expected speed-up here")
-    ] = None
+    expected_here: Annotated[Estimate | None, Is("expected speed-up here", "speedup", origin="predicted")] = None
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
     rest: str = ""
@@ -204,7 +202,7 @@ class PublishedRun(ToolResult):
     chips: int = 0
     precision: str = ""
     seq_len: int = 0
-    mfu: Annotated[float, Is(unit="share", subject="MFU")] = 0.0
+    mfu: Annotated[float, Is("MFU", "share")] = 0.0
     source: str = ""
 
     def about(self) -> About:
@@ -217,12 +215,12 @@ class Published(ToolResult):
 
     chip: str = ""
     title: str = ""
-    runs: Annotated[int, Is(unit="count", subject="runs")] = 0
+    runs: Annotated[int, Is("runs", "count")] = 0
     own_record: str = ""
-    own_mfu: Annotated[float | None, Is(unit="share", origin="measured", subject="MFU of this run")] = None
-    lowest_mfu: Annotated[float | None, Is(unit="share", subject="lowest MFU")] = None
-    median_mfu: Annotated[float | None, Is(unit="share", subject="median MFU")] = None
-    highest_mfu: Annotated[float | None, Is(unit="share", subject="highest MFU")] = None
+    own_mfu: Annotated[float | None, Is("MFU of this run", "share", origin="measured")] = None
+    lowest_mfu: Annotated[float | None, Is("lowest MFU", "share")] = None
+    median_mfu: Annotated[float | None, Is("median MFU", "share")] = None
+    highest_mfu: Annotated[float | None, Is("highest MFU", "share")] = None
     convention: str = ""
     nearest: tuple[PublishedRun, ...] = ()
 
@@ -296,7 +294,7 @@ class Comparison(ToolResult):
     comparable: str = ""
     reasons: tuple[Words, ...] = ()
     statement: tuple[Words, ...] = ()
-    speedup: Annotated[float | None, Is(origin="measured", subject="speed-up per token")] = None
+    speedup: Annotated[float | None, Is("speed-up per token", origin="measured")] = None
     significant: bool | None = None
     configuration: tuple[Change, ...] = ()
     kpis: tuple[Change, ...] = ()

@@ -123,7 +123,7 @@ class Kpis(ToolResult):
     step_time_min_s: float | None = None
     step_time_max_s: float | None = None
     step_time_deviation_s: float | None = None
-    shares: Annotated[Numbers, Is(unit="share", subject="")] = {}
+    shares: Annotated[Numbers, Is("", "share")] = {}
     mfu_convention: str = ""
     tokens_per_s_per_chip: Annotated[float | None, Is(origin="computed", unit="tokens_per_s")] = None
     not_measured: dict[str, str] = {}
@@ -177,12 +177,12 @@ class Breakdown(ToolResult):
 
     basis: str = ""
     step_time_s: Annotated[float | None, Is(origin="measured")] = None
-    predicted_step_time_s: Annotated[float | None, Is(origin="predicted", subject="step time")] = None
-    parts_s: Annotated[Numbers, Is(subject="")] = {}
-    parts_share: Annotated[Numbers, Is(subject="share of")] = {}
+    predicted_step_time_s: Annotated[float | None, Is("step time", origin="predicted")] = None
+    parts_s: Annotated[Numbers, Is("")] = {}
+    parts_share: Annotated[Numbers, Is("share of")] = {}
     communication_share: float | None = None
-    waiting_share: Annotated[float | None, Is(subject="waiting for input, host or nothing")] = None
-    work_share: Annotated[float | None, Is(subject="work on the chip")] = None
+    waiting_share: Annotated[float | None, Is("waiting for input, host or nothing")] = None
+    work_share: Annotated[float | None, Is("work on the chip")] = None
     leads: str = ""
 
     def about(self) -> About:
@@ -216,7 +216,7 @@ class Verdict(ToolResult):
 
     primary: str = ""
     secondary: str | None = None
-    confidence_share: Annotated[float | None, Is(unit="probability", subject="confidence")] = None
+    confidence_share: Annotated[float | None, Is("confidence", "probability")] = None
     statement: Words = ""
     contradictions: tuple[Words, ...] = ()
     evidence: tuple[Number, ...] = ()
@@ -242,9 +242,9 @@ class FindingRow(ToolResult):
 
     number: int = 0
     title: str = ""
-    saving_s: Annotated[float | None, Is(subject="at most saved")] = None
-    saving_share: Annotated[float | None, Is(subject="at most saved, of the step")] = None
-    left_s: Annotated[float | None, Is(origin="predicted", subject="step at least, if it were gone")] = None
+    saving_s: Annotated[float | None, Is("at most saved")] = None
+    saving_share: Annotated[float | None, Is("at most saved, of the step")] = None
+    left_s: Annotated[float | None, Is("step at least, if it were gone", origin="predicted")] = None
     axis: str | None = None
     insight: Words = ""
     action: Words = ""
@@ -307,8 +307,8 @@ class CollectiveRow(ToolResult):
     kind: str = ""
     time_s: float | None = None
     exposed_s: float | None = None
-    share: Annotated[float | None, Is(unit="share", subject="share of the step")] = None
-    count: Annotated[float | None, Is(unit="count", subject="calls")] = None
+    share: Annotated[float | None, Is("share of the step", "share")] = None
+    count: Annotated[float | None, Is("calls", "count")] = None
     payload_bytes: float | None = None
     achieved_bytes_per_s: float | None = None
     possible_bytes_per_s: Annotated[float | None, Is(origin="computed")] = None
@@ -356,8 +356,8 @@ class Buffers(ToolResult):
 
     name: str = ""
     size_bytes: float = 0.0
-    share: Annotated[float, Is(unit="share", subject="share of the peak")] = 0.0
-    count: Annotated[int, Is(unit="count", subject="buffers")] = 0
+    share: Annotated[float, Is("share of the peak", "share")] = 0.0
+    count: Annotated[int, Is("buffers", "count")] = 0
 
     def about(self) -> About:
         return About("measured", self.name)
@@ -367,9 +367,9 @@ class MemoryUse(ToolResult):
     """Memory per chip: measured peak with what was live at it, and the predicted parts with what shards them."""
 
     measured_peak_bytes: Annotated[float | None, Is(origin="measured")] = None
-    capacity_bytes: Annotated[float | None, Is(origin="stated", subject="usable memory")] = None
+    capacity_bytes: Annotated[float | None, Is("usable memory", origin="stated")] = None
     predicted_bytes: float | None = None
-    parts_bytes: Annotated[Numbers, Is(subject="")] = {}
+    parts_bytes: Annotated[Numbers, Is("")] = {}
     headroom_bytes: float | None = None
     sharding: dict[str, Any] = {}
     compile_check: str = ""

@@ -43,12 +43,12 @@ class OpRow(ToolResult):
     key: str = ""
     category: str = ""
     time_s: float | None = None
-    share: Annotated[float | None, Is(unit="share", subject="share of the step")] = None
+    share: Annotated[float | None, Is("share of the step", "share")] = None
     axis: str = ""
     collective: str | None = None
     exposed_s: float | None = None
     bound_by: str = ""
-    efficiency: Annotated[float | None, Is(unit="share", origin="computed", subject="roofline efficiency")] = None
+    efficiency: Annotated[float | None, Is("roofline efficiency", "share", origin="computed")] = None
     achieved_bytes_per_s: float | None = None
     possible_bytes_per_s: Annotated[float | None, Is(origin="computed")] = None
     phase: str = ""
@@ -67,7 +67,7 @@ class OpSum(ToolResult):
     value: str = ""
     op_count: int = 0
     time_s: float | None = None
-    share: Annotated[float | None, Is(unit="share", subject="share of the step")] = None
+    share: Annotated[float | None, Is("share of the step", "share")] = None
     exposed_s: float | None = None
 
     def about(self) -> About:
@@ -79,7 +79,7 @@ class Ops(ToolResult):
 
     matching: Annotated[int, Is(unit="count")] = 0
     time_s: float | None = None
-    share: Annotated[float | None, Is(unit="share", subject="share of the step")] = None
+    share: Annotated[float | None, Is("share of the step", "share")] = None
     rows: tuple[OpRow, ...] = ()
     sums: tuple[OpSum, ...] = ()
     hint: str = ""

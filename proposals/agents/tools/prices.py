@@ -59,7 +59,7 @@ class Step(ToolResult):
 
     step: str = ""
     step_time_s: Estimate | None = None
-    over_this: Annotated[float | None, Is(unit="speedup", subject="speed-up per token over it")] = None
+    over_this: Annotated[float | None, Is("speed-up per token over it", "speedup")] = None
     memory_bytes: float | None = None
     breaks: str = ""
     mesh: str = ""
@@ -174,7 +174,7 @@ class RejectedMesh(ToolResult):
     mesh: str = ""
     rule: str = ""
     reason: str = ""
-    count: Annotated[int | None, Is(unit="count", origin="computed", subject="meshes that break it")] = None
+    count: Annotated[int | None, Is("meshes that break it", "count", origin="computed")] = None
 
     def about(self) -> About:
         return About(subject=self.rule.replace("_", " "))
@@ -185,7 +185,7 @@ class SearchResult(ToolResult):
     breaks what is asked for; its row says so."""
 
     constraints: dict[str, Any] = {}
-    considered: Annotated[int, Is(unit="count", origin="computed", subject="meshes considered")] = 0
+    considered: Annotated[int, Is("meshes considered", "count", origin="computed")] = 0
     current: Current = Current()
     candidates: tuple[Row, ...] = ()
     rejected: tuple[RejectedMesh, ...] = ()

@@ -102,16 +102,14 @@ class Row(ToolResult):
     changes: dict[str, Any] = {}
     chips: int | None = None
     step_time_s: Estimate | None = None
-    speedup_per_token: Annotated[Estimate | None, Is(unit="speedup", subject="speed-up per token")] = None
-    runs_and_faster_probability: Annotated[float | None, Is(subject="chance that it runs and is faster per token")] = (
-        None
-    )
+    speedup_per_token: Annotated[Estimate | None, Is("speed-up per token", "speedup")] = None
+    runs_and_faster_probability: Annotated[float | None, Is("chance that it runs and is faster per token")] = None
     keeping_is_right_probability: float | None = None
-    memory_bytes: Annotated[float | None, Is(subject="memory per chip")] = None
-    headroom_bytes: Annotated[float | None, Is(subject="memory per chip left")] = None
+    memory_bytes: Annotated[float | None, Is("memory per chip")] = None
+    headroom_bytes: Annotated[float | None, Is("memory per chip left")] = None
     memory_parts_bytes: Numbers = {}
-    terms_s: Annotated[Numbers, Is(subject="term")] = {}
-    change_s: Annotated[Numbers, Is(subject="change of term")] = {}
+    terms_s: Annotated[Numbers, Is("term")] = {}
+    change_s: Annotated[Numbers, Is("change of term")] = {}
     violations: tuple[Words, ...] = ()
     doubts: tuple[Words, ...] = ()
     not_known: tuple[str, ...] = ()
@@ -138,9 +136,9 @@ class Current(ToolResult):
     chips: int = 0
     step_time_s: float | None = None
     terms_s: Numbers = {}
-    memory_bytes: Annotated[float | None, Is(origin="predicted", subject="memory per chip")] = None
-    capacity_bytes: Annotated[float | None, Is(origin="stated", subject="usable memory per chip")] = None
-    headroom_bytes: Annotated[float | None, Is(origin="predicted", subject="memory per chip left")] = None
+    memory_bytes: Annotated[float | None, Is("memory per chip", origin="predicted")] = None
+    capacity_bytes: Annotated[float | None, Is("usable memory per chip", origin="stated")] = None
+    headroom_bytes: Annotated[float | None, Is("memory per chip left", origin="predicted")] = None
     measured_peak_bytes: float | None = None
     basis: str = ""
 
