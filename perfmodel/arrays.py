@@ -1,4 +1,4 @@
-"""Candidates as nested dataclasses of arrays that broadcast; and special functions of arrays.
+"""Candidates as nested dataclasses of arrays that broadcast; special functions of arrays; and what is kept of a call.
 
 Importing scipy's special functions takes 0.2 s, and many processes of the application never price anything; so each is
 imported by its first call.
@@ -8,17 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Made = TypeVar("Made", bound=Callable[..., Any])
 
 
 def array_of(value: float) -> Floats:
     """One number, of shape (1,)."""
     return np.array([value], dtype=np.float64)
+
+
+def kept(count: int) -> Callable[[Made], Made]:
+    """Return a decorator that keeps what a function made of its latest `count` arguments.
+
+    Arguments are compared by their text: configurations contain mappings, which have no hash.
+    """
+
+    def decorate(function: Made) -> Made:
+        values: dict[str, Any] = {}
+
+        @wraps(function)
+        def call(*arguments: Any) -> Any:
+            key = repr(arguments)
+            value = values.pop(key, None)
+            if value is None:
+                value = function(*arguments)
+            values[key] = value  # behind those that were asked for before
+            if len(values) > count:
+                values.pop(next(iter(values)), None)
+            return value
+
+        return cast(Made, call)
+
+    return decorate
 
 
 def mapped(change: Callable[..., Any], value: Any, *others: Any) -> Any:

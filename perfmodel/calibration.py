@@ -21,14 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel import memory
 from perfmodel.arrays import Floats, joined, picked, shape_of, taken
 from perfmodel.baseline import BaselineStep, Shares, fill_in
 from perfmodel.confidence import Confidence, input_sets_pace, shipped
 from perfmodel.config import ExperimentConfig, filled_from, mesh_distance
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
-from perfmodel.legality import MemoryPosterior, MemoryRun, memory_posterior
-from perfmodel.memory import MemoryUse
 from perfmodel.observation import Observation, by_group, equations_of
 from perfmodel.posterior import Informed, informed_by, solve
 from perfmodel.step_time import Z80, combine
@@ -44,8 +41,7 @@ class Prices:
     deviation of log(time) relative to the baseline, 0 for the baseline alone; spread: the one for which 80 % of
     measurements lie within Z80 of it either way.  speedup: measured baseline time per token over the candidate's.
     parts_s: the candidate's parts by the names of the observation's; they add up to its step time.  at_peak_s: no step
-    is shorter, whatever the efficiencies.  distance: from the baseline's mesh, in doublings.  used: memory per chip as
-    the evidence corrects it.
+    is shorter, whatever the efficiencies.  distance: from the baseline's mesh, in doublings.
     """
 
     step_time_s: Floats
@@ -55,7 +51,6 @@ class Prices:
     parts_s: Mapping[str, Floats]
     at_peak_s: Floats
     distance: Floats
-    used: MemoryUse
 
     @cached_property
     def low80_s(self) -> Floats:
@@ -112,12 +107,11 @@ class Calibration(BaselineStep):
     """Prices other configurations of the run whose step was measured.  Build it with `calibrate`.
 
     confidence: how far gains like these were measured to come true; stand_in: whether the profile was recorded on
-    another kind of chip than the configuration names; memory: what is known of the memory.
+    another kind of chip than the configuration names.
     """
 
     confidence: Confidence = field(default_factory=shipped)
     stand_in: bool = False
-    memory: MemoryPosterior = field(default_factory=MemoryPosterior)
 
     def price(self, candidates: Sequence[ExperimentConfig], transfer: Floats | float = 0.0) -> Prices:
         """Price configurations of the same run.  What a candidate leaves open is taken from the baseline."""
@@ -150,7 +144,7 @@ class Calibration(BaselineStep):
         return self._finished(parts, total, np.sqrt(variance), workload, distance, transfer)
 
     def step_time_s(self, workload: Workload, distance: Floats) -> Floats:
-        """Return seconds per step as `price_workload` does, without spread, parts and memory: what orders a space.
+        """Return seconds per step as `price_workload` does, without spread and parts: what orders a space.
 
         The arrays of the workload should fit the processor's cache (BLOCK candidates).
         """
@@ -407,7 +401,6 @@ class Calibration(BaselineStep):
         speedup = self.observation.measured_s / total * _per_step_tokens(workload) / _per_step_tokens(base_work)
         shape = np.broadcast_shapes(total.shape, sigma.shape)
         spread = self.confidence.range_sigma(np.broadcast_to(sigma, shape))
-        used = self.memory.corrected(memory.per_chip(workload))
         return Prices(
             step_time_s=np.broadcast_to(total, shape),
             sigma=np.broadcast_to(sigma, shape),
@@ -419,7 +412,6 @@ class Calibration(BaselineStep):
             },
             at_peak_s=np.broadcast_to(at_peak_s(workload) / self.unit_s, shape),
             distance=distance,
-            used=used,
         )
 
 
@@ -508,7 +500,6 @@ def calibrate(
         foreign_s=foreign_s,
         confidence=learnt.where_assumed() if "model" in assumed else learnt,
         stand_in=stand_in,
-        memory=memory_posterior([MemoryRun(memory.per_chip(from_config(filled)), observation.memory_bytes)]),
     )
 
 

@@ -114,15 +114,9 @@ def _axes(value: Any) -> Any:
     return value
 
 
-def _role(value: Any) -> str:
-    if not isinstance(value, str) or value not in ROLES:
-        raise ValueError(f"is {shown(value)}; use one of {' '.join(ROLES)}")
-    return value
-
-
 Size = Annotated[Whole, Field(ge=1, le=MAX_CHIPS)]
 Axes = Annotated[dict[str, Size], BeforeValidator(_axes)]
-Roles = Annotated[dict[str, Annotated[str, PlainValidator(_role)]], BeforeValidator(mapping)]
+Roles = Annotated[dict[str, Annotated[str, choice({role: role for role in ROLES})]], BeforeValidator(mapping)]
 Rate = Annotated[Positive, Field(le=1e21)]
 ShortText = Annotated[str, Field(max_length=100)]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import sha256
 from math import log
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 
 from formatting import compared, listed, plain
 from perfmodel import legality, memory
-from perfmodel.arrays import Floats
+from perfmodel.arrays import Floats, kept
 from perfmodel.calibration import Calibration, Prices, calibrate
 from perfmodel.confidence import Confidence
 from perfmodel.config import (
@@ -89,18 +89,19 @@ class Evidence:
         """The calibration from the observation; None without one.  Raises ConfigError as `calibrate`."""
         if self.config is None or self.observation is None:
             return None
-        made = calibrate(self.config, self.observation, confidence=self.confidence, stand_in=self.stand_in)
-        # What was not run says nothing of its memory.
-        return made if self.is_measured else replace(made, memory=MemoryPosterior())
+        return calibrate(self.config, self.observation, confidence=self.confidence, stand_in=self.stand_in)
 
     @cached_property
     def memory(self) -> MemoryPosterior:
-        """The memory posterior of this workload."""
-        if self.calibration is not None:
-            return self.calibration.memory
-        if self.config is None or self.peak_bytes is None or missing_facts(self.config):
+        """The memory posterior of this workload; what was not run says nothing of it."""
+        ran, peak = self.config, self.peak_bytes
+        if self.calibration is not None and self.observation is not None:
+            ran, peak = self.calibration.baseline, self.observation.memory_bytes
+        elif peak is None:
             return MemoryPosterior()
-        return memory_posterior([MemoryRun(memory.per_chip(from_config(self.config)), self.peak_bytes)])
+        if ran is None or missing_facts(ran) or not self.is_measured:
+            return MemoryPosterior()
+        return memory_posterior([MemoryRun(memory.per_chip(from_config(ran)), peak)])
 
     @cached_property
     def alone(self) -> Prediction:
@@ -165,26 +166,11 @@ def evidence_of(config: ExperimentConfig) -> Evidence:
     measured = config.measured
     if measured is None or (measured.step_time_s is not None and lacking(config)):
         return NOTHING
-    return _evidence_of_measured(_Same(config))
+    return _evidence_of_measured(config)
 
 
-class _Same:
-    """A configuration compared by its text, so that what was calibrated from it is kept."""
-
-    def __init__(self, config: ExperimentConfig) -> None:
-        self.config = config
-        self._text = repr(config)
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._text == other._text
-
-
-@lru_cache(maxsize=64)
-def _evidence_of_measured(same: _Same) -> Evidence:
-    config = same.config
+@kept(64)
+def _evidence_of_measured(config: ExperimentConfig) -> Evidence:
     assert config.measured is not None
     step_s, peak = config.measured.step_time_s, config.measured.peak_memory_bytes
     if step_s is None:

@@ -261,6 +261,9 @@ def step_terms(w: Workload) -> Terms:
     logits_bytes = work * model.vocab * (ACTIVATION_BYTES + 3.0 * 4.0) * head_share
     host_bytes = np.where(train.remat == REMAT.index("offload"), 2.0 * work * busiest * model.d_model * 2.0, 0.0)
 
+    # Only full memory that makes a program stall, or recompute what nobody asked for, costs time.
+    used = memory.per_chip(w) if np.any((train.stalls_when_full > 0) | (train.remat_open > 0)) else None
+
     # An unfused kernel computes all scores, the masked half too.
     scores = group_tokens * train.seq_len * model.score_heads / mesh.model * busiest
     softmax = np.where(train.unfused_attention > 0, scores * UNFUSED_SCORE_BYTES / bandwidth, 0.0)
@@ -296,8 +299,8 @@ def step_terms(w: Workload) -> Terms:
         layer_passes=passes,
         moe_layer_passes=moe_passes,
         bubble=(stages - 1.0) / (virtual * micro),
-        memory_share=_memory_share(w),
-        recomputed=_recomputed(w),
+        memory_share=np.where(train.stalls_when_full > 0, used.pressure, 0.0) if used is not None else np.zeros(1),
+        recomputed=used.recomputed if used is not None else np.zeros(1),
         model_flops_per_chip=tokens * model.model_flops / chip.chips,
         tokens_per_chip=tokens / chip.chips,
         work=w,
@@ -323,20 +326,6 @@ def _busiest_stage(w: Workload, stages: Floats, virtual: Floats) -> tuple[Floats
     balanced = (w.training.balanced_stages > 0) & (stages > 1)
     beyond = np.clip((last - filled) / head, 0.0, 1.0)
     return np.where(balanced, filled, busiest), np.where(balanced, beyond, head_share)
-
-
-def _memory_share(w: Workload) -> Floats:
-    """What the program would allocate over what it can fill, of programs that full memory makes stall; 0 of others."""
-    if not np.any(w.training.stalls_when_full > 0):
-        return np.zeros(1)
-    return np.where(w.training.stalls_when_full > 0, memory.per_chip(w).pressure, 0.0)
-
-
-def _recomputed(w: Workload) -> Floats:
-    """Return the share of a full recomputation that lets a program fit whose policy nobody stated; 0 for others."""
-    if not np.any(w.training.remat_open > 0):
-        return np.zeros(1)
-    return memory.per_chip(w).recomputed
 
 
 def _narrow_heads(w: Workload) -> Floats:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel.accounting import ModelNumbers, model_numbers
-from perfmodel.arrays import Floats, array_of, concatenated
+from perfmodel.arrays import Floats, array_of, concatenated, kept
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import CANONICAL_ROLES, REMAT_OPEN, ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.execution import load_profiles, profile_named
@@ -197,24 +197,9 @@ def mesh_links(
     return layout, links
 
 
+@kept(1024)
 def mesh_numbers(hardware: Hardware, mesh: Mesh) -> MeshNumbers:
     """Kept: what is tried on a mesh, and what it is compared with, asks for the same again and again."""
-    overrides = tuple(sorted(hardware.overrides.items()))
-    roles = tuple(sorted(mesh.axis_roles.items()))
-    return _mesh_numbers(hardware.chip, tuple(hardware.topology), hardware.slices, overrides, mesh.ici, mesh.dcn, roles)
-
-
-@lru_cache(maxsize=1024)
-def _mesh_numbers(
-    chip: str,
-    topology: tuple[int, ...],
-    slices: int,
-    overrides: tuple[tuple[str, float], ...],
-    ici_sizes: tuple[tuple[str, int], ...],
-    dcn_sizes: tuple[tuple[str, int], ...],
-    axis_roles: tuple[tuple[str, str], ...],
-) -> MeshNumbers:
-    hardware, mesh = Hardware(chip, topology, slices, dict(overrides)), Mesh(ici_sizes, dcn_sizes, dict(axis_roles))
     roles = [mesh.role(axis) for axis, _ in mesh.ici]
     sizes = np.array([[size for _, size in mesh.ici] or [1]], dtype=np.int64)
     layout, links = mesh_links(hardware, roles, sizes)

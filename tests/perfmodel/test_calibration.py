@@ -16,6 +16,8 @@ from perfmodel.config_file import parse_config
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.observation import Observation, ObservedCollective
 from perfmodel.prediction import predict
+from perfmodel.price import Evidence
+from perfmodel.price import predict as predict_by
 from perfmodel.space import SearchBounds, build_space, space_workload
 from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
@@ -60,7 +62,8 @@ def test_the_baseline_prices_as_measured(config):
     assert prices.step_time_s[0] == pytest.approx(10.0)
     assert prices.speedup[0] == pytest.approx(1.0)
     assert prices.sigma[0] == 0
-    assert prices.used.total[0] == pytest.approx(50e9)
+    ran = predict_by(config, Evidence(config, SEEN))
+    assert ran.hbm_per_chip_bytes["total"] == pytest.approx(50e9)
     parts = {name: value[0] for name, value in prices.parts_s.items()}
     assert parts["compute"] == pytest.approx(5.0)
     assert parts["ici:model"] == pytest.approx(2.0)
@@ -146,8 +149,6 @@ def test_an_axis_the_baseline_lacked_is_uncertain_and_more_so_without_the_model(
 
 def test_inferred_tokens_take_the_measured_time():
     """With the batch withheld, the batch that explains the compute time is close to the true one."""
-    from perfmodel.prediction import predict
-
     config = known()
     prediction = predict(config)
     parts = {name: prediction.parts_s[name] for name in ("compute", "hbm")}
