@@ -37,6 +37,8 @@ _MORE_TILES = (
     ("stragglers", "Stragglers", "share", "busy time of the slowest recorded core above the median"),
     ("step_time_spread", "Step-time variation", "share", "standard deviation over the mean"),
 )
+#: In the line below the verdict, which has the step and its parts already.
+_STRIP = ("mfu", "flops_utilization", "hbm_utilization", "duty_cycle", "input", "memory_peak_share")
 _STEP_SHARES = {
     "duty_cycle", "communication", "input", "idle", "communication_exposed", "communication_overlapped",
     "host",
@@ -127,8 +129,8 @@ def tiles(diagnosis: Diagnosis) -> list[Tile]:
     others = [(key, key.replace("_", " ").capitalize(), "share", "") for key in kpis if key not in known]
     shown = []
     for key, label, unit, about in (*_TILES, *_MORE_TILES, *others):
-        main = any(key == tile[0] for tile in _TILES)
-        if key not in kpis and not main:
+        main = key in _STRIP
+        if key not in kpis and not any(key == tile[0] for tile in _TILES):
             continue
         value = kpis.get(key)
         if value is None:
@@ -141,7 +143,7 @@ def tiles(diagnosis: Diagnosis) -> list[Tile]:
         elif key == "communication_ops" and step:  # ops outside the steps count as well
             note = f"{formatting.seconds(value * step)} per step, averaged over the recording, {about}"
         shown.append(Tile(key, label, value, unit, "computed" if key in COMPUTED else "measured", note, main))
-    return shown
+    return sorted(shown, key=lambda tile: _STRIP.index(tile.key) if tile.main else len(_STRIP))
 
 
 def further_notes(diagnosis: Diagnosis, summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:

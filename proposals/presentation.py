@@ -125,6 +125,17 @@ class Setting:
     before: str
     after: str = ""
 
+    @property
+    def label(self) -> str:
+        return _SHORT.get(self.name, self.name.replace("_", " "))
+
+
+#: Names of settings in a narrow column.
+_SHORT = {
+    "global_batch": "batch", "weight_sharding": "sharding", "grad_accum": "splits", "virtual_stages": "virtual",
+    "xla_flags": "flags",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Card:

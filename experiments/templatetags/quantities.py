@@ -234,12 +234,12 @@ def uncited(evidence: Sequence[Value], ref: str, *texts: str | Sequence[str]) ->
 
 
 def evidence_link(href: str, text: str, origin: str, label: str = "") -> SafeString:
-    """An underlined number that opens its panel; solid, dotted or dashed as it is measured, computed or predicted."""
-    key = ORIGINS.get(origin, ("", "", ""))[0]
+    """A number that opens its panel: italic where it is predicted; its origin and `label` on hover and for readers."""
+    key, _, word = ORIGINS.get(origin, ("", "", ""))
+    title = f"{word}: {label}" if label and word else word or label
     return format_html(
-        '<span class="nowrap"><a class="ev" data-pv="{}" href="{}" hx-get="{}" hx-target="#drawer-body">'
-        "{}</a>{}</span>",
-        key, href, href, text, pv(origin, label),
+        '<a class="ev nowrap{}" data-pv="{}" href="{}" hx-get="{}" hx-target="#drawer-body" title="{}">{}</a>',
+        " p" if origin == "predicted" else "", key, href, href, title, text,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import template
@@ -11,12 +12,15 @@ from django.utils.safestring import SafeString
 
 import formatting
 from accounts.models import Role
+from diagnosis.models import DiagnosisRecord
 from experiments import bars
+from experiments.models import Experiment
 from history.presentation import TRAINING_WORDS
 from history.record import outcome_of
+from proposals import presentation
 from proposals.models import Measurement
 from proposals.plan import Citation
-from proposals.services import unmeasured
+from proposals.services import plans, unmeasured
 
 register = template.Library()
 
@@ -37,6 +41,30 @@ def run_of(context: dict[str, Any]) -> dict[str, Any]:
         "offers": unmeasured.offers(experiment) if may and not measured else [],
         "csrf_token": context.get("csrf_token"),
     }
+
+
+@register.simple_tag
+def first_proposal(experiment: Experiment, diagnosis: DiagnosisRecord) -> presentation.Ladder | None:
+    """The run beside the first proposal of this diagnosis; None where nothing else than keeping it is proposed."""
+    plan = plans.newest_of_run(diagnosis.run)
+    item = plan.proposals.order_by("rank").first() if plan is not None else None
+    if plan is None or item is None or item.kind == "keep":
+        return None
+    return presentation.ladder(plan, [item], plan.priced_with, diagnosis)
+
+
+@register.filter
+def after(ladder: presentation.Ladder | None, key: str) -> presentation.TermChange | None:
+    """The change of one term of the step by the first proposal; None where that is not known."""
+    rows = ladder.cards[0].terms if ladder else ()
+    return next((row for row in rows if row.term.key == key), None)
+
+
+@register.filter
+def only_after(ladder: presentation.Ladder | None, terms: Sequence[bars.Term]) -> list[presentation.TermChange]:
+    """Terms that the first proposal brings and the run does not have."""
+    known = {term.key for term in terms}
+    return [row for row in (ladder.cards[0].terms if ladder else ()) if row.term.key not in known]
 
 
 @register.filter

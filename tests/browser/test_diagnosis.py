@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,26 +26,27 @@ def pair(one: Any, two: Any) -> str:
     return f"a={first}&b={other}"
 
 
-def test_findings_stand_first_and_the_evidence_folds(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
+def test_the_first_screen_answers_and_the_evidence_folds(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
+    """What limits the step, how sure, what first and what it could save, and the parts of the step, without scrolling;
+    few stops of the tabulator before anything is unfolded."""
+    page.set_viewport_size({"width": 1280, "height": 800})
     page.goto(f"{server}/experiments/{ready.pk}/")
-    places = [
-        page.get_by_role("heading", name=name, exact=True).bounding_box()
-        for name in ("Findings", "Step-time breakdown", "Evidence")
-    ]
-    tops = [place["y"] for place in places if place]
-    assert len(tops) == 3 and tops == sorted(tops)
-    sections = page.get_by_role("navigation", name="Sections of the diagnosis")
-    sections.get_by_role("link", name="Findings").click()
-    expect(page.get_by_role("heading", name="Findings", exact=True)).to_be_in_viewport()
+    answer = page.locator(".answer")
+    place = answer.bounding_box()
+    assert place is not None and place["y"] + place["height"] <= 800
+    expect(answer.get_by_role("link", name="Review proposal 1")).to_be_in_viewport()
+    expect(answer.get_by_role("row", name=re.compile("Compute")).first).to_be_in_viewport()
+    stops = "all => all.filter(e => e.checkVisibility({visibilityProperty: true}) && e.tabIndex >= 0).length"
+    assert page.locator("a[href], button, input, select, summary, [tabindex]").evaluate_all(stops) <= 80
     chart = page.locator("[data-chart=roofline]")
     expect(chart).to_be_hidden()
     page.locator("summary", has_text="Roofline and modules").click()
     expect(chart.locator("canvas").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollHeight") < 6000
 
 
 def test_a_step_on_a_strip_opens_its_parts(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{ready.pk}/")
+    page.locator("#f-steps > summary").click()
     page.locator(".strip").nth(3).locator("a").first.click()
     drawer = page.get_by_role("dialog")
     expect(drawer).to_contain_text("Step 7 on TPU:3 on host1")
@@ -53,7 +55,7 @@ def test_a_step_on_a_strip_opens_its_parts(server: str, ready: Any, as_reviewer:
     expect(page.get_by_text("4 of 64 cores")).to_be_visible()
     region = page.get_by_role("region", name="Steps per core as a table")
     expect(region).to_be_hidden()
-    page.locator("details:has([aria-label='Steps per core as a table']) > summary").click()
+    page.locator("#f-steps details > summary").click()
     expect(region.get_by_role("row")).to_have_count(5)
 
 

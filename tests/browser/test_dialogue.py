@@ -157,6 +157,7 @@ def test_the_palette_of_the_page_computes_too(server: str, experiment: Any, page
 
 def test_a_finding_answers_its_questions(server: str, experiment: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{experiment.pk}/")
+    page.locator(".finding > summary").first.click()
     questions = page.get_by_role("group", name="Questions about this finding").first
     questions.get_by_role("link", name="From what, and how sure?").click()
     page.wait_for_url(re.compile(r"/dialogue/\d+/#m-\d+$"))

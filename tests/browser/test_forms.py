@@ -254,13 +254,13 @@ def test_ops_are_sorted_filtered_and_opened(server: str, ready: Any, as_engineer
 
 def test_numbers_open_their_evidence(server: str, ready: Any, as_engineer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{ready.pk}/")
-    page.locator(".verdict").get_by_role("link", name="520 ms", exact=True).click()
+    page.locator(".answer__rows").get_by_role("link", name="520 ms", exact=True).click()
     drawer = page.get_by_role("dialog", name="Evidence")
     expect(drawer).to_contain_text("on the model axis")
     expect(drawer).to_contain_text("reduce-scatter.9")
     expect(drawer.locator("tr", has_text="Sum")).to_contain_text("520 ms")
     drawer.get_by_role("button", name="Close").click()
-    page.locator(".kpi", has_text="MFU").click()
+    page.locator(".strip6 > a", has_text="MFU").click()
     expect(drawer).to_contain_text("33.4 %")
 
 
