@@ -6,7 +6,7 @@ imported by its first call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -55,6 +55,8 @@ def mapped(change: Callable[..., Any], value: Any, *others: Any) -> Any:
         return change(value, *others)
     if isinstance(value, Mapping):
         return {key: mapped(change, item, *(other[key] for other in others)) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(mapped(change, *items) for items in zip(value, *others, strict=True))
     if is_dataclass(value) and not isinstance(value, type):
         each = {f.name: [getattr(one, f.name) for one in (value, *others)] for f in fields(value)}
         return type(value)(**{name: mapped(change, *items) for name, items in each.items()})
@@ -91,13 +93,6 @@ def picked(value: Any, index: tuple[npt.NDArray[np.intp], ...], shape: tuple[int
         return np.asarray(whole[tuple(np.minimum(at, n - 1) for at, n in zip(index, whole.shape, strict=True))])
 
     return mapped(pick, value)
-
-
-def joined(blocks: Sequence[Floats], dimensions: int) -> Floats:
-    """Blocks along the first dimension; one where they do not depend on it."""
-    if len(blocks) == 1 or blocks[0].ndim < dimensions or all(block.shape[0] == 1 for block in blocks):
-        return blocks[0]
-    return np.concatenate(blocks)
 
 
 def normal_cdf(z: npt.ArrayLike) -> Floats:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.arrays import Floats, joined, picked, shape_of, taken
+from perfmodel.arrays import Floats, concatenated, mapped, picked, shape_of, taken
 from perfmodel.baseline import BaselineStep, Shares, fill_in
 from perfmodel.confidence import Confidence, input_sets_pace, shipped
 from perfmodel.config import ExperimentConfig, filled_from, mesh_distance
@@ -41,7 +41,7 @@ class Prices:
     deviation of log(time) relative to the baseline, 0 for the baseline alone; spread: the one for which 80 % of
     measurements lie within Z80 of it either way.  speedup: measured baseline time per token over the candidate's.
     parts_s: the candidate's parts by the names of the observation's; they add up to its step time.  at_peak_s: no step
-    is shorter, whatever the efficiencies.  distance: from the baseline's mesh, in doublings.
+    is shorter, whatever the efficiencies.
     """
 
     step_time_s: Floats
@@ -50,7 +50,6 @@ class Prices:
     speedup: Floats
     parts_s: Mapping[str, Floats]
     at_peak_s: Floats
-    distance: Floats
 
     @cached_property
     def low80_s(self) -> Floats:
@@ -133,15 +132,10 @@ class Calibration(BaselineStep):
             some, far = picked(workload, index, shape), picked(np.asarray(distance), index, shape)
             along = self._interpolation(some, far)
         step = max(1, BLOCK * shape[0] // count)
-        blocks = []
-        for start in range(0, shape[0], step):
-            rows = slice(start, start + step)
-            some, far = taken(workload, rows, shape[0]), taken(distance, rows, shape[0])
-            blocks.append(self._block(some, far, along))
-        parts = {name: joined([block[0][name] for block in blocks], len(shape)) for name in blocks[0][0]}
-        total = joined([block[1] for block in blocks], len(shape))
-        variance = joined([block[2] for block in blocks], len(shape))
-        return self._finished(parts, total, np.sqrt(variance), workload, distance, transfer)
+        given = (workload, np.asarray(distance), np.asarray(transfer))
+        blocks = (taken(given, slice(start, start + step), shape[0]) for start in range(0, shape[0], step))
+        prices: Prices = concatenated(*(self._block(along, *block) for block in blocks))
+        return prices
 
     def step_time_s(self, workload: Workload, distance: Floats) -> Floats:
         """Return seconds per step as `price_workload` does, without spread and parts: what orders a space.
@@ -153,11 +147,9 @@ class Calibration(BaselineStep):
         parts, _ = self._with_unexplained(model, self._base_parts, terms, each, distance)
         return _total(self._as_run(parts, model, terms, each, distance)) / self.unit_s
 
-    def _block(
-        self, workload: Workload, distance: Floats, along: Floats | None
-    ) -> tuple[dict[str, Floats], Floats, Floats]:
-        """Named parts, total and variance of log(time) of some candidates.  along: how the efficiencies' part of it
-        follows from the changes of the parts; None to compute it."""
+    def _block(self, along: Floats | None, workload: Workload, distance: Floats, transfer: Floats) -> Prices:
+        """Prices of some candidates.  along: how the efficiencies' part of the variance of log(time) follows from the
+        changes of the parts; None to compute it."""
         terms = step_terms(workload)
         each = self._work_ratio(workload)
         model, priced = self._modelled(terms, self._likely)
@@ -175,9 +167,26 @@ class Calibration(BaselineStep):
             spread = sum((a * np.abs(change) for a, change in zip(along, changes, strict=True) if a > 0), np.zeros(1))
             variance = variance + spread**2
         parts = self._as_run(parts, model, terms, each, distance)
-        shape = np.broadcast_shapes(total.shape, shape_of(workload), np.shape(distance))
-        total, variance = (np.broadcast_to(value, shape) for value in (_total(parts), variance))
-        return self._named(parts, self._shares(model, priced)), total, variance
+        ran = (distance == 0) & same_training(workload, self._base_work) & (transfer == 0.0)
+        thin = SPREAD_UNLISTED * (1.0 - self.observation.coverage)
+        variance = variance + thin**2 + (SPREAD_OF_STAND_IN * self.stand_in) ** 2 + transfer**2
+        sigma = np.where(ran, 0.0, np.minimum(np.sqrt(variance), MOST_SIGMA))
+        total = _total(parts) / self.unit_s
+        tokens_ratio = _per_step_tokens(workload) / _per_step_tokens(self._base_work)
+        shape = np.broadcast_shapes(total.shape, sigma.shape, shape_of(workload))
+        named = self._named(parts, self._shares(model, priced))
+        prices: Prices = mapped(
+            lambda array: np.broadcast_to(array, shape),
+            Prices(
+                step_time_s=total,
+                sigma=sigma,
+                spread=self.confidence.range_sigma(sigma),
+                speedup=self.observation.measured_s / total * tokens_ratio,
+                parts_s={name: value / self.unit_s for name, value in named.items()},
+                at_peak_s=at_peak_s(terms) / self.unit_s,
+            ),
+        )
+        return prices
 
     def _as_run(
         self, parts: dict[str, Floats], model: Mapping[str, Floats], terms: Terms, each: Floats, distance: Floats
@@ -288,10 +297,6 @@ class Calibration(BaselineStep):
     def _per_doubling(self) -> float:
         return SPREAD_PER_DOUBLING_ASSUMED if "model" in self.assumed else SPREAD_PER_DOUBLING
 
-    @property
-    def _input_s(self) -> float:
-        return self.observation.parts_s.get("input", 0.0) * self.unit_s
-
     def _with_unexplained(
         self,
         model: Mapping[str, Floats],
@@ -337,27 +342,26 @@ class Calibration(BaselineStep):
         # Copies change layouts between axes: of axes that go, some copies go too.
         copies = self.observation.copies_s * self.unit_s
         inner = tuple(
-            axis for axis, n in self.baseline.mesh.ici if n > 1 and self._role(axis) in ("seq", "model", "expert")
+            axis
+            for axis, n in self.baseline.mesh.ici
+            if n > 1 and self.baseline.mesh.role(axis) in ("seq", "model", "expert")
         )
         parts["copies"] = copies * each * (1.0 + self._has_axes(inner, terms)) / 2.0
         variance = variance + (copies * SPREAD_UNEXPLAINED * near) ** 2
         parts["foreign"] = self.foreign_s * follows
         variance = variance + (self.foreign_s * SPREAD_UNEXPLAINED * near) ** 2
-        if self._input_s:
+        if seen_input_s := self.observation.parts_s.get("input", 0.0):
             busy = sum(parts.values(), np.zeros(1))
-            serial = self._input_s * each
+            serial = seen_input_s * self.unit_s * each
             beside_step = np.maximum(0.0, self.observation.measured_s * self.unit_s * each - busy)
-            pace = input_sets_pace(self._input_s / (self.observation.measured_s * self.unit_s))
+            pace = input_sets_pace(seen_input_s / self.observation.measured_s)
             parts["input"] = pace * beside_step + (1.0 - pace) * serial
             variance = variance + pace * (1.0 - pace) * (beside_step - serial) ** 2
         return parts, variance
 
-    def _role(self, axis: str) -> str:
-        return self.baseline.mesh.role(axis)
-
     def _has_axes(self, axes: tuple[str, ...], terms: Terms) -> Floats:
         """1 where candidates have all these axes, 0 where one is gone."""
-        sizes = [np.asarray(getattr(terms.work.mesh, self._role(axis))) for axis in axes]
+        sizes = [np.asarray(getattr(terms.work.mesh, self.baseline.mesh.role(axis))) for axis in axes]
         return np.asarray(np.prod(np.broadcast_arrays(*[size > 1 for size in sizes]), axis=0) if sizes else np.ones(1))
 
     def _named(self, parts: Mapping[str, Floats], shares: Shares) -> dict[str, Floats]:
@@ -383,41 +387,9 @@ class Calibration(BaselineStep):
         named["other"] = named["other"] + parts["foreign"]
         return named
 
-    def _finished(
-        self,
-        parts: Mapping[str, Floats],
-        total: Floats,
-        sigma: Floats,
-        workload: Workload,
-        distance: Floats,
-        transfer: Floats | float,
-    ) -> Prices:
-        base_work = self._base_work
-        ran = (distance == 0) & same_training(workload, base_work) & (np.asarray(transfer) == 0.0)
-        thin = SPREAD_UNLISTED * (1.0 - self.observation.coverage)
-        beside = np.sqrt(thin**2 + (SPREAD_OF_STAND_IN * self.stand_in) ** 2 + np.asarray(transfer) ** 2)
-        sigma = np.where(ran, 0.0, np.minimum(np.hypot(sigma, beside), MOST_SIGMA))
-        total = total / self.unit_s
-        speedup = self.observation.measured_s / total * _per_step_tokens(workload) / _per_step_tokens(base_work)
-        shape = np.broadcast_shapes(total.shape, sigma.shape)
-        spread = self.confidence.range_sigma(np.broadcast_to(sigma, shape))
-        return Prices(
-            step_time_s=np.broadcast_to(total, shape),
-            sigma=np.broadcast_to(sigma, shape),
-            spread=spread,
-            speedup=np.broadcast_to(speedup, shape),
-            parts_s={
-                name: np.broadcast_to(value if self.unit_s == 1.0 else value / self.unit_s, shape)
-                for name, value in parts.items()
-            },
-            at_peak_s=np.broadcast_to(at_peak_s(workload) / self.unit_s, shape),
-            distance=distance,
-        )
 
-
-def at_peak_s(workload: Workload) -> Floats:
+def at_peak_s(terms: Terms) -> Floats:
     """Return the least time of a step: its model FLOPs at peak, or the traffic of one kind at the peak of its links."""
-    terms = step_terms(workload)
     times = [terms.dense_s + terms.experts_s + terms.scores_s + terms.head_s]
     for traffic in terms.traffic.values():
         times += [traffic.ici_s, traffic.network_s, traffic.dcn_s]

@@ -20,6 +20,7 @@ from perfmodel.observation import Observation
 from perfmodel.prediction import predict as predict_alone
 from perfmodel.price import NOTHING, Evidence, evidence_of, predict, predict_all, price
 from perfmodel.search import search
+from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
 from tests.perfmodel.cases import LLAMA3_8B, MIXTRAL, a100, tpu
 from tests.perfmodel.test_calibration import as_modelled
@@ -120,7 +121,7 @@ def test_bounds_enclose_the_interval_and_no_step_beats_the_peak(pair) -> None:
     known, config = pair
     step = predict(config, known).step_time_s
     assert 0 < step["lower"] <= step["low80"] <= step["estimate"] <= step["high80"] <= step["upper"]
-    least = float(at_peak_s(from_config(config)).reshape(-1)[0])
+    least = float(at_peak_s(step_terms(from_config(config))).reshape(-1)[0])
     assert step["estimate"] >= 0.999 * least and step["lower"] >= 0.999 * min(least, step["low80"])
     mfu = predict(config, known).mfu
     assert 0 < mfu <= 1
