@@ -50,7 +50,7 @@ class ToolResult(BaseModel):
     a field is ignored.  What may be a whole number is `int | float`: a float field would write 0 as 0.0.
     """
 
-    model_config = ConfigDict(frozen=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(frozen=True, from_attributes=True, ser_json_inf_nan="constants")
 
     def about(self) -> About:
         """What its values are."""
@@ -65,9 +65,10 @@ class ToolResult(BaseModel):
 R = TypeVar("R", bound=ToolResult)
 
 
-def taken(kind: type[R], item: object, names: str, **more: Any) -> R:
-    """Return a result with the fields `names`, separated by spaces, of an item."""
-    return kind(**{name: getattr(item, name) for name in names.split()}, **more)
+def taken(kind: type[R], item: object, **more: Any) -> R:
+    """Return a result with `more`, and what an item has under the names of its other fields."""
+    named = (name for name in kind.model_fields if name not in more and hasattr(item, name))
+    return kind(**{name: getattr(item, name) for name in named}, **more)
 
 
 def written(key: str) -> str:

@@ -90,9 +90,7 @@ def history(bench: Workbench, asked: Records) -> History:
         record = retrieval.record(asked.id)
         if record is None:
             raise ToolError(f"There is no record {asked.id!r} that this team may see; search for it by words.")
-        whole = _record(RecordFound(record), whole=True)
-        sides = {side: present(vars(getattr(record, side))) for side in ("before", "after")}
-        return History(records=(whole.model_copy(update=sides),))
+        return History(records=(_record(RecordFound(record), whole=True),))
     chip = asked.chip.lower()
     if chip and chip not in load_chips():
         raise ToolError(f"{asked.chip!r} is not a known chip.{did_you_mean(chip, list(load_chips()))}")
@@ -114,12 +112,12 @@ def _notes(found: Sequence[object], notes: Sequence[str] = ()) -> tuple[str, ...
 
 def _record(hit: RecordFound, whole: bool = False) -> RecordRow:
     record, here = hit.record, hit.expected
-    names = "id title outcome measure failure chip chips bottleneck source provenance"
+    sides = {side: present(vars(getattr(record, side))) if whole else {} for side in ("before", "after")}
     return taken(
-        RecordRow, record, names, speedup_per_token=record.speedup, model=record.model_name,
+        RecordRow, record, speedup_per_token=record.speedup, model=record.model_name,
         caveats=tuple(record.caveats)[:2], alike=tuple(hit.why)[:3],
         expected_here=Estimate(estimate=here.speedup, low80=here.low80, high80=here.high80) if here else None,
-        **_cut({"change": record.change, "effect": record.effect}, EFFECT, whole, record.id),
+        **_cut({"change": record.change, "effect": record.effect}, EFFECT, whole, record.id), **sides,
     )  # fmt: skip
 
 
@@ -184,8 +182,8 @@ def knowledge(bench: Workbench, asked: Passages) -> Knowledge:
 
 def _passage(item: PassageFound, whole: bool = False) -> PassageRow:
     return taken(
-        PassageRow, item, "title formula applies_when source section", id=item.key, not_when=item.counter_indications,
-        own_document=item.own or None, **_cut({"text": item.text}, EXCERPT, whole, item.key),
+        PassageRow, item, id=item.key, not_when=item.counter_indications, own_document=item.own or None,
+        **_cut({"text": item.text}, EXCERPT, whole, item.key),
     )  # fmt: skip
 
 

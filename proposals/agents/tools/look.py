@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import BeforeValidator, Field
 
 from agent.tools import Arguments, ToolError
-from diagnosis.report import Finding, SourcedValue
+from diagnosis.report import Finding
 from experiments import glossary, hbm
 from experiments.step_profile import MODEL, PROFILE
 from formatting import did_you_mean
@@ -167,7 +167,7 @@ def _figure(bench: Workbench, name: str) -> Figure:
         origin="measured" if measured else "predicted", meaning=term.meaning if term else "",
         formula=diagnosis.mfu_convention if key == "mfu" else term.formula if term else "",
         why_absent=diagnosis.not_measured.get(key, ""),
-        evidence=tuple(_number(item) for item in evidence if item.value is not None)[:ROWS],
+        evidence=tuple(taken(Number, item) for item in evidence if item.value is not None)[:ROWS],
     )  # fmt: skip
 
 
@@ -225,15 +225,10 @@ class Verdict(ToolResult):
         return About("computed", "verdict", "kpi:bottleneck")
 
 
-def _number(item: SourcedValue) -> Number:
-    return taken(Number, item, "label value unit origin formula source ops")
-
-
 def _verdict(bench: Workbench, asked: Look) -> Verdict:
     verdict = bench.diagnosis.bottleneck
-    evidence = tuple(map(_number, verdict.evidence[: None if asked.full else ROWS]))
-    names = "primary secondary statement contradictions"
-    return taken(Verdict, verdict, names, confidence_share=verdict.confidence, evidence=evidence)
+    evidence = verdict.evidence[: None if asked.full else ROWS]
+    return taken(Verdict, verdict, confidence_share=verdict.confidence, evidence=evidence)
 
 
 class FindingRow(ToolResult):
@@ -278,16 +273,15 @@ def finding(bench: Workbench, number: int) -> Finding:
 
 def _finding(bench: Workbench, number: int, whole: bool) -> FindingRow:
     item = finding(bench, number)
-    names, more = "title saving_s saving_share insight", {"number": number, "axis": item.mesh_axis}
     if not whole:
-        return taken(FindingRow, item, names, **more)
+        short = {name: getattr(item, name) for name in ("title", "saving_s", "saving_share", "insight")}
+        return FindingRow(number=number, axis=item.mesh_axis, **short)
     step, saved = bench.diagnosis.kpis.get("step_time_s"), item.saving_s
     states: tuple[ProposalState, ...] = ()
     with suppress(ConfigError):  # the finding stands where nothing can be proposed
         states = bench.proposals
     return taken(
-        FindingRow, item, f"{names} action impact flags flags_source", **more,
-        left_s=step - saved if step and saved else None, evidence=tuple(map(_number, item.evidence)),
+        FindingRow, item, number=number, axis=item.mesh_axis, left_s=step - saved if step and saved else None,
         addressed_by=tuple(state.proposal.rank for state in states if item.rule in state.proposal.findings),
     )  # fmt: skip
 
@@ -333,7 +327,6 @@ class Collectives(ToolResult):
 def _collectives(bench: Workbench, asked: Look) -> Collectives:
     refuse_without_profile(bench)
     wanted = asked.name.replace(", ", "+")
-    names = "kind time_s exposed_s share count achieved_bytes_per_s possible_bytes_per_s ops"
     rows = sorted(
         (item for item in bench.diagnosis.collectives if not wanted or wanted in (item.axis, *item.axis.split("+"))),
         key=lambda item: -(item.exposed_s or item.time_s or 0.0),
@@ -341,7 +334,7 @@ def _collectives(bench: Workbench, asked: Look) -> Collectives:
     return Collectives(
         total_s=_sum([item.time_s for item in rows]), exposed_s=_sum([item.exposed_s for item in rows]),
         rows=tuple(
-            taken(CollectiveRow, item, names, axis=item.axis or "an unattributed axis", payload_bytes=item.bytes)
+            taken(CollectiveRow, item, axis=item.axis or "an unattributed axis", payload_bytes=item.bytes)
             for item in rows[: None if asked.full else ROWS]
         ),
     )  # fmt: skip
@@ -385,11 +378,9 @@ def _memory(bench: Workbench, asked: Look) -> MemoryUse:
     config, memory = bench.config, bench.profile.memory
     with as_tool_error():
         held = bench.plan.baseline.hbm_per_chip_bytes
-    training, schedule, names = config.training, memory.schedule, "name size_bytes share count"
+    training, schedule = config.training, memory.schedule
     rows = (hbm.by_kind(schedule), hbm.by_module(schedule)) if schedule else ((), ())
-    kinds, modules = (
-        tuple(taken(Buffers, item, names) for item in row[: None if asked.full else ROWS]) for row in rows
-    )
+    kinds, modules = (tuple(taken(Buffers, item) for item in row[: None if asked.full else ROWS]) for row in rows)
     return MemoryUse(
         measured_peak_bytes=memory.peak_bytes, capacity_bytes=held.capacity if held else memory.capacity_bytes,
         predicted_bytes=held.total if held else None, parts_bytes=memory_parts(held),
@@ -511,20 +502,20 @@ class Proposals(ToolResult):
 def proposed(bench: Workbench, state: ProposalState, whole: bool) -> Proposed:
     """Return a proposal: in short, or with its terms, communication, citations and what moves its confidence."""
     item = state.proposal
-    base = row(item, bench, whole, number=item.rank, status=state.status, title=item.title, kind=item.kind)
     more: dict[str, Any] = {"reasons": item.reasoning[: None if whole else 1]}
     if whole:
         more |= {
             "trade_offs": item.trade_offs, "raises_confidence": item.raises, "lowers_confidence": item.lowers,
-            "citations": tuple(taken(Cited, cited, "key title supports") for cited in item.citations),
+            "citations": item.citations,
             "communication": tuple(
-                taken(Exposed, each, "moves before_s after_s", axes="+".join(each.axes) or "dcn")
+                taken(Exposed, each, axes="+".join(each.axes) or "dcn")
                 for each in item.communication
             ),
         }  # fmt: skip
-    check = sentence(state.compiled) if state.compiled else ""
-    given = {name: getattr(base, name) for name in base.model_fields_set}
-    return Proposed(**given, **more, compile_check=check)
+    return row(
+        Proposed, item, bench, whole, number=item.rank, status=state.status, title=item.title, kind=item.kind,
+        compile_check=sentence(state.compiled) if state.compiled else "", **more,
+    )  # fmt: skip
 
 
 def _proposals(bench: Workbench, asked: Look) -> Proposals:
@@ -580,7 +571,7 @@ def _launch_files(bench: Workbench, asked: Look) -> LaunchFiles:
     if not shown:
         raise ToolError(f"There is no launch file {asked.name!r}; there are {', '.join(item.kind for item in files)}.")
     head = None if asked.name else HEAD
-    listed = tuple(taken(LaunchFile, item, "kind name notes", text=item.text[:head]) for item in shown)
+    listed = tuple(taken(LaunchFile, item, text=item.text[:head]) for item in shown)
     return LaunchFiles(proposal=of.rank, files=listed)
 
 

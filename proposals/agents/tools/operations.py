@@ -130,9 +130,9 @@ def _row(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> OpRow:
             "hlo": fact.hlo[:1200] if fact else "",
         }
     return taken(
-        OpRow, op, "name key time_s collective exposed_s achieved_bytes_per_s possible_bytes_per_s phase module",
-        rank=next(n for n, each in enumerate(bench.diagnosis.ops, start=1) if each is op), share=op.time_share,
-        category=op.category or op.family, axis="+".join(_axes(op)), efficiency=op.roofline_efficiency,
+        OpRow, op, rank=next(n for n, each in enumerate(bench.diagnosis.ops, start=1) if each is op),
+        share=op.time_share, category=op.category or op.family, axis="+".join(_axes(op)),
+        efficiency=op.roofline_efficiency,
         bound_by="" if (op.bound_by or "unknown").lower() == "unknown" else op.bound_by,
         source=(fact.source if fact else "") or op.source, **more,
     )  # fmt: skip

@@ -102,7 +102,7 @@ def price(bench: Workbench, asked: PriceArguments) -> Prices:
     if not plans:
         raise ToolError(" ".join(item.reason for item in refused) or "Name at least one configuration or proposal.")
     own = current(bench)
-    rows = tuple(row(plan, bench, len(plans) <= WITH_TERMS, **more) for plan, more in plans)
+    rows = tuple(row(Row, plan, bench, len(plans) <= WITH_TERMS, **more) for plan, more in plans)
     legal = [n for n, each in enumerate(rows, start=1) if not each.violations and each.speedup_per_token]
     fastest = max(legal, key=lambda n: _speed(rows[n - 1]), default=None)
     near = sorted(plans[0][0].sensitivity, key=lambda item: (bool(item.rule), -(item.relative or 0.0)))
@@ -228,8 +228,8 @@ def _rejected(made: Plan, asked: SearchArguments) -> Iterator[RejectedMesh]:
     """Yield the rejected meshes of one rule, or the nearest one of each rule, the commonest rule first."""
     if asked.rule:
         left_out = [item for item in made.rejected if asked.rule.lower() in item.rule.lower()][: asked.top]
-        yield from (taken(RejectedMesh, item, "rule reason", mesh=mesh_text(item.mesh)) for item in left_out)
+        yield from (taken(RejectedMesh, item, mesh=mesh_text(item.mesh)) for item in left_out)
         return
     for rule, number in Counter(item.rule for item in made.rejected).most_common(asked.top):
         nearest = next(item for item in made.rejected if item.rule == rule)
-        yield taken(RejectedMesh, nearest, "rule reason", mesh=mesh_text(nearest.mesh), count=number)
+        yield taken(RejectedMesh, nearest, mesh=mesh_text(nearest.mesh), count=number)

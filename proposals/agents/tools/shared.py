@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -128,6 +128,9 @@ class Row(ToolResult):
         return not OTHER_WORK & self.changes.keys()
 
 
+P = TypeVar("P", bound=Row)
+
+
 class Current(ToolResult):
     """The current configuration: time as measured, memory as predicted.  basis: what was recorded."""
 
@@ -181,13 +184,13 @@ def broken_rule(rule: str, reason: str) -> str:
     return f"{reason.rstrip('.')} ({'' if ':' in rule else 'rule '}{rule})."
 
 
-def row(item: ProposalPlan, bench: Workbench, parts: bool = True, **more: Any) -> Row:
+def row(of: type[P], item: ProposalPlan, bench: Workbench, parts: bool = True, **more: Any) -> P:
     """Return a priced configuration.  parts: with the terms of its time and memory."""
     now, then = bench.plan.baseline.breakdown_s, item.predicted.breakdown_s
     step = item.predicted.step_time_s.estimate if item.predicted.step_time_s else 0.0
     changed = {k: then.get(k, 0.0) - now.get(k, 0.0) for k in dict.fromkeys((*now, *then))} if then else {}
     is_current = keeps(bench.config, item)
-    return Row(
+    return of(
         is_current=is_current or None,
         mesh=mesh_text(item.mesh),
         changes=dict(item.changes),
