@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 from django.utils.safestring import mark_safe
 
-from dialogue.computations import ComputedAnswer, about, registry
+from dialogue.computations import OF_PROPOSALS, OF_RUN, ComputedAnswer, about, registry
 from dialogue.links import link_of
 from experiments import bars
 from experiments.models import Experiment
@@ -109,10 +109,12 @@ def further(content: Mapping[str, Any], experiment: Experiment) -> list[Question
 
 def questions_about(experiment: Experiment, target: str) -> list[Question]:
     """Return the questions of what a value is of, as `Value.href` names it: `proposal:2`, `finding:1`, `op:KEY`,
-    `configuration:mesh=…&changes=…`."""
+    `configuration:mesh=…&changes=…`; of `run` and `proposals` those that are asked most."""
     kind, _, name = target.partition(":")
     typed: dict[str, Any] = dict(part.partition("=")[::2] for part in name.split("&"))
     asked: dict[str, list[tuple[str, dict[str, Any]]]] = {
+        "run": [(key, {}) for key in OF_RUN],
+        "proposals": [(key, {}) for key in OF_PROPOSALS],
         "kpi": [("figure", {"number": name})],
         "op": [("op", {"op": name})],
         "experiment": [("since_last", {"experiment": name})],

@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 from accounts.models import Membership, Role, User
 from agent.strict_json import loads
 from dialogue import content
+from dialogue.computations import in_short
 from dialogue.content import Block, Question
 from dialogue.links import link_of
 from dialogue.models import Held, Message, Thread
@@ -127,23 +128,13 @@ def _consequence(effect: ConstraintStated | FactStated, plan: PlanRecord | None)
 
 
 def given(arguments: str) -> str:
-    """A tool's arguments in a few words: `data 16 · seq 2, remat full`."""
+    """A tool's arguments in a few words: `data 16 · seq 2 · remat full`."""
     try:
         data = loads(arguments)
     except ValueError:
-        return arguments[:SHOWN_ARGUMENTS]
-    pairs = data.items() if isinstance(data, dict) else ()
-    text = ", ".join(_words(key, value) for key, value in pairs if value not in ({}, [], ""))
+        data = arguments
+    text = in_short(data) if isinstance(data, dict) else arguments
     return text if len(text) <= SHOWN_ARGUMENTS else text[: SHOWN_ARGUMENTS - 1].rstrip() + "…"
-
-
-def _words(key: str, value: Any) -> str:
-    if isinstance(value, dict) and value and all(isinstance(size, int | float | str) for size in value.values()):
-        sizes = " · ".join(f"{name} {size}" for name, size in value.items() if size != 1)
-        return sizes or key
-    if isinstance(value, dict | list):
-        return f"{len(value)} {key}"
-    return f"{key} {value}"
 
 
 def _offer(index: int, offered: MeshOffered, plan: PlanRecord | None) -> dict[str, Any]:

@@ -120,14 +120,23 @@ def run(bench: Workbench, key: str, given: Mapping[str, Any]) -> ComputedAnswer:
 
 def titled(of: Computation, given: Mapping[str, Any]) -> str:
     """Return the title of a computation with what it is about: `How sure, and what would lower it? Proposal 2`."""
+    named = kpi_name(given["number"]) if given.get("number") else in_short(given)
+    return f"{of.title}{'' if of.title[-1] == '?' else ':'} {named[0].upper()}{named[1:]}" if named else of.title
+
+
+def in_short(given: Mapping[str, Any]) -> str:
+    """Return the arguments of a computation or tool in a few words: `data 16 · seq 2 · remat full`."""
     words: list[str] = []
     for name, value in given.items():
         if isinstance(value, dict):
             words += [f"{setting(key)} {each}" for key, each in value.items()]
-        elif isinstance(value, str | int | float):
-            words.append(value if isinstance(value, str) else f"{setting(name)} {value:,}")
-    named = " · ".join(kpi_name(word) if of.key == "figure" else word for word in words)
-    return f"{of.title}{'' if of.title[-1] == '?' else ':'} {named[0].upper()}{named[1:]}" if named else of.title
+        elif isinstance(value, list):
+            words += [f"{len(value)} {name}"] if value else []
+        elif isinstance(value, str):
+            words += [value] if value else []
+        elif value is not None and value is not False:
+            words.append(name if value is True else f"{setting(name)} {value:,}")
+    return " · ".join(words)
 
 
 @cache

@@ -7,23 +7,16 @@ from typing import Any
 from django import template
 
 from accounts.models import Membership, Role
-from dialogue.computations import OF_PROPOSALS, OF_RUN
 from dialogue.content import Question, question, questions_about
 from experiments.models import Experiment
-from perfmodel.config import flat_sizes
 
 register = template.Library()
 
 
 @register.simple_tag
 def questions(about: str, experiment: Experiment, number: int = 0, of: Any = None) -> list[Question]:
-    """Return the questions of an object: `run`, `proposals`, or `finding`, `proposal` with its number, `configuration`
-    with its mesh and changes, `op`, `kpi` with the key of a figure, `axis` with its name."""
-    if about in ("run", "proposals"):
-        return [question(experiment, key) for key in (OF_RUN if about == "run" else OF_PROPOSALS)]
-    if about == "configuration":
-        given = {"mesh": flat_sizes(of.mesh), "changes": dict(of.changes)}
-        return [question(experiment, key, given) for key in ("fits", "around")]
+    """Return the questions of an object: `run`, `proposals`, or `finding`, `proposal` with its number, `op`, `kpi` with
+    the key of a figure, `axis` with its name."""
     if about == "op":
         on_axis = questions_about(experiment, f"axis:{of.mesh_axis}") if of.mesh_axis and of.resource != "dcn" else []
         alike = [question(experiment, "ops", {"words": of.module or of.category})]
