@@ -40,7 +40,6 @@ class Parameters:
     layer_experts: float
     layer_shared_experts: float
     layer_router: float
-    layer_norms: float
     embedding: float
     head: float
     dense_layers: int
@@ -154,11 +153,11 @@ def parameters(shape: ModelShape) -> Parameters:
     one_expert = float(matrices * shape.d_model * expert_width(shape))
     shared = shape.shared_experts * one_expert
     router = float(shape.d_model * shape.experts)
-    norms = 2.0 * shape.d_model
     embedding = float(shape.vocab * shape.d_model)
     head = 0.0 if shape.tied_embeddings else embedding
-    every = attention + norms
-    rest = shape.layers * every + dense * dense_mlp + moe * (shared + router) + shape.d_model
+    rest = (
+        shape.layers * (attention + 2.0 * shape.d_model) + dense * dense_mlp + moe * (shared + router) + shape.d_model
+    )
     total = rest + moe * shape.experts * one_expert + embedding + head
     active = rest + moe * shape.experts_per_token * one_expert + embedding
     return Parameters(
@@ -167,7 +166,6 @@ def parameters(shape: ModelShape) -> Parameters:
         layer_experts=shape.experts * one_expert,
         layer_shared_experts=shared,
         layer_router=router,
-        layer_norms=norms,
         embedding=embedding,
         head=head,
         dense_layers=dense,

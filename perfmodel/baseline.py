@@ -158,10 +158,10 @@ class BaselineStep:
     """A baseline, what was measured on it, and what had to be assumed.
 
     baseline: the configuration with every gap filled.  assumed: dotted names of what was filled in.  group_s: measured
-    time by group of axes (keys of `workload.GROUPS`), group_dcn_s: the same across slices; unplaced_s: of collectives
-    that no group issues.  posterior: of the efficiencies.  unit_s: seconds that a measured 1 stands for (1 where the
-    profile has a step time).  foreign_s: of a step time alone, what more likely is no part of the model's step at all
-    (an input stall, a checkpoint, another program) than an error of the model; in seconds, it stays whatever changes.
+    time by group of axes (keys of `workload.GROUPS`) inside a slice; unplaced_s: of collectives that no group issues.
+    posterior: of the efficiencies.  unit_s: seconds that a measured 1 stands for (1 where the profile has a step time).
+    foreign_s: of a step time alone, what more likely is no part of the model's step at all (an input stall, a
+    checkpoint, another program) than an error of the model; in seconds, it stays whatever changes.
     """
 
     baseline: ExperimentConfig
@@ -169,24 +169,9 @@ class BaselineStep:
     assumed: tuple[str, ...]
     posterior: Posterior
     group_s: Mapping[str, float]
-    group_dcn_s: Mapping[str, float]
     unplaced_s: float
     unit_s: float = 1.0
     foreign_s: float = 0.0
-
-    @cached_property
-    def efficiencies(self) -> Efficiencies:
-        """The most likely ones."""
-        return self._likely[0]
-
-    @cached_property
-    def unexplained_s(self) -> Mapping[str, float]:
-        """Measured less what the posterior explains, by part, where it is positive; beyond it `unplaced`
-        collectives."""
-        modelled = self._base_parts
-        rest = {name: seen - modelled.get(name, 0.0) for name, seen in self._seen_s.items()}
-        rest["ici"], rest["other"] = self.unplaced_s, self.foreign_s
-        return {name: seconds for name, seconds in rest.items() if seconds > 0}
 
     @cached_property
     def _base_work(self) -> Workload:
@@ -234,7 +219,7 @@ class BaselineStep:
         by_name = {
             "work": seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0),
             "hbm": sum(seen.get(name, 0.0) for name in ("hbm", "hbm:activations", "hbm:optimizer")),
-            "dcn": sum(self.group_dcn_s.values()),
+            "dcn": seen.get("dcn", 0.0),
             **{f"ici:{name}": seconds for name, seconds in self.group_s.items()},
         }
         by_name["gaps"] = self.observation.gaps_s

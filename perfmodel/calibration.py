@@ -443,30 +443,19 @@ def calibrate(
     foreign_s = 0.0
     if not any(value > 0 for value in observation.parts_s.values()):
         spread = float(np.log(base.high80_s / base.low80_s).reshape(-1)[0]) / (2.0 * Z80)
-        modelled_s = float(base.estimate_s.reshape(-1)[0])
-        foreign_s = observation.measured_s * foreign_share(
-            observation.measured_s, modelled_s, float(np.clip(spread, *MODEL_ERROR))
-        )
+        seen_s, modelled_s = observation.measured_s, float(base.estimate_s.reshape(-1)[0])
+        foreign_s = seen_s * foreign_share(seen_s, modelled_s, float(np.clip(spread, *MODEL_ERROR)))
     bars, unplaced = by_group(filled.mesh, observation, base)
     values = informed_by(table, "model" in assumed, informed)
     equations = equations_of(filled.mesh, observation, base, unit_s, foreign_s)
     posterior = solve(values, terms, equations)
     learnt = confidence or shipped()
-    dcn_total = sum(float(t.dcn_s.reshape(-1)[0]) for t in terms.traffic.values())
-    across = {
-        name: observation.parts_s.get("dcn", 0.0) * float(t.dcn_s.reshape(-1)[0]) / dcn_total
-        for name, t in terms.traffic.items()
-        if dcn_total > 0
-    }
-    if not across and observation.parts_s.get("dcn"):
-        across = {"replica": observation.parts_s["dcn"]}
     return Calibration(
         baseline=filled,
         observation=observation,
         assumed=assumed,
         posterior=posterior,
         group_s=bars,
-        group_dcn_s=across,
         unplaced_s=unplaced,
         unit_s=unit_s,
         foreign_s=foreign_s,

@@ -206,7 +206,6 @@ class Posterior:
     values: Values
     z: Floats
     covariance: Floats
-    equations: tuple[Equation, ...]
 
 
 #: Factors that a measured part alone suggests where the model's shape is assumed, and what it is compared with.
@@ -242,7 +241,7 @@ def solve(values: Values, terms: Terms, equations: Sequence[Equation], steps: in
     count = len(values.informed)
     z = _start(values, terms, equations)
     if not equations:
-        return Posterior(values, z, np.eye(count), ())
+        return Posterior(values, z, np.eye(count))
     spread = np.array([item.spread for item in equations])
     floor = np.array([item.floor_s for item in equations])
     seen = np.log(np.array([item.seconds for item in equations]) + floor)
@@ -268,4 +267,4 @@ def solve(values: Values, terms: Terms, equations: Sequence[Equation], steps: in
         target = scaled_rows.T @ (np.sqrt(weight) * off + scaled_rows @ z)
         moved = np.linalg.solve(precision, target) - z
         z = np.clip(z + moved * min(1.0, 1.5 / max(np.abs(moved).max(), 1e-9)), -4.0, 4.0)
-    return Posterior(values, z, np.asarray(np.linalg.inv(precision), dtype=np.float64), tuple(equations))
+    return Posterior(values, z, np.asarray(np.linalg.inv(precision), dtype=np.float64))

@@ -15,7 +15,7 @@ from asapweb.explore.state import State
 from experiments import bars
 from experiments.bars import Term
 from perfmodel import legality
-from perfmodel.price import predict
+from perfmodel.price import predict_all
 from perfmodel.workload import chip_numbers
 
 ROWS = 15
@@ -27,7 +27,6 @@ DOTS = 1500
 class Row:
     """A mesh of the table.  Seconds, bytes; slower: times the fastest legal mesh; rule: why rejected."""
 
-    index: int
     sizes: Mapping[str, int]
     step_s: float
     low80_s: float
@@ -50,52 +49,42 @@ class Table:
     page: Any
     scale_s: float
     rank: int | None
-    fastest: Row | None
-    meshes: Meshes
     by_rule: list[tuple[str, str, int]]
 
 
 def table(state: State, meshes: Meshes) -> Table:
-    assert state.config is not None or state.total is not None
     yours = meshes.index(state.config.mesh) if state.config is not None else None
-    order = meshes.order(state.show, state.sort)
-    page = Paginator(order, ROWS).get_page(state.page)
-    fastest = int(meshes.ranked[0]) if len(meshes.ranked) else None
-    shown = [int(index) for index in page.object_list]
-    wanted = shown if fastest is None or fastest in shown else [*shown, fastest]
-    rows = {row.index: row for row in _rows(state, meshes, wanted, yours, fastest)}
+    page = Paginator(meshes.order(state.show, state.sort), ROWS).get_page(state.page)
+    rows = _rows(state, meshes, [int(index) for index in page.object_list], yours)
     ranks = np.flatnonzero(meshes.ranked == (-1 if yours is None else yours))
     return Table(
-        rows=[rows[index] for index in shown],
+        rows=rows,
         page=page,
-        scale_s=max((rows[index].step_s for index in shown), default=0.0),
+        scale_s=max((row.step_s for row in rows), default=0.0),
         rank=int(ranks[0]) + 1 if len(ranks) else None,
-        fastest=rows[fastest] if fastest is not None else None,
-        meshes=meshes,
         by_rule=[(rule, RULES[rule], n) for rule, n in meshes.rejected_by_rule.items()],
     )
 
 
-def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None, fastest: int | None) -> list[Row]:
+def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None) -> list[Row]:
     result = []
-    for index in indices:
-        config = meshes.config(index)
-        prediction = predict(config, meshes.evidence)
-        assert prediction.step_time_s is not None and prediction.parts_s is not None  # a space has model and batch
-        step, broken = prediction.step_time_s["estimate"], int(meshes.broken[index])
+    configs = [meshes.config(index) for index in indices]
+    fastest_s = float(meshes.estimate_s[meshes.ranked[0]]) if len(meshes.ranked) else None
+    for index, config, made in zip(indices, configs, predict_all(configs, meshes.evidence), strict=True):
+        assert made.step_time_s is not None and made.parts_s is not None  # a space has model and batch
+        step, broken = made.step_time_s["estimate"], int(meshes.broken[index])
         sizes = meshes.sizes(index)
         result.append(
             Row(
-                index=index,
                 sizes=sizes,
                 step_s=step,
-                low80_s=prediction.step_time_s["low80"],
-                high80_s=prediction.step_time_s["high80"],
-                slower=step / float(meshes.estimate_s[fastest]) if fastest is not None else None,
+                low80_s=made.step_time_s["low80"],
+                high80_s=made.step_time_s["high80"],
+                slower=step / fastest_s if fastest_s else None,
                 memory_bytes=float(meshes.memory_bytes[index]),
-                terms=bars.step_terms(flat(prediction.parts_s), config.mesh.axis_roles),
+                terms=bars.step_terms(flat(made.parts_s), config.mesh.axis_roles),
                 rule=RULES[legality.RULES[broken]] if broken >= 0 else "",
-                why=" ".join(violation.message for violation in prediction.violations) if broken >= 0 else "",
+                why=" ".join(violation.message for violation in made.violations) if broken >= 0 else "",
                 front=bool(meshes.front[index]),
                 yours=index == yours,
                 query=mesh_query(state, sizes),

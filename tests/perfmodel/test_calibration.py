@@ -204,10 +204,9 @@ def test_the_slow_axis_is_learnt_and_named():
     slow, plain = (calibrate(config, as_modelled(config, **{"ici:model": times})) for times in (2.0, 1.0))
     candidate = replace(config, mesh=mesh(16, 8, 4))
     assert slow.price([candidate]).speedup[0] > plain.price([candidate]).speedup[0] + 0.01
-    links = slow.efficiencies.link / plain.efficiencies.link
-    overlap = slow.efficiencies.overlap_tensor / plain.efficiencies.overlap_tensor
-    assert links < 0.95 or overlap < 0.9
-    assert slow.efficiencies.matmul == pytest.approx(plain.efficiencies.matmul, rel=0.1)
+    (one, _), (other, _) = (each.posterior.values.at(each.posterior.z) for each in (slow, plain))
+    assert one.link < 0.95 * other.link or one.overlap_tensor < 0.9 * other.overlap_tensor
+    assert one.matmul == pytest.approx(other.matmul, rel=0.1)
 
 
 def test_resharding_goes_with_its_axis_and_does_not_scale_with_it():
@@ -226,9 +225,7 @@ def test_what_is_unexplained_does_not_scale_with_the_part_it_was_booked_under():
     holds that it might."""
     config = known()
     seen = as_modelled(config, **{"ici:model": 30.0})
-    calibration = calibrate(config, seen)
-    prices = calibration.price([config, replace(config, mesh=mesh(2, 8, 32))])
-    assert calibration.unexplained_s["ici:model"] > 0.2 * seen.parts_s["ici:model"]
+    prices = calibrate(config, seen).price([config, replace(config, mesh=mesh(2, 8, 32))])
     modelled = calibrate(config, as_modelled(config)).price([config, replace(config, mesh=mesh(2, 8, 32))])
     expected = modelled.parts_s["ici:model"][1] / modelled.parts_s["ici:model"][0]
     assert prices.parts_s["ici:model"][1] < 0.95 * expected * prices.parts_s["ici:model"][0]
