@@ -83,7 +83,7 @@ def cause_of(kind: str, over_dcn: bool) -> str | None:
 
 def flag_set(chip: str, cause: str) -> FlagSet | None:
     """The documented set for this chip and cause, without what is its default there; None where nothing is left."""
-    documented_set = next((one for one in _sets() if one.cause == cause and chip in one.chips), None)
+    documented_set = next((one for one in _documented()[0] if one.cause == cause and chip in one.chips), None)
     if documented_set is None:
         return None
     flags = tuple(flag for flag in documented_set.flags if not flag_values(flag).items() <= defaults(chip).items())
@@ -151,12 +151,12 @@ def changed(before: object, after: object, chip: str) -> frozenset[str]:
 @cache
 def defaults(chip: str) -> Mapping[str, str]:
     """The documented value of flags where nobody sets them, by name."""
-    return flag_values(tuple(flag for row in _default_rows() if chip in row.chips for flag in row.flags))
+    return flag_values(tuple(flag for row in _documented()[1] if chip in row.chips for flag in row.flags))
 
 
 def documented() -> frozenset[str]:
     """Return the names of all flags that a set or a default has, without dashes."""
-    written = [*(row.flags for row in _sets()), *(row.flags for row in _default_rows())]
+    written = [row.flags for rows in _documented() for row in rows]
     return frozenset(name for flags in written for name in flag_values(flags))
 
 
@@ -179,15 +179,10 @@ def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
 
 
 @cache
-def _sets() -> tuple[FlagSet, ...]:
+def _documented() -> tuple[tuple[FlagSet, ...], tuple[DefaultFlags, ...]]:
+    """Sets by cause, and defaults."""
     data = shipped("xla_flags.toml")
-    return read(FlagSet, data["set"], data["sources"])
-
-
-@cache
-def _default_rows() -> tuple[DefaultFlags, ...]:
-    data = shipped("xla_flags.toml")
-    return read(DefaultFlags, data["default"], data["sources"])
+    return read(FlagSet, data["set"], data["sources"]), read(DefaultFlags, data["default"], data["sources"])
 
 
 #: Words of a text that have the form of a flag, a variable or an argument with underscores or hyphens.

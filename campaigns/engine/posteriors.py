@@ -63,9 +63,7 @@ def shipped() -> VarianceComponents:
 
 def covariance(c: Candidates, rows: Ints, columns: Ints, d: VarianceComponents) -> Floats:
     """(rows, columns): of log(measured / predicted), without the noise of measurements."""
-    one, other = c.settings[rows], c.settings[columns]
-    apart = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :] - 2.0 * one @ other.T
-    near = np.exp(-0.5 * np.maximum(apart, 0.0) / d.length**2)
+    near = _near(c.settings[rows], c.settings[columns], d.length)
     shared = d.common + d.parts * (c.shares[rows] @ c.shares[columns].T) + d.local * near
     return np.asarray(OFFSET**2 + c.sigma[rows][:, None] * c.sigma[columns][None, :] * shared)
 
@@ -166,8 +164,8 @@ def _taught(c: Candidates, done: Sequence[Trial]) -> Sequence[Trial]:
     return list({id(trial): trial for trial in (*fastest, *done[-MOST_LEARNT // 2 :])}.values())
 
 
-def _near(c: Candidates, rows: Ints, length: float) -> Floats:
-    one, other = c.settings, c.settings[rows]
+def _near(one: Floats, other: Floats, length: float) -> Floats:
+    """How alike settings are (0–1): (rows of one, rows of the other)."""
     apart = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :] - 2.0 * one @ other.T
     return np.asarray(np.exp(-0.5 * np.maximum(apart, 0.0) / length**2))
 
@@ -177,7 +175,7 @@ def _stall(c: Candidates, rows: Ints, slow: npt.NDArray[np.bool_], division: Var
     could = c.stall_chance[rows] > 0
     if not could.any():
         return c.stall_chance
-    near = _near(c, rows[could], 2.0 * division.length)
+    near = _near(c.settings, c.settings[rows[could]], 2.0 * division.length)
     seen = STALL_WEIGHT * c.stall_chance + near @ slow[could].astype(np.float64)
     return np.where(c.stall_chance > 0, seen / (STALL_WEIGHT + near.sum(axis=1)), 0.0)
 
@@ -226,7 +224,7 @@ def _other_failures(
         return np.full(len(c), OTHER_FAILURES)
     rows = np.array([trial.candidate for trial in trials], dtype=np.int64)
     other = np.concatenate([np.zeros(len(done)), (1.0 - by_memory) * [_own_fault(trial) for trial in failed]])
-    near = _near(c, rows, division.length)
+    near = _near(c.settings, c.settings[rows], division.length)
     return np.asarray((OTHER_FAILURES + near @ other) / (1.0 + near.sum(axis=1)))
 
 

@@ -100,25 +100,17 @@ def key_of(config: ExperimentConfig) -> str:
     return sha256(repr(told).encode()).hexdigest()[:24]
 
 
+_SETTINGS = ("global_batch", "micro_batch", "grad_accum", "remat", "weight_sharding", "virtual_stages", "xla_flags")
+
+
 def settings_of(config: ExperimentConfig) -> dict[str, Any]:
     """What a campaign may change of the training, by key."""
-    training = config.training
-    return {
-        "global_batch": training.global_batch,
-        "micro_batch": training.micro_batch,
-        "grad_accum": training.grad_accum,
-        "remat": training.remat,
-        "weight_sharding": training.weight_sharding,
-        "virtual_stages": training.virtual_stages,
-        "xla_flags": list(training.xla_flags),
-    }
+    values = {key: getattr(config.training, key) for key in _SETTINGS}
+    return {**values, "xla_flags": list(config.training.xla_flags)}
 
 
 def parameters_of(config: ExperimentConfig) -> dict[str, Any]:
     """Every parameter of a trial as a table shows it: sizes of the axes, then the training."""
     settings = settings_of(config)
-    if config.training.micro_batch:
-        del settings["grad_accum"]
-    else:
-        del settings["micro_batch"]
+    del settings["grad_accum" if config.training.micro_batch else "micro_batch"]
     return {**shown_sizes(config.mesh.to_json()), **settings}
