@@ -49,8 +49,11 @@ def bounded(value: JsonValue, max_chars: int) -> tuple[JsonValue, tuple[str, ...
 
 def _shortened(value: JsonValue, path: str, entries: int, chars: int, notes: list[str]) -> JsonValue:
     if isinstance(value, str) and len(value) > chars:
-        notes.append(f"{path}: the first {chars} of {len(value)} characters")
-        return value[:chars]
+        head = value[:chars]
+        end = max(head.rfind(". ") + 1, head.rfind("\n"))  # a sentence that breaks off reads as if it were whole
+        head = head[:end] if end > chars // 2 else head
+        notes.append(f"{path}: the first {len(head)} of {len(value)} characters")
+        return head
     if isinstance(value, list):
         if len(value) > entries:
             notes.append(f"{path}: the first {entries} of {len(value)} entries")

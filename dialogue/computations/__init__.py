@@ -96,8 +96,10 @@ def run(bench: Workbench, key: str, given: Mapping[str, Any]) -> ComputedAnswer:
     if of is None:
         raise ToolError(f"There is no computation {key[:60]!r}.")
     asked = arguments(of, given)
-    kept = asked.model_dump(exclude_defaults=True, mode="json")
-    results: dict[str, object] = {"asked": asked.model_dump(mode="json")}
+    every = asked.model_dump(mode="json")
+    kept = {name: every[name] for name in ("finding", "proposal") if every.get(name)}  # an object is always named
+    kept |= asked.model_dump(exclude_defaults=True, mode="json")
+    results: dict[str, object] = {"asked": every}
     with as_tool_error():
         calls = of.calls(bench, asked)
     for name, wanted in calls.items():
@@ -109,19 +111,21 @@ def run(bench: Workbench, key: str, given: Mapping[str, Any]) -> ComputedAnswer:
             results |= {name: None, "problem": str(error)}
     template = _text(of, results)
     beside = [item.key for item in about(of.about) if item.key != key and item.arguments is of.arguments]
-    alike = [(each, kept) for each in beside] if of.about not in ("run", "ops", "op") else []
-    more = of.more(bench, asked, results) if of.more else ()
-    further = [*more, *alike, *((each, {}) for each in of.then)]
+    alike = [(each, _REGISTRY[each].title, kept) for each in beside] if of.about not in ("run", "ops", "op") else []
+    asked_next = of.more(bench, asked, results) if of.more else ()
+    more = [(each, titled(_REGISTRY[each], with_), with_) for each, with_ in asked_next]
+    further = (*more, *alike, *((each, _REGISTRY[each].title, {}) for each in of.then))
     return ComputedAnswer(
-        of, kept, titled(of, kept), results, template, resolve(template, results), tuple(_bars(of, results)),
-        tuple((each, titled(_REGISTRY[each], with_), with_) for each, with_ in further),
+        of, kept, titled(of, kept), results, template, resolve(template, results), tuple(_bars(of, results)), further,
     )  # fmt: skip
 
 
 def titled(of: Computation, given: Mapping[str, Any]) -> str:
     """Return the title of a computation with what it is about: `How sure, and what would lower it? Proposal 2`."""
     named = kpi_name(given["number"]) if given.get("number") else in_short(given)
-    return f"{of.title}{'' if of.title[-1] == '?' else ':'} {named[0].upper()}{named[1:]}" if named else of.title
+    if named and isinstance(next(iter(given.values())), int):  # `Finding 2`; names of axes and ops are as they are
+        named = named.capitalize()
+    return f"{of.title}{'' if of.title[-1] == '?' else ':'} {named}".strip() if named else of.title
 
 
 def in_short(given: Mapping[str, Any]) -> str:

@@ -149,6 +149,8 @@ def test_a_bounded_value_fits_or_is_whole(value: JsonValue, limit: int) -> None:
 
 
 def test_a_text_of_quotes_alone_still_fits() -> None:
+    cut, _ = bounded({"text": "One sentence is whole. " * 40}, 400)
+    assert isinstance(cut, dict) and str(cut["text"]).endswith("is whole.")
     smaller, notes = bounded({"k" * 5000: '"' * 5000}, 300)
     assert len(compact(smaller)) <= 302
     assert "characters of its JSON" in notes[0]

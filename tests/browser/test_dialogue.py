@@ -101,7 +101,7 @@ def test_typed_settings_are_priced_and_answered(panel: Any, page: Page) -> None:
     page.keyboard.press("Escape")
     expect(card).to_have_count(0)
     log.get_by_role("link", name="Does it fit in memory?").click()
-    expect(log).to_contain_text("Does it fit?")
+    expect(log).to_contain_text("Does it fit in memory? data 8")
     assert overflow(page) == 0
 
 
@@ -161,7 +161,7 @@ def test_a_finding_answers_its_questions(server: str, experiment: Any, page: Pag
     questions = page.get_by_role("group", name="Questions about this finding").first
     questions.get_by_role("link", name="From what, and how sure?").click()
     page.wait_for_url(re.compile(r"/dialogue/\d+/#m-\d+$"))
-    expect(page.get_by_role("log")).to_contain_text("From what? Finding 1")
+    expect(page.get_by_role("log")).to_contain_text("From what, and how sure? Finding 1")
 
 
 def test_a_streamed_answer_is_stopped_and_asked_again(
