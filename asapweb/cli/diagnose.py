@@ -9,11 +9,8 @@ from typing import Any
 
 import formatting
 from asapweb.cli.arguments import PROFILE_FILES, positive
-from asapweb.cli.contradictions import print_contradictions
-from diagnosis.analyzer import diagnose
 from diagnosis.recording import KINDS, PROGRAMS
 from experiments.ingest import read_profile
-from perfmodel.config_file import read_config
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,8 +24,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The contract's object.  Raises ConfigError or IngestError with the sentence to print."""
-    config, warnings = read_config(Path(args.config)) if args.config else (None, [])
-    profile = read_profile(args.profiles)
+    loaded: list[Any] = []
+    # What reads the profile is another process: this one loads what diagnoses it as long as that one starts.
+    profile = read_profile(args.profiles, meanwhile=lambda: loaded.extend(_load(args.config)))
+    diagnose, print_contradictions, config, warnings = loaded
     profile = replace(profile, recorded=replace(profile.recorded, kind=args.kind, program=args.program))
     answer = diagnose(profile, config).to_json(top=args.top)
     answer["warnings"] = [*answer.get("warnings", ()), *warnings]
@@ -43,6 +42,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "files": [file.name for file in profile.files],
     }
     return answer
+
+
+def _load(config: str | None) -> tuple[Any, ...]:
+    """Return `diagnose`, `print_contradictions`, the configuration and its warnings.  Raises ConfigError."""
+    from asapweb.cli.contradictions import print_contradictions
+    from diagnosis.analyzer import diagnose
+    from perfmodel.config_file import read_config
+
+    return diagnose, print_contradictions, *(read_config(Path(config)) if config else (None, []))
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from campaigns.engine.space import key_of, settings_of
 from campaigns.models import MOST_TOKENS, Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import launched, planning, spaces
 from campaigns.services.queues import CAMPAIGNS, TRIALS
+from diagnosis import services as diagnosis_services
 from experiments.models import Experiment
 from experiments.services import configuration, events
 from jobs.jobs import released
@@ -146,6 +147,9 @@ def _checked(experiment: Experiment, asked: CampaignRequest) -> tuple[Experiment
         raise CampaignError(
             f"In the configuration, {facts.not_known(missing)}; a campaign cannot price candidates without that."
         )
+    diagnosed = diagnosis_services.newest(experiment)
+    if diagnosed is not None and diagnosed.value.not_modelled:
+        raise CampaignError(diagnosed.value.not_modelled)
     if asked.backend not in Campaign.Backend.values:
         raise CampaignError(f"The backend must be one of {', '.join(Campaign.Backend.values)}.")
     for name, most in (("most_trials", MOST_TRIALS), ("parallel", MOST_PARALLEL), ("most_tokens", MOST_CAP)):

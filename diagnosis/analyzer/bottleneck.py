@@ -17,6 +17,7 @@ from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.links import wire_bytes
 from diagnosis.analyzer.verdict import Verdict
 from diagnosis.report import Bottleneck, Finding
+from experiments.sentences import say
 
 STALL_THRESHOLD = 0.10
 COMMUNICATION_THRESHOLD = 0.30
@@ -154,25 +155,25 @@ def judge(facts: Facts, findings: Sequence[Finding] = ()) -> Bottleneck:
     if not facts.recording.is_program:
         return Bottleneck("unknown", 0.0, statement.no_program(facts)).numbered()
     verdict = decide(facts)
-    larger = _larger(verdict, findings)
-    share = verdict.groups.get(verdict.primary, 0.0)
-    is_small = any((finding.saving_share or 0.0) >= FAR_LARGER * share for finding in larger)
+    largest = _larger(verdict, findings)
+    text, confidence = statement.state(facts, verdict), verdict.confidence
+    if largest is not None:
+        text = say("{} {}", text, statement.larger(facts, verdict, largest))
+        if (largest.saving_share or 0.0) >= FAR_LARGER * verdict.groups.get(verdict.primary, 0.0):
+            confidence = min(confidence, MOST_CONFIDENT_BELOW_ANOTHER)
     return Bottleneck(
         primary=verdict.primary,
-        confidence=min(verdict.confidence, MOST_CONFIDENT_BELOW_ANOTHER) if is_small else verdict.confidence,
-        statement=statement.state(facts, verdict),
-        contradictions=(
-            *statement.contradictions(facts, verdict),
-            *(statement.larger(facts, verdict, finding) for finding in larger),
-        ),
+        confidence=confidence,
+        statement=text,
+        contradictions=statement.contradictions(facts, verdict),
         secondary=verdict.secondary,
     ).numbered()
 
 
-def _larger(verdict: Verdict, findings: Sequence[Finding]) -> list[Finding]:
-    """The finding with the largest bound, if that exceeds the share of a stall that is named for coming first."""
-    if verdict.by != "threshold":
-        return []
+def _larger(verdict: Verdict, findings: Sequence[Finding]) -> Finding | None:
+    """The finding with the largest bound, if that exceeds the share of what is named; of a sample nothing is known."""
+    largest = max(findings, key=lambda finding: finding.saving_share or 0.0, default=None)
+    if largest is None or verdict.by not in ("threshold", "larger"):
+        return None
     share = verdict.groups.get(verdict.primary, 0.0)
-    bounded = [finding for finding in findings if (finding.saving_share or 0.0) > CLEARLY_LARGER * share]
-    return sorted(bounded, key=lambda finding: -(finding.saving_share or 0.0))[:1]
+    return largest if (largest.saving_share or 0.0) > CLEARLY_LARGER * share else None

@@ -60,13 +60,17 @@ def no_program(facts: Facts) -> Sentence:
 
 
 def larger(facts: Facts, verdict: Verdict, finding: Finding) -> Sentence:
-    """Return why a stall is named although a finding's bound is larger."""
+    """Return why the bottleneck is named although a finding's bound is larger."""
     own = share_of(f"{verdict.primary} time", verdict.groups.get(verdict.primary, 0.0), "Σ its terms of the breakdown")
     most = share_of(f"bound of: {finding.title}", finding.saving_share, "Amdahl bound", source="findings")
+    why = (
+        "which is named first because no op is faster than the step waits"
+        if verdict.by == "threshold"
+        else "which is the largest term that nothing else contains"
+    )
     return say(
-        "{} has a larger bound ({}) than {} ({}), which is named first because no op is faster than the step waits; "
-        "compare what each costs to change.",
-        finding.title, most, _GROUP_WORDS[verdict.primary], own,
+        "{} has a larger bound ({}) than {} ({}), {}; compare what each costs to change.",
+        finding.title, most, _GROUP_WORDS[verdict.primary], own, why,
     )  # fmt: skip
 
 

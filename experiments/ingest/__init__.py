@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.ingest import sandbox
@@ -28,6 +28,7 @@ def read_profile(
     on_progress: Progress | None = None,
     limits: Limits | None = None,
     trace_to: Path | str | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> StepProfile:
     """The StepProfile of one profiling session.
 
@@ -36,7 +37,8 @@ def read_profile(
     them, in the same order (default: their file names).  exclude: hosts, or files by name, to leave out.  on_progress:
     called with (stage, fraction 0–1 or None, text); what it raises ends the work and passes through.  limits: default
     `Limits.from_environment()`.  trace_to: where the event store (`experiments.trace`) is written; no file appears
-    where the upload has no events, as XProf's JSON exports.  Raises IngestError with a sentence for everything that is
+    where the upload has no events, as XProf's JSON exports.  meanwhile: called once while the reading process starts,
+    to load what the caller needs next.  Raises IngestError with a sentence for everything that is
     wrong with the files.
     """
     limits = limits or Limits.from_environment()
@@ -54,7 +56,7 @@ def read_profile(
     with sandbox.private_folder() as folder:
         try:
             inner = _fresh(folder, "read")
-            answer = sandbox.run("read", arguments, inner, limits, report, subject=subject)
+            answer = sandbox.run("read", arguments, inner, limits, report, subject=subject, meanwhile=meanwhile)
             if trace_to and (inner / _TRACE).exists():
                 shutil.move(inner / _TRACE, trace_to)
         except IngestError as error:

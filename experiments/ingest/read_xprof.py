@@ -20,7 +20,7 @@ from experiments.ingest.kernel_ops import ENOUGH, Kernels, named_ops, shortened,
 from experiments.ingest.kpis import FORMULAS, Kpis, from_overview, from_overview_shares, from_timelines
 from experiments.ingest.peaks import Peaks, peaks_of
 from experiments.ingest.roof import notes_on_roof, notes_on_utilization
-from experiments.ingest.steps import core_values, cut_notes, executed_program, gpu_steps, timeline_steps
+from experiments.ingest.steps import core_values, cut_notes, executed_program, gpu_steps, separate_runs, timeline_steps
 from experiments.ingest.strips import strips
 from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.transfers import with_host_bytes
@@ -163,7 +163,10 @@ def read(
         computed=computed,
         label=label or ("CPU recording" if on_cpu else ""),
         timeline=strips(cores),
-        recorded=Recorded(("host ops",) if any(host.has_host_threads for host in facts) else ()),
+        recorded=Recorded(
+            ("host ops",) if any(host.has_host_threads for host in facts) else (),
+            separate_runs=separate_runs([host.span_ns for host in facts]),
+        ),
     )
 
 

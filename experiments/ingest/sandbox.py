@@ -15,7 +15,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -73,12 +73,13 @@ def run(
     on_progress: Progress | None = None,
     *,
     subject: str = "the profile",
+    meanwhile: Callable[[], object] | None = None,
 ) -> Any:
     """Run one task of `experiments.ingest.worker` under limits; its result, or IngestError with its reason.
 
     task: name of the task.  arguments: JSON values.  subject: what the sentence of a failure is about.  on_progress is
     called in this process with (stage, fraction or None, text) as the worker reports; an exception from it ends the
-    worker and passes through, which is how a caller cancels.
+    worker and passes through, which is how a caller cancels.  meanwhile: called once while the worker starts.
     """
     job = {"task": task, "arguments": arguments, "limits": asdict(limits), "folder": str(folder), "parent": os.getpid()}
     job_path, result_path = folder / "job.json", folder / "result.json"
@@ -95,6 +96,8 @@ def run(
             os.close(write_end)
         stage = "start"
         try:
+            if meanwhile is not None:
+                meanwhile()
             deadline = time.monotonic() + limits.wall_s
             memory = _Memory(process.pid)
             for line in child.lines(reports, deadline, memory.look, every_s=LOOK_EVERY_S, longest=100_000):

@@ -14,6 +14,10 @@ from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.values import gviz_rows, number
 from experiments.step_profile import Core, Note, Step
 
+#: Clocks of hosts differ by less.
+CLOCKS_NS = 10**9
+#: Earlier times count from the start of a recording, not in Unix time.
+_YEAR_2001_NS = 10**18
 #: Columns of XProf's step table for GPUs, and the part each belongs to.
 GPU_COLUMNS = {
     "deviceComputeTimeMs": "compute",
@@ -58,6 +62,23 @@ def timeline_steps(cores: Sequence[CoreTimeline]) -> list[Step]:
         Step(step, float(times[i] / count), {part: max(float(sums[part][i] / count), 0.0) for part in parts})
         for i, step in enumerate(numbers)
     ]
+
+
+def unix_span(begin_ns: int, end_ns: int) -> tuple[int, int] | None:
+    """The times of a recording's first and last event; None where they are not in Unix time."""
+    return (begin_ns, end_ns) if begin_ns > _YEAR_2001_NS else None
+
+
+def separate_runs(spans: Sequence[tuple[int, int] | None]) -> int:
+    """How many runs the files are of: those of one overlap in time, but for what clocks of hosts differ."""
+    known = sorted(span for span in spans if span is not None)
+    if len(known) < len(spans):
+        return 1
+    runs, until = 1, known[0][1]
+    for begin, end in known[1:]:
+        runs += begin > until + CLOCKS_NS
+        until = max(until, end)
+    return runs
 
 
 def cut_notes(cores: Sequence[CoreTimeline]) -> list[Note]:

@@ -16,6 +16,7 @@ from experiments.ingest.errors import IngestError
 from experiments.ingest.formats import HEAD_BYTES, WHAT_IS_ACCEPTED, named_format, sniff, why_not
 from experiments.ingest.marks import Annotations
 from experiments.ingest.planes import base_ns, core_planes, op_lines, step_line
+from experiments.ingest.steps import unix_span
 from experiments.xplane import XPlane, XSpace
 from formatting import plain
 
@@ -34,7 +35,8 @@ class HostFacts:
     """What one host's profile holds.
 
     steps: marked steps, 0 if none.  step_ops: ops × steps × cores, at most the number of op events.  events: op events.
-    converter_bytes: memory XProf is expected to need for it.
+    converter_bytes: memory XProf is expected to need for it.  span_ns: from its first line to the last event, in Unix
+    time; None where the lines are not.
     """
 
     host: str
@@ -46,6 +48,7 @@ class HostFacts:
     step_ops: int
     is_cpu: bool
     has_host_threads: bool = False
+    span_ns: tuple[int, int] | None = None
 
     @property
     def converter_bytes(self) -> int:
@@ -196,7 +199,10 @@ def facts(space: XSpace, host: str) -> HostFacts:
         steps = max(steps, plane_count)
         step_ops += min(count, plane_count * kinds)
     threads = any(line.events for plane in space.planes if plane.name.startswith("/host:CPU") for line in plane.lines)
-    return HostFacts(host, len(space.planes), len(planes), steps, len(ops), events, step_ops, False, threads)
+    lines = [line for plane in planes for line in plane.lines if line.events]
+    ends = (line.timestamp_ns + (line.events[-1].offset_ps + line.events[-1].duration_ps) // 1000 for line in lines)
+    span = unix_span(base_ns(lines), max(ends, default=0))
+    return HostFacts(host, len(space.planes), len(planes), steps, len(ops), events, step_ops, False, threads, span)
 
 
 def host_name(outline: wire.Outline, name: str) -> str:

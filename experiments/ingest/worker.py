@@ -43,9 +43,7 @@ def main() -> None:
         if error.errno not in _NO_ROOM:
             raise
         answer = {"error": _no_room(error, limits).to_json()}
-    with (folder / "result.json").open("w") as target:
-        for chunk in json.JSONEncoder(allow_nan=False).iterencode(answer):
-            target.write(chunk)
+    (folder / "result.json").write_text(json.dumps(answer, allow_nan=False))
 
 
 def _no_room(error: OSError, limits: Limits) -> IngestError:

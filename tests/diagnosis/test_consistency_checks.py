@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from diagnosis.analyzer import diagnose, read_facts, rules
+from diagnosis.analyzer import bottleneck, diagnose, read_facts, rules
 from diagnosis.analyzer.facts import OpFacts
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules import consistency_checks
@@ -41,6 +41,12 @@ def rows_of(finding: Finding, words: str) -> list[SourcedValue]:
 
 def check(diagnosis: Diagnosis, profile: StepProfile, run: ExperimentConfig | None) -> None:
     shares = {entry.key: entry for entry in diagnosis.ops}
+    verdict = bottleneck.decide(read_facts(profile, run))
+    largest = max(diagnosis.findings, key=lambda finding: finding.saving_share or 0.0, default=None)
+    if diagnosis.recording.is_program and largest is not None and verdict.by in ("threshold", "larger"):
+        # The bottleneck is the largest bound of the page, or its statement says why not.
+        bound, named = largest.saving_share or 0.0, verdict.groups[verdict.primary]
+        assert bound <= 1.0101 * named or largest.title in diagnosis.bottleneck.statement
     for finding in diagnosis.findings:
         assert finding.evidence
         for row in finding.evidence:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from diagnosis.analyzer.facts import Facts
+from diagnosis.analyzer.facts import Facts, total_exposed
 from diagnosis.analyzer.rules import (
     communication,
     consistency_checks,
@@ -17,7 +17,7 @@ from diagnosis.analyzer.rules import (
     uneven,
     weights,
 )
-from diagnosis.analyzer.rules.base import OPPOSITE, Claim, Rule
+from diagnosis.analyzer.rules.base import EXPOSED, OPPOSITE, Claim, Rule
 from diagnosis.report import Finding
 
 #: Each rule with what it needs of the recording beside `program` (`Recording.meets`).
@@ -58,6 +58,10 @@ RULES: dict[Rule, tuple[str, ...]] = {
     uneven.uneven_steps: ("marked steps",),
     matmuls.opaque_custom_calls: ("roofline",),
 }
+#: Findings that say of collectives how long they take, not what for.
+UNPLACED, WAITS = "collectives_of_unknown_axis", "async_collective_waits"
+#: Exposed time that two claims share from this part (0–1) of it on has one cause.
+SAME_CAUSE = 0.9
 
 
 @dataclass(frozen=True)
@@ -85,13 +89,23 @@ def run(facts: Facts) -> tuple[Finding, ...]:
 
 
 def agreeing(claims: Sequence[Claim]) -> list[Claim]:
-    """The claims, largest saving first, without those that advise the opposite of a larger one."""
+    """The claims, largest saving first, without those that advise the opposite of a larger one, and without the
+    collectives of unknown axis whose purpose another one names."""
     kept: list[Claim] = []
     for claim in claims:
+        if claim.finding.rule == UNPLACED and any(_names(other, claim) for other in claims):
+            continue
         undone = {OPPOSITE[advice] for one in kept for advice in one.advice if advice in OPPOSITE}
         if not undone.intersection(claim.advice):
             kept.append(claim)
     return kept
+
+
+def _names(claim: Claim, general: Claim) -> bool:
+    """Return whether a claim says what nearly all of the time of a general one is for."""
+    names = claim.part == EXPOSED and claim.finding.rule not in (UNPLACED, WAITS)
+    ops = {op.key for op in claim.ops} if names else set()
+    return total_exposed(op for op in general.ops if op.key in ops) >= SAME_CAUSE * total_exposed(general.ops)
 
 
 def weighed_claims(facts: Facts) -> Iterator[Weighed]:

@@ -18,7 +18,7 @@ from experiments.ingest.gpu.trace_events import add_devices
 from experiments.ingest.gpu.waits import waits
 from experiments.ingest.kpis import Kpis, from_timelines
 from experiments.ingest.marks import Steps
-from experiments.ingest.steps import core_values, timeline_steps
+from experiments.ingest.steps import core_values, separate_runs, timeline_steps
 from experiments.ingest.strips import strips
 from experiments.ingest.timeline import CoreTimeline
 from experiments.step_profile import Device, Memory, Note, Op, Recorded, SourceFile, Step, StepProfile
@@ -29,8 +29,6 @@ _MOST_STEPS = 20_000
 _MOST_LEFT_OUT = 5
 #: Share of the time of matmuls that must have FLOPs for a rate of the whole to mean anything.
 _LEAST_KNOWN = 0.8
-#: Clocks of hosts differ by less.
-CLOCKS_NS = 10**9
 
 GPU_FORMULAS = {
     "step_time": "device step start to next step start, mean over devices and complete steps",
@@ -147,20 +145,8 @@ def _recorded(
         ),
         gaps={cause: seconds / window for cause, seconds in gaps.items() if seconds > 0} if window else {},
         before_s=before * 1e-12,
-        separate_runs=_separate_runs([recording.span_ns for recording in recordings]),
+        separate_runs=separate_runs([recording.span_ns for recording in recordings]),
     )
-
-
-def _separate_runs(spans: Sequence[tuple[int, int] | None]) -> int:
-    """Return how many runs the files are of: those of one overlap in time, but for what clocks of hosts differ."""
-    known = sorted(span for span in spans if span is not None)
-    if len(known) < len(spans):
-        return 1
-    runs, until = 1, known[0][1]
-    for begin, end in known[1:]:
-        runs += begin > until + CLOCKS_NS
-        until = max(until, end)
-    return runs
 
 
 def core_label(core: CoreTimeline) -> str:

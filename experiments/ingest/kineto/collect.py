@@ -10,6 +10,7 @@ from typing import Any
 from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, FRAME, KERNEL, MAX_PS, OP, Collected
 from experiments.ingest.gpu.marks import host_wait, mark
 from experiments.ingest.kineto.comms import read_comm
+from experiments.ingest.steps import unix_span
 
 #: Kineto's categories; before PyTorch 1.11 they were capitalised words.
 _DEVICE = {"kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": FILL, "memset": FILL}
@@ -33,7 +34,6 @@ _LIBRARY_FRAME = re.compile(
     r"transformer_engine/|triton/|multiprocessing/|queue\.py|copy\.py|runpy\.py|asyncio/|collections/|re\.py|os\.py|.*site-packages)"
 )
 _ON_CPU = 0
-_YEAR_2001_NS = 10**18
 
 
 class KinetoEvents(Collected):
@@ -57,7 +57,7 @@ class KinetoEvents(Collected):
         """(first event's start, last device op's end) in Unix time; None where the trace does not state its base."""
         ends = self.device["end"].tolist() or [int(rows["end"][-1]) for rows in self.threads.values()]
         begin = (base if isinstance(base, int) else 0) + round((self._zero or 0.0) * 1e3)
-        return (begin, begin + max(ends, default=0) // 1000) if begin > _YEAR_2001_NS else None
+        return unix_span(begin, begin + max(ends, default=0) // 1000)
 
     def _complete(self, event: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> None:
         category = event.get("cat")

@@ -19,6 +19,7 @@ from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, KERNEL, MAX_P
 from experiments.ingest.gpu.device import NO_MARKS, HostSteps, TraceFile
 from experiments.ingest.gpu.marks import host_steps, host_wait, mark
 from experiments.ingest.nsight.database import EXPORT_AGAIN, Database
+from experiments.ingest.steps import unix_span
 from experiments.ingest.values import text
 
 NO_STEPS = (
@@ -90,7 +91,17 @@ def _read(database: Database, name: str) -> TraceFile:
         device_names=tuple(kind for kind, _ in facts.values() if kind),
         why_no_device="" if devices else NO_DEVICE,
         recorded=recorded(collected),
+        span_ns=_span_ns(database, collected),
     )
+
+
+def _span_ns(database: Database, collected: Collected) -> tuple[int, int] | None:
+    """The recording's first and last device event in Unix time; None where the export does not state when it began."""
+    begun = next((row[0] for row in database.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))), None)
+    if not isinstance(begun, int) or not len(collected.device):
+        return None
+    first, last = (int(times) // 1000 for times in (collected.device["start"].min(), collected.device["end"].max()))
+    return unix_span(begun + first, begun + last)
 
 
 def _times(start: object, end: object) -> tuple[int, int] | None:
