@@ -15,7 +15,8 @@ from django.http import Http404
 from accounts.models import Role, Team, User
 from accounts.permissions import get_for
 from accounts.text import whole_number
-from diagnosis.compare import Comparison, OpChange, compare
+from diagnosis.compare import compare
+from diagnosis.compare.comparison import Comparison, OpChange
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import OP, Diagnosis
 from experiments.models import Profile

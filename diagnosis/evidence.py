@@ -19,13 +19,6 @@ from experiments.step_profile import Timeline
 
 #: Rows of a panel; how many more there are is said.
 MOST_ROWS = 100
-#: KPIs whose rows are the collectives, the largest ops, or the steps.
-_OF_COLLECTIVES = frozenset(
-    ("communication", "communication_exposed", "communication_overlapped", "communication_ops")
-)  # fmt: skip
-_OF_ALL_OPS = frozenset(("flops_utilization", "hbm_utilization", "mfu"))
-_OF_STEPS = frozenset(("step_time_s", "step_time_spread"))
-_OF_CORES = frozenset(("stragglers", "duty_cycle", "idle"))
 
 
 @dataclass(frozen=True)
@@ -137,13 +130,13 @@ def _kpi(record: DiagnosisRecord, key: str) -> Panel | None:
     if tile is None or tile.value is None:
         return None
     more: dict[str, Any] = {}
-    if key in _OF_COLLECTIVES:
+    if key.startswith("communication"):
         more = _with_ops(record.ops.exclude(collective=""))
-    elif key in _OF_ALL_OPS:
+    elif key in ("flops_utilization", "hbm_utilization", "mfu"):
         more = _with_ops(record.ops.all())
-    elif key in _OF_STEPS:
+    elif key in ("step_time_s", "step_time_spread"):
         more = {"rows": _step_rows(diagnosis.timeline)}
-    elif key in _OF_CORES:
+    elif key in ("stragglers", "duty_cycle", "idle"):
         more = {"rows": _core_rows(diagnosis.timeline, key)}
     if key == "step_time_s" and not diagnosis.measured:
         return Panel(tile.label, tile.value, tile.unit, "measured", "measured.step_time_s", "configuration", tile.note)

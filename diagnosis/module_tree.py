@@ -85,14 +85,6 @@ class _Node:
     resources: dict[str, float] = field(default_factory=dict)
     children: dict[str, _Node] = field(default_factory=dict)
 
-    def add(self, time_s: float | None, share: float, phase: str, resource: str) -> None:
-        self.time_s = None if self.time_s is None or time_s is None else self.time_s + time_s
-        self.share += share
-        self.ops += 1
-        if phase:
-            self.phases[phase] = self.phases.get(phase, 0.0) + share
-        self.resources[resource] = self.resources.get(resource, 0.0) + share
-
     def absorb(self, other: _Node) -> None:
         self.time_s = None if self.time_s is None or other.time_s is None else self.time_s + other.time_s
         self.share += other.share
@@ -126,12 +118,13 @@ def build(rows: Iterable[Row]) -> dict[str, Any]:
     """
     root = _Node()
     for row in rows:
-        resource = _COLUMNS.get(row.resource, "other")
+        phases = {row.phase: row.share} if row.phase else {}
+        one = _Node(row.time_s, row.share, 1, 1, phases, {_COLUMNS.get(row.resource, "other"): row.share})
         at = root
-        at.add(row.time_s, row.share, row.phase, resource)
+        at.absorb(one)
         for name in row.scope.split("/") if row.scope else ("",):
             at = at.children.setdefault(name, _Node())
-            at.add(row.time_s, row.share, row.phase, resource)
+            at.absorb(one)
     _merge(root)
     shares = sorted((node.share for node in _walk(root)), reverse=True)
     least = shares[MAX_NODES - 1] if len(shares) >= MAX_NODES else 0.0

@@ -183,21 +183,21 @@ def ceiling(diagnosis: Diagnosis) -> Ceiling | None:
     terms = diagnosis.breakdown_s
     if not diagnosis.measured:
         return None  # a bound is measured; what is predicted bounds nothing
-    match = {
-        "communication": ("If all communication were overlapped", lambda key: key.startswith(("ici", "dcn"))),
-        "memory": ("If no op were HBM-bound", lambda key: key == "hbm"),
-        "input": ("If input never stalled", lambda key: key == "input"),
+    waits_for_tensors = "host_transfer" in terms
+    words, *keys = {
+        "communication": ("If all communication were overlapped", "ici", "dcn"),
+        "memory": ("If no op were HBM-bound", "hbm"),
+        "input": ("If input never stalled", "input"),
         "host": (
-            "If nothing were offloaded" if terms.get("host_transfer") else "If the host never stalled the device",
-            lambda key: key == ("host_transfer" if terms.get("host_transfer") else "host"),
+            ("If nothing were offloaded", "host_transfer")
+            if waits_for_tensors
+            else ("If the host never stalled the device", "host")
         ),
-        "idle": ("If no core idled", lambda key: key == "idle"),
-    }.get(diagnosis.bottleneck.primary)
-    if match is None or not terms:
-        return None
+        "idle": ("If no core idled", "idle"),
+    }.get(diagnosis.bottleneck.primary, ("",))
     total = sum(terms.values())
-    left = total - sum(value for key, value in terms.items() if match[1](key))
-    return Ceiling(match[0], left, total / left) if 0 < left < total else None
+    left = total - sum(value for key, value in terms.items() if key.partition(":")[0] in keys)
+    return Ceiling(words, left, total / left) if 0 < left < total else None
 
 
 def matrix(diagnosis: Diagnosis, mesh: Mapping[str, Any] | None, step_s: float | None) -> Matrix:

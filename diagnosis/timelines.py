@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import statistics
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,8 +30,8 @@ KIND_WORDS = strips.PARTS | {
 MOST_ROWS_WITH_ASYNC = 32
 MOST_STEPS_LISTED = 2000
 MOST_AXES = 24
-#: Tiles kept in a process, in bytes.
-KEPT_BYTES = 64 << 20
+#: Tiles kept in a process, at most 0.8 MB each.
+KEPT_TILES = 80
 
 
 @dataclass(frozen=True)
@@ -132,8 +130,7 @@ class Timeline:
 
 
 _timelines = LruCache(8)
-_tiles: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
-_lock = threading.Lock()
+_tiles = LruCache(KEPT_TILES)
 
 
 def of(profile: Profile, record: DiagnosisRecord | None, roles: Mapping[str, str] | None = None) -> Timeline:
@@ -201,16 +198,8 @@ def tile(timeline: Timeline, lane: str, block: int, level: int, index: int, op: 
     if block < 0 or not tracks:
         raise ValueError(f"There is no block {block} of {lane or 'no lane'}.")
     key = (timeline.version, lane, block, level, index, op, words)
-    with _lock:
-        if key in _tiles:
-            _tiles.move_to_end(key)
-            return _tiles[key]
     only = timeline.mask(timeline.found_names(op, words)) if op or words else None
-    made = tiles.tile(timeline.trace, tracks, level, index, timeline.class_of, only)
-    with _lock:
-        _tiles[key] = made
-        while len(_tiles) > 1 and sum(map(len, _tiles.values())) > KEPT_BYTES:
-            _tiles.popitem(last=False)
+    made: bytes = _tiles.get(key, lambda: tiles.tile(timeline.trace, tracks, level, index, timeline.class_of, only))
     return made
 
 

@@ -15,7 +15,7 @@ from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
 from diagnosis import comparing, views_timeline
-from diagnosis.compare import CollectiveChange, Comparison, KpiChange
+from diagnosis.compare.comparison import CollectiveChange, Comparison, KpiChange
 from diagnosis.evidence import Panel
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.presentation import axis_name, kpi_words

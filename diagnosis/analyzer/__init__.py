@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from diagnosis.analyzer import bottleneck, breakdown, kpis, limits, links, predicted, recording, report, rules, tables
-from diagnosis.analyzer.caches import forget
-from diagnosis.analyzer.collectives import Collectives
+from diagnosis.analyzer import (
+    bottleneck,
+    breakdown,
+    collectives,
+    kpis,
+    limits,
+    links,
+    names,
+    predicted,
+    recording,
+    report,
+    rules,
+    tables,
+)  # fmt: skip
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.ops import coverage, read_ops, to_diagnosis
 from diagnosis.report import Diagnosis, Roofline
+from experiments import passes
 from experiments.consistency import precision_of
+from experiments.hlo import groups
+from experiments.hlo import text as hlo
 from experiments.step_profile import StepProfile
 from formatting import plain, share
 from perfmodel.config import ExperimentConfig
@@ -22,8 +36,8 @@ def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
     on_cpu = platform == "cpu"
     chip = None if on_cpu else links.chip_of(config) or links.chip_named(profile.device.chip)
     # Devices of a CPU recording talk through memory: the mesh still says who talks, the chip's links say nothing.
-    collectives = Collectives(profile.ops, config, wired=not on_cpu, trains=recording.may_train(profile.ops))
-    ops = read_ops(profile, collectives, chip, platform)
+    talking = collectives.Collectives(profile.ops, config, wired=not on_cpu, trains=recording.may_train(profile.ops))
+    ops = read_ops(profile, talking, chip, platform)
     listed = coverage(profile)
     precision = precision_of(profile, config.training.precision) if config is not None else ""
     recorded = recording.decide(profile, config, precision, ops, listed)
@@ -60,7 +74,9 @@ def diagnose(profile: StepProfile, config: ExperimentConfig | None = None) -> Di
         return _diagnose(profile, config)
     finally:
         # What was remembered of this profile's text (megabytes of it) must not outlive it in a worker.
-        forget()
+        for module in (hlo, groups, collectives, names, passes):
+            for remembered in vars(module).values():
+                getattr(remembered, "cache_clear", int)()
 
 
 def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosis:
@@ -90,17 +106,16 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
 
 def _above_links(facts: Facts) -> tuple[str, ...]:
     """Collectives whose bytes over their time exceed what links carry: named, and no bandwidth stated for them."""
-    collectives = [op for op in facts.collectives if op.collective and op.collective.above_links]
-    if not collectives:
+    rates = {op.op.name: op.collective.above_links for op in facts.collectives
+             if op.collective and op.collective.above_links}  # fmt: skip
+    if not rates:
         return ()
-    worst = max(collectives, key=lambda op: (op.collective.above_links or 0.0) if op.collective else 0.0)
-    rate = plain(worst.collective.above_links or 0.0, "bytes_per_s") if worst.collective else ""
-    several = len(collectives) > 1
-    count = f"{len(collectives)} collectives report" if several else "One collective reports"
+    worst = max(rates, key=lambda name: rates[name] or 0.0)
+    count = f"{len(rates)} collectives report" if len(rates) > 1 else "One collective reports"
     return (
-        f"{count} more bytes than the links can carry in the recorded time ({worst.op.name}: {rate}): part of the "
-        "transfer overlapped other ops, or the shapes are not what is transferred. No bandwidth is computed for "
-        f"{'them' if several else 'it'}.",
+        f"{count} more bytes than the links can carry in the recorded time ({worst}: "
+        f"{plain(rates[worst] or 0.0, 'bytes_per_s')}): part of the transfer overlapped other ops, or the shapes are not "
+        "what is transferred. No bandwidth is computed there.",
     )
 
 

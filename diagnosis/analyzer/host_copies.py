@@ -47,7 +47,7 @@ def host_link_rate(facts: Facts) -> tuple[SourcedValue, SourcedValue | None] | N
     Without intervals of the copies the time waited for them is used, which is at most the time in flight.  None where
     no bytes are known, or where they would exceed the link, since the wait is then only a part of the flight.
     """
-    ops = tuple(op for op in facts.ops if op.family == HOST_TRANSFER)
+    ops = host_copies(facts)
     moved = max(bytes_each_way(ops))
     time, formula = _in_flight_s(facts), "one-way bytes ÷ merged time with a copy in flight"
     if time is None:
@@ -55,7 +55,7 @@ def host_link_rate(facts: Facts) -> tuple[SourcedValue, SourcedValue | None] | N
     if moved <= 0 or time <= 0:
         return None
     rate = moved / time
-    link = facts.chip.host_link_bytes_per_s / facts.chip.devices_per_chip if facts.chip else None
+    link = _link_bytes_per_s(facts)
     if link is not None and rate > _TOLERANCE * link:
         return None
     achieved = evidence(
@@ -75,16 +75,21 @@ def link_time_s(facts: Facts) -> SourcedValue | None:
 
     Both directions of the link run at once, each at its full bandwidth.
     """
-    ops = tuple(op for op in facts.ops if op.family == HOST_TRANSFER)
+    ops = host_copies(facts)
     time = sum(op.op.self_time_s for op in ops)
     per_step = sum(op.time_s or 0.0 for op in ops)
-    link = facts.chip.host_link_bytes_per_s / facts.chip.devices_per_chip if facts.chip else 0.0
+    link = _link_bytes_per_s(facts)
     if time <= 0 or per_step <= 0 or not link:
         return None
     return evidence(
         "time the host link needs per step", max(bytes_each_way(ops)) * per_step / time / link, "s", "computed",
         "bytes per step of the busier direction ÷ host-link bandwidth", "HLO shapes and chips.toml", keys(ops),
     )  # fmt: skip
+
+
+def _link_bytes_per_s(facts: Facts) -> float | None:
+    """What one core has of the host link, one way."""
+    return facts.chip.host_link_bytes_per_s / facts.chip.devices_per_chip if facts.chip else None
 
 
 def _in_flight_s(facts: Facts) -> float | None:

@@ -134,7 +134,8 @@ def measure(
     host = stated.get("host")
     kpis["host"] = host
     peak_flops, peak_bytes = peaks_per_core(profile, chip)
-    flops = _first_stated(stated.get("flops_utilization"), stated.get("mxu_utilization"))
+    flops = stated.get("flops_utilization")
+    flops = stated.get("mxu_utilization") if flops is None else flops
     # A trace of kernels knows the work of some ops only: a sum over those is no rate of the whole.
     complete = complete and profile.source_kind not in GPU_TRACES
     if complete and peak_flops and profile_has_flops(profile):
@@ -188,10 +189,6 @@ def _stated_or_summed(stated: float | None, rate: float | None, peak: float, bus
     if stated is None or (stated == 0.0 and summed is not None and summed > 0.001):
         return summed
     return stated
-
-
-def _first_stated(*values: float | None) -> float | None:
-    return next((value for value in values if value is not None), None)
 
 
 def _lacks_flops(fact: OpFacts) -> bool:

@@ -38,13 +38,6 @@ _WORDS = {
 }  # fmt: skip
 #: Words of the contract for parts that it does not name.
 _PRIMARY = {"launches": "idle"}
-_LIMITS = {
-    "compute": "compute takes the largest part of the step",
-    "memory": "HBM traffic takes the largest part of the step",
-    "communication": "exposed communication takes the largest part of the step",
-    "idle": "the pipeline bubble takes the largest part of the step",
-    "launches": "kernel launches of small micro-batches keep the chip waiting for the largest part of the step",
-}
 WHAT_A_PROFILE_ADDS = (
     "A profile adds what is missing here: ops and their roofline position, exposed communication per mesh "
     "axis, input and host stalls, stragglers."
@@ -171,7 +164,8 @@ def _times(facts: Facts, basis: Basis) -> list[SourcedValue]:
 def _statement(facts: Facts, basis: Basis, largest: str, rows: list[SourcedValue]) -> Sentence:
     named = join(", ", (say("{} {}", row, row.label.removeprefix("predicted share of ")) for row in rows))
     measured, predicted = (_times(facts, basis)[0], _times(facts, basis)[-1])
-    text = say("Predicted, not measured: {} ({}).", _LIMITS[largest], named)
+    verb = "take" if largest == "launches" else "takes"
+    text = say("Predicted, not measured: {} {} the largest part of the step ({}).", _WORDS[largest], verb, named)
     if facts.step_time_s is None:
         return say("{} This run was not measured; the performance model predicts a step time of {}.", text, predicted)
     ratio = facts.step_time_s / basis.predicted_s

@@ -295,30 +295,16 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[str, ...]:
                     row,
                 )
             )
-    waiting = [
-        op
-        for op in facts.ops[:20]
-        if op.collective
-        and "hbm" in (op.op.bound_by or "").lower()
-        and op.op.roofline_efficiency is not None
-        and op.op.roofline_efficiency < 0.01
-    ]
-    if waiting:
-        first = waiting[0]
-        row = evidence(
-            f"{first.op.name}: share of the HBM roof",
-            first.op.roofline_efficiency,
-            "share",
-            "measured",
-            "",
-            "roofline",
-            (first.key,),
-        )
+    waiting = (op for op in facts.ops[:20] if op.collective and "hbm" in (op.op.bound_by or "").lower())
+    reached = ((op, op.op.roofline_efficiency) for op in waiting)
+    if first := next(((op, share) for op, share in reached if share is not None and share < 0.01), None):
+        op, share = first
+        row = evidence(f"{op.op.name}: share of the HBM roof", share, "share", "measured", "", "roofline", (op.key,))
         texts.append(
             say(
                 "XProf labels {} HBM-bound, but it reaches {} of HBM bandwidth: it waits for links or other cores"
                 " and counts as communication.",
-                first.op.name,
+                op.op.name,
                 row,
             )
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
 
 from diagnosis.analyzer.breakdown import axis_label
 from diagnosis.analyzer.facts import Facts, OpFacts, hidden_part, keys, total_share
@@ -22,7 +21,8 @@ def collectives(facts: Facts) -> tuple[AxisCollective, ...]:
     for (axis, _), ops in cells.items():
         axis_cost[axis] = axis_cost.get(axis, 0.0) + total_share(ops)
     rows: list[AxisCollective] = []
-    for (axis, kind), ops in cells.items():
+    ranked = sorted(cells.items(), key=lambda cell: (-axis_cost[cell[0][0]], -total_share(cell[1])))
+    for (axis, kind), ops in ranked:
         share = total_share(ops)
         sent = bandwidth(ops)
         payload = [
@@ -31,9 +31,10 @@ def collectives(facts: Facts) -> tuple[AxisCollective, ...]:
             if op.collective and op.collective.payload_bytes
         ]
         counted = steps and cores
+        timed = [op for op in ops if op.hidden_share is not None]  # a pair's intervals are at its -done op
         rows.append(
             AxisCollective(
-                axis=_axis_text(axis),
+                axis="dcn" if axis == "dcn" else axis.partition(":")[2],
                 kind=kind,
                 time_s=facts.seconds(share),
                 share=share,
@@ -41,38 +42,18 @@ def collectives(facts: Facts) -> tuple[AxisCollective, ...]:
                 bytes=sum(payload) / (steps * cores) if counted and payload else None,
                 achieved_bytes_per_s=sent[0].value if sent else None,
                 possible_bytes_per_s=sent[1].value if sent else None,
-                **_exposure(ops),
+                in_flight_s=_sum_per_step(timed, "in_flight_s"),
+                exposed_s=_sum_per_step(timed, "exposed_s"),
+                hidden_share=hidden_part(timed),
                 tensors=tuple(sorted({op.collective.tensor for op in ops if op.collective and op.collective.tensor})),
                 waiting_share=total_share(op for op in ops if op.collective and op.collective.part == "done"),
                 ops=tuple(keys(ops)),
             )
         )
-    rows.sort(key=lambda row: (-axis_cost[_bar(row.axis)], -row.share))
     return tuple(rows)
 
 
-class _Exposure(TypedDict):
-    in_flight_s: float | None
-    exposed_s: float | None
-    hidden_share: float | None
-
-
-def _exposure(ops: Sequence[OpFacts]) -> _Exposure:
-    """Time in flight and exposed per step and core, where intervals are known (a pair's at its -done op)."""
-    timed = [op for op in ops if op.hidden_share is not None]
-    flight = [value for op in timed if (value := op.per_step(op.op.in_flight_s)) is not None]
-    exposed = [value for op in timed if (value := op.per_step(op.op.exposed_s)) is not None]
-    return {
-        "in_flight_s": sum(flight) if flight else None,
-        "exposed_s": sum(exposed) if exposed else None,
-        "hidden_share": hidden_part(timed),
-    }
-
-
-def _axis_text(bar: str) -> str:
-    """`model`, `data+seq`, `dcn`, or empty where the axis is unknown."""
-    return "dcn" if bar == "dcn" else bar.partition(":")[2]
-
-
-def _bar(axis: str) -> str:
-    return axis if axis == "dcn" else (f"ici:{axis}" if axis else "ici")
+def _sum_per_step(ops: Sequence[OpFacts], field: str) -> float | None:
+    """A field of the ops summed per step and core; None where no op has it."""
+    known = [value for op in ops if (value := op.per_step(getattr(op.op, field))) is not None]
+    return sum(known) if known else None

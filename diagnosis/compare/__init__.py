@@ -9,10 +9,8 @@ from diagnosis.compare.comparison import (
     CollectiveChange,
     Comparability,
     Comparison,
-    ConfigChange,
     FindingChange,
     KpiChange,
-    OpChange,
     TermChange,
 )
 from diagnosis.compare.matching import op_changes
@@ -21,18 +19,6 @@ from diagnosis.compare.words import state
 from diagnosis.report import Diagnosis, cited, numbered
 from experiments.sentences import citing
 from perfmodel.config import ExperimentConfig
-
-__all__ = [
-    "CollectiveChange",
-    "Comparability",
-    "Comparison",
-    "ConfigChange",
-    "FindingChange",
-    "KpiChange",
-    "OpChange",
-    "TermChange",
-    "compare",
-]
 
 Diagnosed = tuple[ExperimentConfig | None, Diagnosis]
 

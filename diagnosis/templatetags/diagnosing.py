@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 import formatting
 from diagnosis import module_tree, presentation
 from diagnosis.analyzer import names
-from diagnosis.compare import OpChange
+from diagnosis.compare.comparison import OpChange
 from diagnosis.strips import HEIGHT, WIDTH, Strip
 from experiments.templatetags import quantities
 

@@ -13,6 +13,8 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -101,15 +103,10 @@ class _Unpacker:
         self.count = 0
 
     def read(self, upload: Upload) -> list[Found]:
-        kind = _sniff_file(upload)
-        match kind:
-            case kind if kind in KINDS:
-                return [Found(upload.path, upload.name, kind)]
-            case "gzip":
-                inner = self._gunzip(upload)
-                return self._read_plain(Upload(inner, upload.name), upload.path.stat().st_size)
-            case _:
-                return self._read_plain(upload, upload.path.stat().st_size)
+        packed_bytes = upload.path.stat().st_size
+        if _sniff_file(upload) == "gzip":
+            upload = Upload(self._gunzip(upload), upload.name)
+        return self._read_plain(upload, packed_bytes)
 
     def _read_plain(self, upload: Upload, packed_bytes: int) -> list[Found]:
         kind = _sniff_file(upload)
@@ -141,7 +138,7 @@ class _Unpacker:
                     if info.flag_bits & 1:
                         raise _refused(upload.name, f"{_short(info.filename)} is encrypted")
                 self._check_total(sum(info.file_size for info in infos), packed_bytes, upload.name)
-                members = ((info.filename, _opener(archive, info)) for info in infos if not info.is_dir())
+                members = ((info.filename, partial(archive.open, info)) for info in infos if not info.is_dir())
                 return self._take(members, upload.name, packed_bytes)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
             _raise_if_disk(error)
@@ -162,14 +159,14 @@ class _Unpacker:
                     if info.sparse is not None:
                         raise _refused(upload.name, f"{_short(info.name)} is a sparse file")
                 self._check_total(sum(info.size for info in infos), packed_bytes, upload.name)
-                members = ((info.name, _extractor(archive, info)) for info in infos if info.isreg())
+                members = ((info.name, partial(archive.extractfile, info)) for info in infos if info.isreg())
                 return self._take(members, upload.name, packed_bytes)
         except (tarfile.TarError, EOFError, OSError, ValueError) as error:
             _raise_if_disk(error)
             raise _broken(upload.name, "tar", error) from error
 
     def _take(
-        self, members: Iterable[tuple[str, Callable[[], IO[bytes]]]], archive_name: str, packed_bytes: int
+        self, members: Iterable[tuple[str, Callable[[], IO[bytes] | None]]], archive_name: str, packed_bytes: int
     ) -> list[Found]:
         """The profiles and exports among the members of one archive, written to the folder."""
         files: list[Found] = []
@@ -178,9 +175,9 @@ class _Unpacker:
             base = PurePosixPath(member).name
             if base.startswith("._") or member.startswith("__MACOSX/"):
                 continue
-            with open_member() as source:
+            with open_member() or BytesIO() as source:
                 head = source.read(HEAD_BYTES)
-                chunks = _chunks(head, source)
+                chunks = _prepend(head, iter(partial(source.read, CHUNK_BYTES), b""))
                 kind = sniff(head)
                 if kind == "gzip":
                     chunks = gunzip_chunks(chunks, shown)
@@ -282,27 +279,10 @@ def gunzip_chunks(chunks: Iterable[bytes], name: str) -> Iterator[bytes]:
         )
 
 
-def _chunks(head: bytes, source: IO[bytes]) -> Iterator[bytes]:
-    return _prepend(head, iter(lambda: source.read(CHUNK_BYTES), b""))
-
-
 def _prepend(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     if head:
         yield head
     yield from rest
-
-
-def _opener(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Callable[[], IO[bytes]]:
-    return lambda: archive.open(info)
-
-
-def _extractor(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[], IO[bytes]]:
-    def extract() -> IO[bytes]:
-        source = archive.extractfile(info)
-        assert source is not None  # only regular files are asked for
-        return source
-
-    return extract
 
 
 def _sniff_file(upload: Upload) -> str:

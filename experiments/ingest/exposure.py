@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,21 +121,15 @@ def op_times(
 class _Sum:
     """One op over the cores."""
 
-    count: int = 0
-    in_flight_s: float | None = None
-    exposed_s: float | None = None
+    total: OpTime = field(default_factory=lambda: OpTime(0, 0.0))
     most: float = 0.0
     least: float = float("inf")
     cores: int = 0
     slowest: str = ""
 
     def add(self, core: str, time: OpTime) -> None:
-        self.count += time.count
+        self.total = self.total.plus(time)
         self.cores += 1
-        if time.in_flight_s is not None:
-            self.in_flight_s = (self.in_flight_s or 0.0) + time.in_flight_s
-        if time.exposed_s is not None:
-            self.exposed_s = (self.exposed_s or 0.0) + time.exposed_s
         if time.time_s > self.most:
             self.most, self.slowest = time.time_s, core
         self.least = min(self.least, time.time_s)
@@ -152,22 +146,23 @@ def over_cores(cores: Iterable[tuple[str, Mapping[OpKey, OpTime]]], ops: Sequenc
         for key, time in times.items():
             sums.setdefault(key, _Sum()).add(core, time)
     by_name: dict[str, list[_Sum]] = {}
-    for (_, name), total in sums.items():
-        by_name.setdefault(name, []).append(total)
+    for (_, name), one in sums.items():
+        by_name.setdefault(name, []).append(one)
     completed: list[Op] = []
     for op, program in zip(ops, ids, strict=True):
         summed = sums.get((program, op.name))
         if summed is None and len(alike := by_name.get(op.name, [])) == 1 and ("", op.name) in sums:
             summed = alike[0]  # recordings of a CPU do not say the program
-        if summed is None or not summed.count:
+        if summed is None or not summed.total.count:
             completed.append(op)
             continue
-        scale = op.occurrences / summed.count if op.occurrences else 1.0
+        total = summed.total
+        scale = op.occurrences / total.count if op.occurrences else 1.0
         completed.append(
             replace(
                 op,
-                in_flight_s=None if summed.in_flight_s is None else summed.in_flight_s * scale,
-                exposed_s=None if summed.exposed_s is None else summed.exposed_s * scale,
+                in_flight_s=None if total.in_flight_s is None else total.in_flight_s * scale,
+                exposed_s=None if total.exposed_s is None else total.exposed_s * scale,
                 core_max_s=summed.most * scale,
                 core_min_s=summed.least * scale,
                 core_count=summed.cores,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import re
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -29,37 +28,20 @@ _KINETO = (b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"', b'"b
 _XPROF_TRACE = re.compile(rb'"highres-ticks"|"displayTimeUnit"\s*:\s*"ns"')
 
 
-@dataclass(frozen=True)
-class OtherFormat:
-    """A file of another tool, known by its first bytes or its name (other_formats.toml)."""
-
-    head: re.Pattern[bytes] | None
-    name: re.Pattern[str] | None
-    what: str
-    next_step: str
-
-
 @cache
-def other_formats() -> tuple[OtherFormat, ...]:
-    entries = tomllib.loads((Path(__file__).parent / "other_formats.toml").read_text())["format"]
-    return tuple(
-        OtherFormat(
-            re.compile(entry["head"].encode(), re.I) if "head" in entry else None,
-            re.compile(entry["name"], re.I) if "name" in entry else None,
-            entry["is"],
-            entry.get("do", WHAT_IS_ACCEPTED),
-        )
-        for entry in entries
-    )
+def _other_formats() -> list[dict[str, str]]:
+    entries: list[dict[str, str]] = tomllib.loads((Path(__file__).parent / "other_formats.toml").read_text())["format"]
+    return entries
 
 
 def named_format(name: str, head: bytes) -> tuple[str, str] | None:
-    """(what a file of another tool is, what to upload instead); None where it may be a profile."""
-    for other in other_formats():
-        found = other.head.search(head) if other.head else None
-        if found or (other.name and other.name.search(name)):
+    """(what a file of another tool is by its first bytes or its name, what to upload instead); None where it may be a
+    profile."""
+    for other in _other_formats():
+        found = re.search(other["head"].encode(), head, re.I) if "head" in other else None
+        if found or ("name" in other and re.search(other["name"], name, re.I)):
             size = plain(int(found["size"]), "bytes") if found and "size" in found.groupdict() else ""
-            return f"{name} is {other.what.format(size=size)}.", other.next_step
+            return f"{name} is {other['is'].format(size=size)}.", other.get("do", WHAT_IS_ACCEPTED)
     return None
 
 

@@ -6,31 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import formatting
-from experiments.ingest.json_piece import Piece
-from experiments.ingest.json_rows import at_least_zero, time_s, wrong
+from experiments.ingest.json_rows import Piece, at_least_zero, time_s, wrong
 from experiments.ingest.kpis import KPI_KEYS, Kpis, is_contradicted_zero
 from experiments.ingest.op_classes import op_class
 from experiments.ingest.values import GIB, number
 from experiments.step_profile import Device, Op, Step
 
-#: KPI ← keys, all shares; `percent` in the key or `%` in the text means 0–100, else a value above 1.5 does.
-_KPI_KEYS = {
-    "duty_cycle": ("device_duty_cycle_percent", "duty_cycle_percent", "device_duty_cycle", "duty_cycle"),
-    "idle": ("device_idle_time_percent", "idle_percent", "idle"),
-    "communication": (
-        "communication_percent",
-        "communication_overhead_percent",
-        "communication_overhead",
-        "communication",
-    ),
-    "input": ("infeed_percent_average", "input_percent", "input"),
-    "host": ("host_percent", "host"),
-    "output": ("output_percent", "output"),
-    "mxu_utilization": ("mxu_utilization_percent", "mxu_utilization"),
-    "hbm_utilization": ("hbm_utilization_percent", "hbm_utilization"),
-    "flops_utilization": ("flops_utilization_percent", "flops_utilization"),
-    "goodput": ("goodput_percent", "goodput"),
+#: KPI ← keys beside `<kpi>_percent` and its own name, all shares; `percent` in the key or `%` in the text means 0–100,
+#: else a value above 1.5 does.
+_MORE_KEYS = {
+    "duty_cycle": ("device_duty_cycle_percent", "device_duty_cycle"),
+    "idle": ("device_idle_time_percent",),
+    "communication": ("communication_overhead_percent", "communication_overhead"),
+    "input": ("infeed_percent_average",),
 }
+_KPI_KEYS = {kpi: (*_MORE_KEYS.get(kpi, ()), f"{kpi}_percent", kpi) for kpi in KPI_KEYS}
 #: Shares of a peak: a cost model or a counter may state more, which is no reason to refuse.
 _UTILIZATIONS = ("mxu_utilization", "hbm_utilization", "flops_utilization")
 #: Rounding and clocks.
@@ -42,18 +32,6 @@ _COUNTERS = ("mxu_utilization", "hbm_utilization")
 #: Of ops that cover less of the time, nothing is said of the rest.
 _COVERED = 0.9
 ABSENT = "Not in the JSON export."
-#: What the tables show where XProf prints 0.
-_AGAINST = {
-    "duty_cycle": "ops ran for {known} of the time",
-    "idle": "the device was idle for {known} of the time",
-    "mxu_utilization": "ops reached {known} of peak FLOP/s",
-    "hbm_utilization": "ops reached {known} of HBM bandwidth",
-    "flops_utilization": "ops reached {known} of peak FLOP/s",
-    "communication": "collectives took {known} of the time",
-    "input": "infeed ops took {known} of the time",
-    "output": "outfeed ops took {known} of the time",
-    "goodput": "ops ran for {known} of the time",
-}
 
 
 def read_kpis(
@@ -72,8 +50,8 @@ def read_kpis(
             )
             continue
         if is_contradicted_zero(stated, known.get(key)):
-            against = _AGAINST[key].format(known=formatting.share(known[key]))
-            kpis.reason(key, f"XProf reports 0 % where nothing was recorded: {against}.")
+            against = formatting.share(known[key])
+            kpis.reason(key, f"XProf reports 0 % where nothing was recorded: its tables show {against}.")
         elif not (key in _COUNTERS and stated == 0.0):
             kpis.put(key, stated)
     if kpis.values["duty_cycle"] is None and kpis.values["idle"] == 0.0 and "duty_cycle" in kpis.reasons:
@@ -154,24 +132,18 @@ def _from_tables(kpis: Kpis, known: Mapping[str, float], ops: Sequence[Op]) -> N
     if kpis.values["idle"] is None and "idle" in known:
         kpis.put("idle", known["idle"], "idle time in XProf's op_profile or step table / profiled time")
     if kpis.values["duty_cycle"] is None and kpis.values["idle"] is not None and "duty_cycle" in kpis.reasons:
-        kpis.put("duty_cycle", 1.0 - kpis.values["idle"], FORMULAS_OF_TABLES["duty_cycle"])
+        kpis.put("duty_cycle", 1.0 - kpis.values["idle"], "1 − idle time")
     if not ops:
+        formula = "time of this part in XProf's step table / step time"
         for key in ("communication", "input", "output"):
-            kpis.put(key, known.get(key) if kpis.values[key] is None else kpis.values[key], FORMULAS_OF_STEPS)
+            kpis.put(key, known.get(key) if kpis.values[key] is None else kpis.values[key], formula)
     elif kpis.values["communication"] is None and sum(op.time_share for op in ops) >= _COVERED:
-        kpis.put("communication", known["communication"], FORMULAS_OF_TABLES["communication"])
+        formula = "self time of collective ops / profiled time; overlapped time is excluded"
+        kpis.put("communication", known["communication"], formula)
     if kpis.values["flops_utilization"] is None and known.get("flops_utilization"):
         kpis.put_utilization("flops_utilization", known["flops_utilization"], ops, "compute")
     if kpis.values["hbm_utilization"] is None and known.get("hbm_utilization"):
         kpis.put_utilization("hbm_utilization", known["hbm_utilization"], ops, "hbm")
-
-
-FORMULAS_OF_STEPS = "time of this part in XProf's step table / step time"
-FORMULAS_OF_TABLES = {
-    "duty_cycle": "1 − idle time",
-    "communication": "self time of collective ops / profiled time; overlapped time is excluded",
-}
-assert set(_KPI_KEYS) == set(KPI_KEYS)
 
 
 def lookup(parts: Sequence[Piece], keys: Sequence[str]) -> tuple[Piece, str, Any] | None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from experiments.ingest.json_piece import Piece
-from experiments.ingest.json_rows import NUMBERS, SHARES, TEXTS, TIMES, at_least_zero, shares, time_s
+from experiments.ingest.json_rows import NUMBERS, SHARES, TEXTS, TIMES, Piece, at_least_zero, shares, time_s
+from experiments.ingest.roof import efficiencies
 from experiments.ingest.transfers import with_host_bytes
 from experiments.ingest.values import hlo_text, number, plain_source, text
 from experiments.step_profile import Note, Op
@@ -65,12 +65,11 @@ def with_efficiencies(ops: Sequence[Op], peak_flops: float | None, peak_hbm: flo
     """The ops with their shares of the device's peaks, where no table states them."""
     completed: list[Op] = []
     for op in ops:
-        compute = op.flops_per_s / peak_flops if op.flops_per_s and peak_flops else None
-        memory = op.hbm_bytes_per_s / peak_hbm if op.hbm_bytes_per_s and peak_hbm else None
-        known = [share for share in (compute, memory) if share is not None]
-        if op.roofline_efficiency is None and op.compute_efficiency is None and known:
+        rates = op.flops_per_s or None, op.hbm_bytes_per_s or None
+        roofline, compute, memory = efficiencies(*rates, peak_flops, peak_hbm)
+        if op.roofline_efficiency is None and op.compute_efficiency is None and roofline is not None:
             op = replace(
-                op, roofline_efficiency=max(known), compute_efficiency=compute, memory_bandwidth_utilization=memory
+                op, roofline_efficiency=roofline, compute_efficiency=compute, memory_bandwidth_utilization=memory
             )
         completed.append(op)
     return completed

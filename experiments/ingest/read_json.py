@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,10 @@ from experiments.ingest.errors import IngestError
 from experiments.ingest.json_documents import NothingKnown, load, pieces
 from experiments.ingest.json_kpis import ABSENT, read_kpis
 from experiments.ingest.json_ops import merge_ops, with_efficiencies
-from experiments.ingest.json_piece import CoreStep, Piece
-from experiments.ingest.json_rows import at_least_zero, time_s
-from experiments.ingest.memory import worst
-from experiments.ingest.memory_tables import allocator_curve, heap_schedule
+from experiments.ingest.json_rows import CoreStep, Piece, at_least_zero, time_s
+from experiments.ingest.memory_tables import allocator_curve, heap_schedule, worst
 from experiments.ingest.roof import notes_on_roof, notes_on_utilization
-from experiments.ingest.steps import gpu_step
+from experiments.ingest.steps import StepTimes, gpu_step, step_times
 from experiments.ingest.values import GIB, number, text
 from experiments.step_profile import Core, Device, Memory, Note, SourceFile, Step, StepProfile
 from perfmodel.chips import chip_of_device
@@ -35,18 +33,19 @@ def read(uploads: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> St
     computed: dict[str, str] = {}
     notes += [Note(_severity(level), text(message)) for part in parts for level, message in part.notes if message]
     device = _device(parts)
-    times = _step_times(parts, computed)
-    notes += times.notes
-    ops, dropped, op_notes = merge_ops(parts, times.mean_s, reasons, computed)
+    steps, times, step_notes = _step_times(parts, computed)
+    step_s = times["step_time_s"]
+    notes += step_notes
+    ops, dropped, op_notes = merge_ops(parts, step_s, reasons, computed)
     ops = with_efficiencies(ops, device.peak_flops_per_s, device.peak_hbm_bytes_per_s)
     notes += [*op_notes, *notes_on_roof(ops)]
-    kpis = read_kpis(parts, times.mean_s, times.steps, ops, device)
+    kpis = read_kpis(parts, step_s, steps, ops, device)
     notes += notes_on_utilization(kpis.values)
     reasons |= kpis.reasons
     computed |= kpis.computed
-    if times.mean_s is None:
+    if step_s is None:
         reasons["step_time"] = ABSENT
-    if not times.steps:
+    if not steps:
         reasons["steps"] = ABSENT
     if not ops:
         reasons["ops"] = "The JSON export contains no ops."
@@ -56,7 +55,7 @@ def read(uploads: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> St
     memory = _memory(parts, computed)
     if memory.peak_bytes is None:
         reasons["memory"] = ABSENT
-    nothing = times.mean_s is None and not ops and all(value is None for value in kpis.values.values())
+    nothing = step_s is None and not ops and all(value is None for value in kpis.values.values())
     if nothing and memory.peak_bytes is not None:
         notes.append(
             Note("warning", "The export contains only memory: add overview_page and hlo_stats of the session.")
@@ -79,12 +78,9 @@ def read(uploads: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> St
         source_kind="xprof_json",
         device=device,
         files=tuple(files),
-        step_time_s=times.mean_s,
-        step_time_min_s=times.min_s,
-        step_time_max_s=times.max_s,
-        step_time_stdev_s=times.stdev_s,
-        steps=times.steps,
-        cores=_cores(parts, times.steps),
+        **times,
+        steps=steps,
+        cores=_cores(parts, steps),
         kpis=kpis.values,
         not_measured=reasons,
         ops=tuple(ops),
@@ -160,39 +156,27 @@ def _device(parts: Sequence[Piece]) -> Device:
     )
 
 
-@dataclass(frozen=True)
-class _StepTimes:
-    steps: tuple[Step, ...]
-    mean_s: float | None
-    min_s: float | None
-    max_s: float | None
-    stdev_s: float | None
-    notes: tuple[Note, ...]
+#: Where XProf and reports state the mean time of steps.
+_MEAN_STEP = ("steptime_ms_average", "step_time", "average_step_time", "avg_step_time", "mean_step_time")
 
 
-def _step_times(parts: Sequence[Piece], computed: dict[str, str]) -> _StepTimes:
-    """Step times as XProf states them; from the whole steps of its table where the recording cut steps off."""
-    stated = [
-        _first_time(parts, names)
-        for names in (
-            ("steptime_ms_average", "step_time", "average_step_time", "avg_step_time", "mean_step_time"),
-            ("steptime_ms_minimum", "step_time_min"),
-            ("steptime_ms_maximum", "step_time_max"),
-            ("steptime_ms_standard_deviation", "step_time_stdev"),
-        )
-    ]
+def _step_times(parts: Sequence[Piece], computed: dict[str, str]) -> tuple[tuple[Step, ...], StepTimes, list[Note]]:
+    """(whole steps, step times as XProf states them, notes); the times are those of the whole steps of its table where
+    the recording cut steps off."""
+    times = StepTimes(
+        step_time_s=_first_time(parts, _MEAN_STEP),
+        step_time_min_s=_first_time(parts, ("steptime_ms_minimum", "step_time_min")),
+        step_time_max_s=_first_time(parts, ("steptime_ms_maximum", "step_time_max")),
+        step_time_stdev_s=_first_time(parts, ("steptime_ms_standard_deviation", "step_time_stdev")),
+    )
     listed, source = _listed_steps(parts)
     steps, cut = whole_steps(listed)
-    notes = (*cut, *notes_on_long_steps(steps))
-    mean, least, most, spread = stated
+    mean = times["step_time_s"]
     if steps and (cut or mean is None):
-        times = [step.time_s for step in steps]
-        whole = f"mean of the {len(times)} whole steps of XProf's {source}"
         beside = f"; its {formatting.plain(mean, 's')} include truncated steps" if mean and cut else ""
-        computed["step_time"] = f"{whole}{beside}"
-        mean, least, most = statistics.fmean(times), min(times), max(times)
-        spread = statistics.pstdev(times) if len(times) > 1 else None
-    return _StepTimes(tuple(steps), mean, least, most, spread, notes)
+        computed["step_time"] = f"mean of the {len(steps)} whole steps of XProf's {source}{beside}"
+        times = step_times([step.time_s for step in steps])
+    return tuple(steps), times, [*cut, *notes_on_long_steps(steps)]
 
 
 def _listed_steps(parts: Sequence[Piece]) -> tuple[list[Step], str]:

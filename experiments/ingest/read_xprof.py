@@ -7,7 +7,6 @@ step time is the slowest core's and is a mean here; tables of a profile without 
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,10 +17,17 @@ from experiments.ingest.cut_steps import notes_on_long_steps, whole_steps
 from experiments.ingest.exposure import over_cores
 from experiments.ingest.kernel_ops import ENOUGH, Kernels, named_ops, shortened, with_collectives_named
 from experiments.ingest.kpis import FORMULAS, Kpis, from_overview, from_overview_shares, from_timelines
-from experiments.ingest.peaks import Peaks, peaks_of
-from experiments.ingest.roof import notes_on_roof, notes_on_utilization
-from experiments.ingest.steps import core_values, cut_notes, executed_program, gpu_steps, separate_runs, timeline_steps
-from experiments.ingest.strips import strips
+from experiments.ingest.roof import Peaks, notes_on_roof, notes_on_utilization, peaks_of
+from experiments.ingest.steps import (
+    core_values,
+    cut_notes,
+    executed_program,
+    gpu_steps,
+    separate_runs,
+    step_times,
+    strips,
+    timeline_steps,
+)
 from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.transfers import with_host_bytes
 from experiments.ingest.validate import HostFacts
@@ -131,7 +137,6 @@ def read(
         said.append(Note("info", peaks.note))
     said += [*notes_on_roof(ops), *notes_on_utilization(kpis.values)]
     said += _diagnostics(tables.overview, on_cpu or bool(program), [label, *(note.message for note in notes)])
-    times = [step.time_s for step in steps]
     count = len(cores) if on_cpu else max(int(stats.run_environment.device_core_count), len(cores))
     return StepProfile(
         provenance="reconstructed" if label else "measured",
@@ -147,10 +152,7 @@ def read(
             memory_bytes=memory_bytes,
         ),
         files=tuple(files),
-        step_time_s=statistics.fmean(times) if times else None,
-        step_time_min_s=min(times, default=None),
-        step_time_max_s=max(times, default=None),
-        step_time_stdev_s=statistics.pstdev(times) if len(times) > 1 else None,
+        **step_times([step.time_s for step in steps]),
         steps=tuple(steps[:_MAX_STEPS]),
         cores=tuple(core_values(cores)),
         kpis=kpis.values,

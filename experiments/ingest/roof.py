@@ -1,13 +1,16 @@
-"""Ops above the roofline: kept as XProf states them, explained, and left out of what is summed over ops."""
+"""Peaks of a device, and ops above the roofline: kept as XProf states them, explained, and left out of sums."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import formatting
+from experiments.ingest.values import number
 from experiments.step_profile import Note, Op
+from formatting import plain
+from perfmodel.chips import chip_of_device, chips_of_device, load_chips
 
 Resource = Literal["compute", "hbm"]
 
@@ -45,6 +48,16 @@ def utilization(stated: float | None, ops: Sequence[Op], resource: Resource) -> 
         f"without {names[resource]} of {_ops(wrong)} above the peak, which XProf counts in its "
         f"{formatting.share(stated)}",
     )
+
+
+def efficiencies(
+    flops_rate: float | None, hbm_rate: float | None, peak_flops: float | None, peak_hbm: float | None
+) -> tuple[float | None, float | None, float | None]:
+    """(roofline, compute, bandwidth) efficiency as XProf defines them; None without a rate or its peak."""
+    compute = flops_rate / peak_flops if flops_rate is not None and peak_flops else None
+    bandwidth = hbm_rate / peak_hbm if hbm_rate is not None and peak_hbm else None
+    known = [value for value in (compute, bandwidth) if value is not None]
+    return (max(known) if known else None), compute, bandwidth
 
 
 def notes_on_roof(ops: Sequence[Op]) -> list[Note]:
@@ -96,3 +109,45 @@ def _ops(ops: Sequence[Op]) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= 40 else name[:37] + "…"
+
+
+#: What a GPU's driver states over what the chip moves, where it states the memory's clock and not its transfers.
+_HALF = (0.42, 0.58)
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """FLOP/s and HBM bytes/s of one core.
+
+    chip: our key, None if unclear.  note: why they are not as XProf has them, and hbm_stated_bytes_per_s what it has.
+    """
+
+    flops_per_s: float | None
+    hbm_bytes_per_s: float | None
+    chip: str | None = None
+    note: str = ""
+    hbm_stated_bytes_per_s: float | None = None
+
+
+def peaks_of(stats: Any, kind: str, memory_bytes: float | None) -> Peaks:
+    """Of an OpStats message.  kind: XProf's device type; memory_bytes: of one device, where its plane states it.
+
+    ROCm lists HBM by its clock, at which it transfers twice: XProf then prices it at half of what it moves.
+    """
+    environment = stats.perf_env
+    flops = number(environment.peak_tera_flops_per_second) or 0.0
+    bandwidths = list(environment.peak_bws_giga_bytes_per_second)
+    hbm = (number(bandwidths[0] if bandwidths else environment.peak_hbm_bw_giga_bytes_per_second) or 0.0) * 1e9
+    peak = flops * 1e12 if flops > 0 else None
+    stated = {"memory_bytes": memory_bytes, "peak_flops_per_s": peak, "hbm_bytes_per_s": hbm or None}
+    chip = chip_of_device(kind, **stated)
+    known = [load_chips()[name] for name in chips_of_device(kind, **stated)]
+    halved = [chip for chip in known if chip.kind == "gpu" and _HALF[0] <= hbm / chip.hbm_bytes_per_s <= _HALF[1]]
+    if hbm > 0 and known and len(halved) == len(known):
+        note = (
+            f"XProf assumes {plain(hbm, 'bytes_per_s')} of HBM bandwidth for the {kind}, one transfer per clock "
+            "instead of two. Efficiencies and HBM utilisation here are relative to "
+            f"{plain(2 * hbm, 'bytes_per_s')} and so half of XProf's."
+        )
+        return Peaks(peak, 2 * hbm, chip, note, hbm)
+    return Peaks(peak, hbm or None, chip)

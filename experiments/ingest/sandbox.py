@@ -176,44 +176,31 @@ def unusable(subject: str, detail: str) -> IngestError:
 
 def _failure(code: int, limits: Limits, subject: str, stage: str, peak_bytes: int, detail: str) -> IngestError:
     """What a process that ended with this code died of."""
-    if any(words in detail.lower() for words in OUT_OF_MEMORY):
-        return IngestError(
-            f"Converting {subject} needs more than its memory limit of {limit(limits.memory_bytes, 'bytes')}.",
-            FEWER_STEPS,
-            kind="memory",
-            detail=detail,
-        )
-    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and stage != "start"):
-        return IngestError(
-            f"Converting {subject} was stopped: it used more than {limits.cpu_s} s of processor time, or the machine "
-            "ran out of memory.",
-            FEWER_STEPS,
-            kind="time",
-            detail=detail,
-        )
-    if code == -signal.SIGXFSZ:
-        return IngestError(
-            f"Converting {subject} wrote a file larger than {limit(limits.unpacked_bytes, 'bytes')}.",
-            FEWER_STEPS,
-            kind="too_large",
-            detail=detail,
-        )
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    if code < 0 and peak_bytes > NEARLY_ALL * limits.memory_bytes:
-        # Where memory runs out in C++, XProf does not always get to say so.
-        return IngestError(
-            f"XProf's converter crashed on {subject} ({how}) when it had {plain(peak_bytes, 'bytes')} of the "
-            f"{limit(limits.memory_bytes, 'bytes')} of memory it may use.",
-            FEWER_STEPS,
-            kind="memory",
-            detail=detail,
+    memory = limit(limits.memory_bytes, "bytes")
+    kind, next_step = "memory", FEWER_STEPS
+    if any(words in detail.lower() for words in OUT_OF_MEMORY):
+        text = f"Converting {subject} needs more than its memory limit of {memory}."
+    elif code == -signal.SIGXCPU or (code == -signal.SIGKILL and stage != "start"):
+        kind = "time"
+        text = (
+            f"Converting {subject} was stopped: it used more than {limits.cpu_s} s of processor time, or the machine "
+            "ran out of memory."
         )
-    return IngestError(
-        f"XProf's converter crashed on {subject} ({how}).",
-        "The file is probably damaged: copy it again from the host, or profile again.",
-        kind="crash",
-        detail=detail,
-    )
+    elif code == -signal.SIGXFSZ:
+        kind = "too_large"
+        text = f"Converting {subject} wrote a file larger than {limit(limits.unpacked_bytes, 'bytes')}."
+    elif code < 0 and peak_bytes > NEARLY_ALL * limits.memory_bytes:
+        # Where memory runs out in C++, XProf does not always get to say so.
+        text = (
+            f"XProf's converter crashed on {subject} ({how}) when it had {plain(peak_bytes, 'bytes')} of the {memory} "
+            "of memory it may use."
+        )
+    else:
+        kind = "crash"
+        text = f"XProf's converter crashed on {subject} ({how})."
+        next_step = "The file is probably damaged: copy it again from the host, or profile again."
+    return IngestError(text, next_step, kind=kind, detail=detail)
 
 
 def _no_constant(text: str) -> float:

@@ -18,8 +18,7 @@ from experiments.ingest.gpu.profile import profile as profile_of_traces
 from experiments.ingest.kernel_ops import Kernels
 from experiments.ingest.kineto import read as kineto
 from experiments.ingest.limits import Limits, Progress
-from experiments.ingest.memory import peak_memory, worst
-from experiments.ingest.memory_tables import allocator_curve, heap_schedule
+from experiments.ingest.memory_tables import allocator_curve, heap_schedule, peak_memory, worst
 from experiments.ingest.nsight import read as nsight
 from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
@@ -35,8 +34,8 @@ from formatting import counted, limit, plain
 RECONSTRUCTED = "reconstructed"
 #: (reader, why there is no step time where nothing marks steps) by kind of trace.
 READERS: dict[str, tuple[Callable[[Path, str], TraceFile], str]] = {
-    "kineto": (kineto.read, kineto.NO_STEPS),
-    "nsight": (nsight.read, nsight.NO_STEPS),
+    "kineto": (kineto.read, kineto.WHY_NO_STEPS),
+    "nsight": (nsight.read, nsight.WHY_NO_STEPS),
 }
 
 
@@ -242,15 +241,13 @@ def _load_host(item: Found, left_out: set[str], builder: TraceBuilder | None) ->
     if counts.is_cpu:
         recording = regroup(space, host)
         cores, op_times = recording.cores, recording.op_times
-        counts = HostFacts(
-            host,
-            counts.planes,
-            len(cores),
-            max((len(core.numbers) for core in cores), default=0),
-            max((core.ops for core in cores), default=0),
-            sum(core.events for core in cores),
-            0,
-            True,
+        counts = replace(
+            counts,
+            cores=len(cores),
+            steps=max((len(core.numbers) for core in cores), default=0),
+            ops=max((core.ops for core in cores), default=0),
+            events=sum(core.events for core in cores),
+            has_host_threads=False,
         )
     else:
         try:

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from experiments.ingest.cut_steps import cut_off
-from experiments.ingest.executions import executed_steps
 from experiments.ingest.exposure import OpKey, OpTime, op_times
 from experiments.ingest.in_flight import InFlight, read_flights
 from experiments.ingest.intervals import IntervalUnion
-from experiments.ingest.marks import Steps, plane_steps
+from experiments.ingest.marks import Steps, executed_steps, plane_steps
 from experiments.ingest.op_classes import CONTROL, PARTS, classes, programs_of
 from experiments.ingest.planes import MAX_PS, Events, ImpossibleTime, base_ns, op_lines, stat_ids, stat_value, step_line
 from experiments.xplane import XLine, XPlane

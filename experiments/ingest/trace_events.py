@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from experiments.ingest.executions import executed_steps
 from experiments.ingest.in_flight import pairs
-from experiments.ingest.marks import Annotations, Steps, plane_steps
+from experiments.ingest.marks import Annotations, Steps, executed_steps, plane_steps
 from experiments.ingest.op_classes import CONTROL, category_of, classes, programs_of
 from experiments.ingest.planes import (
     base_ns,

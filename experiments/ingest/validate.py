@@ -58,12 +58,7 @@ class HostFacts:
 def check_outline(data: memoryview, name: str) -> wire.Outline:
     """The outer levels of a profile, or an IngestError that says where it breaks."""
     if not len(data):
-        raise IngestError(
-            f"{name} is empty (0 bytes).",
-            "Check that the profiler finished writing, and copy it again.",
-            name,
-            kind="empty",
-        )
+        raise IngestError(*why_not(name, "empty"), name, kind="empty")
     try:
         outline = wire.outline(data)
     except wire.WireError as error:

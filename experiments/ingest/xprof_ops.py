@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from experiments.ingest.roof import efficiencies
 from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.values import gviz_rows, hlo_text, number, text
 from experiments.step_profile import Op
@@ -62,7 +63,7 @@ def read_ops(
         flops_rate = flops / seconds if flops is not None else None
         hbm_rate = hbm / seconds if hbm is not None else None
         row = {} if own_peaks else table.get((str(metric.hlo_module_id), metric.name), {})
-        computed = _efficiency(flops_rate, hbm_rate, peak_flops, peak_hbm)
+        computed = efficiencies(flops_rate, hbm_rate, peak_flops, peak_hbm)
         limit = 16_000 if rank <= _FULL_TEXT_OPS else _TAIL_CHARACTERS
         ops.append(
             Op(
@@ -90,16 +91,6 @@ def read_ops(
             )
         )
     return ops
-
-
-def _efficiency(
-    flops_rate: float | None, hbm_rate: float | None, peak_flops: float | None, peak_hbm: float | None
-) -> tuple[float | None, float | None, float | None]:
-    """(roofline, compute, bandwidth) as XProf defines them, for ops beyond the 1000 of its roofline table."""
-    compute = flops_rate / peak_flops if flops_rate is not None and peak_flops else None
-    bandwidth = hbm_rate / peak_hbm if hbm_rate is not None and peak_hbm else None
-    known = [value for value in (compute, bandwidth) if value is not None]
-    return (max(known) if known else None), compute, bandwidth
 
 
 def _bound(row: dict[str, Any], computed: tuple[float | None, float | None, float | None]) -> str:

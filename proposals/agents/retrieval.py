@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
-from diagnosis.compare import Comparison
+from diagnosis.compare.comparison import Comparison
 from history.case import Case
 from history.record import Record
 from history.similarity import Expected

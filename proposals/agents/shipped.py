@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from math import log
 
-from diagnosis.compare import Comparison
+from diagnosis.compare.comparison import Comparison
 from history import seeds, similarity
 from history.case import Case, cases_of
 from history.record import Record

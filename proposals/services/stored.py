@@ -12,7 +12,7 @@ from accounts.models import Role
 from accounts.permissions import check
 from diagnosis import comparing
 from diagnosis import services as diagnosis_services
-from diagnosis.compare import Comparison
+from diagnosis.compare.comparison import Comparison
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, RunStatus
 from experiments.services import profiles

@@ -15,6 +15,7 @@ from campaigns.engine.space import searched, settings_of
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import campaigns, planning, running
 from campaigns.services.campaigns import CampaignError, CampaignRequest
+from diagnosis.models import DiagnosisRecord
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
 from tests.backend.factories import CONFIG
@@ -227,6 +228,14 @@ def test_what_cannot_be_done_is_one_sentence(people, ready, given, sentence):
     with pytest.raises(CampaignError, match=sentence) as raised:
         begin(people, ready, **given)
     assert len(str(raised.value)) <= 300
+
+
+def test_a_program_that_the_model_does_not_describe_begins_no_campaign(people, ready):
+    record = DiagnosisRecord.objects.get(run__experiment=ready.experiment)
+    record.data["not_modelled"] = "Convolutions take 96 % of the time: a convolutional network."
+    record.save()
+    with pytest.raises(CampaignError, match="a convolutional network"):
+        begin(people, ready)
 
 
 def test_a_landscape_names_the_row_at_fault():

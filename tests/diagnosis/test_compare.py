@@ -10,7 +10,8 @@ from hypothesis import given, settings
 
 from asapweb.cli.dispatch import dispatch
 from diagnosis.analyzer import diagnose
-from diagnosis.compare import Comparison, compare
+from diagnosis.compare import compare
+from diagnosis.compare.comparison import Comparison
 from experiments.sentences import spans_of, values
 from experiments.step_profile import Op, StepProfile
 from perfmodel.config import ExperimentConfig, ModelShape

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,10 @@ import pytest
 from experiments.ingest import IngestError, read_profile
 from experiments.ingest.gpu import kernels
 from experiments.step_profile import StepProfile
+from tests.ingest.conftest import OPS, Save
 from tests.ingest.kineto_traces import ADD, GEMM, Trace, collective
+from tests.ingest.nsight_exports import iterations
+from tests.ingest.xspaces import tpu_xspace
 
 pytestmark = pytest.mark.slow
 
@@ -169,6 +173,30 @@ def test_files_that_were_recorded_apart_are_separate_runs(tmp_path: Path) -> Non
     start = 1_700_000_000
     assert read_profile([saved(0, start), saved(1, start)]).recorded.separate_runs == 1
     assert read_profile([saved(0, start), saved(1, start + 60)]).recorded.separate_runs == 2
+
+
+def test_xspaces_and_nsight_exports_that_were_recorded_apart_are_separate_runs(tmp_path: Path, save: Save) -> None:
+    def hosts(later_s: int) -> list[Path]:
+        paths = []
+        for number, begin_s in enumerate((0, later_s)):
+            space = tpu_xspace(OPS, host=f"host-{number}")
+            for plane in space.planes:
+                for line in plane.lines:
+                    line.timestamp_ns = (1_700_000_000 + begin_s) * 10**9
+            paths.append(save(f"{later_s}/host-{number}.xplane.pb", space))
+        return paths
+
+    def exports(later_s: int) -> list[Path]:
+        paths = [iterations(tmp_path / f"{number}-{later_s}.sqlite") for number in range(2)]
+        for path, begin_s in zip(paths, (0, later_s), strict=True):
+            with sqlite3.connect(path) as database:
+                database.execute("CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER)")
+                begin_ns = (1_700_000_000 + begin_s) * 10**9
+                database.execute("INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (?)", (begin_ns,))
+        return paths
+
+    for files in (hosts, exports):
+        assert [read_profile(files(later_s)).recorded.separate_runs for later_s in (0, 60)] == [1, 2]
 
 
 def test_parts_of_an_older_pod_viewer(tmp_path: Path) -> None:

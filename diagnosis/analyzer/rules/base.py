@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed, total_share
+from diagnosis.analyzer.facts import Facts, OpFacts, total_exposed, total_share
 from diagnosis.analyzer.quantity import OPS, evidence, share_of
 from diagnosis.analyzer.rules.flags import Advice, advise, causes_of
 from diagnosis.report import Finding, SourcedValue, cited
@@ -69,14 +69,6 @@ def exposed_of(label: str, ops: Iterable[OpFacts]) -> SourcedValue:
     return share_of(label, total_exposed(chosen), formula, chosen)
 
 
-def seconds_of(facts: Facts, label: str, share: float, ops: Iterable[OpFacts] = ()) -> SourcedValue | None:
-    """The same as seconds per step and core; None where no step time is known."""
-    time = facts.seconds(share)
-    if time is None:
-        return None
-    return evidence(label, time, "s", "computed", "share × step time", OPS, keys(tuple(ops)))
-
-
 def saving(facts: Facts, share: float) -> tuple[Sentence, float | None, float]:
     """(impact sentence, saving_s, saving_share): the Amdahl bound if this time vanished altogether."""
     share = min(max(share, 0.0), 0.999)
@@ -123,7 +115,7 @@ def claim(
         bound, time, share = saving(facts, saved)
         impact = bound + " " + impact if impact else bound
     flags = flags or Advice()
-    action += flags.after
+    action += flags.text
     rows, source = cited(insight, action, impact), flags.source if flags.flags else ""
     finding = Finding(rule, title, insight, action, impact, rows, time, share, axis, flags.flags, source)
     return Claim(finding, tuple(ops), part, stalls, advice, tuple(wasted), tuple(parts), whole)

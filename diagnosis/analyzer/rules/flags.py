@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from diagnosis.analyzer.facts import Facts, OpFacts
 from perfmodel import known_flags
 
-#: Profiles of programs that XLA compiled; a PyTorch trace has no use for its flags.
 _WORDS = {
     "ici_all_gather": "all-gathers",
     "ici_reduce_scatter": "reduce-scatters",
@@ -25,16 +24,12 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Advice:
-    """flags: those that the run does not set.  text: a sentence about them, empty where nothing is documented."""
+    """flags: those that the run does not set.  text: a sentence about them that follows another,
+    empty where nothing is documented."""
 
     flags: tuple[str, ...] = ()
     source: str = ""
     text: str = ""
-
-    @property
-    def after(self) -> str:
-        """The sentence, to follow another."""
-        return f" {self.text}" if self.text else ""
 
 
 def causes_of(ops: Iterable[OpFacts]) -> tuple[str, ...]:
@@ -60,11 +55,11 @@ def advise(facts: Facts, causes: Iterable[str], verb: str = "overlap") -> Advice
     sources = "; ".join(dict.fromkeys(title for flag_set in sets for title, _ in flag_set.sources))
     what = " and ".join(dict.fromkeys(_WORDS[flag_set.cause] for flag_set in sets))
     if not flags:
-        return Advice(text=f"The documented XLA flags that {verb} {what} are already set.")
+        return Advice(text=f" The documented XLA flags that {verb} {what} are already set.")
     if any(flag.partition("=")[0] in shown for flag_set in sets for flag in flag_set.flags):
         text = (
-            "Asynchronous collectives are already enabled, as the ops show; set the other XLA flags that "
+            " Asynchronous collectives are already enabled, as the ops show; set the other XLA flags that "
             f"{verb} {what} on"
         )
         return Advice(flags, sources, f"{text} {facts.chip.name} ({sources}).")
-    return Advice(flags, sources, f"Set the XLA flags that {verb} {what} on {facts.chip.name} ({sources}).")
+    return Advice(flags, sources, f" Set the XLA flags that {verb} {what} on {facts.chip.name} ({sources}).")

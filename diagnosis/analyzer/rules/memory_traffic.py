@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.quantity import OPS, count_of, evidence, share_of
-from diagnosis.analyzer.rules.base import Claim, claim, lines, seconds_of, time_of
+from diagnosis.analyzer.rules.base import Claim, claim, lines, time_of
 from diagnosis.report import SourcedValue
 from experiments.sentences import say
 
@@ -87,13 +87,11 @@ def stacked_layers(facts: Facts) -> Iterator[Claim]:
     if share < NOTABLE_SHUFFLE:
         return
     cost = time_of("dynamic-update-slice into stacked arrays", ops)
-    per_step = seconds_of(facts, "its time per step", share, ops)
     backward = tuple(op for op in ops if op.phase in ("backward", "recompute"))
     parts: list[SourcedValue] = []
     text = say(
         "Writing tensors of scanned layers into stacked arrays (dynamic-update-slice) takes {} {}", cost, facts.base
     )
-    text += say(" ({} per step)", per_step) if per_step else ""
     if total_share(backward) >= 0.5 * share:
         row = time_of("of it in the backward pass", backward)
         parts.append(row)
@@ -126,11 +124,9 @@ def data_shuffle(facts: Facts) -> Iterator[Claim]:
     if share < NOTABLE_SHUFFLE:
         return
     cost = time_of("copies, transposes and other data movement", ops)
-    per_step = seconds_of(facts, "its time per step", share, ops)
     yield claim(
         facts, "data_shuffle", "High data-movement overhead",
-        say("Copies, transposes, slices and pads take {} {}{}{}.", cost, facts.base,
-            say(" ({} per step)", per_step) if per_step else "", lines(ops)),
+        say("Copies, transposes, slices and pads take {} {}{}.", cost, facts.base, lines(ops)),
         "Keep one layout from producer to consumer (einsum with the axes in the order of use, jit with AUTO layouts), "
         "donate buffers, and avoid concatenations and slices inside the layer loop."
         if facts.of_xla

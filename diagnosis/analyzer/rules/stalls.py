@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from diagnosis.analyzer.facts import Facts, total_share
 from diagnosis.analyzer.host_copies import bytes_each_way, host_copies, host_link_rate, link_time_s, offloads
 from diagnosis.analyzer.quantity import evidence, share_of
-from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, lines, seconds_of, time_of
+from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, lines, time_of
 from diagnosis.analyzer.rules.flags import advise
 from diagnosis.analyzer.statement import unexplained
 from experiments.sentences import join, say
@@ -98,9 +98,7 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
     if share < WORTH_SAYING or not offloads(ops):
         return
     cost = share_of("exposed host transfers", share, "time waited for copies ÷ step time", ops)
-    per_step = seconds_of(facts, "their time per step", share, ops)
-    text = say("Waiting for copies to and from host memory takes {} {}", cost, facts.base)
-    text += say(" ({} per step){}.", per_step, lines(ops)) if per_step else f"{lines(ops)}."
+    text = say("Waiting for copies to and from host memory takes {} {}{}.", cost, facts.base, lines(ops))
     everything = tuple(op for op in facts.ops if op.op.host_bytes)
     runs = max((op.op.occurrences for op in everything), default=0)
     to_host, from_host = bytes_each_way(everything)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from experiments.ingest.gpu import kernels
 from experiments.ingest.gpu.columns import KERNEL, OP, Collected
 from experiments.ingest.gpu.contexts import NOWHERE, Context, contexts
-from experiments.ingest.gpu.device import NO_MARKS, UNKNOWN, DeviceTrace, HostSteps
+from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
 from experiments.ingest.gpu.kinds import read_kinds, with_roles_of_streams
+from experiments.ingest.marks import NO_STEPS, Steps
 from experiments.step_profile import Recorded
 
 #: Calls of serving engines and programs that capture a graph of kernels.
@@ -29,7 +30,7 @@ class DeviceFacts:
     host: str
     kind: str
     rank: int | None = None
-    steps: HostSteps = NO_MARKS
+    steps: Steps = NO_STEPS
     capacity_bytes: float | None = None
 
 

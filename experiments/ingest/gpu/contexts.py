@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,7 @@ _ENGINE = "autograd::engine::evaluate_function: "
 _MOST_DEPTH = 12
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """State at one moment of one thread.  path: modules; work, traffic: index into works and the host event whose they
     are; comm: index into comms; in_module: the path names modules, not only annotations."""
 
@@ -124,19 +123,19 @@ class _Sweep:
             phase = RECOMPUTE if outer.phase in (BACKWARD, RECOMPUTE) else outer.phase or FORWARD
             # A module that is called during recomputation starts where the backward pass of its forward op was.
             path = outer.path if outer.phase != BACKWARD else ()
-            return _nested_context(outer, phase=phase, path=(*path, module.group(1))[-_MOST_DEPTH:], in_module=True)
+            return outer._replace(phase=phase, path=(*path, module.group(1))[-_MOST_DEPTH:], in_module=True)
         if "checkpoint.py(" in name:
-            return _nested_context(outer, phase=RECOMPUTE) if outer.phase == BACKWARD else outer
+            return outer._replace(phase=RECOMPUTE) if outer.phase == BACKWARD else outer
         line = _FRAME_LINE.match(name)
-        return _nested_context(outer, source=f"{line.group(1)}:{line.group(2)}") if line else outer
+        return outer._replace(source=f"{line.group(1)}:{line.group(2)}") if line else outer
 
     def _annotation(self, outer: Context, name: str) -> Context:
         if _OPTIMIZER.match(name):
-            return _nested_context(outer, phase=OPTIMIZER, path=(name.partition("#")[2][:60] or "Optimizer",))
+            return outer._replace(phase=OPTIMIZER, path=(name.partition("#")[2][:60] or "Optimizer",))
         # Where modules are recorded, annotations repeat them (`DistributedDataParallel.forward`).
         if _SILENT.match(name) or is_step_mark(name) or outer.in_module or len(outer.path) >= _MOST_DEPTH:
             return outer
-        return _nested_context(outer, path=(*outer.path, _NUMBER.sub("#", name)[:60].replace("/", " ")))
+        return outer._replace(path=(*outer.path, _NUMBER.sub("#", name)[:60].replace("/", " ")))
 
     def _op(self, outer: Context, event: int, name: str) -> Context:
         seq, is_forward, index, comm = (self.columns[key][event] for key in ("seq", "forward", "work", "comm"))
@@ -166,28 +165,6 @@ class _Sweep:
             comm if comm >= 0 else outer.comm,
             outer.in_module,
         )
-
-
-def _nested_context(
-    outer: Context,
-    *,
-    phase: str | None = None,
-    path: tuple[str, ...] | None = None,
-    source: str = "",
-    in_module: bool = False,
-) -> Context:
-    return Context(
-        outer.phase if phase is None else phase,
-        outer.path if path is None else path,
-        outer.op,
-        source or outer.source,
-        outer.work,
-        outer.work_event,
-        outer.traffic,
-        outer.op_event,
-        outer.comm,
-        outer.in_module or in_module,
-    )
 
 
 def phase_name(context: Context, trains: bool) -> str:

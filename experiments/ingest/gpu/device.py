@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.ingest.intervals import Ps
+from experiments.ingest.marks import NO_STEPS, Steps
 from experiments.step_profile import Recorded
 
 #: Launched at an unknown time.
@@ -44,19 +45,6 @@ class Kind:
     exchange: Exchange | None = None
 
 
-@dataclass(frozen=True)
-class HostSteps:
-    """Steps as the host marks them: numbers, and [starts, ends) on the trace's clock.  how: what marks them."""
-
-    numbers: tuple[int, ...] = ()
-    starts: tuple[int, ...] = ()
-    ends: tuple[int, ...] = ()
-    how: str = ""
-
-
-NO_MARKS = HostSteps()
-
-
 @dataclass
 class DeviceTrace:
     """One device's activity, times in ps from the trace's own zero.
@@ -82,7 +70,7 @@ class DeviceTrace:
     ranks: NDArray[np.int64]
     streams: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     rank_groups: list[tuple[int, ...]] = field(default_factory=list)
-    steps: HostSteps = NO_MARKS
+    steps: Steps = NO_STEPS
     host_waits: dict[str, Ps] = field(default_factory=dict)
     memory_peak_bytes: float | None = None
     memory_capacity_bytes: float | None = None
@@ -113,5 +101,5 @@ class TraceFile:
     notes: tuple[str, ...] = ()
     why_no_device: str = ""
     recorded: Recorded = field(default_factory=Recorded)
-    steps: HostSteps = NO_MARKS
+    steps: Steps = NO_STEPS
     span_ns: tuple[int, int] | None = None

@@ -6,8 +6,10 @@ import re
 from collections import defaultdict
 from functools import lru_cache
 
+import numpy as np
+
 from experiments.ingest.gpu.columns import Collected
-from experiments.ingest.gpu.device import HostSteps
+from experiments.ingest.marks import NO_STEPS, Steps
 
 #: What a host is doing while the device waits for it, first match first.
 _WAITS = (
@@ -57,7 +59,7 @@ def mark(collected: Collected, name: str, start: int, end: int) -> None:
         collected.marks["optimizer"].append((collected.names.of(name), start, end))
 
 
-def host_steps(collected: Collected) -> HostSteps:
+def host_steps(collected: Collected) -> Steps:
     """ProfilerStep marks; else iterations of a serving engine; else the program's own (`iteration 12`); else from one
     optimizer step to the next."""
     marks = (("step", "ProfilerStep"), ("engine", "a serving engine's iterations"), ("iteration", "the program"))
@@ -70,13 +72,13 @@ def host_steps(collected: Collected) -> HostSteps:
         by_name[optimizer].append(end)
     counts = {len(ends) for ends in by_name.values()}
     if len(counts) != 1 or counts == {1}:
-        return HostSteps()
+        return NO_STEPS
     # Several optimizers step one after the other: the last of them ends the step.
     ends = [max(group) for group in zip(*(sorted(ends) for ends in by_name.values()), strict=True)]
-    return HostSteps(tuple(range(1, len(ends))), tuple(ends[:-1]), tuple(ends[1:]), "optimizer steps")
+    return Steps(tuple(range(1, len(ends))), np.array(ends[:-1]), np.array(ends[1:]), how="optimizer steps")
 
 
-def _tiling(steps: list[tuple[int, int, int]], how: str) -> HostSteps:
+def _tiling(steps: list[tuple[int, int, int]], how: str) -> Steps:
     """Marks in order of time without those inside others; their own numbers where these are distinct."""
     kept: list[tuple[int, int, int]] = []
     for number, start, end in steps:
@@ -85,4 +87,5 @@ def _tiling(steps: list[tuple[int, int, int]], how: str) -> HostSteps:
     numbers = [number for number, _, _ in kept]
     if len(set(numbers)) < len(numbers) or -1 in numbers:
         numbers = list(range(1, len(kept) + 1))
-    return HostSteps(tuple(numbers), tuple(start for _, start, _ in kept), tuple(end for _, _, end in kept), how)
+    starts, ends = np.array([span[1:] for span in kept], np.int64).T
+    return Steps(tuple(numbers), starts, ends, how=how)

@@ -14,6 +14,7 @@ from experiments.ingest.gpu.device import DeviceTrace, Kind
 from experiments.ingest.gpu.measure import exposed_copies
 from experiments.ingest.gpu.waits import RankWaits
 from experiments.ingest.marks import Steps
+from experiments.ingest.roof import efficiencies
 from experiments.ingest.timeline import window_of
 from experiments.step_profile import Op
 from perfmodel.chips import Chip
@@ -105,11 +106,10 @@ def _op(kind: Kind, total: _Sum, name: str, rank: int, window_ps: int, waited: R
     flops, moved, exchange = total.flops, total.moved_bytes, kind.exchange
     peak, bandwidth = _peak(kind, chip), chip.hbm_bytes_per_s / chip.devices_per_chip if chip else None
     on_hbm = kind.category not in kernels.HOST_COPIES and exchange is None
-    compute = flops / seconds / peak if flops and peak else None
-    memory = moved / seconds / bandwidth if moved and bandwidth and on_hbm else None
     # Without FLOPs and traffic nothing is known of an op's place under the roofline; with one of them, that one.
-    known = [value for value in (compute, memory) if value is not None]
-    bound = None if not known else "Compute" if compute is not None and compute == max(known) else "HBM"
+    flops_rate, byte_rate = flops / seconds if flops else None, moved / seconds if moved and on_hbm else None
+    roofline, compute, memory = efficiencies(flops_rate, byte_rate, peak, bandwidth)
+    bound = None if roofline is None else "Compute" if compute == roofline else "HBM"
     return Op(
         name=name,
         category=kind.category,
@@ -123,7 +123,7 @@ def _op(kind: Kind, total: _Sum, name: str, rank: int, window_ps: int, waited: R
         flops_per_s=flops / seconds if flops is not None else None,
         operational_intensity=flops / moved if flops is not None and moved else None,
         bound_by=bound,
-        roofline_efficiency=max(known) if known else None,
+        roofline_efficiency=roofline,
         compute_efficiency=compute,
         memory_bandwidth_utilization=memory,
         op_name=kind.path,

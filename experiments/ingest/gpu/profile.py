@@ -18,8 +18,7 @@ from experiments.ingest.gpu.trace_events import add_devices
 from experiments.ingest.gpu.waits import waits
 from experiments.ingest.kpis import Kpis, from_timelines
 from experiments.ingest.marks import Steps
-from experiments.ingest.steps import core_values, separate_runs, timeline_steps
-from experiments.ingest.strips import strips
+from experiments.ingest.steps import core_values, separate_runs, step_times, strips, timeline_steps
 from experiments.ingest.timeline import CoreTimeline
 from experiments.step_profile import Device, Memory, Note, Op, Recorded, SourceFile, Step, StepProfile
 from experiments.trace import TraceBuilder
@@ -88,12 +87,11 @@ def profile(
         max((trace.memory_capacity_bytes for trace in traces if trace.memory_capacity_bytes), default=None),
     )
     reasons = _reasons(recordings, traces, steps_read, ops, memory, kpis, no_steps)
-    times = [step.time_s for step in steps_read]
     computed = dict(kpis.computed)
     if ops:
         computed["ops"] = "kernels are grouped by framework op, shapes, module and phase"
         computed["time_share"] = "time of all occurrences of an op / profiled time, over all devices"
-    if times:
+    if steps_read:
         computed["step_time"] = GPU_FORMULAS["step_time" if traces else "host_step_time"]
         computed["steps"] = f"marked by {traces[0].steps.how if traces else recordings[0].steps.how}"
     return StepProfile(
@@ -101,10 +99,7 @@ def profile(
         source_kind=source_kind,
         device=device,
         files=tuple(files),
-        step_time_s=statistics.fmean(times) if times else None,
-        step_time_min_s=min(times, default=None),
-        step_time_max_s=max(times, default=None),
-        step_time_stdev_s=statistics.pstdev(times) if len(times) > 1 else None,
+        **step_times([step.time_s for step in steps_read]),
         steps=tuple(steps_read[:_MOST_STEPS]),
         cores=tuple(core_values(cores)),
         kpis=kpis.values,
@@ -123,7 +118,7 @@ def profile(
 def host_marks(recordings: Sequence[TraceFile]) -> list[Step]:
     """The steps of traces without device activity, as their hosts mark them: mean over ranks."""
     marked = [
-        {n: e - s for n, s, e in zip(m.numbers, m.starts, m.ends, strict=True)} for m in (r.steps for r in recordings)
+        dict(zip(one.steps.numbers, (one.steps.ends - one.steps.starts).tolist(), strict=True)) for one in recordings
     ]
     common = set(marked[0]).intersection(*marked[1:]) if marked else set()
     return [Step(number, statistics.fmean(times[number] for times in marked) * 1e-12) for number in sorted(common)]
@@ -135,7 +130,7 @@ def _recorded(
     """Return what all traces together hold."""
     held = [recording.recorded for recording in recordings]
     window = sum(core.window_s for core in cores)
-    gaps = {cause: sum(core.gaps_s.get(cause, 0.0) for core in cores) for core in cores for cause in core.gaps_s}
+    gaps = _gaps(cores)
     before = sum(int((trace.ends - trace.starts)[left_over(trace)].sum()) for trace in traces)
     return Recorded(
         has=tuple(dict.fromkeys(key for one in held for key in one.has)),
@@ -147,6 +142,11 @@ def _recorded(
         before_s=before * 1e-12,
         separate_runs=separate_runs([recording.span_ns for recording in recordings]),
     )
+
+
+def _gaps(cores: Sequence[CoreTimeline]) -> dict[str, float]:
+    """Seconds of idle time by cause, over all devices."""
+    return {cause: sum(core.gaps_s.get(cause, 0.0) for core in cores) for core in cores for cause in core.gaps_s}
 
 
 def core_label(core: CoreTimeline) -> str:
@@ -174,7 +174,7 @@ def _kpis(
     kpis.reasons["goodput"] = "A trace of a few steps does not show the time lost outside them."
     for key in kpis.computed:
         kpis.computed[key] = GPU_FORMULAS[key]
-    total = sum(step.time_s for step in steps)
+    total, window = sum(step.time_s for step in steps), sum(core.window_s for core in cores)
 
     def share(*parts: str) -> float | None:
         return sum(step.breakdown_s.get(part, 0.0) for step in steps for part in parts) / total if total else None
@@ -183,16 +183,14 @@ def _kpis(
         kpis.put("host", share("launch", "host_transfer"), GPU_FORMULAS["host"])
         kpis.put("input", share("input"), GPU_FORMULAS["input"])
     elif launched:
-        gaps = {cause: sum(core.gaps_s.get(cause, 0.0) for core in cores) for core in cores for cause in core.gaps_s}
+        gaps = _gaps(cores)
         late = sum(gaps.values()) - sum(gaps.get(cause, 0.0) for cause in ("input", "queued", "unknown"))
-        window_s = sum(core.window_s for core in cores)
-        kpis.put("host", late / window_s, GPU_FORMULAS["host_window"])
-        kpis.put("input", gaps.get("input", 0.0) / window_s, GPU_FORMULAS["input"].replace("step", "profiled"))
+        kpis.put("host", late / window, GPU_FORMULAS["host_window"])
+        kpis.put("input", gaps.get("input", 0.0) / window, GPU_FORMULAS["input"].replace("step", "profiled"))
     for key in ("input", "host"):
         kpis.reason(key, "The trace contains no calls that launch kernels, so waiting time cannot be attributed.")
     kpis.reason("output", "A GPU trace does not distinguish outfeed from other device-to-host copies.")
     kpis.reason("mxu_utilization", "The trace contains no tensor-core hardware counters.")
-    window = sum(core.window_s for core in cores)
     flops = sum(op.flops for op in ops if op.flops)
     products = [op for op in ops if op.category in kernels.PRODUCTS]
     known = sum(op.self_time_s for op in products if op.flops) / (sum(op.self_time_s for op in products) or 1.0)

@@ -58,7 +58,7 @@ def device_steps(trace: DeviceTrace) -> tuple[Steps, list[str]]:
         index = np.searchsorted(sorted_launches, times, side="left")
         return np.maximum(times, np.where(index > 0, reach[np.maximum(index - 1, 0)], times))
 
-    host_starts, host_ends = np.array(marked.starts, np.int64), np.array(marked.ends, np.int64)
+    host_starts, host_ends = marked.starts, marked.ends
     starts, ends = boundary(host_starts), boundary(host_ends)
     starts[0] = max(starts[0], _unseen_until(trace, launched, int(host_starts[0])))
     starts[1:] = np.maximum(starts[1:], ends[:-1])

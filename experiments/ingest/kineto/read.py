@@ -15,7 +15,7 @@ from experiments.ingest.kineto.comms import groups_of
 from experiments.ingest.kineto.stream import NotStrict, events, header
 from experiments.ingest.values import text
 
-NO_STEPS = (
+WHY_NO_STEPS = (
     "The trace has no step markers. Call prof.step() after each step (torch.profiler.profile with a schedule) and "
     "record again."
 )

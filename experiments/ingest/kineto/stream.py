@@ -23,16 +23,7 @@ from experiments.ingest.errors import IngestError
 CHUNK_BYTES = 1 << 18
 _NO_NUMBER = re.compile(rb"([:,\[]\s*)-?(?:nan|NaN|inf|Infinity|\d{20,})(?=\s*(?:[,}\]]|\Z))")
 #: Fields other than the events, anywhere in the file.
-_KEYS = (
-    "schemaVersion",
-    "deviceProperties",
-    "distributedInfo",
-    "host_name",
-    "record_shapes",
-    "with_stack",
-    "profile_memory",
-    "baseTimeNanoseconds",
-)
+_KEYS = ("deviceProperties", "distributedInfo", "host_name", "baseTimeNanoseconds")
 _VALUE_BYTES = 16 << 20
 #: Lists and objects within each other; traces have fewer than ten.
 MOST_LEVELS = 100

@@ -16,13 +16,14 @@ from pathlib import Path
 from experiments.ingest.errors import IngestError
 from experiments.ingest.gpu.assemble import DeviceFacts, device_traces, recorded
 from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, KERNEL, MAX_PS, OP, Collected
-from experiments.ingest.gpu.device import NO_MARKS, HostSteps, TraceFile
+from experiments.ingest.gpu.device import TraceFile
 from experiments.ingest.gpu.marks import host_steps, host_wait, mark
+from experiments.ingest.marks import NO_STEPS, Steps
 from experiments.ingest.nsight.database import EXPORT_AGAIN, Database
 from experiments.ingest.steps import unix_span
 from experiments.ingest.values import text
 
-NO_STEPS = (
+WHY_NO_STEPS = (
     'The recording has no step markers. Put torch.cuda.nvtx.range_push(f"iteration {i}") and range_pop() around each '
     "training step and record again."
 )
@@ -76,7 +77,7 @@ def _read(database: Database, name: str) -> TraceFile:
             name=f"GPU {device}" if device >= 0 else "GPU",
             host=host,
             kind=kind,
-            steps=marks.get(processes.get(device, -1), NO_MARKS),
+            steps=marks.get(processes.get(device, -1), NO_STEPS),
             capacity_bytes=capacity,
         )
 
@@ -162,7 +163,7 @@ def _launches(database: Database, collected: Collected) -> None:
             collected.launches.add(key, *times, collected.thread(("", str(thread))))
 
 
-def _ranges(database: Database, collected: Collected) -> dict[int, HostSteps]:
+def _ranges(database: Database, collected: Collected) -> dict[int, Steps]:
     """NVTX ranges into the columns of their threads; the steps that each process marks."""
     strings: dict[object, str] = {}
     if "textId" in database.columns("NVTX_EVENTS"):
