@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -107,25 +107,21 @@ def _diagnosed(record: DiagnosisRecord, ops: Iterable[Any]) -> tuple[ExperimentC
 
 
 #: What the table of ops may show, and how.
-SHOWN = ("all", "gained", "lost", "gone", "new")
-
-
-def _shown(row: OpChange, shown: str) -> bool:
-    if shown == "gained":
-        return row.change < 0
-    if shown == "lost":
-        return row.change > 0
-    if shown == "gone":
-        return row.after is None
-    return row.before is None if shown == "new" else True
+SHOWN: dict[str, Callable[[OpChange], bool]] = {
+    "all": lambda row: True,
+    "gained": lambda row: row.change < 0,
+    "lost": lambda row: row.change > 0,
+    "gone": lambda row: row.after is None,
+    "new": lambda row: row.before is None,
+}
 
 
 def ops_page(comparison: Comparison, shown: str, q: str, page: str, size: int = 50) -> tuple[Page, dict[str, int]]:
     """The changes by size: all, only time gained or lost, or only ops that one side has; and how many are of each."""
     words = q.lower()
     rows = [row for row in comparison.ops if not words or words in f"{row.label} {row.module} {row.category}".lower()]
-    counts = {name: sum(_shown(row, name) for row in rows) for name in SHOWN}
-    kept = [row for row in rows if _shown(row, shown)]
+    counts = {name: sum(map(shows, rows)) for name, shows in SHOWN.items()}
+    kept = [row for row in rows if SHOWN[shown](row)]
     return Paginator(kept, size).get_page(max(1, whole_number(page) or 1)), counts
 
 

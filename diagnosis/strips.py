@@ -118,7 +118,7 @@ def strips(timeline: Timeline, collectives: str = "") -> Strips | None:
         made.append(
             Strip(
                 cores[at], hosts[at],
-                _columns(row, split, words, scale) if columns else _end_to_end(row, split, words, scale),
+                _paths(row, split, words, scale, columns),
                 _cells(at, cores[at], row, steps, scale, columns) if titles else [],
                 mean, min(row), row[most], steps[most],
                 [(words_, fmean(split[key])) for key, words_, _ in words],
@@ -146,36 +146,28 @@ def _box(x: float, y: float, width: float, height: float) -> str:
     return f"M{x:.1f} {y:.1f}h{width:.1f}v{height:.1f}h-{width:.1f}z"
 
 
-def _end_to_end(
-    row: Sequence[float], split: Mapping[str, Sequence[float]], words: list[tuple[str, str, str]], scale: float
+def _paths(
+    row: Sequence[float],
+    split: Mapping[str, Sequence[float]],
+    words: list[tuple[str, str, str]],
+    scale: float,
+    columns: bool,
 ) -> list[tuple[str, str]]:
+    """(colour class, SVG path) of the parts of a core's steps: end to end, or each step a column."""
     boxes: dict[str, list[str]] = {}
-    start = 0.0
+    start, wide = 0.0, WIDTH / len(row)
     for n, duration in enumerate(row):
-        at, end = start, start + duration * WIDTH / scale
+        end = start + duration * WIDTH / scale
         # A hairline of surface keeps the steps apart.
-        limit = end - (1.6 if n + 1 < len(row) else 0.0)
+        room = HEIGHT if columns else end - start - (1.6 if n + 1 < len(row) else 0.0)
+        used = 0.0
         for key, _, css in words:
-            width = min(split[key][n] * WIDTH / scale, limit - at)
-            if width > 0.05:
-                boxes.setdefault(css, []).append(_box(at, 0, width, HEIGHT))
-                at += width
+            size = min(split[key][n] * (HEIGHT if columns else WIDTH) / scale, room - used)
+            if size > 0.05:
+                column = (n * wide, HEIGHT - used - size, max(wide - 0.6, wide * 0.7), size)
+                boxes.setdefault(css, []).append(_box(*column if columns else (start + used, 0, size, HEIGHT)))
+                used += size
         start = end
-    return [(css, "".join(parts)) for css, parts in boxes.items()]
-
-
-def _columns(
-    row: Sequence[float], split: Mapping[str, Sequence[float]], words: list[tuple[str, str, str]], scale: float
-) -> list[tuple[str, str]]:
-    boxes: dict[str, list[str]] = {}
-    wide = WIDTH / len(row)
-    for n in range(len(row)):
-        bottom = float(HEIGHT)
-        for key, _, css in words:
-            high = min(split[key][n] * HEIGHT / scale, bottom)
-            if high > 0.05:
-                boxes.setdefault(css, []).append(_box(n * wide, bottom - high, max(wide - 0.6, wide * 0.7), high))
-                bottom -= high
     return [(css, "".join(parts)) for css, parts in boxes.items()]
 
 

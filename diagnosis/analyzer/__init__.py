@@ -84,13 +84,14 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
     findings = rules.run(facts)
     verdict = bottleneck.judge(facts, findings)
     step = facts.step_time_s
+    severe = (note.message for note in profile.notes if note.severity in ("warning", "error"))
     return Diagnosis(
         kpis=facts.kpis,
         not_measured=facts.not_measured,
         bottleneck=verdict,
         findings=findings,
         ops=tuple(to_diagnosis(op, profile.device.measured_cores) for op in facts.ops),
-        breakdown_s=breakdown.seconds(facts.shares, step),
+        breakdown_s={bar: share * step for bar, share in facts.shares.items()} if step else {},
         breakdown_share=facts.shares,
         collectives=tables.collectives(facts),
         roofline=Roofline(profile.device.peak_flops_per_s, profile.device.peak_hbm_bytes_per_s),
@@ -98,7 +99,7 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
         report=report.write(facts, verdict, findings),
         timeline=profile.timeline,
         coverage=facts.coverage,
-        warnings=(*_mismatch(profile, config), *_above_links(facts), *_lower_bound(facts), *_severe(profile)),
+        warnings=(*_mismatch(profile, config), *_above_links(facts), *_lower_bound(facts), *severe),
         not_modelled=facts.recording.refusal,
         recording=facts.recording,
     )
@@ -114,8 +115,8 @@ def _above_links(facts: Facts) -> tuple[str, ...]:
     count = f"{len(rates)} collectives report" if len(rates) > 1 else "One collective reports"
     return (
         f"{count} more bytes than the links can carry in the recorded time ({worst}: "
-        f"{plain(rates[worst] or 0.0, 'bytes_per_s')}): part of the transfer overlapped other ops, or the shapes are not "
-        "what is transferred. No bandwidth is computed there.",
+        f"{plain(rates[worst] or 0.0, 'bytes_per_s')}): part of the transfer overlapped other ops, or the shapes are "
+        "not what is transferred. No bandwidth is computed there.",
     )
 
 
@@ -126,10 +127,6 @@ def _lower_bound(facts: Facts) -> tuple[str, ...]:
     return (f"Communication is a lower bound: kernels of unknown kind, {unknown} of the time, may be collectives.",)
 
 
-def _severe(profile: StepProfile) -> tuple[str, ...]:
-    return tuple(note.message for note in profile.notes if note.severity in ("warning", "error"))
-
-
 def _mismatch(profile: StepProfile, config: ExperimentConfig | None) -> tuple[str, ...]:
     """A configuration that belongs to other hardware than the profile: said, not guessed away."""
     device = profile.device
@@ -137,6 +134,5 @@ def _mismatch(profile: StepProfile, config: ExperimentConfig | None) -> tuple[st
         return ()
     return (
         f"The profile was recorded on {device.kind}, but the configuration names {config.hardware.chip}: bandwidths "
-        "and MFU are "
-        "computed for the configured chip.",
+        "and MFU are computed for the configured chip.",
     )

@@ -127,13 +127,6 @@ def _hide_overlap(bars: dict[str, float], kpis: Mapping[str, float | None]) -> N
         bars[bar] *= exposed / total
 
 
-def seconds(shares_: Mapping[str, float], step_time_s: float | None) -> dict[str, float]:
-    """The shares as seconds per step and core; empty where no step was marked."""
-    if not step_time_s:
-        return {}
-    return {bar: value * step_time_s for bar, value in shares_.items()}
-
-
 def goodput(profile: StepProfile, kpis: Mapping[str, float | None], shares: Mapping[str, float]) -> float | None:
     """Share of the step in which the device worked on the program: all but input, host and idle time.
 

@@ -86,7 +86,7 @@ def identify(name: str, category: str, line: str) -> tuple[str, str] | None:
     """(kind, part) of a collective, None for any other op.  kind is `collective` if nothing more is known."""
     plain, group = dashed(name), dashed(category)
     text = f"{plain} {group}"
-    if _host_transfer(group):
+    if any(word in group for word in ("host", "infeed", "outfeed")):
         return None
     opcode, calls = "", ""
     instruction = hlo.parse(line) if line and _WORTH_PARSING.search(line) else None
@@ -115,10 +115,6 @@ def identify(name: str, category: str, line: str) -> tuple[str, str] | None:
         if _UNNAMED.search(where.replace("-", " ").replace("  ", " ")) or _UNNAMED.search(where):
             return "collective", part
     return None
-
-
-def _host_transfer(category: str) -> bool:
-    return "host" in category or "infeed" in category or "outfeed" in category
 
 
 def _start_of(op: Op, by_name: Mapping[tuple[str, str], Op], depth: int = 3) -> str | None:

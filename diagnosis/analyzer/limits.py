@@ -39,9 +39,8 @@ def with_evidence(
 def _limit(op: OpFacts, recording: Recording, config: ExperimentConfig | None, chip: Chip | None) -> tuple[str, str]:
     """(limit, its source); empty where nothing tells."""
     rows = recording.rows
-    if rows and (
-        op.family == "attention kernel" or (chip is not None and rows * FLOPS_PER_ROW_AND_BYTE < _ridge(chip))
-    ):
+    ridge = chip.peak("bf16") / chip.hbm_bytes_per_s if chip is not None else 0.0
+    if rows and (op.family == "attention kernel" or rows * FLOPS_PER_ROW_AND_BYTE < ridge):
         return "hbm", "iteration"
     if op.family == "matmul" and (tile := _TILE.search(_SHAPES.sub("", op.op.name))):
         least = min(int(tile[1]), int(tile[2]))
@@ -55,7 +54,3 @@ def _limit(op: OpFacts, recording: Recording, config: ExperimentConfig | None, c
     if recording.kind in ("training", "prefill") or (recording.may_train and config is not None):
         return "compute", "category"
     return "", ""
-
-
-def _ridge(chip: Chip) -> float:
-    return chip.peak("bf16") / chip.hbm_bytes_per_s

@@ -55,7 +55,7 @@ def read_profile(
 
     with sandbox.private_folder() as folder:
         try:
-            inner = _fresh(folder, "read")
+            (inner := folder / "read").mkdir()
             answer = sandbox.run("read", arguments, inner, limits, report, subject=subject, meanwhile=meanwhile)
             if trace_to and (inner / _TRACE).exists():
                 shutil.move(inner / _TRACE, trace_to)
@@ -98,12 +98,6 @@ def _uploads(paths: Sequence[Path | str], names: Sequence[str] | None, limits: L
     return uploads
 
 
-def _fresh(folder: Path, name: str) -> Path:
-    inner = folder / name
-    inner.mkdir()
-    return inner
-
-
 def _name_the_host(
     error: IngestError,
     hosts: Sequence[str],
@@ -119,8 +113,9 @@ def _name_the_host(
     broken: list[str] = []
     for index, name in enumerate(hosts[:_MOST_PROBES]):
         report("convert", None, f"XProf failed; trying {name} alone")
+        (inner := folder / f"probe-{index}").mkdir()
         try:
-            sandbox.run("read", {**arguments, "only": index}, _fresh(folder, f"probe-{index}"), limits, _silent(report))
+            sandbox.run("read", {**arguments, "only": index}, inner, limits, _silent(report))
         except IngestError:
             broken.append(name)
     if not broken:

@@ -41,14 +41,8 @@ class IngestError(Exception):
         return text if len(text) <= 300 else text[:299] + "…"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "message": self.message,
-            "next_step": self.next_step,
-            "file": self.file,
-            "kind": self.kind,
-            "excludable": self.excludable,
-            "detail": self.detail[-4000:],
-        }
+        keys = ("message", "next_step", "file", "kind", "excludable")
+        return {**{key: getattr(self, key) for key in keys}, "detail": self.detail[-4000:]}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> IngestError:

@@ -59,7 +59,7 @@ def read_kpis(
     _from_tables(kpis, known, ops)
     if step_time_s:
         for kpi, name in (("duty_cycle", "tc_busy_time"), ("communication", "mean_all_reduce")):
-            seconds = _first_time(parts, name)
+            seconds = first_time(parts, name)
             if kpis.values[kpi] is None and seconds is not None and seconds <= step_time_s * 1.02:
                 kpis.put(kpi, min(seconds / step_time_s, 1.0), f"{name} / step_time, both as exported")
     if kpis.values["flops_utilization"] == 0.0:
@@ -161,5 +161,15 @@ def _value(parts: Sequence[Piece], *keys: str) -> float | None:
     return value if value is not None and value >= 0 else None
 
 
-def _first_time(parts: Sequence[Piece], name: str) -> float | None:
-    return next((value for part in parts if (value := time_s(part.kpis, (name,), part.file, "")) is not None), None)
+def first_time(parts: Sequence[Piece], *names: str) -> float | None:
+    """The first of these times that any part states, in seconds; 0 is none."""
+    for part in parts:
+        for name in names:
+            if "_ms_" in name:  # XProf puts the unit in the middle
+                value = at_least_zero(part.kpis.get(name), part.file, name)
+                seconds = value[0] * 1e-3 if value else None
+            else:
+                seconds = time_s(part.kpis, (name,), part.file, "")
+            if seconds:
+                return seconds
+    return None

@@ -8,8 +8,8 @@ from typing import Any
 
 from experiments.ingest.json_rows import NUMBERS, SHARES, TEXTS, TIMES, Piece, at_least_zero, shares, time_s
 from experiments.ingest.roof import efficiencies
-from experiments.ingest.transfers import with_host_bytes
 from experiments.ingest.values import hlo_text, number, plain_source, text
+from experiments.ingest.xprof_ops import with_host_bytes
 from experiments.step_profile import Note, Op
 
 #: Tables by how much each says about an op.

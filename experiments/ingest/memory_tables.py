@@ -1,4 +1,5 @@
-"""Peak device memory by the allocator's events; XProf's memory tables: `memory_viewer` (a program's heap by schedule), `memory_profile` (the allocator's events)."""
+"""Peak device memory by the allocator's events, and XProf's tables: `memory_viewer` (a program's heap by schedule),
+`memory_profile` (the allocator's events)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from experiments.hlo.host_memory import host_transfer_bytes
-from experiments.ingest.communication import COLLECTIVE_KERNEL
+from experiments.ingest.gpu.kernels import COLLECTIVE_KERNEL
 from experiments.ingest.planes import stat_ids, stat_value
 from experiments.xplane import XEventMetadata, XPlane
 

@@ -6,7 +6,7 @@ What an export does not hold is not measured, with the reason.  Tables of one up
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ import formatting
 from experiments.ingest.cut_steps import notes_on_long_steps, whole_steps
 from experiments.ingest.errors import IngestError
 from experiments.ingest.json_documents import NothingKnown, load, pieces
-from experiments.ingest.json_kpis import ABSENT, read_kpis
+from experiments.ingest.json_kpis import ABSENT, first_time, read_kpis
 from experiments.ingest.json_ops import merge_ops, with_efficiencies
-from experiments.ingest.json_rows import CoreStep, Piece, at_least_zero, time_s
+from experiments.ingest.json_rows import CoreStep, Piece
 from experiments.ingest.memory_tables import allocator_curve, heap_schedule, worst
 from experiments.ingest.roof import notes_on_roof, notes_on_utilization
 from experiments.ingest.steps import StepTimes, gpu_step, step_times
@@ -118,19 +118,6 @@ def _severity(level: str) -> str:
     return "error" if "error" in lowered else "warning" if "warn" in lowered else "info"
 
 
-def _first_time(parts: Sequence[Piece], names: Sequence[str]) -> float | None:
-    for part in parts:
-        for name in names:
-            if "_ms_" in name:  # XProf puts the unit in the middle
-                value = at_least_zero(part.kpis.get(name), part.file, name)
-                seconds = value[0] * 1e-3 if value else None
-            else:
-                seconds = time_s(part.kpis, (name,), part.file, "")
-            if seconds:
-                return seconds
-    return None
-
-
 def _device(parts: Sequence[Piece]) -> Device:
     merged: dict[str, Any] = {}
     for part in parts:
@@ -164,10 +151,10 @@ def _step_times(parts: Sequence[Piece], computed: dict[str, str]) -> tuple[tuple
     """(whole steps, step times as XProf states them, notes); the times are those of the whole steps of its table where
     the recording cut steps off."""
     times = StepTimes(
-        step_time_s=_first_time(parts, _MEAN_STEP),
-        step_time_min_s=_first_time(parts, ("steptime_ms_minimum", "step_time_min")),
-        step_time_max_s=_first_time(parts, ("steptime_ms_maximum", "step_time_max")),
-        step_time_stdev_s=_first_time(parts, ("steptime_ms_standard_deviation", "step_time_stdev")),
+        step_time_s=first_time(parts, *_MEAN_STEP),
+        step_time_min_s=first_time(parts, "steptime_ms_minimum", "step_time_min"),
+        step_time_max_s=first_time(parts, "steptime_ms_maximum", "step_time_max"),
+        step_time_stdev_s=first_time(parts, "steptime_ms_standard_deviation", "step_time_stdev"),
     )
     listed, source = _listed_steps(parts)
     steps, cut = whole_steps(listed)
@@ -195,9 +182,12 @@ def _listed_steps(parts: Sequence[Piece]) -> tuple[list[Step], str]:
 
 
 def _mean_step(step: int, cores: Sequence[CoreStep]) -> Step:
-    names = {part for said in cores for part in said[4]}
-    parts = {part: statistics.fmean(said[4].get(part, 0.0) for said in cores) for part in sorted(names)}
-    return Step(step, statistics.fmean(said[3] for said in cores), parts)
+    return Step(step, statistics.fmean(said[3] for said in cores), _mean_parts([said[4] for said in cores]))
+
+
+def _mean_parts(splits: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = sorted({name for split in splits for name in split})
+    return {name: statistics.fmean(split.get(name, 0.0) for split in splits) for name in names}
 
 
 def _cores(parts: Sequence[Piece], steps: Sequence[Step]) -> tuple[Core, ...]:
@@ -208,17 +198,7 @@ def _cores(parts: Sequence[Piece], steps: Sequence[Step]) -> tuple[Core, ...]:
         for step, core, host, _, split in part.core_steps:
             if step in kept and split:
                 by_core.setdefault((host, core), []).append(split)
-    return tuple(
-        Core(
-            name=core,
-            host=host,
-            breakdown_s={
-                name: statistics.fmean(split.get(name, 0.0) for split in splits)
-                for name in sorted({name for split in splits for name in split})
-            },
-        )
-        for (host, core), splits in by_core.items()
-    )
+    return tuple(Core(core, host, _mean_parts(splits)) for (host, core), splits in by_core.items())
 
 
 def _memory(parts: Sequence[Piece], computed: dict[str, str]) -> Memory:

@@ -29,10 +29,16 @@ from experiments.ingest.steps import (
     timeline_steps,
 )
 from experiments.ingest.timeline import CoreTimeline
-from experiments.ingest.transfers import with_host_bytes
 from experiments.ingest.validate import HostFacts
 from experiments.ingest.values import GIB, gviz_rows, number, text
-from experiments.ingest.xprof_ops import ops_without_hlo, read_ops, roofline_rows, shares_of_steps, with_cpu_shares
+from experiments.ingest.xprof_ops import (
+    ops_without_hlo,
+    read_ops,
+    roofline_rows,
+    shares_of_steps,
+    with_cpu_shares,
+    with_host_bytes,
+)
 from experiments.step_profile import Device, Memory, Note, Op, Recorded, SourceFile, Step, StepProfile
 
 _MAX_STEPS = 20_000

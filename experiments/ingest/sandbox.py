@@ -104,16 +104,12 @@ def run(
                 stage, fraction, text = _report(line)
                 if on_progress is not None:
                     on_progress(stage, fraction, text)
-            timed_out = _wait(process, deadline)
+            process.wait(max(deadline - time.monotonic(), 0.01))
+        except child.TimeoutExpired as error:
+            text = f"Reading {subject} exceeded {limits.wall_s} s and was stopped."
+            raise IngestError(text, FEWER_STEPS, kind="time", detail=child.tail(errors)) from error
         finally:
             child.end(process)
-        if timed_out:
-            raise IngestError(
-                f"Reading {subject} exceeded {limits.wall_s} s and was stopped.",
-                FEWER_STEPS,
-                kind="time",
-                detail=child.tail(errors),
-            )
         if process.returncode == 0:
             return _result(result_path, limits, subject, child.tail(errors))
         raise _failure(process.returncode, limits, subject, stage, memory.peak_bytes, child.tail(errors))
@@ -138,15 +134,6 @@ def _report(line: bytes) -> tuple[str, float | None, str]:
         return str(stage)[:40], None if fraction is None else min(max(float(fraction), 0.0), 1.0), str(text)[:300]
     except (ValueError, TypeError):
         return "convert", None, ""
-
-
-def _wait(process: child.Process, deadline: float) -> bool:
-    """Whether the time was up before the process ended."""
-    try:
-        process.wait(max(deadline - time.monotonic(), 0.01))
-    except child.TimeoutExpired:
-        return True
-    return False
 
 
 def _result(path: Path, limits: Limits, subject: str, detail: str) -> Any:

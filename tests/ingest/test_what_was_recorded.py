@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from diagnosis.analyzer import diagnose
 from experiments.ingest import IngestError, read_profile
 from experiments.ingest.gpu import kernels
 from experiments.step_profile import StepProfile
 from tests.ingest.conftest import OPS, Save
-from tests.ingest.kineto_traces import ADD, GEMM, Trace, collective
+from tests.ingest.kineto_traces import ADD, GEMM, Trace, collective, training
 from tests.ingest.nsight_exports import iterations
 from tests.ingest.xspaces import tpu_xspace
 
@@ -197,6 +198,19 @@ def test_xspaces_and_nsight_exports_that_were_recorded_apart_are_separate_runs(t
 
     for files in (hosts, exports):
         assert [read_profile(files(later_s)).recorded.separate_runs for later_s in (0, 60)] == [1, 2]
+
+
+def test_of_more_than_eight_ranks_the_late_one_is_named_with_the_step_without_it(tmp_path: Path) -> None:
+    paths = []
+    for rank in range(12):
+        trace = training(rank, 12, late=100.0 if rank == 5 else 0.0)
+        for event in trace.events:
+            event["dur"] += 100 if rank == 5 and event["name"] == ADD else 0
+        paths.append(trace.save(tmp_path / f"rank{rank}.json"))
+    (found,) = (one for one in diagnose(read_profile(paths)).findings if one.rule == "stragglers")
+    values = {row.label: row.value for row in found.evidence}
+    assert "on host rank 5 " in found.insight and values["cores compared"] == 12
+    assert found.saving_s == pytest.approx(100e-6) and values["step without this lag"] == pytest.approx(900e-6)
 
 
 def test_parts_of_an_older_pod_viewer(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from diagnosis.analyzer.facts import Facts, OpFacts
 from diagnosis.analyzer.rules import base
 from diagnosis.analyzer.rules.base import Claim
 from diagnosis.analyzer.rules.links import ACHIEVED, POSSIBLE, SMALL_BYTES
-from diagnosis.report import SourcedValue
 
 #: A saving below this share of the step is nothing.
 LEAST_SAVING = 1e-3
@@ -136,11 +135,8 @@ def _small_means_small(facts: Facts, claim: Claim) -> bool:
 
 
 def _shares_are_shares(facts: Facts, claim: Claim) -> bool:
-    return all(_is_share(row) for row in claim.finding.evidence)
-
-
-def _is_share(row: SourcedValue) -> bool:
-    return row.unit != "share" or row.value is None or -_SLACK <= row.value <= 1.0 + _SLACK
+    shares = (row.value for row in claim.finding.evidence if row.unit == "share" and row.value is not None)
+    return all(-_SLACK <= value <= 1.0 + _SLACK for value in shares)
 
 
 def _parts_fit_the_whole(facts: Facts, claim: Claim) -> bool:

@@ -69,13 +69,6 @@ def bandwidth_text(ops: Iterable[OpFacts]) -> str:
     return say(" They reach {} of {} link bandwidth.", *sent) if sent else ""
 
 
-def ici_intensity(facts: Facts) -> float | None:
-    """Peak FLOP/s over the bytes/s of one torus axis both ways: FLOPs a chip can do per byte it sends (book 5.1)."""
-    if facts.chip is None or facts.config is None or not facts.chip.ici_link_bytes_per_s:
-        return None
-    return facts.chip.peak(facts.config.training.precision) / (2.0 * facts.chip.ici_link_bytes_per_s)
-
-
 def gather_intensity(facts: Facts, axes: tuple[str, ...]) -> float | None:
     """Tokens per chip whose matmuls take as long as gathering the weights over these axes (book 5.1, C ÷ W).
 
@@ -91,13 +84,13 @@ def gather_intensity(facts: Facts, axes: tuple[str, ...]) -> float | None:
 
 def largest_width(facts: Facts) -> float | None:
     """Chips per tensor axis at which its collectives take as long as the MLP's matmuls (book 5.2)."""
-    intensity = ici_intensity(facts)
-    if intensity is None or facts.config is None or facts.config.model is None:
+    chip, model = facts.chip, facts.config.model if facts.config else None
+    if chip is None or facts.config is None or model is None or not chip.ici_link_bytes_per_s:
         return None
-    model = facts.config.model
-    return (
-        model.d_ff_expert * model.experts_per_token if model.experts and model.d_ff_expert else model.d_ff
-    ) / intensity
+    # FLOPs a chip can do per byte it sends over one torus axis, both ways (book 5.1).
+    intensity = chip.peak(facts.config.training.precision) / (2.0 * chip.ici_link_bytes_per_s)
+    is_mixture = model.experts and model.d_ff_expert
+    return (model.d_ff_expert * model.experts_per_token if is_mixture else model.d_ff) / intensity
 
 
 def tokens_per_chip(facts: Facts) -> float | None:

@@ -27,6 +27,7 @@ def stragglers(facts: Facts) -> Iterator[Claim]:
     usual = evidence("median busy time per step", middle, "s", "measured", "", _POD)
     part = share_of("lag of the step", behind / step, "lag ÷ step time", source=_POD)
     cores = count_of("cores compared", len(facts.profile.cores), _POD)
+    without = evidence("step without this lag", step - behind, "s", "computed", "step time − lag", _POD)
     where = f" on host {core.host}" if core.host else ""
     together = slow_host(facts.profile.cores, core)
     more = ""
@@ -37,7 +38,8 @@ def stragglers(facts: Facts) -> Iterator[Claim]:
         facts, "stragglers", "Straggling core" if together is None else "Straggling host",
         say(
             "Of {} cores, {}{} is busy {} per step longer than the median of {}; the others wait for it in "
-            "collectives, {} of the step.{}", cores, core.name, where, late, usual, part, more),
+            "collectives, {} of the step. Without it a step would take {}.{}",
+            cores, core.name, where, late, usual, part, without, more),
         "Look at that host first (thermal throttling, another process, a failing link); if the same core is slow in "
         "every run, replace the host; if it varies, look for uneven work (sequence packing, experts, pipeline "
         "stages).",

@@ -82,20 +82,16 @@ def _add(sums: dict[Kind, _Sum], trace: DeviceTrace, inside: np.ndarray) -> None
     size = len(trace.kinds)
     kind, durations = trace.kind[inside], (trace.ends - trace.starts)[inside]
     counts, times = np.bincount(kind, minlength=size), np.bincount(kind, durations, size)
-    flops, moved = trace.flops[inside], trace.moved_bytes[inside]
-    has_flops, has_bytes = ~np.isnan(flops), ~np.isnan(moved)
-    flop_sums = np.bincount(kind[has_flops], flops[has_flops], size)
-    flop_counts = np.bincount(kind[has_flops], minlength=size)
-    byte_sums = np.bincount(kind[has_bytes], moved[has_bytes], size)
-    byte_counts = np.bincount(kind[has_bytes], minlength=size)
     for index in np.flatnonzero(counts).tolist():
         total = sums[trace.kinds[index]]
         total.count += int(counts[index])
         total.time_ps += int(times[index])
-        if flop_counts[index]:
-            total.flops = (total.flops or 0.0) + float(flop_sums[index])
-        if byte_counts[index]:
-            total.moved_bytes = (total.moved_bytes or 0.0) + float(byte_sums[index])
+    for amount, column in (("flops", trace.flops[inside]), ("moved_bytes", trace.moved_bytes[inside])):
+        known = ~np.isnan(column)
+        amounts = np.bincount(kind[known], column[known], size)
+        for index in np.unique(kind[known]).tolist():
+            total = sums[trace.kinds[index]]
+            setattr(total, amount, (getattr(total, amount) or 0.0) + float(amounts[index]))
     with_group = inside & (trace.ranks >= 0)
     for index, group in {*zip(trace.kind[with_group].tolist(), trace.ranks[with_group].tolist(), strict=True)}:
         sums[trace.kinds[index]].groups.add(trace.rank_groups[group])
