@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from functools import lru_cache
+from pathlib import Path
 
 from experiments.hlo.host_memory import host_transfer_bytes
-from experiments.ingest.gpu.kernels import COLLECTIVE_KERNEL
 from experiments.ingest.planes import stat_ids, stat_value
 from experiments.xplane import XEventMetadata, XPlane
 
+#: Names of kernels and framework ops that exchange data between devices.
+_TABLE = tomllib.loads((Path(__file__).parent / "communication.toml").read_text())["library"]
+#: (kernel names, kind where it is one for all) by library, in the order of the table.
+LIBRARIES = tuple((re.compile(library["kernels"], re.I), library.get("kind")) for library in _TABLE)
+COLLECTIVE_KERNEL = re.compile("|".join(f"(?:{library['kernels']})" for library in _TABLE), re.I)
+#: Framework ops that launch nothing but communication.
+COLLECTIVE_OP = re.compile("|".join(f"(?:{library['ops']})" for library in _TABLE if "ops" in library), re.I)
 #: Parts of a step in the order in which time is assigned: ops concurrent with compute cost nothing.
 PARTS = ("compute", "collective", "host_transfer", "input", "output")
 CONTROL = "control"

@@ -1,15 +1,12 @@
-"""Events for the event store: of an XSpace the ops of each core, asynchronous ones from start to done, host threads;
-of GPU traces every kernel, copy and fill in the track of its stream."""
+"""The events of an XSpace for the event store: ops of each core, asynchronous ops from start to done, host threads."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
-from experiments.ingest.gpu import kernels
-from experiments.ingest.gpu.device import DeviceTrace, Kind
 from experiments.ingest.in_flight import pairs
 from experiments.ingest.marks import Annotations, Steps, executed_steps, plane_steps
 from experiments.ingest.op_classes import CONTROL, category_of, classes, programs_of
@@ -184,37 +181,3 @@ def _add_threads(builder: TraceBuilder, space: XSpace, host: str, zero_ns: int) 
             texts = [plane.event_metadata[key].name if key in plane.event_metadata else "" for key in used.tolist()]
             ids = np.array([builder.name(text or "event", "host", op=None) for text in texts])
             builder.add_events(core, HOST, rows[:, 1] + shift, rows[:, 2], ids[place], track=line.name or str(line.id))
-
-
-_COPIES = (kernels.ON_DEVICE, kernels.TO_PEER, kernels.MEMSET)
-
-
-def add_devices(
-    builder: TraceBuilder, traces: Sequence[DeviceTrace], steps: Sequence[Steps], names: Mapping[Kind, str]
-) -> None:
-    """One core per device with its steps; names: of the ops, as in the StepProfile."""
-    for trace, marked in zip(traces, steps, strict=True):
-        core = builder.add_core(trace.name, host=trace.host)
-        if len(marked):
-            builder.add_steps(core, marked.numbers, marked.starts, marked.ends)
-        indices = np.array(
-            [builder.name(names.get(kind, kind.name), _device_kind(kind)) for kind in trace.kinds], np.uint32
-        )
-        for stream in np.unique(trace.streams).tolist():
-            mask = trace.streams == stream
-            builder.add_events(
-                core,
-                OPS,
-                trace.starts[mask],
-                (trace.ends - trace.starts)[mask],
-                indices[trace.kind[mask]],
-                track=f"stream {stream}" if stream >= 0 else "",
-            )
-
-
-def _device_kind(kind: Kind) -> str:
-    if kind.exchange is not None:
-        return "collective"
-    if kind.category in kernels.HOST_COPIES:
-        return "host_transfer"
-    return "copy" if kind.category in _COPIES else "compute"

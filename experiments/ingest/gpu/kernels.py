@@ -7,17 +7,9 @@ of collective by `ncclDevKernel_Generic`.  The kind is then in the trace's own a
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import lru_cache
-from pathlib import Path
 
-#: Names of kernels and framework ops that exchange data between devices.
-_TABLE = tomllib.loads((Path(__file__).parents[1] / "communication.toml").read_text())["library"]
-#: (kernel names, kind where it is one for all) by library, in the order of the table.
-LIBRARIES = tuple((re.compile(library["kernels"], re.I), library.get("kind")) for library in _TABLE)
-COLLECTIVE_KERNEL = re.compile("|".join(f"(?:{library['kernels']})" for library in _TABLE), re.I)
-#: Framework ops that launch nothing but communication.
-COLLECTIVE_OP = re.compile("|".join(f"(?:{library['ops']})" for library in _TABLE if "ops" in library), re.I)
+from experiments.ingest.op_classes import COLLECTIVE_KERNEL, COLLECTIVE_OP, LIBRARIES
 
 #: Categories, in words that the Analyzer sorts into families.
 GEMM, CONVOLUTION, ATTENTION = "gemm", "convolution", "attention"

@@ -1,10 +1,10 @@
-"""Ops of a recording: occurrences of one kind on all devices, summed over the profiled window."""
+"""Ops of a recording: occurrences of one kind on all devices, summed over the profiled window, and their events."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,8 +17,10 @@ from experiments.ingest.marks import Steps
 from experiments.ingest.roof import efficiencies
 from experiments.ingest.timeline import window_of
 from experiments.step_profile import Op
+from experiments.trace import OPS, TraceBuilder
 from perfmodel.chips import Chip
 
+_COPIES = (kernels.ON_DEVICE, kernels.TO_PEER, kernels.MEMSET)
 #: Ops beyond this rank are left out: the tail of a recording without shapes weighs nothing.
 MOST_OPS = 20_000
 #: Matmuls in 32 bit run on tensor cores as TF32, at half the rate of bf16 on every part that has it.
@@ -150,3 +152,34 @@ def _peak(kind: Kind, chip: Chip | None) -> float | None:
     if kind.dtype == "fp32" and _TF32.search(kind.name):
         return chip.peak("bf16") * _TF32_OF_BF16 / chip.devices_per_chip
     return None
+
+
+def add_devices(
+    builder: TraceBuilder, traces: Sequence[DeviceTrace], steps: Sequence[Steps], names: Mapping[Kind, str]
+) -> None:
+    """One core per device with its steps; names: of the ops, as in the StepProfile."""
+    for trace, marked in zip(traces, steps, strict=True):
+        core = builder.add_core(trace.name, host=trace.host)
+        if len(marked):
+            builder.add_steps(core, marked.numbers, marked.starts, marked.ends)
+        indices = np.array(
+            [builder.name(names.get(kind, kind.name), _device_kind(kind)) for kind in trace.kinds], np.uint32
+        )
+        for stream in np.unique(trace.streams).tolist():
+            mask = trace.streams == stream
+            builder.add_events(
+                core,
+                OPS,
+                trace.starts[mask],
+                (trace.ends - trace.starts)[mask],
+                indices[trace.kind[mask]],
+                track=f"stream {stream}" if stream >= 0 else "",
+            )
+
+
+def _device_kind(kind: Kind) -> str:
+    if kind.exchange is not None:
+        return "collective"
+    if kind.category in kernels.HOST_COPIES:
+        return "host_transfer"
+    return "copy" if kind.category in _COPIES else "compute"

@@ -12,14 +12,13 @@ from experiments.ingest.exposure import over_cores
 from experiments.ingest.gpu import kernels
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace, TraceFile
 from experiments.ingest.gpu.measure import measure
-from experiments.ingest.gpu.ops import read_ops, unique_names
+from experiments.ingest.gpu.ops import add_devices, read_ops, unique_names
 from experiments.ingest.gpu.steps import device_steps, left_over
 from experiments.ingest.gpu.waits import waits
 from experiments.ingest.kpis import Kpis, from_timelines
 from experiments.ingest.marks import Steps
 from experiments.ingest.steps import core_values, separate_runs, step_times, strips, timeline_steps
 from experiments.ingest.timeline import CoreTimeline
-from experiments.ingest.trace_events import add_devices
 from experiments.step_profile import Device, Memory, Note, Op, Recorded, SourceFile, Step, StepProfile
 from experiments.trace import TraceBuilder
 from perfmodel.chips import Chip, chip_of_device, get_chip
