@@ -44,7 +44,8 @@ class Host:
     """One host's profile, checked.
 
     file: where its bytes are.  label: what it says of itself, if generated.  silent: devices that recorded no op beside
-    others that did.  memory_bytes: of one device, where its plane states it.
+    others that did.  memory_bytes: of one device, where its plane states it.  regrouped: of a CPU recording, for the
+    converter.
     """
 
     file: Found
@@ -56,6 +57,7 @@ class Host:
     silent: int = 0
     op_times: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     memory_bytes: float | None = None
+    regrouped: bytes = b""
 
     @property
     def name(self) -> str:
@@ -262,7 +264,10 @@ def _load_host(item: Found, left_out: set[str], builder: TraceBuilder | None) ->
             notes.append(Note("warning", text))
     if builder is not None and host not in left_out:
         add_host(builder, space, host, regrouped=recording.space if counts.is_cpu else None)
-    return Host(item, counts, cores, peak_memory(space), tuple(notes), label, silent, op_times, device_memory(space))
+    regrouped = recording.space.SerializeToString() if counts.is_cpu else b""
+    return Host(
+        item, counts, cores, peak_memory(space), tuple(notes), label, silent, op_times, device_memory(space), regrouped
+    )
 
 
 def _silent_devices(space: XSpace, active: int) -> int:
@@ -293,13 +298,16 @@ def _write_session(hosts: Sequence[Host], session: Path, keep: int | None) -> li
     for host in hosts:
         path = session_file(session, host.name, taken)
         paths.append(path)
-        if not host.facts.is_cpu and keep is None:
+        if host.regrouped and keep is None:
+            path.write_bytes(host.regrouped)
+            continue
+        if keep is None:
             path.symlink_to(host.file.path.resolve())
             continue
         space, _ = load(host.file.path, host.file.name)
         if host.facts.is_cpu:
             space = regroup(space, host.name, keep).space
-        elif keep is not None:
+        else:
             keep_first_steps(space, keep)
         path.write_bytes(space.SerializeToString())
     return paths
