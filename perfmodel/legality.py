@@ -290,7 +290,8 @@ class MemoryPosterior:
         return np.asarray(used.fits | self._no_larger(used))
 
     def probability_fits(self, used: MemoryUse) -> Floats:
-        """Return the probability that corrected memory `used` suffices; 1 for what is no larger than a run that ran."""
+        """Return the probability that corrected memory `used` suffices; 1 where neither its states nor the rest are larger
+        than those of a run that ran."""
         logs = _log_fits(used, self.peaks)
         if self.ran:
             # Candidates err as the run did that is hardest to believe: given that it ran, only the rest is open.
@@ -305,8 +306,10 @@ class MemoryPosterior:
         for run in self.ran:
             # To a rounding error: the run itself is no larger than it is.
             states = _states(used) <= 1.000001 * _states(run)
+            # Fewer states for more activations is another matter: those are what the model may be wrong about.
+            rest = used.needed - _states(used) <= 1.000001 * (run.needed - _states(run))
             room = used.capacity >= 0.999999 * run.capacity  # another chip may have less of it
-            smaller = smaller | (states & room & (used.needed <= 1.000001 * run.needed))
+            smaller = smaller | (states & rest & room)
         return smaller
 
 

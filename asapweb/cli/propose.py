@@ -112,7 +112,11 @@ def as_text(result: dict[str, Any]) -> str:
     lines = [f"Bound by {verdict['primary']}: {verdict['statement']}"]
     if "evaluation" in result:
         lines += ["", *_one(result["evaluation"], result["evaluation"]["title"])]
+    kept = False
     for item in result.get("proposals", ()):
+        if kept and item["kind"] == "keep":
+            continue  # the slots that are left say the same
+        kept = item["kind"] == "keep"
         lines += ["", *_one(item, f"{item['rank']}. {item['title']} ({item['kind']})")]
     if result.get("not_modelled"):
         lines += ["", result["not_modelled"]]

@@ -69,21 +69,30 @@ def key(change: Mapping[str, Any]) -> str:
 
 
 def _splits(config: ExperimentConfig) -> Iterator[Change]:
-    """Micro-batches twice as large as those that ran, and smaller ones by factors of two, until one holds a sequence:
-    on the batch shards that ran, from the largest batch that is tried."""
+    """Micro-batches twice as large as those that ran, and smaller ones by the smallest factors of their sequences, until
+    one holds a sequence: on the batch shards that ran, from the largest batch that is tried."""
     training = config.training
     if size := training.micro_batch:
         yield {"micro_batch": 2 * size}
-        while size % 2 == 0:
-            size //= 2
-            yield {"micro_batch": size}
+        yield from ({"micro_batch": size // parts} for parts in _parts(size))
         return
     count = training.grad_accum
     if count % 2 == 0:
         yield {"grad_accum": count // 2}
-    most = max(BATCH_FACTORS) * (training.global_batch or 0) / config.mesh.batch_shards
-    while (count := 2 * count) <= most:
-        yield {"grad_accum": count}
+    sequences = int((training.global_batch or 0) / config.mesh.batch_shards / count)
+    most = int(max(BATCH_FACTORS)) * max(sequences, 1)
+    tried = {*_parts(sequences), *(2**n for n in range(1, most.bit_length()) if 2**n <= most)}
+    yield from ({"grad_accum": count * parts} for parts in sorted(tried))
+
+
+def _parts(sequences: int) -> Iterator[int]:
+    """Yield into how many a micro-batch of so many sequences splits evenly, by its prime factors, smallest first."""
+    parts, factor = 1, 2
+    while parts < sequences:
+        while sequences // parts % factor:
+            factor += 1
+        parts *= factor
+        yield parts
 
 
 def _virtual_stages(config: ExperimentConfig) -> Iterator[Change]:

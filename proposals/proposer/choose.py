@@ -77,6 +77,8 @@ Ints = npt.NDArray[np.int64]
 PROPOSALS = 3
 #: A smaller gain, as a logarithm of time per token, is not worth a change: published repeats differ by as much.
 WORTH_A_CHANGE = 0.01
+#: A smaller expected gain is not worth a trial: one run against another, each with that noise, could not confirm it.
+WORTH_A_TRIAL = 2.0 * WORTH_A_CHANGE
 #: Gains below this, as a logarithm, are the model's rounding.
 NO_DIFFERENCE = 0.001
 #: Two moves whose directions differ by less than this cosine are one hypothesis.
@@ -118,7 +120,7 @@ def choose(
     c = candidates
     front = _front(c, ranked, (weights or shipped_weights()).simplify)
     likely = ranked.faster_by(WORTH_A_CHANGE)
-    worth = front[(ranked.utility[front] > 0.0) & (likely[front] >= LEAST_LIKELY)]
+    worth = front[(ranked.utility[front] > 0.0) & (likely[front] >= LEAST_LIKELY) & (ranked.gain[front] >= WORTH_A_TRIAL)]
     worth = _at_one_other_batch(c, ranked, worth)
     chosen: list[Choice] = []
 
@@ -141,7 +143,7 @@ def choose(
     used = [choice.index for choice in chosen]
     add(_answer(ranked, worth, used, asked_by(diagnosis, c, prices)))
     add(_another(c, ranked, worth, [choice.index for choice in chosen]))
-    add(Choice("alternative", int(row)) for row in worth)
+    add(Choice("alternative", int(row)) for row in worth[likely[worth] >= 0.5])
     if not baseline_excluded:
         add([Choice("keep", c.baseline)])
     lead, scaled = chosen[0], bool(missing_facts(c.config))

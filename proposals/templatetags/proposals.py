@@ -15,7 +15,6 @@ from accounts.models import Role
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
 from experiments.models import Experiment
-from history.presentation import TRAINING_WORDS
 from history.record import outcome_of
 from proposals import presentation
 from proposals.models import Measurement
@@ -65,13 +64,6 @@ def only_after(ladder: presentation.Ladder | None, terms: Sequence[bars.Term]) -
     """Terms that the first proposal brings and the run does not have."""
     known = {term.key for term in terms}
     return [row for row in (ladder.cards[0].terms if ladder else ()) if row.term.key not in known]
-
-
-@register.filter
-def setting_words(name: str, inside: bool = False) -> str:
-    """A setting of the training as people say it (`Weight sharding`), or inside a sentence; an axis by its name."""
-    words = TRAINING_WORDS.get(name, name)
-    return words[0].lower() + words[1:] if inside and not words[:2].isupper() else words
 
 
 @register.simple_tag
