@@ -99,10 +99,12 @@ class _Unpacker:
         self.folder = folder
         self.limits = limits
         self.ignored: list[str] = []
-        self.total_bytes = 0
+        self.total_bytes = self.before_bytes = 0
         self.count = 0
+        self.named: list[tuple[str, str]] = []
 
     def read(self, upload: Upload) -> list[Found]:
+        self.before_bytes = self.total_bytes  # what other uploads unpacked to says nothing of this one's ratio
         packed_bytes = upload.path.stat().st_size
         if _sniff_file(upload) == "gzip":
             upload = Upload(self._gunzip(upload), upload.name)
@@ -191,11 +193,16 @@ class _Unpacker:
                 if kind not in KINDS:
                     self.ignored.append(shown)
                     continue
+                if kind == "json" and (other := named_format(shown, head[:HEAD_BYTES])):
+                    self.named.append(other)
+                    continue
                 path = self._write(chunks, packed_bytes, archive_name)
             if kind == "json" and holds_trace(path):
                 kind = "kineto"
             files.append(Found(path, shown, kind, _session(member)))
         self._check_sessions(files, archive_name)
+        if not files and self.named:
+            raise IngestError(*self.named[0], archive_name)
         return files
 
     def _write(self, chunks: Iterable[bytes], packed_bytes: int, name: str) -> Path:
@@ -217,7 +224,7 @@ class _Unpacker:
                 name,
                 kind="too_large",
             )
-        if total > RATIO_FROM_BYTES and total > self.limits.ratio * packed_bytes:
+        if total - self.before_bytes > max(RATIO_FROM_BYTES, self.limits.ratio * packed_bytes):
             raise IngestError(
                 f"{name} unpacks to more than {self.limits.ratio} times its size, which no profile does.",
                 PACK_AGAIN,

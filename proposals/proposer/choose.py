@@ -120,7 +120,9 @@ def choose(
     c = candidates
     front = _front(c, ranked, (weights or shipped_weights()).simplify)
     likely = ranked.faster_by(WORTH_A_CHANGE)
-    worth = front[(ranked.utility[front] > 0.0) & (likely[front] >= LEAST_LIKELY) & (ranked.gain[front] >= WORTH_A_TRIAL)]
+    worth = front[
+        (ranked.utility[front] > 0.0) & (likely[front] >= LEAST_LIKELY) & (ranked.gain[front] >= WORTH_A_TRIAL)
+    ]
     worth = _at_one_other_batch(c, ranked, worth)
     chosen: list[Choice] = []
 

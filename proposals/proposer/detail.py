@@ -73,7 +73,9 @@ def parts(candidates: Candidates, prices: ProposalPrices, index: int) -> dict[st
     by_name: dict[str, dict[str, float]] = {}
     for name, values in prices.parts_s.items():
         group = name.removeprefix("ici:") if name.startswith("ici:") else ""
-        row = by_name.setdefault(_COMMUNICATION.get(group) or _PARTS.get(name, name.replace("_", " ")), {"before": 0.0, "after": 0.0})
+        row = by_name.setdefault(
+            _COMMUNICATION.get(group) or _PARTS.get(name, name.replace("_", " ")), {"before": 0.0, "after": 0.0}
+        )
         row["before"] += float(values[candidates.baseline])
         row["after"] += float(values[index] / candidates.tokens_ratio[index])
     return by_name

@@ -162,6 +162,37 @@ def test_bombs(tmp_path: Path) -> None:
     assert total.kind == "too_large"
 
 
+def test_a_file_of_another_tool_is_named_inside_an_archive_as_it_is_outside(tmp_path: Path) -> None:
+    """A Chakra trace in a tgz was called no XProf export."""
+    chakra = b'{"schema": "1.0.2-chakra.0.0.4", "pid": 1, "nodes": []}'
+    assert "Chakra execution trace" in refusal(tar_of(tmp_path / "et.tgz", [("et.json", chakra)])).message
+    beside = tar_of(tmp_path / "both.tgz", [(f"{PROFILE}/h.xplane.pb", profile_bytes()), ("et.json", chakra)])
+    assert read_profile([beside]).ops
+
+
+def test_one_upload_does_not_count_for_the_ratio_of_another(tmp_path: Path) -> None:
+    """A large export and a small one beside it: both shrink as JSON does, the sum of both is no bomb."""
+    large, small = tmp_path / "large.xplane.pb.gz", tmp_path / "small.xplane.pb.gz"
+    large.write_bytes(gzip.compress(profile_bytes("host-0") + tpu_padding(12_000_000), 1))
+    small.write_bytes(gzip.compress(profile_bytes("host-1")))
+    assert read_profile([large, small]).device.host_count == 2
+
+
+def tpu_padding(size: int) -> bytes:
+    """An unknown field of an XSpace, of random bytes that do not shrink."""
+    import random
+
+    return b"\x7a" + _varint(size) + random.Random(1).randbytes(size)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
 def test_a_zip_that_lies_about_its_sizes(tmp_path: Path) -> None:
     path = zip_of(tmp_path / "liar.zip", [("host-0.xplane.pb", b"\0" * 30_000_000)])
     data = path.read_bytes()

@@ -34,6 +34,12 @@ def read(path: Path, name: str) -> TraceFile:
     except NotStrict:
         collected = KinetoEvents()
         collected.add(events(path, name, cleaned=True), groups)
+    if not collected.events and "schemaVersion" in head:
+        raise IngestError(
+            f"{name} is a trace of the PyTorch profiler that recorded no event.",
+            "Let steps run while the profiler is active (schedule: wait, warmup, active) and export it again.",
+            name,
+        )
     if not collected.events:
         raise IngestError(
             f"{name} is a trace without any event of the PyTorch profiler (cpu_op, kernel, …).",
