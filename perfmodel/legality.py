@@ -290,8 +290,8 @@ class MemoryPosterior:
         return np.asarray(used.fits | self._no_larger(used))
 
     def probability_fits(self, used: MemoryUse) -> Floats:
-        """Return the probability that corrected memory `used` suffices; 1 where neither its states nor the rest are larger
-        than those of a run that ran."""
+        """Return the probability that corrected memory `used` suffices; 1 where neither its states nor the rest are
+        larger than those of a run that ran."""
         logs = _log_fits(used, self.peaks)
         if self.ran:
             # Candidates err as the run did that is hardest to believe: given that it ran, only the rest is open.

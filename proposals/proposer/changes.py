@@ -69,8 +69,8 @@ def key(change: Mapping[str, Any]) -> str:
 
 
 def _splits(config: ExperimentConfig) -> Iterator[Change]:
-    """Micro-batches twice as large as those that ran, and smaller ones by the smallest factors of their sequences, until
-    one holds a sequence: on the batch shards that ran, from the largest batch that is tried."""
+    """Micro-batches twice as large as those that ran, and smaller ones by the smallest factors of their sequences,
+    until one holds a sequence: on the batch shards that ran, from the largest batch that is tried."""
     training = config.training
     if size := training.micro_batch:
         yield {"micro_batch": 2 * size}

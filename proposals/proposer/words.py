@@ -311,9 +311,9 @@ def _prediction(case: Case) -> dict[str, Any]:
     predicted, before = case.predicted, case.baseline
     origin = "predicted" if case.observed.basis == MODEL else "measured"
     words: dict[str, Any] = {"fits": None, "more_activations": "no", "memory_moves": "yes"}
-    batches = (case.proposed.training.global_batch, case.config.training.global_batch)
-    told = all(batches) and batches[0] != batches[1]
-    words["step_of"], words["step_before_of"] = (f" for {counted(n, 'sequence')}" if told else "" for n in batches)
+    new, now = case.proposed.training.global_batch, case.config.training.global_batch
+    sizes = [f" for {counted(size, 'sequence')}" for size in (new, now) if size and new != now]
+    words["step_of"], words["step_before_of"] = sizes if len(sizes) == 2 else ("", "")
     if before.step_time_s:
         words["step_before"] = Value(
             "step time of the current configuration", before.step_time_s.estimate, "s", origin,

@@ -242,7 +242,7 @@ def test_parts_of_an_older_pod_viewer(tmp_path: Path) -> None:
         ("t.json", "[[1, 2, 3], [[0, 1]]]", "memory timeline"),
         ("raw.json", "[[-1, 1, 37888, 7], [-1, 1, 512, 7]]", "memory timeline"),
         ("log.txt", "==18148== NVPROF is profiling process 18148, command: python train.py", "nvprof"),
-        ("e.json", '{"schemaVersion": 1, "traceEvents": [{"name": "thread_name", "ph": "M", "pid": 1}]}', "no event"),
+        ("e.json", '{"schemaVersion": 1, "traceEvents": [{"name": "t", "ph": "M", "pid": 1}]}', "without any event"),
         ("s.pickle", "\x80\x04\x95", "never unpickled"),
         ("h.html", "<!DOCTYPE html><html></html>", "web page"),
         ("k.ncu-rep", "NVR\x00 report", "Nsight Compute"),

@@ -34,16 +34,11 @@ def read(path: Path, name: str) -> TraceFile:
     except NotStrict:
         collected = KinetoEvents()
         collected.add(events(path, name, cleaned=True), groups)
-    if not collected.events and "schemaVersion" in head:
-        raise IngestError(
-            f"{name} is a trace of the PyTorch profiler that recorded no event.",
-            "Let steps run while the profiler is active (schedule: wait, warmup, active) and export it again.",
-            name,
-        )
     if not collected.events:
         raise IngestError(
             f"{name} is a trace without any event of the PyTorch profiler (cpu_op, kernel, …).",
-            "Upload what prof.export_chrome_trace or tensorboard_trace_handler wrote, or XProf's *.xplane.pb file.",
+            "Upload what prof.export_chrome_trace or tensorboard_trace_handler wrote once steps ran while it "
+            "was active, or XProf's *.xplane.pb file.",
             name,
         )
     return _recording(collected, head, name)
