@@ -47,8 +47,8 @@ class Recording:
     stand for steps are `estimated`.  devices: recorded of run_devices (None where the profile does not say), on hosts.
     has: what is there by name.  unknown_share: 0–1 of the time of ops whose kind is unknown.  clipped: what the edges
     of the recording cut off, as sentences.  rows: requests that one iteration of a serving engine decodes.
-    platform: `tpu`, `gpu` or `cpu`, empty where nothing tells.  device: as the profile names it.  provenance: of
-    `step_profile.PROVENANCES`.
+    configured: the run's configuration is known.  platform: `tpu`, `gpu` or `cpu`, empty where nothing tells.
+    device: as the profile names it.  provenance: of `step_profile.PROVENANCES`.
     refusal: why the performance model does not describe this program; empty where it may.  line: all of it in short.
     """
 
@@ -68,6 +68,7 @@ class Recording:
     unknown_share: float = 0.0
     clipped: tuple[str, ...] = ()
     rows: int | None = None
+    configured: bool = False
     platform: str = ""
     device: str = ""
     provenance: str = "measured"
@@ -91,11 +92,12 @@ class Recording:
 
     def meets(self, needs: tuple[str, ...]) -> bool:
         """Return whether a rule with these needs applies: `training`, not excluded by its kind; `program`, one run of a
-        program on devices; `marked steps`; a key of PROGRAMS; or of `has`."""
+        program on devices; `marked steps`; `configuration`; a key of PROGRAMS or of `has`."""
         met = {
             "training": self.may_train,
             "program": self.is_program,
             "marked steps": bool(self.steps_from) and not self.estimated,
+            "configuration": self.configured,
             self.program: True,
         } | self.has
         return all(met.get(need, False) for need in needs)

@@ -52,7 +52,7 @@ def decide(
     program, evidence = (recorded.program, "as stated by the engineer") if recorded.program else _program(ops)
     stated = tuple(name for name in ("kind", "program") if getattr(recorded, name))
     how = profile.computed.get("steps", "").removeprefix("marked by ")
-    has, platform = _has(profile, config, ops, listed), platform_of(profile, config)
+    has, platform = _has(profile, ops, listed), platform_of(profile, config)
     result = Recording(
         kind=kind,
         kind_evidence=kind_evidence,
@@ -67,6 +67,7 @@ def decide(
         hosts=device.host_count,
         has=has,
         missing=tuple(_missing(profile, config, ops, has, platform)),
+        configured=config is not None,
         platform=platform,
         device=device.kind,
         provenance=profile.provenance,
@@ -203,9 +204,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _has(
-    profile: StepProfile, config: ExperimentConfig | None, ops: Sequence[OpFacts], listed: float
-) -> dict[str, bool]:
+def _has(profile: StepProfile, ops: Sequence[OpFacts], listed: float) -> dict[str, bool]:
     has_flops = profile_has_flops(profile)
     of_kernels = profile.source_kind in GPU_TRACES
     held = profile.recorded.has
@@ -218,7 +217,6 @@ def _has(
         "memory": profile.memory.peak_bytes is not None,
         "per_core_times": len(profile.cores) > 1,
         "hlo": any(op.op.hlo for op in ops),
-        "configuration": config is not None,
         "most ops": listed >= MOST_OPS,
         "roofline": has_flops and any(op.limit_source == "roofline" for op in ops),
         "intervals": any(core.collective_s is not None for core in profile.cores) or bool(profile.timeline.cores),
