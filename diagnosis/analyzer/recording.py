@@ -125,6 +125,11 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
     runs = profile.steps and (idle_share(profile) or 0.0) < CAPTURING_IDLE
     if "graph capture" in recorded.has and not runs:
         return "graph_capture", "the host captures a graph of kernels, and the device hardly runs or no step is marked"
+    if not ops and "products" in recorded.has:
+        return (
+            "inference",
+            "the host ran products or convolutions and no backward pass, and no device activity is recorded",
+        )
     if not ops and "input waits" in recorded.has:
         return "data_loading", "a data loader was recorded, and no device activity"
     if cache := next((op for op in ops if _KV_CACHE.search(op.op.name) or _KV_CACHE.search(op.path)), None):
@@ -146,7 +151,9 @@ def _training(profile: StepProfile, ops: Sequence[OpFacts]) -> str:
         return f"ops of the {min(phases, key=_TELLING.index)} pass are named"
     if trained := [held for held in ("backward", "optimizer") if held in profile.recorded.has]:
         return f"the host ran {'a backward pass' if trained[0] == 'backward' else 'an optimizer'}"
-    kernel = next((op for op in ops if _TRAINS.search(op.op.name) or _TRAINS.search(op.path)), None)
+    # The forward pass of a transposed convolution is the input gradient of a plain one, kernels and all.
+    told = (op for op in ops if "conv" not in op.path or "transpose" not in op.path)
+    kernel = next((op for op in told if _TRAINS.search(op.op.name) or _TRAINS.search(op.path)), None)
     return f"{kernel.op.name[:60]} belongs to a backward pass or an optimizer" if kernel else ""
 
 

@@ -77,7 +77,7 @@ def larger(facts: Facts, verdict: Verdict, finding: Finding) -> Sentence:
 def _unknown(facts: Facts, verdict: Verdict) -> Sentence:
     listed = count_of("ops in the profile", len(facts.ops), OPS)
     if not facts.ops:
-        return say("The bottleneck cannot be determined: the profile contains no ops ({} ops).", listed)
+        return say("The bottleneck cannot be determined: no work of a device was recorded ({} ops).", listed)
     unlabelled = share_of(
         "time without a known limit", verdict.groups.get("other", 0.0), "1 − Σ all other terms of the breakdown"
     )

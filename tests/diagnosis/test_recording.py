@@ -42,6 +42,21 @@ def test_a_training_step_is_known_by_its_backward_pass_whatever_marks_it() -> No
         assert recording.kind == "training" and recording.kind_evidence, ran
 
 
+def test_the_kernels_of_a_transposed_convolution_do_not_make_a_training_step() -> None:
+    """Its forward pass is the input gradient of a plain one: an upsampling decoder was called training."""
+    decoder = kineto(gemm("sm80_xmma_dgrad_implicit_gemm", path="Decoder/aten::cudnn_convolution_transpose"), gemm())
+    assert diagnose(decoder).recording.kind != "training"
+
+
+@pytest.mark.parametrize(
+    ("has", "kind"),
+    [(("host ops", "products"), "inference"), (("host ops", "products", "backward"), "training"),
+     (("host ops", "input waits"), "data_loading"), (("host ops", "products", "input waits"), "inference")],
+)  # fmt: skip
+def test_without_a_device_the_host_tells_what_ran(has: tuple[str, ...], kind: str) -> None:
+    assert diagnose(kineto(has=has)).recording.kind == kind
+
+
 @pytest.mark.parametrize(
     ("requests", "kind"), [((0, 32), "decode"), ((4, 0), "prefill"), ((2, 30), "inference")]
 )  # fmt: skip

@@ -95,6 +95,7 @@ def recorded(collected: Collected) -> Recorded:
         "host ops": any(OP in rows["what"] for rows in collected.threads.values()),
         "shapes": collected.works,
         "backward": collected.trains,
+        "products": collected.computes,
         "optimizer": collected.marks["optimizer"],
         "graph capture": collected.captures or any(_CAPTURE.search(name) for name in collected.names.texts),
         "input waits": collected.host_waits.get("input"),

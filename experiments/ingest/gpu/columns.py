@@ -76,7 +76,8 @@ class Names:
 
 class Collected:
     """Columns of one recording.  memory: peak bytes allocated by device; threads: host columns by (process, thread);
-    trains: whether a backward pass ran; captures: whether a graph was captured; marks: (number, start, end) by what
+    trains: whether a backward pass ran; computes: whether the host ran a product or a convolution; captures: whether a
+    graph was captured; marks: (number, start, end) by what
     marks steps: `step` (the profiler's own), `engine` (a serving engine's), `iteration` (the program's annotations),
     `optimizer` (number is the index of its name); requests: (in prefill, in decode) of each engine's iteration;
     host_waits: (start, end) by `marks.host_wait`."""
@@ -94,7 +95,7 @@ class Collected:
         self.requests: list[tuple[int, int]] = []
         self.host_waits: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self.events = 0
-        self.trains = False
+        self.trains = self.computes = False
         self.captures = False
         self._comm_index: dict[Comm, int] = {}
         self._work_index: dict[tuple[str, str], int] = {}

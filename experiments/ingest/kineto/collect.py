@@ -33,6 +33,11 @@ _LIBRARY_FRAME = re.compile(
     r"^(<|torch/|threading\.py|contextlib\.py|inspect\.py|weakref\.py|functools\.py|typing\.py|abc\.py|enum\.py|"
     r"transformer_engine/|triton/|multiprocessing/|queue\.py|copy\.py|runpy\.py|asyncio/|collections/|re\.py|os\.py|.*site-packages)"
 )
+#: Ops of the host that a model's forward pass consists of.
+_PRODUCTS = frozenset(
+    f"aten::{name}"
+    for name in ("linear", "addmm", "mm", "bmm", "baddbmm", "convolution", "scaled_dot_product_attention")
+)
 _ON_CPU = 0
 
 
@@ -118,6 +123,8 @@ class KinetoEvents(Collected):
                 self.rank = rank
         elif "Backward" in name or name.startswith(("autograd::engine::evaluate_function", "Optimizer.step#")):
             self.trains = True
+        elif name in _PRODUCTS:
+            self.computes = True
         seq = args.get("Sequence number", -1)
         seq = seq if isinstance(seq, int) and 0 <= seq < MAX_PS else -1
         shapes = (args.get("Input Dims"), args.get("Input type"), args.get("Concrete Inputs"))
