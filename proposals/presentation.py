@@ -274,7 +274,7 @@ def _settings(config: Mapping[str, Any], cards: Sequence[Card]) -> list[Setting]
     mesh = config.get("mesh") or {}
     now = {axis: str(size) for axis, size in (mesh.get("ici") or {}).items()}
     now |= {f"dcn.{axis}": str(size) for axis, size in (mesh.get("dcn") or {}).items()}
-    changed = {name: before for card in cards for name, before, _ in card.changes}
+    changed = {name: before.removesuffix(" (default)") for card in cards for name, before, _ in card.changes}
     return [
         Setting(name, before)
         for name, before in {**now, **changed}.items()
