@@ -129,10 +129,13 @@ def _judge(facts: Facts, basis: Basis, shares: Mapping[str, float]) -> Bottlenec
     sure = _certain(parts[first], parts[second])
     confidence = min(MOST_CONFIDENT, 0.5 + (sure - 0.5) * explained)
     rows = [_share(_WORDS[name], value) for name, value in parts.items() if value >= 0.0005]
+    if (unknown := shares.get("other", 0.0)) >= 0.0005:
+        rows.append(_share("time that the model does not explain", unknown))
+    of = "the step" if unknown <= parts[first] else "what the model explains"
     return Bottleneck(
         primary=_PRIMARY.get(first, first),
         confidence=round(confidence, 2),
-        statement=_statement(facts, basis, first, rows),
+        statement=_statement(facts, basis, first, of, rows),
         evidence=tuple(_times(facts, basis)),
         secondary=_PRIMARY.get(second, second) if parts[second] > 0.05 else None,
     ).numbered()
@@ -161,11 +164,12 @@ def _times(facts: Facts, basis: Basis) -> list[SourcedValue]:
     ]
 
 
-def _statement(facts: Facts, basis: Basis, largest: str, rows: list[SourcedValue]) -> Sentence:
+def _statement(facts: Facts, basis: Basis, largest: str, of: str, rows: list[SourcedValue]) -> Sentence:
+    """Return the verdict in words.  largest: the part it names; of: what that is the largest part of."""
     named = join(", ", (say("{} {}", row, row.label.removeprefix("predicted share of ")) for row in rows))
     measured, predicted = (_times(facts, basis)[0], _times(facts, basis)[-1])
     verb = "take" if largest == "launches" else "takes"
-    text = say("Predicted, not measured: {} {} the largest part of the step ({}).", _WORDS[largest], verb, named)
+    text = say("Predicted, not measured: {} {} the largest part of {} ({}).", _WORDS[largest], verb, of, named)
     if facts.step_time_s is None:
         return say("{} This run was not measured; the performance model predicts a step time of {}.", text, predicted)
     ratio = facts.step_time_s / basis.predicted_s

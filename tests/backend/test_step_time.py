@@ -80,7 +80,7 @@ def test_the_form_starts_a_run_that_becomes_three_proposals(people):
     assert PlanRecord.objects.get().proposals.count() == 3
     page = people.client("viewer").get(answer["Location"]).content.decode()
     assert "Only the step time and the peak memory were measured" in page and "Step time only" in page
-    assert "Predicted, not measured" in page and "Predicted parts, scaled to the measured step" in page
+    assert "Predicted, not measured" in page and "predicted parts, scaled to the measured step" in page
     cards = people.client("viewer").get(f"/experiments/{experiment.pk}/proposals/").content.decode()
     assert "No profile: only the step time was measured" in cards
 
