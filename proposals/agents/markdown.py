@@ -21,7 +21,8 @@ from proposals.agents.values import Value
 Link = Callable[[str], str]
 #: Brackets that no text of ours uses; punctuation to Markdown, so that what stands before them reads as without them.
 _OPEN, _CLOSE = "\u2045", "\u2046"
-_MARK = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
+_MARK = re.compile(f"{_OPEN}([0-9]{{1,4}}){_CLOSE}")
+_TAG = re.compile(r"(<[^>]*>)")
 
 
 def no_link(_: str) -> str:
@@ -61,9 +62,8 @@ def to_html(parts: Iterable[str | Value], link: Link = no_link) -> str:
             text += part.replace(_OPEN, "[").replace(_CLOSE, "]")
     tokens = _MARKDOWN.parse(text)
     _tame(tokens)
-    _name_columns(tokens, values)
-    _put(tokens, values, link)
-    return str(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))
+    _name_columns(tokens)
+    return _put(str(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})), values, link)
 
 
 def of_value(value: Value, link: Link = no_link) -> str:
@@ -83,43 +83,25 @@ def of_value(value: Value, link: Link = no_link) -> str:
     return f"{start}{data}>{shown}</{'a' if address else 'span'}>{after}"
 
 
-def _put(tokens: Sequence[Token], values: Sequence[Value], link: Link) -> None:
-    """Put the values into texts as HTML, into code and attributes as plain text."""
-    for token in tokens:
-        for key, attribute in token.attrs.items():
-            token.attrs[key] = _plain(str(attribute), values)
-        if token.children:
-            inside: list[Token] = []
-            in_link = 0
-            for child in token.children:
-                in_link += child.nesting if child.type in ("link_open", "link_close") else 0
-                if child.type == "text" and _MARK.search(child.content):
-                    inside += _split(child, values, no_link if in_link else link)
-                else:
-                    inside.append(child)
-            token.children = inside
-            _put([child for child in inside if child.type not in ("text", "html_inline")], values, link)
-        elif token.type != "html_inline":
-            token.content = _plain(token.content, values)
+def _put(html: str, values: Sequence[Value], link: Link) -> str:
+    """Put the values into texts as HTML, into links without a link of their own, into code and attributes as text."""
+    pieces, in_link, in_code = _TAG.split(html), 0, 0
 
+    def put(match: re.Match[str]) -> str:
+        if int(match[1]) >= len(values):  # brackets can be written as entities
+            return ""
+        value = values[int(match[1])]
+        is_plain = place % 2 or in_code
+        return escape(value.text) if is_plain else of_value(value, no_link if in_link else link)
 
-def _split(token: Token, values: Sequence[Value], link: Link) -> list[Token]:
-    pieces = _MARK.split(token.content)
-    made = []
     for place, piece in enumerate(pieces):
-        if place % 2:
-            content = of_value(values[int(piece)], link) if int(piece) < len(values) else ""
-            made.append(Token("html_inline", "", 0, content=content))
-        elif piece:
-            made.append(Token("text", "", 0, content=piece))
-    return made
+        pieces[place] = _MARK.sub(put, piece)
+        in_link += piece.startswith("<a ") - piece.startswith("</a>")
+        in_code += piece.startswith("<code") - piece.startswith("</code")
+    return "".join(pieces)
 
 
-def _plain(text: str, values: Sequence[Value]) -> str:
-    return _MARK.sub(lambda match: values[int(match[1])].text if int(match[1]) < len(values) else "", text)
-
-
-def _name_columns(tokens: Sequence[Token], values: Sequence[Value]) -> None:
+def _name_columns(tokens: Sequence[Token]) -> None:
     """Each cell of a table names its column, for where a row is shown as a block; a column without a name has no
     header."""
     heads: list[str] = []
@@ -131,7 +113,7 @@ def _name_columns(tokens: Sequence[Token], values: Sequence[Value]) -> None:
         elif token.type == "tr_open":
             column = 0
         elif token.type == "th_open":
-            heads.append(_plain("".join(child.content for child in inside.children or ()), values))
+            heads.append("".join(child.content for child in inside.children or ()))
             if not heads[-1]:
                 token.tag, closing = "td", token
         elif token.type == "th_close" and closing is not None:

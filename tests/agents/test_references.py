@@ -324,3 +324,8 @@ def test_stored_values_are_shown_without_their_results() -> None:
     data: Any = json.loads(json.dumps(rendered.to_json()))
     again = Rendered.from_json(data)
     assert again.plain == rendered.plain and again.html() == rendered.html() and again.values == rendered.values
+
+
+def test_brackets_written_as_entities_name_no_value() -> None:
+    html = resolve("{r1.total_bytes} `{r1.total_bytes}` &#8261;7&#8262; <b>", RESULTS).html()
+    assert html.count("32.9") == 2 and html.count("data-of") == 1 and "&lt;b&gt;" in html and "7" not in html

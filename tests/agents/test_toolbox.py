@@ -322,6 +322,16 @@ def test_steps_of_each_core_are_those_of_the_timeline() -> None:
             assert cores[core]["longest_step_s"] == max(times)
 
 
+def test_the_bytes_of_collectives_are_their_payload() -> None:
+    of = bench("asap-experiment-1")
+    known = {(item.axis, item.kind): item for item in of.diagnosis.collectives}
+    rows = ask(of, "look", part="collectives", full=True)["rows"]
+    assert any(row.get("payload_bytes") for row in rows)
+    for row in rows:
+        item = known[row["axis"], row["kind"]]
+        assert (row.get("payload_bytes"), row.get("time_s")) == (item.bytes, item.time_s)
+
+
 def test_a_published_run_is_not_compared_with_itself() -> None:
     of = bench("asap-experiment-1").with_facts(TOLD)
     config = of.config
