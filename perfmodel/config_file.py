@@ -176,7 +176,7 @@ class TrainingFile(FilePart):
     global_batch: Whole | None = Field(default=None, ge=1, le=MAX_BATCH)
     seq_len: Whole | None = Field(default=None, ge=1, le=MAX_TOKENS)
     precision: Annotated[str, choice(PRECISION_NAMES)] | None = None
-    optimizer: Annotated[str, choice({name: name for name in OPTIMIZERS})] | None = None
+    optimizer: Annotated[str, Field(max_length=60)] | None = None
     weight_sharding: Annotated[str, choice(SHARDING_NAMES)] | None = None
     remat: Annotated[str, choice(REMAT_NAMES)] | None = None
     grad_accum: Whole | None = Field(default=None, ge=1, le=MAX_BATCH)
@@ -185,6 +185,14 @@ class TrainingFile(FilePart):
     sequence_parallel: Bool | None = None
     loss_parallel: Bool | None = None
     xla_flags: tuple[str, ...] | None = None
+
+    @field_validator("optimizer")
+    @classmethod
+    def _is_known(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name and name.lower() not in OPTIMIZERS:
+            text = f"{shown(name.lower())} is unknown; its state is assumed to be two fp32 moments"
+            warn(info.context, "training.optimizer", text)
+        return name.lower() if name else None
 
     @field_validator("xla_flags", mode="before")
     @classmethod

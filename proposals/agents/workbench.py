@@ -169,8 +169,10 @@ class Workbench:
         start = self.origin or self
         if facts == dict(start.facts):
             return start.with_constraints(self.constraints)
-        text = json.dumps(_config_with_facts(config_to_json(start.config), facts), default=str)
-        config, diagnosis = _under(ComparedByIdentity(start.profile), text)
+        own = config_to_json(start.config)
+        known = tuple(parse_config(own)[1])
+        text = json.dumps(_config_with_facts(own, facts), default=str)
+        config, diagnosis = _under(ComparedByIdentity(start.profile), text, known)
         return replace(
             start,
             config=config,
@@ -186,10 +188,14 @@ class Workbench:
 
 
 @lru_cache(maxsize=KEPT)
-def _under(profile: ComparedByIdentity[StepProfile], text: str) -> tuple[ExperimentConfig, Diagnosis]:
+def _under(
+    profile: ComparedByIdentity[StepProfile], text: str, known: tuple[str, ...]
+) -> tuple[ExperimentConfig, Diagnosis]:
+    """Return the run under a configuration.  known: warnings that the run's own has already."""
     config, warnings = parse_config(json.loads(text))
-    if warnings:  # of a key that a fact names: ignored, it would look as if it made no difference
-        raise ConfigError(*warnings[0].split(": ", 1))
+    # Of a key that a fact names: ignored, it would look as if it made no difference.
+    if more := [line for line in warnings if line not in known]:
+        raise ConfigError(*more[0].split(": ", 1))
     return config, diagnose(profile.value, config)
 
 
