@@ -14,6 +14,7 @@ from agent.messages import UserMessage
 from agent.provider.openai import OpenAIProvider
 from evaluation.quality.evidence import bench
 from experiments.sentences import values
+from perfmodel.config import flat_sizes
 from proposals.agents import proposal_agent
 from proposals.agents.proposal_agent import EvaluatedProposal, is_similar
 from proposals.agents.workbench import Workbench
@@ -54,7 +55,7 @@ def configurations(of: Workbench | None = None) -> list[dict[str, Any]]:
     found = []
     for standing in (of or bench()).proposals:
         item = standing.proposal
-        found.append({"mesh": item.mesh["ici"], "dcn": item.mesh["dcn"], "changes": item.changes})
+        found.append({"mesh": flat_sizes(item.mesh), "changes": item.changes})
     return found
 
 
@@ -169,7 +170,7 @@ def test_a_mesh_of_other_chips_is_sent_back_with_the_rule(propose: Propose) -> N
 def test_what_does_not_fit_is_never_proposed_however_fast(propose: Propose) -> None:
     of = bench("gradients over DCN")
     mesh, changes = of.config.mesh.to_json(), {"global_batch": 65536}
-    greedy = {"mesh": mesh["ici"], "dcn": mesh["dcn"], "changes": changes}
+    greedy = {"mesh": flat_sizes(mesh), "changes": changes}
     priced = of.pricer.evaluate(Candidate(mesh, changes))
     assert (priced.predicted.speedup or 0.0) > 2.0 and (priced.memory_headroom_bytes or 0.0) < 0.0
 

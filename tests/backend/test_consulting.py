@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from experiments.models import Event, Experiment, RunStatus
 from experiments.services import runs
+from perfmodel.config import flat_sizes
 from proposals import tasks
 from proposals.agents import analyzer_agent, proposal_agent
 from proposals.candidate import Candidate
@@ -76,8 +77,8 @@ def true_proposals(of: Any) -> list[dict[str, Any]]:
         priced = f"r{len(proposal_agent.FIRST_LOOK) + 1}.configurations[{place}].speedup_per_token"
         found.append(
             {
-                "kind": item.kind, "title": "Move less over the links", "mesh": item.mesh["ici"],
-                "dcn": item.mesh["dcn"], "changes": item.changes, "trade_offs": ["It has not been run here."],
+                "kind": item.kind, "title": "Move less over the links", "mesh": flat_sizes(item.mesh),
+                "changes": item.changes, "trade_offs": ["It has not been run here."],
                 "reasoning": [f"It is predicted at {{{priced}}} per token.", "What is moved less, waits less."],
                 "citations": [], "confidence": 0.4,
             }
@@ -96,7 +97,7 @@ def honest(ready: Any) -> Callable[[dict[str, Any]], Reply]:
         of = stored.workbench(ready.experiment, None, ready.plan)
         TRUE[stands] = true_report(of), true_proposals(of)
     report, proposals = TRUE[stands]
-    configurations = [{key: item[key] for key in ("mesh", "dcn", "changes")} for item in proposals]
+    configurations = [{key: item[key] for key in ("mesh", "changes")} for item in proposals]
     priced = [("price", {"configurations": configurations})]
 
     def model(body: dict[str, Any]) -> Reply:
@@ -344,7 +345,7 @@ def test_the_pages_say_who_wrote_what_and_switch(serve: Serve, people: Any, read
     page = client.get(f"{base}proposals/").content.decode()
     assert "Plan 2 · scripted" in page
     assert 'Written by <span class="mono">scripted</span>' in page and "claims checked" in page
-    assert "Hypothesis: no measured precedent" in page and "What is moved less, waits less." in page
+    assert "no precedent" in page and "What is moved less, waits less." in page
     assert f"/memory/{made.proposals['lines']['1'][1]['events'][0]}/" in page
     built_in = client.get(f"{base}proposals/?plan={ready.plan.pk}").content.decode()
     assert "A smaller axis moves fewer bytes." in built_in and "What is moved less" not in built_in

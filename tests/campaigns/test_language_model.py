@@ -19,6 +19,7 @@ from campaigns.services import advising, campaigns, planning, running
 from campaigns.services.campaigns import CampaignError, CampaignRequest
 from experiments.models import Event
 from experiments.sentences import spans_of
+from perfmodel.config import flat_sizes
 from perfmodel.config_file import parse_config
 from tests.agent.server import Plain, Reply, ScriptedServer, Wait, answer, calls, error, refusal, text
 from tests.backend.factories import CONFIG
@@ -70,7 +71,7 @@ def wish(config: Any, reason: str = "Less of the step waits for communication.")
     base = settings_of(parse_config(CONFIG)[0])
     changes = {key: value for key, value in settings_of(config).items() if value != base[key]}
     mesh = config.mesh.to_json()
-    return {"mesh": mesh["ici"], "dcn": mesh["dcn"] or None, "changes": changes, "reason": reason}
+    return {"mesh": flat_sizes(mesh), "changes": changes, "reason": reason}
 
 
 def seen(body: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +159,7 @@ def test_it_sees_the_pool_the_space_the_budget_and_the_built_in_candidates(
 
 def test_it_may_price_what_it_thinks_of_before_it_asks(serve: Serve, people: Any, ready: Any) -> None:
     item = wish(chosen(0))
-    asked = {key: item[key] for key in ("mesh", "dcn", "changes")}
+    asked = {key: item[key] for key in ("mesh", "changes")}
 
     def model(body: dict[str, Any]) -> Reply:
         if sum(m["role"] == "tool" for m in body["messages"]) == 1:

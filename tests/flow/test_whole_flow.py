@@ -82,13 +82,12 @@ def test_recorded_profile_from_upload_to_history(page: Page, application: Applic
     expect(page.get_by_text("not measured").first).to_be_visible()  # a CPU has no FLOP counters
 
     page.get_by_role("link", name=re.compile(r"^Proposals")).first.click()
-    cards = page.locator("article.prop")
-    expect(cards).to_have_count(3, timeout=ANALYSIS_MS)
-    title = cards.first.get_by_role("heading", level=2).inner_text()
-    cards.first.get_by_role("button", name=re.compile("Approve")).click()
+    expect(page.locator("details.det").first).to_be_visible(timeout=ANALYSIS_MS)
+    title = page.locator("#details-1 > summary .muted").inner_text()
+    page.locator("#proposal-1").get_by_role("button", name=re.compile("Approve")).click()
     page.get_by_role("dialog").get_by_label("Comment").fill("Tried on Friday")
     page.get_by_role("button", name="Confirm approval").click()
-    expect(page.locator("article.prop").first.get_by_text("Tried on Friday")).to_be_visible()
+    expect(page.locator("#proposal-1").get_by_text("Tried on Friday")).to_be_visible()
 
     page.goto(application.address + "/history/")
     expect(page.get_by_text(title).first).to_be_visible()
@@ -111,7 +110,7 @@ def test_profile_first_then_the_form_prefilled_from_it(page: Page, application: 
     expect(page.locator("#steps")).to_have_count(0, timeout=ANALYSIS_MS)
     expect(page.get_by_text("unknown").first).to_be_visible()
     page.get_by_role("link", name=re.compile(r"^Proposals")).first.click()
-    expect(page.locator("article.prop")).to_have_count(3, timeout=ANALYSIS_MS)
+    expect(page.locator("#proposal-1")).to_be_visible(timeout=ANALYSIS_MS)
 
 
 def test_damaged_file_fails_in_a_sentence_and_can_be_replaced(
