@@ -12,8 +12,9 @@ from asapweb.explore.report import ACCURACY_FILE
 
 @dataclass(frozen=True)
 class ErrorScores:
-    """Of `rows` held-out runs: |estimate / measured − 1|, and the naive model's on the same rows; bias: the median of
-    estimate / measured − 1.  in_80_range: share of them inside their 80 % interval, None where none was made."""
+    """Hold the errors of `rows` held-out runs: |estimate / measured − 1|, and the naive model's on the same rows; bias:
+    the median of estimate / measured − 1.  in_80_range: share of them inside their 80 % interval, None where none was
+    made."""
 
     rows: int
     median: float
@@ -26,7 +27,7 @@ class ErrorScores:
 
 @dataclass(frozen=True, kw_only=True)
 class NewerScores(ErrorScores):
-    """Of runs whose software is of the year `since` or later, predicted from everything older."""
+    """Hold the errors of runs whose software is of the year `since` or later, predicted from everything older."""
 
     since: Annotated[float, Field(alias="from")]
 
@@ -129,7 +130,7 @@ class Ablation:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How far predictions of step times were off on runs that the fit had not seen.
+    """Hold how far predictions of step times were off on runs that the fit had not seen.
 
     rows: measured runs, of so many configurations and workloads.  distances[kind of chip][distance], parts[part][
     distance], chips[chip][what was held out], architecture[kind] and newer[kind]: errors.  ranking, noise: by source.

@@ -237,7 +237,7 @@ class BaselineStep:
         return {"work": work, "hbm": parts["hbm"], **links, "dcn": parts["dcn"], "gaps": gaps}, priced
 
     def _shares(self, modelled: Mapping[str, Floats], priced: Priced) -> Shares:
-        """What the model expects parts of `_modelled` to consist of."""
+        """Return what the model expects parts of `_modelled` to consist of."""
         work, gaps = priced.parts_s["compute"], np.maximum(modelled["gaps"], 1e-30)
         streamed = np.maximum(priced.hbm_s - modelled["hbm"], 0.0)
         alone = np.cbrt(np.maximum(work * work * work - streamed * streamed * streamed, 0.0))

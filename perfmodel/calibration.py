@@ -348,7 +348,7 @@ class Calibration(BaselineStep):
         )
         parts["copies"] = copies * each * (1.0 + self._has_axes(inner, terms)) / 2.0
         variance = variance + (copies * SPREAD_UNEXPLAINED * near) ** 2
-        parts["foreign"] = self.foreign_s * each  # nobody knows what it is, so no batch is promised to spare it
+        parts["foreign"] = self.foreign_s * each  # not identified, so no larger batch is credited with it
         variance = variance + (self.foreign_s * SPREAD_UNEXPLAINED * near) ** 2
         if seen_input_s := self.observation.parts_s.get("input", 0.0):
             busy = sum(parts.values(), np.zeros(1))

@@ -96,7 +96,7 @@ class PricedSpace:
 
     @property
     def rejected_by_rule(self) -> dict[str, int]:
-        """How many candidates break which rule first."""
+        """Count the candidates by the rule that they break first."""
         counts = np.bincount(self.broken.astype(np.int64) + 1, minlength=len(legality.RULES) + 1)[1:]
         return {rule: int(count) for rule, count in zip(legality.RULES, counts, strict=True) if count}
 

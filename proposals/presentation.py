@@ -60,8 +60,9 @@ class Side:
         return self.parts == "predicted"
 
     @property
-    def total_hbm(self) -> float | None:
-        return self.hbm.total if self.hbm else None
+    def memory_bytes(self) -> float | None:
+        """Memory per chip: the measured peak, else as predicted."""
+        return self.peak_bytes or (self.hbm.total if self.hbm else None)
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Setting:
 
 #: Names of settings in a narrow column.
 _SHORT = {
-    "global_batch": "batch", "weight_sharding": "sharding", "grad_accum": "splits", "virtual_stages": "virtual",
+    "global_batch": "batch", "weight_sharding": "sharding", "grad_accum": "accum", "virtual_stages": "virtual",
     "xla_flags": "flags",
 }  # fmt: skip
 
@@ -242,7 +243,7 @@ class Ladder:
 
     @property
     def groups(self) -> list[tuple[str, str, int]]:
-        """What the pictures mark, of all columns: colour class, axes, size."""
+        """Return what the pictures mark, of all columns: colour class, axes, size."""
         return list({css: (css, names, size) for card in self.cards for css, names, size in card.groups}.values())
 
 

@@ -175,7 +175,8 @@ class Answer:
 
     @property
     def free_bytes(self) -> float | None:
-        """Of the capacity; below zero where memory does not suffice, None where the total is not known."""
+        """Return the bytes of the capacity that are left; below zero where memory does not suffice, None where the
+        total is not known."""
         used = self.prediction.hbm_per_chip_bytes
         return None if used is None or used["total"] is None else (used["capacity"] or 0.0) - used["total"]
 
@@ -186,7 +187,7 @@ class Answer:
 
     @property
     def known_bytes(self) -> float | None:
-        """What a chip needs before its activations."""
+        """Return the bytes that a chip needs before its activations."""
         used = self.prediction.hbm_per_chip_bytes
         return sum(used[key] or 0.0 for key in ("params", "optimizer", "gradients")) if used is not None else None
 

@@ -165,7 +165,7 @@ def _taught(c: Candidates, done: Sequence[Trial]) -> Sequence[Trial]:
 
 
 def _near(one: Floats, other: Floats, length: float) -> Floats:
-    """How alike settings are (0–1): (rows of one, rows of the other)."""
+    """Return the likeness of settings (0–1): (rows of one, rows of the other)."""
     apart = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :] - 2.0 * one @ other.T
     return np.asarray(np.exp(-0.5 * np.maximum(apart, 0.0) / length**2))
 

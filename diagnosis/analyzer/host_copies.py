@@ -88,7 +88,7 @@ def link_time_s(facts: Facts) -> SourcedValue | None:
 
 
 def _link_bytes_per_s(facts: Facts) -> float | None:
-    """What one core has of the host link, one way."""
+    """Return the bandwidth that one core has of the host link, one way, in bytes/s."""
     return facts.chip.host_link_bytes_per_s / facts.chip.devices_per_chip if facts.chip else None
 
 

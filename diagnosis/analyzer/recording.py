@@ -128,7 +128,7 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
     if not ops and "products" in recorded.has:
         return (
             "inference",
-            "the host ran products or convolutions and no backward pass, and no device activity is recorded",
+            "the host ran matmuls or convolutions but no backward pass; no device activity was recorded",
         )
     if not ops and "input waits" in recorded.has:
         return "data_loading", "a data loader was recorded, and no device activity"

@@ -116,7 +116,7 @@ def pairs(
 
 
 def _places(kind: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
-    """Where events of each kind are."""
+    """Return the places of events of each kind."""
     order = np.argsort(kind, kind="stable")
     ids, firsts = np.unique(kind[order], return_index=True)
     return dict(zip(ids.tolist(), np.split(order, firsts[1:]), strict=True)) if len(ids) else {}

@@ -376,7 +376,7 @@ def is_memory_viewer(value: Mapping[str, Any]) -> bool:
 
 
 def memory_viewer(value: Mapping[str, Any], file: str) -> Piece:
-    """What one program allocates by its buffer assignment."""
+    """Return the bytes that one program allocates by its buffer assignment."""
     total = number(value.get("totalBufferAllocationMib"))
     program = text(value.get("moduleName"), 100)
     planned = total * _MIB if total else None

@@ -130,7 +130,8 @@ class Peaks:
 
 
 def peaks_of(stats: Any, kind: str, memory_bytes: float | None) -> Peaks:
-    """Of an OpStats message.  kind: XProf's device type; memory_bytes: of one device, where its plane states it.
+    """Return the peaks that an OpStats message states.  kind: XProf's device type; memory_bytes: of one device, where
+    its plane states it.
 
     ROCm lists HBM by its clock, at which it transfers twice: XProf then prices it at half of what it moves.
     """

@@ -71,7 +71,7 @@ def unix_span(begin_ns: int, end_ns: int) -> tuple[int, int] | None:
 
 
 def separate_runs(spans: Sequence[tuple[int, int] | None]) -> int:
-    """How many runs the files are of: those of one overlap in time, but for what clocks of hosts differ."""
+    """Return how many runs the files are of: those of one overlap in time, but for what clocks of hosts differ."""
     known = sorted(span for span in spans if span is not None)
     if len(known) < len(spans):
         return 1

@@ -215,8 +215,8 @@ def window_of(steps: Steps, first: int, last: int) -> IntervalUnion:
 
 
 def parts_of(steps: Steps, layers: Sequence[tuple[str, IntervalUnion]]) -> dict[str, tuple[float, ...]]:
-    """What each layer adds to those before it in each step, in seconds, and what is left as `idle`; empty without
-    steps.  layers: each holds those before it."""
+    """Return what each layer adds to those before it in each step, in seconds, and what is left as `idle`; empty
+    without steps.  layers: each holds those before it."""
     parts: dict[str, tuple[float, ...]] = {}
     before = np.zeros(len(steps), np.int64)
     for part, cover in layers:

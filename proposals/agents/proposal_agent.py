@@ -325,7 +325,8 @@ def of_passage(passage: PassageFound) -> Citation:
 
 
 def is_similar(record: Record, item: MeshAndChanges, of: Workbench) -> bool:
-    """Whether a record is alike enough to what a configuration changes to be shown beside it (`history.similarity`)."""
+    """Return whether a record is alike enough to what a configuration changes to be shown beside it
+    (`history.similarity`)."""
     whole = Candidate({**of.config.mesh.to_json(), **item.mesh}, item.changes)
     ours = case_of_change(of.config, of.diagnosis, whole)
     return bool(most_similar([case_of(record)], ours))

@@ -58,7 +58,8 @@ _TOKEN = re.compile(r"[^\s,;=:?!·×\\\"'()]+")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a line sets.  ici, dcn: sizes by axis, as named; changes: training keys; rest: words that set nothing."""
+    """Hold what a line sets.  ici, dcn: sizes by axis, as named; changes: training keys; rest: words that set
+    nothing."""
 
     ici: Mapping[str, int] = field(default_factory=dict)
     dcn: Mapping[str, int] = field(default_factory=dict)

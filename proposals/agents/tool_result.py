@@ -25,7 +25,7 @@ class About:
 
 @dataclass(frozen=True)
 class Is:
-    """What one field is, where its name and its result do not say so: `Annotated[float, Is(unit="share")]`.
+    """Say what one field is, where its name and its result do not say so: `Annotated[float, Is(unit="share")]`.
 
     subject: "" for a mapping whose keys say it all.
     """

@@ -101,6 +101,10 @@ def test_fewer_chips_from_the_api_to_the_page_and_its_launch_file(people, ready)
     page = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/proposals/").content.decode()
     assert "Use at most 8 chips" in page
     assert "gets faster per token and chip" in page and 'title="4×4 → ' in page
+    # On half the chips a step takes longer: the two speed-ups are told apart.
+    shown = re.findall(r'class="big p">([\d.]+)×</b>.*?per token(.*?)</span>.*?<b class="p">([\d.]+)×</b>', page)
+    assert len(shown) == len(smaller) and not any(more.strip() for _, more, _ in shown)
+    assert all(float(per_chip) == pytest.approx(2 * float(per_step), abs=0.02) for per_step, _, per_chip in shown)
     assert "slices" not in re.findall(r"<dt>([^<]*)</dt>", page)  # one before, one after
     launch = people.client("viewer").get(f"/proposals/{smaller[0].pk}/launch/").content.decode()
     assert f"Chips: v6e {'x'.join(map(str, smaller[0].data['changes']['topology']))}." in launch

@@ -187,7 +187,7 @@ def sequence_parallel(facts: Facts) -> Iterator[Claim]:
 
 
 def expert_dispatch(facts: Facts) -> Iterator[Claim]:
-    """All-to-alls that carry tokens to their experts and back, and collectives beside them on an expert axis."""
+    """Report all-to-alls that carry tokens to their experts and back, and collectives beside them on an expert axis."""
     ops = facts.where(
         lambda op: _moves(op, "expert dispatch") or (_is(op, "all-to-all") and "expert" in facts.roles(op))
     )
@@ -206,7 +206,7 @@ def expert_dispatch(facts: Facts) -> Iterator[Claim]:
 
 
 def embedding_exchange(facts: Facts) -> Iterator[Claim]:
-    """All-to-alls of a recommender: looked-up rows travel from the ranks that hold the tables."""
+    """Report all-to-alls of a recommender: looked-up rows travel from the ranks that hold the tables."""
     yield from exposed(
         facts, "embedding_exchange", "Exposed exchange of embedding rows",
         facts.where(lambda op: _is(op, "all-to-all")), "All-to-alls between the ranks that hold the embedding tables",
@@ -308,7 +308,7 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
 
 
 def all_communication(facts: Facts) -> Iterator[Claim]:
-    """All exposed collectives together: what hiding or removing every one of them could give."""
+    """Report all exposed collectives together: what hiding or removing every one of them could give."""
     ops = facts.collectives
     bars = {bar: value for bar, value in facts.shares.items() if bar.startswith("ici") or bar == "dcn"}
     share = sum(bars.values())

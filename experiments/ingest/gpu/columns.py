@@ -76,7 +76,7 @@ class Names:
 
 class Collected:
     """Columns of one recording.  memory: peak bytes allocated by device; threads: host columns by (process, thread);
-    trains: whether a backward pass ran; computes: whether the host ran a product or a convolution; captures: whether a
+    trains: whether a backward pass ran; computes: whether the host ran a matmul or a convolution; captures: whether a
     graph was captured; marks: (number, start, end) by what
     marks steps: `step` (the profiler's own), `engine` (a serving engine's), `iteration` (the program's annotations),
     `optimizer` (number is the index of its name); requests: (in prefill, in decode) of each engine's iteration;

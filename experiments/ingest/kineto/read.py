@@ -37,8 +37,8 @@ def read(path: Path, name: str) -> TraceFile:
     if not collected.events:
         raise IngestError(
             f"{name} is a trace without any event of the PyTorch profiler (cpu_op, kernel, …).",
-            "Upload what prof.export_chrome_trace or tensorboard_trace_handler wrote once steps ran while it "
-            "was active, or XProf's *.xplane.pb file.",
+            "Record steps while the profiler is active and upload what prof.export_chrome_trace or "
+            "tensorboard_trace_handler wrote, or XProf's *.xplane.pb file.",
             name,
         )
     return _recording(collected, head, name)

@@ -208,8 +208,9 @@ class PublishedRun(ToolResult):
 
 
 class Published(ToolResult):
-    """What MFU other published runs on a chip reach, in this run's precision where there are any, the nearest in shape
-    first, beside that of this run.  own_record: the published record of this very run, which is not among them."""
+    """Hold the MFU that other published runs on a chip reach, in this run's precision where there are any, the nearest
+    in shape first, beside that of this run.  own_record: the published record of this very run, which is not among
+    them."""
 
     chip: str = ""
     title: str = ""

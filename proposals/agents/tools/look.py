@@ -212,7 +212,7 @@ def _breakdown(bench: Workbench, _: Look) -> Breakdown:
 
 
 class Verdict(ToolResult):
-    """What limits the step, and the figures that pointed elsewhere."""
+    """Hold what limits the step, and the figures that pointed elsewhere."""
 
     primary: str = ""
     secondary: str | None = None

@@ -124,7 +124,7 @@ class Row(ToolResult):
 
     @property
     def same_work(self) -> bool:
-        """Whether a step holds as many tokens as one that ran, on as many chips."""
+        """Return whether a step holds as many tokens as one that ran, on as many chips."""
         return not OTHER_WORK & self.changes.keys()
 
 
@@ -244,7 +244,7 @@ _DECIDES = {
 
 
 class Absent(ToolError):
-    """What was asked for was not recorded, or there is none: an answer, where the question was right."""
+    """Say that what was asked for was not recorded, or there is none: an answer, where the question was right."""
 
 
 @contextmanager
