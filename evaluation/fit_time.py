@@ -241,7 +241,14 @@ def problem(rows: Sequence[TimeRow]) -> Problem:
             add("matmul", f"profile.{profile}.{precision}", PROFILE_PRECISION, mask)
     for family in ARCHITECTURES:
         add("architecture", f"architecture.{kind}.{family}", ARCHITECTURE_SPREAD, architectures == family)
-    return Problem(kind, tuple(rows), step_terms(stack([from_config(row.config) for row in rows])), tuple(parameters))
+    terms = step_terms(stack([from_config(row.config) for row in rows]))
+    products, scores = np.array([row.repeated for row in rows]).T
+    terms = replace(
+        terms,
+        dense_forward_s=terms.dense_forward_s * products,
+        scores_forward_s=terms.scores_forward_s * scores,
+    )
+    return Problem(kind, tuple(rows), terms, tuple(parameters))
 
 
 def solve(p: Problem, train: Mask, start: Floats | None = None, max_steps: int = 40) -> Floats:

@@ -267,19 +267,31 @@ def _filled(parallelism: Mapping[str, int], where: str, devices: int) -> dict[st
 
 #: Outputs of the MLP's first products: where they are kept, little is left to recompute.
 _MLP_KEPT = ("mlpwi", "mlpwi_0", "mlpwi_1")
+_PROJECTIONS_KEPT = ("query_proj", "key_proj", "value_proj")
 
 
 def _maxtext_remat(remat: Mapping[str, str] | None) -> str:
-    """Our nearest policy for MaxText's.  What it moves to the host is `offload`; a `custom` one is `minimal` where it
-    keeps the MLP's first products, which are most of the work, and `full` where it keeps less."""
+    """Return our policy next to MaxText's by what stays on the chip: `offload` where layer inputs go to the host,
+    `minimal` where the MLP's first products stay, which are most of the work, and `full` where less does, although some
+    of it is then not computed again (`maxtext_kept`)."""
     if not remat:
         return "full"
     policy = remat.get("remat_policy", "full")
     if policy != "custom":
-        return "offload" if "offload" in policy else "minimal" if policy.startswith("minimal") else "full"
-    if "offload" in remat.values():
+        return "minimal" if policy.startswith("minimal") else "full"
+    if remat.get("decoder_layer_input") == "offload":
         return "offload"
     return "minimal" if any(remat.get(key) == "device" for key in _MLP_KEPT) else "full"
+
+
+def maxtext_kept(remat: Mapping[str, str] | None) -> frozenset[str]:
+    """Return MaxText's names of the outputs that a policy of our `full` or `offload` keeps, on the chip or the host,
+    besides layer inputs."""
+    given = remat or {}
+    if given.get("remat_policy") == "qkv_proj_offloaded":
+        return frozenset(_PROJECTIONS_KEPT)
+    kept = {name for name, place in given.items() if place in ("device", "offload")}
+    return frozenset(kept - {"decoder_layer_input"}) if given.get("remat_policy") == "custom" else frozenset()
 
 
 # GPU: Megatron-Bridge, Megatron-LM

@@ -53,7 +53,6 @@ _COMMON: Mapping[str, Prior] = {
     "step_s": Prior(5.0e-3, 0.5),
     "straggler": Prior(0.004, 0.7),
     "slice_straggler": Prior(0.01, 0.7),
-    "recompute_offload": Prior(0.8, 0.2),
     "host_overlap": Prior(0.9, 0.8),
     "architecture": Prior(1.0, 0.0),
     "software_year": Prior(2026.25, 0.0),

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from evaluation.published import load_published
+from evaluation.published import load_published, maxtext_kept
 from evaluation.sweeps import load_sweeps
+from perfmodel.accounting import mlp_matrices, parameters
 from perfmodel.catalogue import architecture
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ExperimentConfig, ModelShape, framework_of
@@ -22,7 +23,8 @@ SAME_SILICON = {"h200": "h100", "a100-40gb": "a100-80gb"}
 class TimeRow:
     """One measured step.
 
-    source: who published it; workload: rows that can be compared with each other.
+    source: who published it; workload: rows that can be compared with each other.  kept: of outputs that a policy of
+    MaxText keeps, so that they are not computed again although the configuration says `full` or `offload`.
     """
 
     id: str
@@ -30,6 +32,20 @@ class TimeRow:
     workload: str
     config: ExperimentConfig
     step_time_s: float
+    kept: frozenset[str] = frozenset()
+
+    @property
+    def repeated(self) -> tuple[float, float]:
+        """Shares (0–1) of a full recomputation that take place: of products with dense weights, the last of the MLP
+        aside, and of attention scores."""
+        shape, count = self.shape, parameters(self.shape)
+        out = shape.d_model * shape.heads * (shape.v_head_dim or shape.head_dim)
+        projections = {"query_proj": shape.d_model * shape.heads * shape.head_dim, "out_proj": out}
+        projections |= dict.fromkeys(("key_proj", "value_proj"), shape.d_model * shape.kv_heads * shape.head_dim)
+        saved = sum(weights for name, weights in projections.items() if name in self.kept) * shape.layers
+        mlp = count.dense_layers * count.layer_dense_mlp + count.moe_layers * count.layer_shared_experts
+        whole = shape.layers * count.layer_attention + mlp * (1.0 - 1.0 / mlp_matrices(shape))
+        return 1.0 - saved / whole, 0.0 if "context" in self.kept else 1.0
 
     @property
     def chip(self) -> Chip:
@@ -83,7 +99,8 @@ def load_rows(kind: str | None = None) -> tuple[TimeRow, ...]:
 def _all_rows() -> Iterable[TimeRow]:
     for run in load_published().runs:
         source = "recipes" if run.row["framework"].startswith(("MaxText", "Megatron-Bridge")) else "selene"
-        yield TimeRow(run.id, source, run.workload, run.config, run.step_time_s)
+        kept = maxtext_kept(run.row["remat"]) if run.chip.kind == "tpu" else frozenset()
+        yield TimeRow(run.id, source, run.workload, run.config, run.step_time_s, kept)
     for sweep in load_sweeps():
         if sweep.usable:
             assert sweep.step_time_s is not None

@@ -65,8 +65,7 @@ class Efficiencies:
     layer_s: time the host needs to launch one layer of one micro-batch, forward and backward; moe_layer_s: more of it
     in a mixture layer; step_s: fixed time per step.  straggler, slice_straggler: relative loss per doubling of hosts,
     of slices.
-    recompute_full, recompute_minimal, recompute_offload: share of the forward layers computed again (minimal: of the
-    attention scores only).  host_overlap: share of offload traffic hidden.
+    host_overlap: share of offload traffic hidden.
     architecture: speed on the chip relative to what the rest says, for architectures whose kernels are better or
     worse tuned than those of plain transformers.
     software_per_year, launch_per_year: logarithmic speed that products, and the host's launches, gain per year of
@@ -109,9 +108,6 @@ class Efficiencies:
     step_s: Value = 5.0e-3
     straggler: Value = 0.004
     slice_straggler: Value = 0.01
-    recompute_full: Value = 1.0
-    recompute_minimal: Value = 1.0
-    recompute_offload: Value = 0.8
     host_overlap: Value = 0.9
     architecture: Value = 1.0
     software_per_year: Value = 0.0

@@ -126,12 +126,9 @@ SHARP = 8.0
 def combine(t: Terms, e: Efficiencies) -> Priced:
     """Price terms under efficiencies.  Cheap: a fit calls it thousands of times on the same terms."""
     chip, model, mesh, train = t.work.chip, t.work.model, t.work.mesh, t.work.training
-    is_full = train.remat == REMAT.index("full")
-    is_offload = train.remat == REMAT.index("offload")
-    is_minimal = train.remat == REMAT.index("minimal")
-    spares = t.recomputed * e.recompute_full
-    again = np.where(is_full, e.recompute_full, np.where(is_offload, e.recompute_offload, spares))
-    scores_again = np.where(is_minimal, e.recompute_minimal, again)
+    # Layer inputs on the host spare no FLOPs: what is made from them is computed again all the same.
+    again = np.where(np.isin(train.remat, (REMAT.index("full"), REMAT.index("offload"))), 1.0, t.recomputed)
+    scores_again = np.where(train.remat == REMAT.index("minimal"), 1.0, again)
 
     year = np.where(np.isnan(train.software_year), e.software_year, train.software_year)
     # Kernels of a generation improve most in their first year: older software counts as a year old.

@@ -39,17 +39,22 @@ SETTING_WORDS = {
     "optimizer": "optimizer", "weight_sharding": "weight_sharding", "sharding": "weight_sharding",
 }  # fmt: skip
 #: Values that a framework writes otherwise.
-VALUE_WORDS = {"bfloat16": "bf16", "selective": "minimal", "off": "none", "no": "none", "float16": "fp16"}
+VALUE_WORDS = {
+    "bfloat16": "bf16", "selective": "minimal", "off": "none", "no": "none", "float16": "fp16",
+    "minimal_with_context": "none", "minimal_flash": "none",
+}  # fmt: skip
 _VALUES = {"remat": REMAT, "weight_sharding": SHARDING, "precision": PRECISIONS, "optimizer": OPTIMIZERS}
 #: Words that are a whole setting.
 _ALONE = {"fp8": ("precision", "fp8"), "bf16": ("precision", "bf16"), "zero1": ("weight_sharding", "zero1")}
 _FRAMEWORK = re.compile(r"^(?:(ici|dcn)_)?(\w+?)(?:_model)?_(?:parallelism|parallel_size|parallel_degree)$")
 _GLUED = re.compile(r"^([A-Za-z_]+?)[-_]?([0-9]+)$")
-#: Settings of two words, and what stands between a setting and its value.
+#: Settings of two words, what stands between a setting and its value, and MaxText's own `none`, which recomputes every
+#: scanned layer.
 _PHRASES = (
     (re.compile(r"\b(micro|global)[- ](batch)(?:[- ]size)?", re.IGNORECASE), r"\1_\2"),
     (re.compile(r"\bsequence[- ]length\b", re.IGNORECASE), "seq_len"),
     (re.compile(r"\bgrad(?:ient)?[- ]accum(?:ulation)?(?:[- ]steps)?\b", re.IGNORECASE), "grad_accum"),
+    (re.compile(r"\bremat_policy=none\b"), "remat=full"),
     (re.compile(r"(\d+)\s*(?:->|→|to)\s*(\d+)"), r"\2"),  # from the one to the other
 )
 _BETWEEN = frozenset(("of", "size", "is", "be", "to", "at", "from", "must", "remain", "remains", "stay", "stays"))

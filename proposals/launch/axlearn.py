@@ -18,12 +18,23 @@ from proposals.launch.placement import Placement, granules, place
 #: From least to most communication (MESH_AXIS_NAMES).
 AXES = ("pipeline", "data", "expert", "fsdp", "seq", "model")
 NAME = "axlearn_mesh.py"
+#: `none` keeps every matmul and the attention kernel's output, as Fuji's v5p policy does; everything_saveable would
+#: keep norms and activation functions too.
 _POLICIES = {
-    "none": "jax_remat_policies.everything_saveable",
+    "none": (
+        "config_for_function(combine_remat_policies).set(\n"
+        "                            policy_1=save_or_offload_flash_attention_policy(),\n"
+        "                            policy_2=jax_remat_policies.dots_with_no_batch_dims_saveable,\n"
+        "                        )"
+    ),
     "minimal": "jax_remat_policies.dots_with_no_batch_dims_saveable",
     "full": "jax_remat_policies.nothing_saveable",
     "offload": 'jax_remat_policies.offload_dot_with_no_batch_dims("device", "pinned_host")',
 }
+_ATTENTION_IMPORTS = (
+    "from axlearn.common.config import config_for_function",
+    "from axlearn.common.flash_attention.remat import save_or_offload_flash_attention_policy",
+)
 
 
 def file(config: ExperimentConfig, header: Header) -> LaunchFile:
@@ -57,11 +68,15 @@ def _file(placed: Placement, header: Header) -> LaunchFile:
     for known, what in ((training.global_batch, "global batch"), (training.seq_len, "sequence length")):
         if known is None:
             notes.append(f"The {what} is unknown and keeps the trainer's default.")
+    if training.remat == "offload":
+        notes.append("AXLearn has no name for the input of a layer: outputs of matmuls move to the host instead.")
+    keeps_attention = training.remat == "none"
     multi = prod(outer) > 1
     shape = f"HybridMeshShape(\n    ici_mesh_shape={_call(inner)},\n    dcn_mesh_shape={_call(outer)},\n)"
     mesh = shape if multi else _call(inner)
     unit = "slice" if placed.chip.kind == "tpu" else "process of a host"
     where = f"# Inside a {unit}, and across them." if multi else f"# {prod(inner)} devices."
+    utils = ["HybridMeshShape"] * multi + ["combine_remat_policies"] * keeps_attention
     accumulate = placed.micro_batches > 1 and placed.config.mesh.size("pipeline") == 1
     lines = [
         comment([*header.lines("AXLearn", "axlearn/common/utils.py and experiments/text/gpt/common.py"), *notes]),
@@ -70,13 +85,14 @@ def _file(placed: Placement, header: Header) -> LaunchFile:
         "from jax.ad_checkpoint import checkpoint_policies as jax_remat_policies",
         "",
         "from axlearn.common.base_layer import RematSpec",
+        *(_ATTENTION_IMPORTS if keeps_attention else []),
         "from axlearn.common.trainer_config_modifier import (",
         "    ChainConfigModifier,",
         *(["    GradientAccumulationModifier,"] if accumulate else []),
         "    MeshShapeModifier,",
         "    RematSpecModifier,",
         ")",
-        *(["from axlearn.common.utils import HybridMeshShape"] if multi else []),
+        *([f"from axlearn.common.utils import {', '.join(utils)}"] if utils else []),
         "from axlearn.experiments.text.gpt.common import mesh_shape_from_axes",
         "",
         where,

@@ -39,7 +39,14 @@ from proposals.launch.placement import OPEN_REMAT, Placement, granules, must_spl
 DATA_FILE = Path(__file__).with_name("maxtext.toml")
 #: MaxText's mesh axes that a configuration can use, in MaxText's order (base.yml, mesh_axes), by the name in its flags.
 AXES = ("data", "pipeline", "fsdp", "context", "tensor", "expert")
-_REMAT = {"none": "minimal_with_context", "minimal": "minimal", "full": "full", "offload": "minimal_offloaded"}
+#: Policies that save as much as the price assumes: MaxText's own `none` recomputes every scanned layer, as `full` does
+#: (nnx_decoders.py and decoders.py), and minimal_offloaded moves the outputs of matmuls, not the layer inputs.
+_REMAT: Mapping[str, Flags] = {
+    "none": {"remat_policy": "minimal_with_context"},
+    "minimal": {"remat_policy": "minimal"},
+    "full": {"remat_policy": "full"},
+    "offload": {"remat_policy": "custom", "decoder_layer_input": "offload"},
+}
 _SOURCES = "MaxText's base.yml and types.py"
 
 #: Data, steps, output and profiler of a run; every host's profile comes back, for stragglers.
@@ -253,13 +260,14 @@ def _pipeline(config: ExperimentConfig, stages: int, micro_batches: int) -> Flag
 
 def _training(placed: Placement, sizes: Mapping[str, Mapping[str, int]], notes: list[str]) -> Flags:
     training = placed.config.training
-    flags: Flags = {"remat_policy": _REMAT[training.remat]}
+    flags: Flags = dict(_REMAT[training.remat])
     if placed.remat_is_open:
         notes.append(OPEN_REMAT)
     if training.remat == "none":
-        notes.append("MaxText has no policy that keeps every activation; minimal_with_context recomputes the least.")
-    elif training.remat == "offload":
-        notes.append("MaxText's minimal_offloaded moves all it would keep to the host but the attention context.")
+        notes.append(
+            "minimal_with_context recomputes the least: no matmul and no attention. MaxText's own remat_policy=none "
+            "recomputes every scanned layer."
+        )
     flags |= _precision(placed, sizes)
     if training.weight_sharding == "zero1":
         flags["shard_optimizer_over_data"] = True

@@ -14,13 +14,27 @@ from proposals.launch.file import Header, LaunchFile, NotExpressible, comment, x
 from proposals.launch.placement import Placement, must_split, place
 from reference_step.sharded_arrays import GROUPS, Array, activation_arrays, far_names, fit, groups, weight_arrays
 
-#: Roughly the accounting's policies: what a layer keeps for the backward pass.
+_CONTEXT, _LAYER_INPUT = "context", "layer_input"
+#: What a layer keeps for the backward pass, as priced.  everything_saveable would keep three to four times as much as
+#: `none`: the intermediate values of norms and activation functions in float32.
 _POLICIES = {
-    "none": "jax.checkpoint_policies.everything_saveable",
+    "none": (
+        "jax.checkpoint_policies.save_from_both_policies(\n"
+        "    jax.checkpoint_policies.dots_with_no_batch_dims_saveable,\n"
+        f'    jax.checkpoint_policies.save_only_these_names("{_CONTEXT}"),\n'
+        ")"
+    ),
     "minimal": "jax.checkpoint_policies.dots_with_no_batch_dims_saveable",
     "full": "jax.checkpoint_policies.nothing_saveable",
-    "offload": 'jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")',
+    "offload": (
+        "jax.checkpoint_policies.save_and_offload_only_these_names(\n"
+        f'    names_which_can_be_saved=[], names_which_can_be_offloaded=["{_LAYER_INPUT}"],\n'
+        '    offload_src="device", offload_dst="pinned_host",\n'
+        ")"
+    ),
 }
+#: What a policy names, by policy: the program has to name it likewise.
+_NAMED = {"none": f"the attention output `{_CONTEXT}`", "offload": f"the input of a layer `{_LAYER_INPUT}`"}
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 NAME = "plain_jax.py"
 
@@ -80,6 +94,8 @@ def _missing(placed: Placement) -> list[str]:
             f"JAX alone has no {training.precision} training; COMPUTE_DTYPE is bfloat16, and a quantisation library "
             "such as Qwix has to replace the matmuls."
         )
+    if training.remat in _NAMED:
+        missing.append(f"REMAT_POLICY needs {_NAMED[training.remat]}, by jax.ad_checkpoint.checkpoint_name.")
     if placed.mesh.size("pipeline") > 1:
         missing.append(
             "The specs place layers on stages; JAX has no built-in pipeline schedule: it is part of your code."
@@ -171,7 +187,7 @@ def _constants(placed: Placement, far: dict[str, str], split: bool, arrays: list
         f"SEQ_LEN = {training.seq_len}",
         f"MICRO_BATCHES = {placed.micro_batches}",
         f"COMPUTE_DTYPE = jnp.{_DTYPES.get(training.precision, 'bfloat16')}",
-        f"REMAT_POLICY = {_POLICIES[training.remat]}  # for jax.checkpoint around a layer",
+        f"# For jax.checkpoint around a layer.\nREMAT_POLICY = {_POLICIES[training.remat]}",
     ]
     return (
         "# Mesh axes in devices, major to minor: across slices, and inside one.\n"

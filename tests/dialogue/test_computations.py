@@ -122,6 +122,8 @@ def test_what_cannot_be_answered_is_refused_in_a_sentence(key: str, given: dict[
 
 
 SETTINGS = [
+    ("remat_policy=none fsdp=16", {"data": 16}, {"remat": "full"}),
+    ("remat_policy=minimal_with_context fsdp=16", {"data": 16}, {"remat": "none"}),
     ("data=16 tp=4 remat none", {"data": 16, "model": 4}, {"remat": "none"}),
     ("dp 16, tp4", {"data": 16, "model": 4}, {}),
     ("--tensor-model-parallel-size 4 --global-batch-size 512 --recompute-granularity selective --seq-length 8192",

@@ -39,6 +39,10 @@ class RematSpec:
     policy: Any
 
 
+def combine_remat_policies() -> None:
+    """axlearn/common/utils.py: keeps what either policy keeps."""
+
+
 class _Modifier:
     """`X.default_config().set(...)` as AXLearn's configs are built."""
 
@@ -64,7 +68,10 @@ def installed() -> Iterator[None]:
         "axlearn.common.trainer_config_modifier": {
             f"{name}{'Config' if name == 'Chain' else ''}Modifier": _Modifier(name) for name in names
         },
-        "axlearn.common.utils": {"HybridMeshShape": HybridMeshShape},
+        "axlearn.common.config": {"config_for_function": lambda function: _Modifier(function.__name__)},
+        "axlearn.common.flash_attention": {},
+        "axlearn.common.flash_attention.remat": {"save_or_offload_flash_attention_policy": lambda: "attention"},
+        "axlearn.common.utils": {"HybridMeshShape": HybridMeshShape, "combine_remat_policies": combine_remat_policies},
         "axlearn.experiments": {},
         "axlearn.experiments.text": {},
         "axlearn.experiments.text.gpt": {},

@@ -19,7 +19,7 @@ MAXTEXT_AXES = ("data", "pipeline", "fsdp", "context", "tensor", "expert")
 MAXTEXT_QUANTIZATION = {"", "int8", "fp8", "nanoo_fp8", "fp8_full", "te_fp8_currentscaling", "te_mxfp8", "te_nvfp4"}
 MAXTEXT_OPTIMIZERS = {"adamw", "adam_pax", "sgd", "muon", GIVEN}
 #: src/maxtext/layers/decoders.py: the policies it branches on.
-MAXTEXT_REMAT = {"full", "minimal", "minimal_with_context", "minimal_offloaded"}
+MAXTEXT_REMAT = {"full", "minimal", "minimal_with_context", "custom"}
 
 
 def parse_maxtext(words: list[str]) -> dict[str, str]:

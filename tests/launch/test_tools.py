@@ -72,6 +72,13 @@ def test_maxtext_flags_of_a_known_mesh() -> None:
     assert flags["ici_data_parallelism"] == "1" and "quantization" not in flags
 
 
+def test_recomputation_is_written_as_the_program_obeys_it() -> None:
+    """MaxText's own `none` recomputes every scanned layer; `offload` is of layer inputs, which are computed from."""
+    kept, moved = maxtext(llama_on_8(remat="none")), maxtext(llama_on_8(remat="offload"))
+    assert kept["remat_policy"] == "minimal_with_context"
+    assert (moved["remat_policy"], moved["decoder_layer_input"]) == ("custom", "offload")
+
+
 def test_weight_sharding_decides_between_the_axes_of_maxtext() -> None:
     whole = maxtext(llama_on_8(weight_sharding="none"))
     assert whole["ici_data_parallelism"] == "2" and whole["ici_fsdp_parallelism"] == "1"

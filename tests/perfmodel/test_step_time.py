@@ -98,6 +98,18 @@ def test_more_bandwidth_never_costs_time(config, key):
 
 @settings(max_examples=30, deadline=None)
 @given(runs())
+def test_layer_inputs_on_the_host_spare_memory_and_no_work(config):
+    """`offload` computes again what `full` does, and copies its layer inputs besides."""
+    on_chip, on_host = (
+        predict(replace(config, training=replace(config.training, remat=remat))) for remat in ("full", "offload")
+    )
+    assert on_host.parts_s["compute"] >= on_chip.parts_s["compute"] * (1 - 1e-9)
+    assert on_host.step_time_s["estimate"] > on_chip.step_time_s["estimate"]
+    assert on_host.hbm_per_chip_bytes["total"] <= on_chip.hbm_per_chip_bytes["total"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(runs())
 def test_axes_of_one_chip_cost_nothing(config):
     breakdown = predict(config).breakdown_s
     for axis, size in config.mesh.ici:

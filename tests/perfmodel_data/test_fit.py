@@ -133,7 +133,9 @@ def test_the_written_table_predicts_what_the_fit_predicts(some, whole, tmp_path)
 
     again = parse_efficiencies(tomllib.loads(decode((tmp_path / "efficiencies.toml").read_bytes())))
     estimates = whole.priced.estimate_s
-    for i in range(0, len(some.rows), 7):
+    # A recipe with a policy that no configuration can say is fitted by what it recomputes.
+    as_configured = [i for i in range(len(some.rows)) if some.rows[i].repeated == (1.0, 1.0)]
+    for i in as_configured[::5]:
         for written, exact in ((found, 1e-9), (again, 1e-3)):
             assert predict(some.rows[i].config, written).step_time_s["estimate"] == pytest.approx(
                 estimates[i], rel=exact

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from evaluation.published import RUNS_FILE, UnmappedError, load_published, map_row, maxtext_flops_per_token
+from evaluation.time_rows import load_rows
 from perfmodel.config_file import all_errors, config_to_json
 
 ROWS = {row["id"]: row for row in json.loads(RUNS_FILE.read_text(encoding="utf-8"))}
@@ -117,6 +118,17 @@ def test_the_remat_policy_is_what_the_script_recomputes():
     assert not run("b149").config.extra.get("remat_open")
     minimal = [r for r in load_published().runs if r.settings.get("recompute_modules") == ["mla_up_proj"]]
     assert minimal and all(r.config.training.remat == "minimal" for r in minimal)
+
+
+def test_outputs_that_a_custom_policy_keeps_are_not_fitted_as_recomputed():
+    """b013 keeps q, k, v and the attention; b035 moves them and the output projection to the host with layer inputs."""
+    rows = {row.id: row for row in load_rows("tpu")}
+    assert (rows["b013"].config.training.remat, rows["b035"].config.training.remat) == ("full", "offload")
+    d, kv, ff = 8192, 1024, 28672  # Llama 3.1 70B; of the MLP two of three products are computed again
+    assert rows["b013"].repeated == (pytest.approx((d + 2 * ff) / (2 * d + 2 * kv + 2 * ff)), 0.0)
+    d, kv, ff = 4096, 1024, 14336
+    assert rows["b035"].repeated == (pytest.approx(2 * ff / (2 * d + 2 * kv + 2 * ff)), 1.0)
+    assert rows["b000"].repeated == (1.0, 1.0)
 
 
 def test_fully_sharded_weights_where_a_table_has_no_column_for_them():
