@@ -140,8 +140,8 @@ def _spans(part: str | Value) -> Iterator[str | sentences.Value]:
         return
     origin = "sourced" if part.origin == "stated" else part.origin
     yield sentences.Value(part.subject, part.value, part.unit, origin)
-    if part.in_text and part.interval:
-        yield f" ({part.interval})"
+    if part.beside:
+        yield f" ({part.beside})"
 
 
 def roots(text: str, results: Mapping[str, object]) -> list[str]:

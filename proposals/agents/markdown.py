@@ -79,7 +79,7 @@ def of_value(value: Value, link: Link = no_link) -> str:
     address = link(value.href) if value.href else ""
     start = f'<a {classes} href="{escape(address)}"' if address else f'<span {classes} tabindex="0"'
     shown = escape(value.text if isinstance(value.value, str) else value.number)
-    after = f' <span class="iv">({escape(value.interval)})</span>' if value.in_text and value.interval else ""
+    after = f' <span class="iv">({escape(value.beside)})</span>' if value.beside else ""
     return f"{start}{data}>{shown}</{'a' if address else 'span'}>{after}"
 
 

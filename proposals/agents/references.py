@@ -11,7 +11,7 @@ import keyword
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 from formatting import listed
@@ -171,13 +171,33 @@ def _resolved(content: str, results: Mapping[str, object], typed: Typed | None) 
     if not form and isinstance(tree, ast.Attribute | ast.Subscript | ast.Name):
         return _lookup(tree, results).values()
     value = _evaluated(tree, results)
+    own = [number for number in _constants(tree) if typed is not None and not typed.may_compute_with(number)]
     if not any(name.id in results for name in _names(tree)):
-        numbers = [str(node.value) for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-        if isinstance(value, Value) or not (typed is None or all(map(typed.may_compute_with, numbers))):
+        if isinstance(value, Value) or any(number not in range(11) for number in own):
             raise PathError("it refers to no result; a number of your own is not printed")
         value = Value(value, subject=(form[1] if form else content).strip())
     assert isinstance(value, Value)
+    value = replace(value, in_text=bool(own and value.formula))  # who reads it sees what was put in
     return (shown_as(value, form[2]) if form else value,)
+
+
+def _constants(tree: ast.expr) -> Iterator[float]:
+    """Yield the plain numbers of an expression."""
+    if isinstance(tree, ast.BinOp):
+        yield from (*_constants(tree.left), *_constants(tree.right))
+    elif isinstance(tree, ast.UnaryOp):
+        yield from _constants(tree.operand)
+    elif isinstance(tree, ast.Constant):
+        yield _plain(tree)
+
+
+def _plain(tree: ast.Constant) -> float:
+    if not isinstance(tree.value, int | float) or isinstance(tree.value, bool):
+        raise PathError("only paths, numbers and + - * / are read in braces")
+    try:
+        return float(tree.value)
+    except OverflowError:
+        raise UnitError("a constant is too large a number") from None
 
 
 def _parsed(text: str) -> ast.expr:
@@ -192,11 +212,8 @@ def _evaluated(tree: ast.expr, results: Mapping[str, object]) -> Operand:
         return combined(_OPERATORS[type(tree.op)], _evaluated(tree.left, results), _evaluated(tree.right, results))
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
         return combined("*", -1.0, _evaluated(tree.operand, results))
-    if isinstance(tree, ast.Constant) and isinstance(tree.value, int | float) and not isinstance(tree.value, bool):
-        try:
-            return float(tree.value)
-        except OverflowError:
-            raise UnitError("a constant is too large a number") from None
+    if isinstance(tree, ast.Constant):
+        return _plain(tree)
     if isinstance(tree, ast.Name) and tree.id in UNITS and tree.id not in results:
         return unit_named(tree.id)
     return _lookup(tree, results).value()

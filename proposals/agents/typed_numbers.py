@@ -1,8 +1,9 @@
 """Which numbers a text of a language model may hold as digits; all others are references.
 
-Allowed are numbers that the engineer wrote, ordinals, names that begin with a letter, the level `80 %`, sizes and
-settings beside their name that are known (current, proposed, predicted in this conversation, or stated), and in
-backticks what a result says word for word.
+A quantity (a decimal, or a number with a unit) must be the engineer's, with the same unit.  A whole number may also be
+the size of a setting that results know and that is named beside it, or in the same paragraph if nothing is; a mesh must
+be one that was priced, proposed or stated.  Ordinals, names that begin with a letter and levels of intervals pass, and
+in backticks what a result says word for word.
 """
 
 from __future__ import annotations
@@ -11,78 +12,74 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import log10
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from formatting.numbers import whole_number
+from proposals.agents.settings import ROLE_WORDS
+
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
-#: A number, with the letters, points and hyphens that belong to the same word.
-_WORD = re.compile(r"(?<!\w)(?<!\w[-./])(?:[A-Za-z_]\w*+[-./])*+\w*\d(?:[\w]|[.,](?=\d)|-(?=\w)|/(?=\w))*")
-#: Figures that are no digits to Python, unless they are the exponent of a letter: ⑨, ½, Ⅻ.
-_OTHER_FIGURE = re.compile(r"(?<![A-Za-z])[²³¹¼-¾\u2070-\u2089\u2150-\u218b\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]")
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_PAIR = re.compile(r"([A-Za-z_]\w*)(?:\s*[=:]\s*[\"']?| (?=\d))([\w.]*\w)")
-_STATED_PAIR = re.compile(r"([A-Za-z_]\w*)\s*(?:=|:|to|of|is)?\s*(\d[\d,]*)\b|\b(\d[\d,]*)[- ](?:way )?([A-Za-z_]\w*)")
-#: What makes a quantity of a number that it follows.
-_UNIT = (
-    r"\s*(?:%|×|x\b|times\b|percent\b|fold\b|[µnm]?s\b|min\b|hours?\b|h\b|days?\b|[GMKTP]?i?B\b|[GMKTP]?FLOP"
-    r"|(?:in|of) a hundred\b)"
+#: A number with the letters, points and hyphens that belong to the same word; or a figure that is no digit to Python,
+#: such as ½, unless it is the exponent of a letter.
+_WORD = re.compile(
+    r"(?<!\w)(?<!\w[-./])(?:[A-Za-z_]\w*+[-./])*+\w*\d(?:[\w]|[.,](?=\d)|-(?=\w)|/(?=\w))*"
+    r"|(?<![A-Za-z])[²³¹¼-¾\u2070-\u2089\u2150-\u218b\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]"
 )
-#: A number that no unit follows.
-_PLACE = rf"#?\d+\b(?![.,]\d)(?!{_UNIT})"
-#: What is counted off, by its number.
-_ORDINAL = re.compile(
-    r"\b(?:(?:sections?|chapters?)\s+\d+(?:\.\d+)*|(?:proposals?|findings?|options?|steps?|candidates?|configurations?|"
-    r"alternatives?|passages?|records?|points?|stages?|turns?|experiments?|questions?|slots?|cores?|devices?|ranks?),?"
-    rf"\s+(?:(?:number|no\.|nr\.?)\s+)?{_PLACE}"
-    rf"(?:\s*(?:,|and|or|to|&|–|-)\s*{_PLACE})*)|\b\d+(?:st|nd|rd|th)\b|#\d+\b(?![.,]\d)|\b\d-?D\b",
+_NUMBER = re.compile(
+    r"(\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?)(?:\s?(k|m|b|t|thousand|million|billion|trillion)\b)?", re.IGNORECASE
+)
+_POWERS = {"": (1,), "k": (1000, 1024), "m": (10**6,), "b": (10**9,), "t": (10**12, 10**3)}
+#: What makes a quantity of a number that it follows, and how others write the same.
+_UNIT = re.compile(
+    r"\s*(%|×|x\b|times\b|percent\b|fold\b|[µnm]?s\b|sec(?:onds?)?\b|min(?:utes?)?\b|h(?:ours?)?\b|days?\b"
+    r"|(?:[GMKTP]i?B|B)\b(?!\s*(?:tok|param))|[GMKTP]?FLOP|(?:in|of) a hundred\b)",
     re.IGNORECASE,
 )
-_QUANTITY = re.compile(_UNIT, re.IGNORECASE)
-_WRITTEN = re.compile(rf"(\d[\d,]*(?:\.\d+)?)({_UNIT})", re.IGNORECASE)
-#: What prose calls the keys of results, before or after a whole number.
-_SETTINGS = {
-    "chip": ("chips",), "gpu": ("chips",), "tpu": ("chips",), "core": ("cores",), "host": ("hosts",),
-    "layer": ("layers",), "expert": ("experts", "expert"), "head": ("heads", "kv_heads"), "slice": ("slices",),
-    "batch": ("global_batch", "micro_batch"), "microbatch": ("micro_batch",), "sequence": ("global_batch", "seq_len"),
-    "length": ("seq_len",), "context": ("seq_len", "context", "seq"), "accumulation": ("grad_accum",),
-    "tp": ("model", "tensor"), "pp": ("pipeline",), "ep": ("expert",), "dp": ("data",), "cp": ("seq", "context"),
-    "replica": ("replica",), "data": ("data",), "fsdp": ("fsdp",), "seq": ("seq",), "model": ("model",),
-    "tensor": ("tensor",), "pipeline": ("pipeline",), "shard": ("data", "fsdp"),
+_SAME_UNIT = {
+    "percent": "%", "in a hundred": "%", "of a hundred": "%", "x": "×", "times": "×", "fold": "×", "sec": "s",
+    "second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h", "day": "days",
 }  # fmt: skip
-_WORDS_OF_SETTINGS = rf"({'|'.join(_SETTINGS)})(?:e?s)?"
-_SIZE = rf"(\d[\d,]*k?)\b(?![.\-]?\d)(?!{_UNIT})"
-_SETTING = re.compile(
-    rf"\b{_WORDS_OF_SETTINGS}(?:\s+size)?(?:\s+(?:of|is|to|=))?\s+{_SIZE}|\b{_SIZE}\s+(?:[a-z]+\s+)?{_WORDS_OF_SETTINGS}\b",
-    re.IGNORECASE,
+#: What is counted off by its number, and levels of intervals.
+_PLACE = rf"#?\d+\b(?![.,]\d)(?!{_UNIT.pattern})"
+_COUNTED = re.compile(
+    r"^[ \t]*(?:>[ \t]*)?(?:#+[ \t]*)?\d+[.)](?=\s)|\b(?:sections?|chapters?)\s+\d+(?:\.\d+)*"
+    r"|\b(?:proposals?|findings?|options?|steps?|candidates?|configurations?|alternatives?|passages?|records?|points?"
+    r"|stages?|turns?|experiments?|questions?|slots?|cores?|devices?|ranks?),?\s+(?:(?:number|no\.|nr\.?)\s+)?"
+    rf"{_PLACE}(?:\s*(?:,|and|or|to|&|–|-)\s*{_PLACE})*|\b\d+(?:st|nd|rd|th)\b|#\d+\b(?![.,]\d)|\b\d-?D\b"
+    r"|\b(?:80|95)\s?%(?=[- ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)|[\s.,;)]*$)|(?<=at )80\s?%",
+    re.IGNORECASE | re.MULTILINE,
 )
-#: Words of keys that a configuration has; `price` knows no others.
-_KEYS = re.compile(
-    r"replica|data|fsdp|seq|context|model|tensor|expert|pipeline|batch|remat|accum|layer|parallel|mesh|chips|size|degree"
-    r"|(?:^|[_.-])[tdpecs]p(?:$|[_.-])"
+#: Keys of results by what prose calls them; axes have their roles.
+_SETTINGS = {
+    "chip": ("chips",), "gpu": ("chips",), "tpu": ("chips",), "core": ("cores", "recorded_cores"), "host": ("hosts",),
+    "layer": ("layers",), "expert": ("experts",), "head": ("heads", "kv_heads"), "slice": ("slices",),
+    "dimension": ("head_dim", "d_model", "d_ff"),
+    "batch": ("global_batch", "micro_batch", "grad_accum"), "microbatch": ("micro_batch", "grad_accum"),
+    "accumulation": ("grad_accum",), "sequence": ("global_batch", "micro_batch", "seq_len"), "length": ("seq_len",),
+    "context": ("seq_len",), "shard": ("data", "fsdp"), "way": tuple(dict.fromkeys(ROLE_WORDS.values())),
+}  # fmt: skip
+_KEYS = frozenset(key for keys in _SETTINGS.values() for key in keys)
+#: The name that stands before a size, and after it.
+_BEFORE = re.compile(
+    r"([A-Za-z][\w.]*?)(?:_parallelism)?[`'\"]*(?:\s+size)?(?:\s*[=:]|\s+(?:of|is|to|at|stays)\s|\s)\s*[`'\"]*\Z"
 )
-#: A size behind the name of its setting in backticks.
-_AFTER_NAME = re.compile(rf"`([A-Za-z_][\w.]*)`\s*(?:=|:|of|to|is|at)?\s*{_SIZE}")
-_LIST_MARKER = re.compile(r"^\s*(?:>\s*)?(?:#+\s*)?\d+[.)](?=\s)", re.MULTILINE)
-_LEVEL = re.compile(
-    r"\b80\s?%(?=\s*(?:interval|range|prediction|confidence|band|level|bounds?\b)|[\s.,;)]*$)|(?<=at )80\s?%",
-    re.I | re.M,
+_AFTER = re.compile(r"[-\s]+(?:[a-z]+[-\s]+)?([A-Za-z_]+)")
+_PAIR = re.compile(r"([A-Za-z_][\w.]*)(?:\s*[=:]\s*[\"']?| (?:of )?(?=\d))(\w*)")
+_MESH = re.compile(rf"(?:{_PAIR.pattern}(?:[,;·× `]+(?:and |by )?`?|\Z|(?=[.)|])))+")
+_TYPED = "is a number that you typed; refer to the value of a result instead, such as {r1.step_time_s}"
+_UNKNOWN = (
+    "is no size or mesh that is current, proposed, priced in this conversation or stated by the engineer; price the "
+    "configuration first, or refer to the value of a result"
 )
-#: Half a number in words.
-_MIXED = re.compile(r"(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|point)-\d", re.IGNORECASE)
-_UNKNOWN_SIZE = (
-    "is no size or setting that is current, proposed, predicted in this conversation or stated by the engineer; price "
-    "the configuration first, or refer to the value of a result"
-)
-_MESSAGE = "is a number that you typed; refer to the value of a result instead, such as {r1.step_time_s}"
 
 
 @dataclass(frozen=True)
 class Typed:
     """What a text may hold as digits.
 
-    words: what the engineer wrote.  results: tool results by their name, whose sizes, settings and names may be in
-    backticks.  arguments: of tool calls.
+    words: what the engineer wrote.  results: tool results by their name.  arguments: of tool calls.
     """
 
     words: Sequence[str] = ()
@@ -96,137 +93,158 @@ class Typed:
         """
         for start, end in references:
             text = text[:start] + " " * (end - start) + text[end:]
-        for match in _CODE.finditer(text):
-            yield from self._in_code(match[0], match.start())
-        text = _AFTER_NAME.sub(lambda match: " " * len(match[0]) if self._is_pair(*_folded(match)) else match[0], text)
-        for pattern in (_CODE, _LIST_MARKER, _ORDINAL, _LEVEL):
-            text = pattern.sub(lambda match: " " * len(match[0]), text)
-        text = _SETTING.sub(lambda match: " " * len(match[0]) if self._is_setting(match) else match[0], text)
-        for match in (*_WORD.finditer(text), *_OTHER_FIGURE.finditer(text)):
-            unit = _QUANTITY.match(text, match.end())
-            if not self._is_known(match[0], unit[0].strip().casefold() if unit else ""):
-                yield match.start(), match.end(), f"“{match[0][:40]}” {_MESSAGE}."
+        text = re.sub(r"(?<=\d)×(?=\d)", "x", text)
+        code = [match.span() for match in _CODE.finditer(text)]
+        text = _CODE.sub(lambda match: _blank(match) if self._is_said(match[0]) else match[0], text)
+        text = _COUNTED.sub(_blank, text)
+        for match in _MESH.finditer(text):
+            sizes = _axes(match[0])
+            if len(sizes) > 1 and not self._is_mesh(sizes):
+                yield *match.span(), f"“{match[0].strip()[:60]}” {_UNKNOWN}."
+                text = text[: match.start()] + _blank(match) + text[match.end() :]
+        for match in _WORD.finditer(text):
+            if not self._may_stand(match, any(start <= match.start() < end for start, end in code)):
+                name = _BEFORE.search(text, max(0, match.start() - 60), match.start())
+                start = name.start() if name and _keys(name[1]) else match.start()
+                why = _TYPED if start == match.start() else _UNKNOWN
+                yield start, match.end(), f"“{text[start : match.end()][:60]}” {why}."
 
-    def may_compute_with(self, number: str) -> bool:
-        """Return True for a number that an expression without a reference may hold: small, or a known size."""
-        return self._is_known(number) or number in self._sizes or float(number) in range(11)
+    def may_compute_with(self, number: float) -> bool:
+        """Return True for a number that an expression may hold unsaid: the engineer's, a known size, a power of ten."""
+        return number in self._stated or number in self._sizes or (number >= 1 and log10(number).is_integer())
 
-    def _is_known(self, word: str, unit: str = "") -> bool:
-        """Return True for names, and for numbers that the engineer wrote, as a quantity with its unit."""
-        if _OTHER_FIGURE.match(word) or _MIXED.match(word):
+    def _may_stand(self, word: re.Match[str], in_code: bool) -> bool:
+        """Return True for names, for the engineer's numbers, and for whole numbers that are sizes of what is named."""
+        text, number = word.string, _NUMBER.match(word.string, word.start())
+        end = max(word.end(), number.end()) if number else word.end()
+        unit = _UNIT.match(text, end)
+        if word[0].casefold() in self._names or number is None:
+            return word[0].casefold() in self._names or (word[0][0].isascii() and not unit)
+        rest = text[number.end() : end]
+        if re.search(r"\d", rest):
             return False
-        if not re.match(r"\d", word):
-            return not unit or word.casefold() in self._names
-        number = _NUMBER.match(word)
-        if number and number[0] == word:
-            return _value(word) in self._stated and (not unit or (_value(word), unit) in self._quantities)
-        if re.fullmatch(r"\d+[kK]", word) and any(size in self._sizes for size in _sizes(word)):
+        unit = unit or _UNIT.fullmatch(rest)
+        if any(
+            (value, _unit(unit)) in self._quantities or (not unit and value in self._stated)
+            for value in _values(number)
+        ):
             return True
-        return word.casefold() in self._names or (
-            number is not None and _value(number[0]) in self._stated and not re.search(r"\d", word[number.end() :])
-        )
+        if unit or whole_number(number[1].replace(",", "")) is None or text[word.start() - 1 : word.start()] == "$":
+            return False
+        sizes = set(map(int, _values(number)))
+        before = _BEFORE.search(text, max(0, word.start() - 60), word.start())
+        beside = [found[1] for found in (before, _AFTER.match(text, number.end())) if found]
+        named = [name for name in beside if _keys(name)]
+        if in_code and not named:  # a shape, or a program's own setting, which is not priced
+            return bool(sizes & self._sizes) or before is not None
+        begin, end = text.rfind("\n\n", 0, word.start()) + 1, text.find("\n\n", word.end())
+        named = named or re.findall(r"[A-Za-z_]+", text[begin : end if end >= 0 else len(text)])
+        keys = {key for name in named for key in _keys(name)}
+        return any((key, size) in self._pairs or self._is_mesh({key: size}) for key in keys for size in sizes)
 
-    def _is_setting(self, match: re.Match[str]) -> bool:
-        """Return True for `64 chips` or `a batch of 512` where results or the engineer say so."""
-        word, size = (match[1], match[2]) if match[1] else (match[4], match[3])
-        return any((key, each) in self._pairs for key in _SETTINGS[word.casefold()] for each in _sizes(size))
-
-    def _in_code(self, code: str, start: int) -> Iterator[tuple[int, int, str]]:
-        if self._is_said(code):
-            return
-        pairs = [(match[1].casefold(), match[2].casefold()) for match in _PAIR.finditer(code)]
-        wrong = [f"{key}={value}" for key, value in pairs if re.search(r"\d", value) and not self._is_pair(key, value)]
-        rest = _PAIR.sub("", code)
-        has_name = bool(re.search(r"[A-Za-z_]", code))
-        for match in _WORD.finditer(rest):
-            word = match[0].casefold()
-            if not (word in self._names or self._is_known(word) or (has_name and word in self._sizes)):
-                wrong.append(match[0])
-        if wrong:
-            named = f"{', '.join(wrong)[:80]} in {code.strip('`')[:60]!r}"
-            yield start, start + len(code), f"{named} {_UNKNOWN_SIZE}."
-
-    def _is_pair(self, key: str, value: str) -> bool:
-        keys = (key.rpartition(".")[2], *_SETTINGS.get(key, ()))
-        return (
-            any((each, value) in self._pairs for each in keys)
-            or value in self._names
-            or not (key.isalpha() or _KEYS.search(key))  # a program's own setting, which is not priced
-        )
+    def _is_mesh(self, sizes: Mapping[str, int]) -> bool:
+        """Return True if one known mesh has these sizes; an axis that it lacks is 1."""
+        return any(all(mesh.get(axis, 1) == size for axis, size in sizes.items()) for mesh in self._meshes)
 
     def _is_said(self, code: str) -> bool:
         """Return True for a piece of a result's text, word for word; shortened at its end where it ends in …"""
         said = code.strip("`").strip().casefold().partition("…")[0]
-        is_text = len(said) > 3 and re.search("[a-z]", said) and not _PAIR.search(code)
-        return bool(is_text) and any(said in text for text in self._said)
-
-    @cached_property
-    def _said(self) -> tuple[str, ...]:
-        return tuple(text.casefold() for text in self._texts)
+        is_text = len(said) > 3 and re.search(r"[a-z].*\d|\d.*[a-z]", said) and not _PAIR.search(said)
+        return bool(is_text) and any(said in text.casefold() for text in self._texts)
 
     @cached_property
     def _quantities(self) -> frozenset[tuple[float, str]]:
-        """Numbers that the engineer wrote with a unit."""
-        written = (match for text in self.words for match in _WRITTEN.finditer(text))
-        return frozenset((_value(match[1]), match[2].strip().casefold()) for match in written)
+        """Numbers that the engineer wrote, each with its unit, empty where it has none."""
+        written = ((text, match) for text in self.words for match in _NUMBER.finditer(text))
+        return frozenset(
+            (each, _unit(_UNIT.match(text, match.end()))) for text, match in written for each in _values(match)
+        )
 
     @cached_property
     def _stated(self) -> frozenset[float]:
-        return frozenset(_value(number) for text in self.words for number in _NUMBER.findall(text))
+        return frozenset(value for value, _ in self._quantities)
 
     @cached_property
-    def _leaves(self) -> tuple[tuple[str, str | int], ...]:
-        """(key, value) of everything in results and arguments that is a text or a whole number."""
-        known = to_jsonable_python([dict(self.results), list(self.arguments)], serialize_unknown=True)
-        return tuple(_leaves(known, ""))
+    def _nodes(self) -> tuple[tuple[str, Any], ...]:
+        """(key, value) of everything in results and arguments."""
+        return tuple(_nodes(to_jsonable_python([dict(self.results), list(self.arguments)], serialize_unknown=True)))
 
     @cached_property
     def _texts(self) -> tuple[str, ...]:
-        return tuple(value for _, value in self._leaves if isinstance(value, str)) + tuple(self.words)
+        return (
+            *(key for key, _ in self._nodes),
+            *(each for _, each in self._nodes if isinstance(each, str)),
+            *self.words,
+        )
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        """Words with a digit in texts of results, and in what the engineer wrote."""
-        words = (word for text in self._texts for word in _WORD.findall(text))
-        return frozenset(word.casefold() for word in words if re.search(r"[A-Za-z_]|\..*\.", word))
+        """Words with a digit in texts of results, and in what the engineer wrote; topologies as `4x4x8`."""
+        words = (word.casefold() for text in self._texts for word in _WORD.findall(text))
+        shapes = ("x".join(map(str, each)) for _, each in self._nodes if isinstance(each, list))
+        return frozenset(word for word in (*words, *shapes) if re.search(r"[a-z_]|\..*\.", word))
 
     @cached_property
-    def _sizes(self) -> frozenset[str]:
-        """Whole numbers of results and arguments; only beside a name are they what a setting is."""
-        return frozenset(str(value) for _, value in self._leaves if isinstance(value, int))
+    def _sizes(self) -> frozenset[int]:
+        return frozenset(value for _, value in self._nodes if type(value) is int)
 
     @cached_property
-    def _pairs(self) -> frozenset[tuple[str, str]]:
-        pairs = {(key.rpartition(".")[2].casefold(), str(value).casefold()) for key, value in self._leaves}
-        pairs |= {(match[1].casefold(), match[2].casefold()) for text in self._texts for match in _PAIR.finditer(text)}
-        for text in self.words:
-            for match in _STATED_PAIR.finditer(text):
-                key, value = (match[1], match[2]) if match[1] else (match[4], match[3])
-                pairs.add((key.casefold(), value.replace(",", "")))
-        return frozenset(pairs)
+    def _pairs(self) -> frozenset[tuple[str, int]]:
+        """(key, whole number) of results, and of settings in their texts."""
+        known = [(key, value) for key, value in self._nodes if type(value) is int]
+        known += [pair for text in self._texts for pair in _written(text)]
+        return frozenset((key.rpartition(".")[2].casefold(), value) for key, value in known)
+
+    @cached_property
+    def _meshes(self) -> list[dict[str, int]]:
+        """Sizes by role of every mesh in results, arguments and the engineer's words."""
+        written = [_axes(match[0]) for text in self._texts for match in _MESH.finditer(text)]
+        return written + [_roles(value.items()) for _, value in self._nodes if isinstance(value, dict)]
 
 
-def _leaves(value: Any, key: str) -> Iterator[tuple[str, str | int]]:
-    if isinstance(value, Mapping):
-        for name, each in value.items():
-            yield "", str(name)
-            yield from _leaves(each, str(name))
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _leaves(each, key)
-    elif isinstance(value, str | int) and not isinstance(value, bool):
-        yield key, value
+def _nodes(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of JSON and of all that is in it; rows of a list have its key."""
+    yield key, value
+    inside = (
+        value.items() if isinstance(value, dict) else ((key, each) for each in value) if isinstance(value, list) else ()
+    )
+    for name, each in inside:
+        yield from _nodes(each, name)
 
 
-def _folded(match: re.Match[str]) -> tuple[str, str]:
-    return match[1].casefold(), match[2].replace(",", "").casefold()
+def _axes(text: str) -> dict[str, int]:
+    """Return the axes of a mesh as it is written, by their roles."""
+    return _roles(_written(text))
 
 
-def _sizes(written: str) -> list[str]:
-    """Return the whole numbers that `32k` or `1,024` may mean."""
-    number = written.replace(",", "")
-    return [str(int(number[:-1]) * each) for each in (1000, 1024)] if number[-1] in "kK" else [number]
+def _written(text: str) -> Iterator[tuple[str, int]]:
+    """Yield (key, whole number) of settings in a text."""
+    named = ((match[1], whole_number(match[2])) for match in _PAIR.finditer(text))
+    return ((key, value) for key, value in named if value is not None)
 
 
-def _value(number: str) -> float:
-    return float(number.replace(",", "") or 0)
+def _roles(sizes: Iterable[tuple[str, Any]]) -> dict[str, int]:
+    named = ((name.rpartition(".")[2].casefold(), size) for name, size in sizes if type(size) is int)
+    return {ROLE_WORDS[name]: size for name, size in named if name in ROLE_WORDS}
+
+
+def _keys(word: str) -> tuple[str, ...]:
+    """Return the keys and roles that a word of prose, an axis or a key may mean; none for other words."""
+    name = re.sub(r"^(?:ici|dcn)[._]", "", word.casefold())
+    name = name if name in ROLE_WORDS or name in _SETTINGS or name in _KEYS else re.sub(r"(?:(?<=ch)es|s)\Z", "", name)
+    own = (name,) if name in _KEYS else ()
+    return (*own, *((ROLE_WORDS[name],) if name in ROLE_WORDS else ()), *_SETTINGS.get(name, ()))
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match[0])
+
+
+def _unit(found: re.Match[str] | None) -> str:
+    name = found[1].casefold() if found else ""
+    return _SAME_UNIT.get(name, name)
+
+
+def _values(number: re.Match[str]) -> list[float]:
+    """Return what a number may mean: `32k` is 32,000 or 32,768."""
+    return [float(number[1].replace(",", "")) * each for each in _POWERS[(number[2] or "")[:1].casefold()]]

@@ -63,7 +63,8 @@ class Value:
 
     value: a number in SI, or words.  unit: a suffix of the field's name (`s`, `bytes_per_s`, `share` …).  subject: what
     it is of.  href: where the product shows it, as `proposal:2` or `op:KEY`; empty where nowhere.  formula: of what was
-    computed in the text.  low, high: its 80 % interval; in_text: the interval is printed beside it.  form: of `FORMS`.
+    computed in the text.  low, high: its 80 % interval; in_text: the interval, else the formula, is printed beside it.
+    form: of `FORMS`.
     """
 
     value: float | str
@@ -82,7 +83,12 @@ class Value:
         """As printed: three significant digits, two where predicted; the interval where the text asks for it."""
         if isinstance(self.value, str):
             return self.value
-        return f"{self.number} ({self.interval})" if self.in_text and self.interval else self.number
+        return f"{self.number} ({self.beside})" if self.beside else self.number
+
+    @property
+    def beside(self) -> str:
+        """What is printed in brackets behind the number; empty for nothing."""
+        return self.interval or self.formula if self.in_text else ""
 
     @property
     def number(self) -> str:

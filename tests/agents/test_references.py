@@ -195,17 +195,22 @@ def test_a_quotation_must_occur_in_what_it_quotes() -> None:
     assert "851" in complaint('r1.rows[0] "851 GB/s"')
 
 
-TYPED = Typed(["Can we keep batch 128 and 2,048 chips with tp 8?"], RESULTS, [{"mesh": {"ici": {"data": 32}}}])
+TYPED = Typed(
+    ["Can we keep batch 128 and 2,048 chips with tp 8, 20 percent free, for 300B tokens?"],
+    RESULTS,
+    [{"mesh": {"ici": {"data": 32}}}],
+)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "Batch 128 on 2048 chips.", "Proposals 1 and 2 beat finding 3.", "1. First\n2. Second", "The 80 % interval.",
-        "`fsdp=16, tensor 4`, `data: 32` and `tp=8` on v5e-256 in bf16.", "{r1.step_time_s as ms} at r1",
+        "`fsdp=16, tensor 4` or `data: 32` on v5e-256 in bf16.", "{r1.step_time_s as ms} at r1",
         "A 3-D torus.", "Finding, number 7", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4", "Cores 6 and 7 wait.",
         "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
-        "`NCCL_NTHREADS=512` is read",
+        "`NCCL_NTHREADS=512` is read", "A 4-way tensor axis.", "From tensor 4 to tp 8.",
+        "It may fill 20 % on 300 billion tokens.",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
     ],
 )  # fmt: skip
@@ -223,6 +228,9 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
         ("about 1e9 bytes", "1e9"), ("fusion.1200 ms", "1200"), ("twenty-4 percent", "4"), ("128 % of it", "128"),
         ("8 times as fast", "8"), ("80 % of the speed", "80"), ("step 3.2 s", "3.2"), ("finding #2.31", "2.31"),
         ("a batch of 64", "64"), ("48 chips", "48"), ("`ici_tensor_parallelism=16`", "16"),
+        ("fsdp 16 and tp 8", "fsdp 16 and tp 8"),
+        ("20 s", "20"),
+        ("3-way tensor parallelism", "3"), ("½ of it", "½"),
     ],
 )  # fmt: skip
 def test_other_digits_are_refused(text: str, digits: str) -> None:
