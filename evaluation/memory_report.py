@@ -18,7 +18,7 @@ import numpy as np
 from evaluation import fit_memory, memory_rows
 from evaluation.fit_memory import Z80, folds, left_out_fits, spread_of, unseen_source
 from evaluation.memory_rows import Floats, Mask, Rows, peak, peak_rows, published_rows, sweep_rows, unrunnable_rows
-from evaluation.report import wrapped
+from evaluation.report import percent, wrapped
 from perfmodel import memory
 from perfmodel.execution import constants, load_memory_profiles
 from perfmodel.legality import MemoryPosterior
@@ -342,7 +342,7 @@ def _scores(error: Floats, inside: Mask, naive: float) -> list[str | int]:
 
 
 def _percents(*values: float) -> list[str]:
-    return [f"{100 * value:.1f} %".replace("-", "−") for value in values]
+    return [percent(value).replace("-", "−") for value in values]
 
 
 def _share(which: Mask) -> str:

@@ -28,13 +28,13 @@ class ExecutionProfile:
     """What a program does by design.
 
     family: profiles whose fitted numbers are alike.  gradient_bytes: per gradient that crosses links;
-    gradient_sum_bytes: per gradient added up over micro-batches.  unfused_attention: whether attention scores pass
-    through HBM.  sequence_parallel: whether a tensor axis also shards what is as wide as the model, where the
-    configuration does not say.  balanced_stages: whether layers and head are spread over pipeline stages by their work.
-    stalls_when_full: whether a pipeline stalls at every micro-batch where the memory is nearly full, as the allocator
-    gives back and asks again.  interleaves: whether its pipelines have virtual stages; replicates:
-    whether it replicates sharded states over groups (HSDP); remats, shardings: the values of `remat` and
-    `weight_sharding` that it has.  frameworks, measured: see execution.toml.
+    gradient_sum_bytes: per gradient added up over micro-batches.  fused_attention_since: year of software before which
+    attention scores pass through HBM, inf where they always do.  sequence_parallel: whether a tensor axis also shards
+    what is as wide as the model, where the configuration does not say.  balanced_stages: whether layers and head are
+    spread over pipeline stages by their work.  stalls_when_full: whether a pipeline stalls at every micro-batch where
+    the memory is nearly full, as the allocator gives back and asks again.  interleaves: whether its pipelines have
+    virtual stages; replicates: whether it replicates sharded states over groups (HSDP); remats, shardings: the values
+    of `remat` and `weight_sharding` that it has.  frameworks, measured: see execution.toml.
     """
 
     __pydantic_config__ = EXACT
@@ -46,7 +46,7 @@ class ExecutionProfile:
     measured: tuple[str, ...]
     gradient_bytes: float
     gradient_sum_bytes: float
-    unfused_attention: bool
+    fused_attention_since: float
     sequence_parallel: bool
     balanced_stages: bool
     stalls_when_full: bool

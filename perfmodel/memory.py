@@ -2,8 +2,8 @@
 
 A TPU keeps float32 parameters and casts them when it gathers; a GPU keeps 16-bit parameters and a float32 master copy
 that counts as optimizer state.  What else a program allocates is its memory profile (`perfmodel.execution`).
-Sources: scaling book 4.4.2 and 5.1; Megatron-LM's activation formula (arXiv 2205.05198, section 4), without dropout and
-with a fused attention kernel; the profiles' own.
+Sources: scaling book 4.4.2 and 5.1; Megatron-LM's activation formula (arXiv 2205.05198, section 4), with masks of
+dropout only for attention scores, which no fused kernel keeps; the profiles' own.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _saved(w: Workload, at: Stage, rows: Floats, c: MemoryConstants) -> tuple[Fl
     kept_bytes = np.where(gpu & (train.low_precision > 0), 0.5 * (ACTIVATION_BYTES + 1.0), ACTIVATION_BYTES)
     extra = np.where(classic, 1.0, c["mlp_extra"][train.profile])
     scores = model.heads_narrow / model.v_width * train.seq_len / mesh.model
-    scores = rows * scores * c["score_bytes"][train.profile]
+    scores = rows * scores * c["score_bytes"][train.profile] * train.unfused_attention
     sharded = model.saved_none_sharded + extra * model.saved_mlp_product
     none = rows * kept_bytes * (model.saved_none_model / wide + sharded / mesh.model) + scores
     minimal = rows * kept_bytes * (model.saved_minimal_model / wide + model.saved_minimal_sharded / mesh.model)

@@ -47,6 +47,8 @@ WEIGHT_BYTES = 2.0
 MASTER_BYTES = 4.0
 MOMENT_BYTES = {"adamw": 8.0, "adam": 8.0, "adafactor": 0.1, "sgd": 0.0, "momentum": 4.0, "lion": 4.0, "muon": 4.0}
 
+#: Year of software of which nothing is known.
+NEWEST = 9999.0
 #: Share of the usable HBM that a program cannot count on: XLA plans to the byte, a GPU's caching allocator fragments.
 MEMORY_MARGIN = {"tpu": 0.02, "gpu": 0.05}
 
@@ -270,7 +272,6 @@ def training_numbers(
     program = recipe(training, extra, kind)
     # What recomputes as it must, where nobody said, does so no longer once a policy is named.
     program["remat_open"] = program["remat_open"] * along(["remat" not in change for change in changes])
-    year = (extra or {}).get("software_year")
     return TrainingNumbers(
         global_batch=batches,
         seq_len=array_of(training.seq_len),
@@ -281,7 +282,6 @@ def training_numbers(
         moment_bytes=array_of(MOMENT_BYTES.get(training.optimizer, 8.0)),
         low_precision=array_of(1.0 if training.precision in LOW_PRECISIONS else 0.0),
         **program,
-        software_year=array_of(float(year) if isinstance(year, int | float) else np.nan),
     )
 
 
@@ -296,10 +296,12 @@ def recipe(training: Training, extra: Mapping[str, Any] | None, kind: str) -> di
     if training.sequence_parallel is not None:
         parallel = training.sequence_parallel
     is_open = bool((extra or {}).get(REMAT_OPEN)) and training.remat == "none" and not classic
+    year = (extra or {}).get("software_year")
+    is_unfused = (NEWEST if year is None else float(year)) < profile.fused_attention_since
     return {
         "gradient_bytes": array_of(profile.gradient_bytes),
         "gradient_sum_bytes": array_of(profile.gradient_sum_bytes),
-        "unfused_attention": array_of(1.0 if profile.unfused_attention else 0.0),
+        "unfused_attention": array_of(1.0 if is_unfused else 0.0),
         "balanced_stages": array_of(1.0 if profile.balanced_stages else 0.0),
         "stalls_when_full": array_of(1.0 if profile.stalls_when_full else 0.0),
         "profile": np.array([PROFILES.index(profile.name)]),
@@ -307,6 +309,7 @@ def recipe(training: Training, extra: Mapping[str, Any] | None, kind: str) -> di
         "whole_logits": array_of(1.0 if training.loss_parallel is False else 0.0),
         "classic": array_of(1.0 if classic else 0.0),
         "remat_open": array_of(1.0 if is_open else 0.0),
+        "software_year": array_of(np.nan if year is None else float(year)),
     }
 
 

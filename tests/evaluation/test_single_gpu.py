@@ -22,7 +22,7 @@ def test_the_gain_of_another_remat_policy_is_predicted_from_a_profile(which) -> 
     errors = np.array([abs(pair.predicted / pair.measured - 1.0) for pair in pairs])
     by_flops = np.array([abs(pair.naive / pair.measured - 1.0) for pair in pairs])
     assert errors.max() < 0.07
-    assert errors.mean() < 0.8 * by_flops.mean()
+    assert errors.mean() < 0.85 * by_flops.mean()
 
 
 def test_the_remat_policy_is_read_from_the_profile_where_a_graph_is_compiled_too() -> None:
