@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +24,24 @@ UNKNOWN = {"tpu": "xla", "gpu": "fsdp"}
 
 
 @dataclass(frozen=True)
+class Lack:
+    """What frameworks named so (all of the profile where none is), or releases until a year, do not have."""
+
+    __pydantic_config__ = EXACT
+
+    source: str
+    frameworks: tuple[str, ...] = ()
+    until: float | None = None
+    axes: tuple[str, ...] = ()
+    remats: tuple[str, ...] = ()
+    shardings: tuple[str, ...] = ()
+
+    def applies(self, framework: str, year: float | None) -> bool:
+        is_named = not self.frameworks or any(part in framework.lower() for part in self.frameworks)
+        return is_named and (self.until is None or (year is not None and year < self.until))
+
+
+@dataclass(frozen=True)
 class ExecutionProfile:
     """What a program does by design.
 
@@ -32,9 +50,8 @@ class ExecutionProfile:
     attention scores pass through HBM, inf where they always do.  sequence_parallel: whether a tensor axis also shards
     what is as wide as the model, where the configuration does not say.  balanced_stages: whether layers and head are
     spread over pipeline stages by their work.  stalls_when_full: whether a pipeline stalls at every micro-batch where
-    the memory is nearly full, as the allocator gives back and asks again.  interleaves: whether its pipelines have
-    virtual stages; replicates: whether it replicates sharded states over groups (HSDP); remats, shardings: the values
-    of `remat` and `weight_sharding` that it has.  frameworks, measured: see execution.toml.
+    the memory is nearly full, as the allocator gives back and asks again.  interleaves, axes, remats, shardings, lacks:
+    what it has, and frameworks, measured: see execution.toml.
     """
 
     __pydantic_config__ = EXACT
@@ -51,10 +68,11 @@ class ExecutionProfile:
     balanced_stages: bool
     stalls_when_full: bool
     interleaves: bool
-    replicates: bool
+    axes: tuple[str, ...]
     remats: tuple[str, ...]
     shardings: tuple[str, ...]
     source: str
+    lacks: tuple[Lack, ...] = ()
 
     def has_measured(self, framework: str) -> bool:
         """Whether the fit has seen runs of this framework; the profile's own name stands for those it has."""
@@ -69,12 +87,24 @@ def load_profiles() -> dict[str, ExecutionProfile]:
     return read_rows(ExecutionProfile, {name: {"name": name, **row} for name, row in rows.items()})
 
 
-def profile_named(framework: str | None, kind: str) -> ExecutionProfile:
-    """Profile of a framework's name on a kind of chip, `tpu` or `gpu`."""
+def profile_named(framework: str | None, kind: str, year: float | None = None) -> ExecutionProfile:
+    """Profile of a framework's name on a kind of chip, `tpu` or `gpu`, with what its release of a year has."""
     profiles = load_profiles()
     if not framework:
         return profiles[DEFAULT[kind]]
-    return profiles[_name(framework) or UNKNOWN[kind]]
+    return _without(profiles[_name(framework) or UNKNOWN[kind]], framework, year)
+
+
+def _without(profile: ExecutionProfile, framework: str, year: float | None) -> ExecutionProfile:
+    for lack in profile.lacks:
+        if lack.applies(framework, year):
+            profile = replace(
+                profile,
+                axes=tuple(name for name in profile.axes if name not in lack.axes),
+                remats=tuple(name for name in profile.remats if name not in lack.remats),
+                shardings=tuple(name for name in profile.shardings if name not in lack.shardings),
+            )
+    return profile
 
 
 def compiled_by_xla(framework: str | None) -> bool:

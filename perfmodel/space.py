@@ -31,7 +31,7 @@ from perfmodel.config import (
     mesh_distance,
     placement,
 )
-from perfmodel.execution import profile_named
+from perfmodel.execution import ExecutionProfile, profile_named
 from perfmodel.topology import Ints
 from perfmodel.workload import Workload, assemble_mesh, chip_numbers, chip_of, mesh_links, training_numbers
 
@@ -159,6 +159,11 @@ def factorisations(number: int, axes: int) -> Ints:
     return columns
 
 
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, ascending."""
+    return tuple(sorted(factorisations(number, 2)[:, 0].tolist()))
+
+
 def count_factorisations(number: int, axes: int) -> int:
     """How many `factorisations` there are, without building them."""
     return prod(comb(power + axes - 1, axes - 1) for _, power in prime_powers(number))
@@ -177,11 +182,15 @@ def prime_powers(number: int) -> Iterator[tuple[int, int]]:
         prime = prime + 1 if prime * prime <= number else max(number, prime + 1)
 
 
-def default_axes(config: ExperimentConfig) -> tuple[str, ...]:
-    """Return the configuration's ICI axes, and the usual ones it lacks, each at its place from major to minor.
+def program_of(config: ExperimentConfig) -> ExecutionProfile:
+    """Return what the program of a configuration has, in its release where that is known."""
+    return profile_named(framework_of(config), chip_of(config.hardware).kind, config.extra.get("software_year"))
 
-    Replicas are usual where there is more than one NVLink domain and the program has them: weights sharded inside a
-    domain, replicas across.
+
+def default_axes(config: ExperimentConfig) -> tuple[str, ...]:
+    """Return the configuration's ICI axes, and the usual ones that it lacks and its program has, major to minor.
+
+    Replicas are usual where there is more than one NVLink domain: weights sharded inside a domain, replicas across.
     """
     mesh = config.mesh
     names = [axis for axis, _ in mesh.ici]
@@ -193,11 +202,11 @@ def default_axes(config: ExperimentConfig) -> tuple[str, ...]:
         wanted.insert(-1, "expert")
     if chip_of(config.hardware).kind == "gpu":
         wanted.insert(0, "pipeline")
-        program = profile_named(framework_of(config), "gpu")
-        if domains(config.hardware) > 1 and program.replicates:
+        if domains(config.hardware) > 1:
             wanted.insert(1, "replica")
+    has = program_of(config).axes
     for role in wanted:
-        if role not in roles:
+        if role not in roles and (role in has or role == "data"):
             insert_axis(names, role, mesh)
     return tuple(names)
 
@@ -263,6 +272,8 @@ def build_space(config: ExperimentConfig, constraints: SearchBounds | None = Non
     keep &= _in_one_order(config, axes, sizes)
     if rules.axes is None or "replica" not in rules.axes:
         keep &= _replicas_of_domains(config, axes, sizes)
+    if rules.axes is None:  # axes that the user named are what the program has
+        keep &= _no_wider_than_the_program(config, axes, sizes)
     sizes = sizes[keep]
     if rules.dcn_axes:
         dcn_axes, across = rules.dcn_axes, factorisations(config.hardware.slices, len(rules.dcn_axes))
@@ -298,6 +309,15 @@ def _in_one_order(config: ExperimentConfig, axes: Sequence[str], sizes: Ints) ->
         ordered = any(all(rank[a] < rank[b] for a, b in pairwise(names)) for rank in ranks)
         keep[row] = ordered and len(set(names)) == len(names) and tuple(wide) not in seen
         seen.add(tuple(wide))
+    return keep
+
+
+def _no_wider_than_the_program(config: ExperimentConfig, axes: Sequence[str], sizes: Ints) -> npt.NDArray[np.bool_]:
+    """Return True for meshes with no wider axis of a role that the program lacks than the configuration has."""
+    keep = np.ones(len(sizes), dtype=bool)
+    for role in {config.mesh.role(axis) for axis in axes} - {"data", *program_of(config).axes}:
+        columns = [number for number, axis in enumerate(axes) if config.mesh.role(axis) == role]
+        keep &= sizes[:, columns].prod(axis=1) <= config.mesh.ici_size(role)
     return keep
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from math import isqrt, prod
+from math import prod
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +19,7 @@ from perfmodel import config_file
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.config_file import MAX_CHIPS, OverridesFile, SoftwareFile
-from perfmodel.space import default_axes
+from perfmodel.space import default_axes, divisors
 
 #: What the page shows to somebody who has asked for nothing yet.
 START: Mapping[str, Any] = {
@@ -287,13 +286,6 @@ def _fit_slices(data: dict[str, Any]) -> None:
         if rest * dcn["data"] != slices and slices % rest == 0:
             dcn["data"] = slices // rest
     data["mesh"] = {**mesh, "dcn": dcn}
-
-
-@lru_cache(maxsize=256)
-def divisors(number: int) -> tuple[int, ...]:
-    """All divisors, ascending; in time that grows with the root of the number."""
-    small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
-    return tuple(sorted({*small, *(number // n for n in small)}))
 
 
 def refit(sizes: Mapping[str, int], total: int, follows: str, moved: str = "") -> dict[str, int]:

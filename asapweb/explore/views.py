@@ -19,7 +19,7 @@ from asapweb.explore import drawing, measured, report, spaces
 from asapweb.explore.answer import Answer, Bar
 from asapweb.explore.measured import evidence_of
 from asapweb.explore.spaces import Meshes
-from asapweb.explore.state import State, divisors, from_config, read, searchable
+from asapweb.explore.state import State, from_config, read, searchable
 from asapweb.explore.table import mesh_query, plot, table
 from experiments import config_form
 from experiments.models import Experiment
@@ -31,7 +31,7 @@ from perfmodel.config import ConfigError, missing_facts
 from perfmodel.config_file import OPTIMIZERS
 from perfmodel.price import NOTHING, Evidence, predict
 from perfmodel.reading import Complaints, parse_text
-from perfmodel.space import count_factorisations
+from perfmodel.space import count_factorisations, divisors
 from proposals.facts import in_words
 
 #: Text longer than this is no config.json.

@@ -15,11 +15,11 @@ from typing import Any
 from diagnosis.report import AxisCollective, Diagnosis
 from history.moves import RECOMPUTES
 from perfmodel import known_flags
-from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Mesh, Training, framework_of
+from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Mesh, Training
 from perfmodel.config_file import TRAINING_KEYS, read_training
-from perfmodel.execution import profile_named
 from perfmodel.reading import shown
-from perfmodel.workload import SHARDING, chip_of
+from perfmodel.space import divisors, program_of
+from perfmodel.workload import SHARDING
 from proposals.candidate import HARDWARE_KEYS, hardware_of
 from proposals.constraints import Constraints
 from proposals.plan import Broken, Predicted, ProposalPlan
@@ -28,6 +28,8 @@ Change = dict[str, Any]
 
 #: Factors by which the global batch is tried: one step either way.
 BATCH_FACTORS = (0.5, 2.0)
+#: Factors on the divisors of a batch shard's sequences, for meshes with fewer shards and for larger batches.
+FACTORS = (1, 2, 4, 8)
 #: Training keys that change together on every mesh; more of them on the best meshes (`Pricer`).
 MOST_AT_FIRST = 2
 #: Share of exposed communication from which schedule flags are worth a trial.
@@ -44,7 +46,7 @@ def further_changes(
     training = config.training
     if config.model is None or not training.global_batch or not training.seq_len:
         return ({},)
-    program = profile_named(framework_of(config), chip_of(config.hardware).kind)
+    program = program_of(config)
     remats = [training.remat, *(() if constraints.keep_remat else program.remats)]
     shardings = [training.weight_sharding, *(() if constraints.keep_weight_sharding else program.shardings)]
     splits: list[Change] = [{}, *(() if constraints.keep_micro_batches else _splits(config))]
@@ -69,30 +71,13 @@ def key(change: Mapping[str, Any]) -> str:
 
 
 def _splits(config: ExperimentConfig) -> Iterator[Change]:
-    """Micro-batches twice as large as those that ran, and smaller ones by the smallest factors of their sequences,
-    until one holds a sequence: on the batch shards that ran, from the largest batch that is tried."""
+    """Every size of a micro-batch, or number of them, that divides the sequences of a batch shard evenly: on the shards
+    that ran, and on fewer ones by factors of two, up to the largest batch that is tried."""
     training = config.training
-    if size := training.micro_batch:
-        yield {"micro_batch": 2 * size}
-        yield from ({"micro_batch": size // parts} for parts in _parts(size))
-        return
-    count = training.grad_accum
-    if count % 2 == 0:
-        yield {"grad_accum": count // 2}
-    sequences = int((training.global_batch or 0) / config.mesh.batch_shards / count)
-    most = int(max(BATCH_FACTORS)) * max(sequences, 1)
-    tried = {*_parts(sequences), *(2**n for n in range(1, most.bit_length()) if 2**n <= most)}
-    yield from ({"grad_accum": count * parts} for parts in sorted(tried))
-
-
-def _parts(sequences: int) -> Iterator[int]:
-    """Yield into how many a micro-batch of so many sequences splits evenly, by its prime factors, smallest first."""
-    parts, factor = 1, 2
-    while parts < sequences:
-        while sequences // parts % factor:
-            factor += 1
-        parts *= factor
-        yield parts
+    sequences = max(1, int((training.global_batch or 0) / config.mesh.batch_shards))
+    name = "micro_batch" if training.micro_batch else "grad_accum"
+    sizes = {parts * factor for parts in divisors(sequences) for factor in FACTORS}
+    yield from ({name: size} for size in sorted(sizes - {getattr(training, name)}))
 
 
 def _virtual_stages(config: ExperimentConfig) -> Iterator[Change]:

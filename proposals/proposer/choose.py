@@ -89,6 +89,11 @@ BEAM = 32
 SIMPLIFIED = 64
 #: What the verdict asks for is proposed unless it is less likely than this to gain.
 LEAST_LIKELY = 0.3
+#: From this chance not to run, a variant of less risk is preferred to another of the same; it keeps this share of the
+#: gain.
+RISKY, KEEPS = 0.1, 0.7
+#: By how much more likely to gain, or with which share of the memory, a variant counts as safer.
+CLEARLY_SURER, MUCH_LESS_MEMORY = 0.03, 0.75
 #: What another batch must gain beyond all that keep it, as a logarithm of time per token: it changes the training.
 WORTH_ANOTHER_BATCH = 0.05
 
@@ -133,8 +138,9 @@ def choose(
             if len(chosen) < PROPOSALS and choice.index not in used and not _alike(ranked, c, row, used)[0]:
                 chosen.append(choice)
 
-    same = worth[~c.changes_kind("global_batch")[worth]]
-    best = next((int(rows[likely[rows] >= 0.5][0]) for rows in (same, worth) if (likely[rows] >= 0.5).any()), None)
+    hopeful = worth[likely[worth] >= 0.5]
+    other_batch = c.changes_kind("global_batch")[hopeful]
+    best = next((int(rows[0]) for rows in (hopeful[~other_batch], hopeful) if len(rows)), None)
     if best is None and baseline_excluded:
         best = int((worth if len(worth) else front if len(front) else _order(c, ranked))[0])
     if best is not None:
@@ -142,10 +148,11 @@ def choose(
         add(_safer(c, ranked, worth, best))
     elif not baseline_excluded:
         add([Choice("keep", c.baseline)])
-    used = [choice.index for choice in chosen]
-    add(_answer(ranked, worth, used, asked_by(diagnosis, c, prices)))
-    add(_another(c, ranked, worth, [choice.index for choice in chosen]))
-    add(Choice("alternative", int(row)) for row in worth[likely[worth] >= 0.5])
+    add(_answer(ranked, worth, [choice.index for choice in chosen], asked_by(diagnosis, c, prices)))
+    add(Choice("alternative", int(row)) for row in hopeful[other_batch])
+    left = _of_less_risk(ranked, worth, [choice.index for choice in chosen])
+    add(_another(c, ranked, left, [choice.index for choice in chosen]))
+    add(_another(c, ranked, hopeful, [choice.index for choice in chosen]))
     if not baseline_excluded:
         add([Choice("keep", c.baseline)])
     lead, scaled = chosen[0], bool(missing_facts(c.config))
@@ -302,12 +309,34 @@ def _order(c: Candidates, ranked: Ranked) -> Ints:
 
 
 def _safer(c: Candidates, ranked: Ranked, worth: Ints, lead: int) -> Iterator[Choice]:
-    """Yield the best that is nearer to the current configuration than the recommendation, at its batch, and no less
-    likely to gain."""
-    far = steps(c)
-    nearer = (far[worth] < far[lead]) & (ranked.faster[worth] >= max(0.5, ranked.faster[lead]))
-    nearer &= (c.tokens_ratio[worth] == 1.0) | (c.tokens_ratio[lead] != 1.0)
-    yield from (Choice("safer", int(row)) for row in worth[nearer][:1])
+    """Yield the best at the recommendation's batch that keeps most of its gain at clearly less risk; where none does,
+    that is nearer to the current configuration and no less likely to gain, or that keeps most with much less memory."""
+    rows = worth[(c.tokens_ratio[worth] == c.tokens_ratio[lead]) & (ranked.faster[worth] >= 0.5)]
+    far, memory, faster = steps(c), c.used.total, ranked.faster
+    surer = faster[rows] >= faster[lead] - 0.005  # as percentages are printed
+    keeps = ranked.gain[rows] >= KEEPS * ranked.gain[lead]
+    spares = _spares_risk(ranked, rows, [lead]) | (keeps & (faster[rows] >= faster[lead] + CLEARLY_SURER))
+    frugal = keeps & surer & (memory[rows] <= MUCH_LESS_MEMORY * memory[lead])
+    for kind in (spares, surer & (far[rows] < far[lead]), frugal):
+        yield from (Choice("safer", int(row)) for row in rows[kind][:1])
+        if kind.any():
+            return
+
+
+def _spares_risk(ranked: Ranked, rows: Ints, used: list[int]) -> Bools:
+    """Return True for rows that keep most of the gain of the best that is used at half the risk not to run of all of
+    these; nowhere where one of them has little risk."""
+    risk = float((1.0 - ranked.runs[used]).min(initial=1.0))
+    most = float(ranked.gain[used].max(initial=0.0))
+    half = (1.0 - ranked.runs[rows] <= 0.5 * risk) & (ranked.gain[rows] >= KEEPS * most)
+    return np.asarray(half & (risk >= RISKY))
+
+
+def _of_less_risk(ranked: Ranked, rows: Ints, used: list[int]) -> Ints:
+    """Return the rows that keep the last place from failing with the others for one reason, where there are any; all of
+    them where one of the others is safe."""
+    spares = _spares_risk(ranked, rows, used)
+    return rows[spares] if len(used) == PROPOSALS - 1 and spares.any() else rows
 
 
 def _answer(ranked: Ranked, front: Ints, used: list[int], asked: Asked | None) -> Iterator[Choice]:
@@ -319,18 +348,14 @@ def _answer(ranked: Ranked, front: Ints, used: list[int], asked: Asked | None) -
         yield Choice("alternative", int(given[0]))
 
 
-def _another(c: Candidates, ranked: Ranked, front: Ints, used: list[int]) -> Iterator[Choice]:
+def _another(c: Candidates, ranked: Ranked, rows: Ints, used: list[int]) -> Iterator[Choice]:
     """Yield the best that moves another way than the others do; called bolder where it may win more than they."""
-    rows = front[~np.isin(front, used) & ~_alike(ranked, c, front, used)]
-    if not len(rows):
-        return
+    rows = rows[_largest_cosine(c, rows, used) < SAME_WAY]
     promising = rows[ranked.faster_by(WORTH_A_CHANGE)[rows] >= 0.5]
-    open_ = promising if len(promising) else rows[:1]
-    other_way = _largest_cosine(c, open_, used) < SAME_WAY
-    best = int((open_[other_way] if other_way.any() else open_)[0])
     hopes = ranked.gain + Z80 * ranked.sigma
-    bolder = len(promising) and hopes[best] > max((hopes[i] for i in used), default=0.0)
-    yield Choice("bolder" if bolder else "alternative", best)
+    for best in (promising if len(promising) else rows)[:1]:
+        bolder = len(promising) and hopes[best] > max((hopes[i] for i in used), default=0.0)
+        yield Choice("bolder" if bolder else "alternative", int(best))
 
 
 def _alike(ranked: Ranked, c: Candidates, rows: Ints, used: list[int]) -> Bools:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from math import log
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ import pytest
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Bottleneck
 from perfmodel.catalogue import get_model
-from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.config import ExperimentConfig, Hardware, Measured, Mesh, Training
 from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
 from proposals.proposer.changes import further_changes
 from proposals.proposer.observed import start
+from proposals.proposer.space import enumerate_meshes
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, op, profile_of
 
 pytestmark = pytest.mark.slow
@@ -57,12 +59,55 @@ def batch_of(made: Pricer, item: ProposalPlan) -> int:
     return int(item.changes.get("global_batch", made.config.training.global_batch))
 
 
-def test_micro_batches_are_halved_until_one_holds_one_sequence() -> None:
-    setup = config({"data": 4, "seq": 1, "model": 4}, batch=64)  # 16 sequences on a shard, or 32 of the double batch
-    counts = {change.get("grad_accum", 1) for change in further_changes(setup, Constraints())}
-    assert counts == {1, 2, 4, 8, 16, 32}
-    sized = replace(setup, training=replace(setup.training, micro_batch=8))
-    assert {change.get("micro_batch", 8) for change in further_changes(sized, Constraints())} == {1, 2, 4, 8, 16}
+def tried(setup: ExperimentConfig, key: str, ran: int) -> set[int]:
+    return {change.get(key, ran) for change in further_changes(setup, Constraints())}
+
+
+def test_every_size_of_a_micro_batch_that_divides_a_shard_is_tried() -> None:
+    setup = config({"data": 4, "seq": 1, "model": 4}, batch=4 * 18)
+    divisors = {1, 2, 3, 6, 9, 18}
+    assert tried(setup, "grad_accum", 1) == {size * factor for size in divisors for factor in (1, 2, 4, 8)}
+    sized = replace(setup, training=replace(setup.training, micro_batch=9))
+    assert tried(sized, "micro_batch", 9) == tried(setup, "grad_accum", 1)
+
+
+def on_gpus(framework: str, year: float | None = None) -> ExperimentConfig:
+    extra = {"software_framework": framework} | ({"software_year": year} if year else {})
+    training = Training(global_batch=1024, seq_len=2048, weight_sharding="zero1", micro_batch=2, remat="full")
+    shape = get_model("llama2-7b")
+    return ExperimentConfig(Hardware("h100", (8, 8)), Mesh((("data", 64),)), shape, training, extra=extra)
+
+
+@pytest.mark.parametrize(
+    ("framework", "year", "axes", "remats", "fsdp"),
+    [
+        ("llm-foundry (Composer, FSDP)", None, {"replica", "data"}, {"none", "full"}, True),
+        ("Megatron-LM", 2022.4, {"data", "model", "pipeline"}, {"none", "minimal", "full"}, False),
+        ("Megatron-LM", None, {"data", "seq", "model", "pipeline"}, {"none", "minimal", "full"}, True),
+    ],
+)
+def test_only_what_the_program_has_is_tried(framework, year, axes, remats, fsdp) -> None:
+    setup = on_gpus(framework, year)
+    space = enumerate_meshes(setup, setup)
+    assert {axis for row in range(len(space.sizes)) for axis, n in space.mesh(row).ici if n > 1} == axes
+    changes = further_changes(setup, Constraints())
+    assert {change.get("remat", "full") for change in changes} == remats
+    assert ("fsdp" in {change.get("weight_sharding", "zero1") for change in changes}) is fsdp
+    if "replica" in axes:  # a replica on every node, weights sharded inside it
+        assert space.row_of(Mesh((("replica", 8), ("data", 8)))) is not None
+
+
+def test_a_variant_that_keeps_most_of_the_gain_at_less_risk_is_the_safer_one() -> None:
+    """Without recomputation the memory is nearly full; `minimal` gains a little less and is likelier to run."""
+    training = Training(global_batch=256, seq_len=8192, weight_sharding="fsdp", remat="full")
+    setup = ExperimentConfig(
+        Hardware("tpu7x", (4, 4, 4)), Mesh((("fsdp", 64),)), get_model("llama3.1-70b"), training,
+        measured=Measured(step_time_s=12.2),
+    )  # fmt: skip
+    first, second = bench(setup).propose().proposals[:2]
+    gains = [log(item.predicted.speedup or 1.0) for item in (first, second)]
+    assert (second.kind, second.mesh) == ("safer", first.mesh)
+    assert second.confidence > first.confidence + 0.02 and gains[1] > 0.7 * gains[0]
 
 
 def test_keeping_and_a_proposal_are_never_both_likely() -> None:
