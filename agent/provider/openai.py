@@ -37,6 +37,9 @@ _RUNAWAY = 4 * CHARS_PER_TOKEN
 _BYTES_PER_TOKEN = 1_000
 _LONGEST_BYTES = 16_000_000
 
+#: Characters in which a secret may be spelt.
+_LOOKED_BACK = 4_000
+
 #: What a server can bring about by what it sends.
 FAILURES = (
     openai.OpenAIError, httpx2.HTTPError, ValueError, TypeError, AttributeError, LookupError, RecursionError,
@@ -121,7 +124,7 @@ class OpenAIProvider:
         line = Line()
         assembly = Assembly(size_chars(request.messages), len(request.messages))
         sent = self._parameters(request)
-        held = ""  # the beginning of a secret, perhaps: it may come in pieces
+        held, shown = "", ""  # the beginning of a secret, perhaps, as it may come in pieces; and what came before
         with line.guarded(timeout_s, cancel):
             if line.cut_by:  # cancelled before anything was sent
                 raise ProviderError(faults.cut_fault(line.cut_by, timeout_s))
@@ -131,7 +134,8 @@ class OpenAIProvider:
                         held += assembly.feed(chunk)
                         cut = len(held) - self.settings.open_secret(held)
                         text, held = self.settings.hide(held[:cut]), held[cut:]
-                        if text:
+                        shown = (shown + text)[-_LOOKED_BACK:]
+                        if text and not self.settings.spells_secret(shown):
                             yield text
                         if assembly.chars > request.max_tokens * _RUNAWAY:
                             assembly.finish = "length"

@@ -94,6 +94,10 @@ class Settings:
         """The text without these secrets, spelt out or encoded."""
         return self._hiding.hide(text)
 
+    def spells_secret(self, text: str) -> bool:
+        """Whether one of these secrets stands in a text in another spelling, or half of it."""
+        return self._hiding.spells(text)
+
     def open_secret(self, text: str) -> int:
         """Characters at the end of a text that comes in pieces with which one of these secrets may begin."""
         return self._hiding.open_chars(text)
