@@ -12,7 +12,7 @@ from agent.messages import Message, ToolMessage
 from formatting import dollars, limit, plain
 
 LAST_TURN = (
-    "(From the program that runs you, not from the user:) No tool can be called any more. "
+    "(From the program that runs you, not from the user:) No further tool can be called. "
     "Answer now from the results that you have, and say what you could not find out."
 )
 NO_CALLS_LEFT = "The limit of tool calls is reached; answer from the results that you have."

@@ -33,6 +33,7 @@ from agent.messages import (
     AssistantMessage,
     JsonValue,
     Message,
+    ToolCall,
     ToolMessage,
     Usage,
     UserMessage,
@@ -40,7 +41,7 @@ from agent.messages import (
     size_chars,
 )
 from agent.provider.base import Completion, Provider, ProviderError, Request
-from agent.tools import AnswerError, Tool, by_name, call_tool, parse, refused
+from agent.tools import ANSWER, AnswerError, Tool, answer_tool, by_name, call_tool, parse, refused
 
 A = TypeVar("A")
 
@@ -84,9 +85,10 @@ def run(
 ) -> Generator[RunEvent, None, Outcome[Any]]:
     """Runs an agent on a conversation; yields what happens and returns the outcome.
 
-    answer: pydantic model of the final answer, None for text.  check: what is wrong with an answer, one exact sentence
-    each; it is sent back with them, `limits.repairs` times.  cancel: ends the run from another thread.  Closing the
-    generator ends it from its own; either way the connection to the model is closed.
+    answer: pydantic model of the final answer, given by a call of the tool `answer`; None for text.  check: what is
+    wrong with an answer, one exact sentence each; it is sent back with them, `limits.repairs` times.  cancel: ends the
+    run from another thread.  Closing the generator ends it from its own; either way the connection to the model is
+    closed.
 
     Raises what a tool raises other than ToolError, after a Stopped with reason `bug`.
     """
@@ -141,7 +143,6 @@ class _Loop:
         self.next_result = next_result_number(self.conversation)
 
     def turns(self) -> Generator[RunEvent, None, Any]:
-        form_only = False  # the next turn mends the form of an answer: no tools, so that a schema can be enforced
         noticed = False
         while True:
             calls_left = self.limits.tool_calls - self.meter.tool_calls
@@ -149,26 +150,25 @@ class _Loop:
             if must_answer and self.meter.turns and not noticed:
                 noticed = True
                 self.conversation.append(UserMessage(compose.LAST_TURN))
-            completion = yield from self._ask("none" if must_answer or form_only else "auto")
+            completion = yield from self._ask(must_answer)
             message = completion.message
-            if message.tool_calls and completion.finish != "length":
+            given = next((call for call in message.tool_calls if self.answer and call.name == ANSWER), None)
+            if message.tool_calls and given is None and completion.finish != "length":
                 if must_answer:
                     reason: StopReason = "tool_calls" if calls_left <= 0 else "turns"
                     raise _Stop(reason, compose.bound(reason, self.limits))
                 yield from self._call(message)
                 if self.dropped:
                     self.conversation.append(UserMessage(compose.calls_dropped(self.dropped, self.limits)))
-                form_only = False
                 continue
-            value, about, complaints = self._judge(completion)
+            value, about, complaints = self._judge(completion, given.arguments if given else message.text)
             if not complaints:
                 return value
-            yield self._complain(message.text, about, complaints)
-            form_only = about == "form" and (self.answer is None or "{" in message.text or self.repairs > 1)
+            yield self._complain(message.text, given, about, complaints)
 
     # One request, repeated as far as its faults and the limits allow.
 
-    def _ask(self, tool_choice: Literal["auto", "none"]) -> Generator[RunEvent, None, Completion]:
+    def _ask(self, must_answer: bool) -> Generator[RunEvent, None, Completion]:
         turn = self.meter.turns + 1
         if turn > self.limits.turns:
             raise _Stop("turns", compose.bound("turns", self.limits))
@@ -177,7 +177,7 @@ class _Loop:
         failed: Counter[str] = Counter()
         while True:
             attempt += 1
-            request = self._request(tool_choice)
+            request = self._request(must_answer)
             yield self._requested(request, turn, attempt)
             try:
                 return (yield from self._receive(request, turn))
@@ -206,15 +206,19 @@ class _Loop:
             yield Retry(turn, attempt, fault, wait_s, note)
             self.clock.sleep(wait_s, self.cancel)
 
-    def _request(self, tool_choice: Literal["auto", "none"]) -> Request:
-        allowed = self._may_go_on()
-        return Request(tuple(self.conversation), tuple(self.tools.values()), tool_choice, self.answer, allowed)
+    def _request(self, must_answer: bool) -> Request:
+        allowed, tools = self._may_go_on(), tuple(self.tools.values())
+        if self.answer is not None:  # given by a call, so on the last turn nothing else can be called
+            tools = (*(() if must_answer else tools), answer_tool(self.answer))
+        tool_choice: Literal["auto", "none"] = "none" if must_answer and self.answer is None else "auto"
+        return Request(tuple(self.conversation), tools, tool_choice, allowed)
 
     def _requested(self, request: Request, turn: int, attempt: int) -> ModelRequest:
         since, self.told = self.told, len(request.messages)
         return ModelRequest(
             turn, attempt, self.provider.name, self.provider.model, since, request.messages[since:],
-            tuple(self.tools), request.tool_choice, None if self.answer is None else self.answer.__name__,
+            tuple(tool.name for tool in request.tools), request.tool_choice,
+            None if self.answer is None else self.answer.__name__,
         )  # fmt: skip
 
     def _receive(self, request: Request, turn: int) -> Generator[RunEvent, None, Completion]:
@@ -308,9 +312,8 @@ class _Loop:
 
     # The answer.
 
-    def _judge(self, completion: Completion) -> tuple[Any, Literal["form", "content"], list[str]]:
+    def _judge(self, completion: Completion, text: str) -> tuple[Any, Literal["form", "content"], list[str]]:
         """The answer as a value, or what is wrong with it."""
-        text = completion.message.text
         if completion.finish == "length":
             return None, "form", [compose.CUT_OFF]
         if not text.strip():
@@ -329,11 +332,16 @@ class _Loop:
             ]
         return value, "content", complaints
 
-    def _complain(self, text: str, about: Literal["form", "content"], complaints: list[str]) -> Complaint:
-        self.last_answer, self.last_complaints = text, tuple(complaints)
+    def _complain(
+        self, text: str, given: ToolCall | None, about: Literal["form", "content"], complaints: list[str]
+    ) -> Complaint:
+        self.last_answer, self.last_complaints = given.arguments if given else text, tuple(complaints)
         if self.repairs >= self.limits.repairs:
             raise _Stop("rejected", compose.rejected(self.repairs, complaints))
         self.repairs += 1
         message = UserMessage(compose.complaint(complaints))
-        self.conversation += [AssistantMessage(text if text.strip() else compose.NOTHING), message]
+        if given is None:
+            self.conversation += [AssistantMessage(text if text.strip() else compose.NOTHING), message]
+        else:
+            self.conversation += [AssistantMessage(text, (given,)), ToolMessage(given.id, ANSWER, message.text)]
         return Complaint(self.meter.turns, self.repairs, about, tuple(complaints), message)

@@ -9,10 +9,10 @@ significant digits, the record has them all.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from inspect import getdoc
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,7 +25,8 @@ from agent.strict_json import loads
 from formatting import did_you_mean
 
 A = TypeVar("A", bound=BaseModel)
-_FENCE = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
+#: Name of the tool by which an answer in a schema is given.
+ANSWER = "answer"
 #: Characters, or a function of the arguments that says how many.
 Room = int | Callable[[Any], int]
 
@@ -177,36 +178,16 @@ class AnswerError(ValueError):
         super().__init__("; ".join(complaints))
 
 
-def instruction(schema: Mapping[str, JsonValue]) -> str:
-    """Description of the schema for the model, also if the server gets it: some servers ignore it."""
-    return (
-        "Your final answer must be one JSON object that is valid under this JSON schema, with no text around it:\n"
-        + json.dumps(schema, ensure_ascii=False)
-    )
+def answer_tool(answer: type[BaseModel]) -> Tool:
+    """Return the tool by which an answer in a schema is given; the loop reads its arguments and never runs it."""
+    return Tool(ANSWER, f"Gives the final answer; call it alone, once. {getdoc(answer) or ''}", answer, lambda _: None)
 
 
 def parse(text: str, model: type[A]) -> A:
-    """The answer in the text, also inside a code fence or between sentences.  AnswerError where there is none."""
-    data = _object(text)
-    if data is None:
-        raise AnswerError(["The answer is not a JSON object."])
+    """The answer in a call's arguments, or in a text around them.  AnswerError where there is none."""
     try:
-        return model.model_validate(data)
+        return model.model_validate(loads(clean(text)[text.find("{") : text.rfind("}") + 1] or "null"))
     except ValidationError as error:
         raise AnswerError(complaints(error)) from None
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    text = clean(text).strip()
-    candidates = [text, *(match.strip() for match in _FENCE.findall(text))]
-    start = text.find("{")
-    if start >= 0:
-        candidates.append(text[start : text.rfind("}") + 1])
-    for candidate in candidates:
-        try:
-            parsed = loads(candidate)
-        except ValueError:
-            continue
-        if isinstance(parsed, dict):
-            return parsed
-    return None
+    except ValueError as error:
+        raise AnswerError([f"It is not valid JSON ({error}); call the tool {ANSWER} with it."]) from None

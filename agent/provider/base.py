@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pydantic import BaseModel
-
 from agent.control import Cancel
 from agent.events import Fault
 from agent.limits import Price
@@ -19,14 +17,12 @@ from agent.tools import Tool
 class Request:
     """One request to a model.
 
-    tool_choice `none`: the model must answer now.  answer: model of the answer, None for free text.
-    max_tokens: of the response.
+    tool_choice `none`: the model must answer in words now.  max_tokens: of the response.
     """
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     tool_choice: Literal["auto", "none"] = "auto"
-    answer: type[BaseModel] | None = None
     max_tokens: int = 16_000
 
 

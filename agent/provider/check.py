@@ -25,16 +25,12 @@ class _Number(Arguments):
     value: int
 
 
-class _Ready(Arguments):
-    ready: bool
-
-
 @dataclass(frozen=True)
 class ConnectionReport:
     """What came of a test of the connection.
 
-    ok: the model answered.  sentence: for the user.  tools: whether it called a tool when asked to.  schema:
-    `json_schema`, `json_object` or `prompt`, by which answers get their form.  None where not tried.
+    ok: the model answered.  sentence: for the user.  tools: whether it called a tool when asked to, None where not
+    tried.
     """
 
     ok: bool
@@ -43,11 +39,10 @@ class ConnectionReport:
     base_url: str
     first_token_s: float | None = None
     tools: bool | None = None
-    schema: str | None = None
 
 
 def check_connection(settings: Settings, agent: str | None = None) -> ConnectionReport:
-    """Asks the model for a word, a tool call and a JSON object; at most half a minute each.  Raises nothing."""
+    """Asks the model for a word and a tool call; at most half a minute each.  Raises nothing."""
     model, where = settings.model_for(agent), settings.base_url
     if (missing := settings.missing()) is not None:
         return ConnectionReport(False, missing, model, where)
@@ -62,10 +57,9 @@ def check_connection(settings: Settings, agent: str | None = None) -> Connection
             sentence += _offered(provider)
         return ConnectionReport(False, sentence, model, where)
     tools = _calls_tools(provider)
-    schema = _schema_mode(provider)
     lacking = "" if tools else " It did not call a tool when asked to, so agents will not work well with it."
     sentence = f"{model} at {where} answers; first word after {plain(first_s, 's')}.{lacking}"
-    return ConnectionReport(True, sentence, model, where, first_s, tools, schema)
+    return ConnectionReport(True, sentence, model, where, first_s, tools)
 
 
 def _request(text: str, **more: Any) -> Request:
@@ -95,14 +89,6 @@ def _calls_tools(provider: OpenAIProvider) -> bool:
     except ProviderError:
         return False
     return any(call.name == "report" for call in completion.message.tool_calls)
-
-
-def _schema_mode(provider: OpenAIProvider) -> str | None:
-    try:
-        _ask(provider, _request("Are you ready?", answer=_Ready))
-    except ProviderError:
-        return None
-    return provider.abilities.schema_mode
 
 
 def _offered(provider: OpenAIProvider) -> str:

@@ -43,7 +43,7 @@ class Hiding:
         return max(begun, default=0)
 
     def spells(self, text: str) -> bool:
-        """Whether a secret stands in the text in another spelling, or half of it."""
+        """Return True if the text spells a secret otherwise, or half of it."""
         if not self._parts:
             return False
         unescaped = _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), text)

@@ -1,7 +1,7 @@
 """Any OpenAI-compatible endpoint, by chat completions of the `openai` SDK.
 
 The SDK's own retries are off: each attempt is one request of ours, so that the loop can show it and count it.  What an
-endpoint does not know (strict schemas, usage in streams, names of parameters) is found out by its 400 and remembered.
+endpoint does not know (usage in streams, names of parameters) is found out by its 400 and remembered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agent.provider.base import Completion, ProviderError, Request
 from agent.provider.bounded_client import bounded_client
 from agent.provider.line import Line
 from agent.provider.settings import Settings
-from agent.provider.wire import Assembly, response_format, wire_messages, wire_tool
+from agent.provider.wire import Assembly, wire_message, wire_tool
 from agent.strict_json import loads
 
 #: A response longer than this many characters per permitted token is a server that ignores the limit; it is cut.
@@ -46,16 +46,11 @@ FAILURES = (
     OverflowError,
 )  # fmt: skip
 
-_FORMAT_WORDS = re.compile(
-    r"response_format|json_schema|json_object|json mode|structured|schema|grammar|guided", re.IGNORECASE
-)
-
 
 @dataclass
 class Abilities:
     """What an endpoint has been found to understand, shared by all agents that use it."""
 
-    schema_mode: Literal["json_schema", "json_object", "prompt"] = "json_schema"
     max_tokens_name: Literal["max_completion_tokens", "max_tokens", ""] = "max_completion_tokens"
     stream_usage: bool = True
     tool_choice: bool = True
@@ -64,10 +59,6 @@ class Abilities:
     def learn(self, words: str, sent: dict[str, Any]) -> str | None:
         """Does without what the server's words refuse; returns what that is, None where they say something else."""
         with self._lock:
-            if "response_format" in sent and _FORMAT_WORDS.search(words):
-                refused = str(sent["response_format"]["type"])
-                self.schema_mode = "json_object" if refused == "json_schema" else "prompt"
-                return f"the endpoint does not support response_format {refused}"
             if "stream_options" in sent and re.search(r"stream_options|include_usage", words):
                 self.stream_usage = False
                 return "the endpoint does not count tokens in streams"
@@ -178,7 +169,7 @@ class OpenAIProvider:
 
     def _parameters(self, request: Request) -> dict[str, Any]:
         abilities = self.abilities
-        sent: dict[str, Any] = {"model": self.model, "messages": wire_messages(request), "stream": True}
+        sent: dict[str, Any] = {"model": self.model, "messages": [*map(wire_message, request.messages)], "stream": True}
         if abilities.stream_usage:
             sent["stream_options"] = {"include_usage": True}
         if abilities.max_tokens_name:
@@ -188,8 +179,6 @@ class OpenAIProvider:
             sent["tools"] = [wire_tool(tool) for tool in offered]
             if abilities.tool_choice:
                 sent["tool_choice"] = request.tool_choice
-        if (wanted := response_format(request, abilities.schema_mode)) is not None:
-            sent["response_format"] = wanted
         return sent
 
     def _timeout(self, timeout_s: float) -> openai.Timeout:

@@ -95,7 +95,7 @@ class Settings:
         return self._hiding.hide(text)
 
     def spells_secret(self, text: str) -> bool:
-        """Whether one of these secrets stands in a text in another spelling, or half of it."""
+        """Return True if the text spells one of these secrets otherwise, or half of it."""
         return self._hiding.spells(text)
 
     def open_secret(self, text: str) -> int:

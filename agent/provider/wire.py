@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import openai
-
 from agent.limits import CHARS_PER_TOKEN
 from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage, clean
-from agent.provider.base import Completion, Request
+from agent.provider.base import Completion
 from agent.strict_json import loads
-from agent.tools import Tool, instruction
+from agent.tools import Tool
 
 #: More tokens in one request than any model reads or writes: the server miscounts, and nothing of ours holds the sum.
 _MOST_TOKENS = 10_000_000
@@ -23,23 +20,9 @@ _MOST_TOKENS = 10_000_000
 _LONGEST_NAME = 200
 
 _OPEN, _CLOSE = "<think>", "</think>"
-#: An object whose keys are free, which no strict schema can have.
-_FREE_KEYS = re.compile(r'"additionalProperties": (?!false)')
 
 
-def wire_messages(request: Request) -> list[dict[str, Any]]:
-    """The messages; the first system message holds the answer's schema, as some servers ignore `response_format`."""
-    messages = [_message(message) for message in request.messages]
-    if request.answer is not None:
-        schema_words = instruction(request.answer.model_json_schema())
-        if messages and messages[0]["role"] == "system":
-            messages[0]["content"] += "\n\n" + schema_words
-        else:
-            messages.insert(0, {"role": "system", "content": schema_words})
-    return messages
-
-
-def _message(message: Message) -> dict[str, Any]:
+def wire_message(message: Message) -> dict[str, Any]:
     if isinstance(message, SystemMessage | UserMessage):
         return {"role": message.role, "content": message.text}
     if isinstance(message, ToolMessage):
@@ -66,25 +49,6 @@ def _object(arguments: str) -> str:
 def wire_tool(tool: Tool) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters()}
     return {"type": "function", "function": function}
-
-
-def response_format(request: Request, mode: str) -> dict[str, Any] | None:
-    """`response_format` for servers that know `json_schema`, only `json_object`, or neither (`prompt`).
-
-    Not while the model may call tools: some servers then constrain every token to the schema, and no call ever comes
-    (vLLM issue 39929).
-    """
-    if request.answer is None or mode == "prompt" or (request.tools and request.tool_choice == "auto"):
-        return None
-    if mode == "json_object":
-        return {"type": "json_object"}
-    schema: object = openai.pydantic_function_tool(request.answer)["function"]["parameters"]  # every key required
-    is_strict = not _FREE_KEYS.search(json.dumps(schema))
-    given = schema if is_strict else request.answer.model_json_schema()
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": request.answer.__name__, "schema": given, "strict": is_strict},
-    }
 
 
 @dataclass

@@ -92,8 +92,8 @@ def text(
 
 
 def answer(value: Any) -> Stream:
-    """A JSON answer."""
-    return text(json.dumps(value))
+    """An answer in a schema."""
+    return calls(("answer", value))
 
 
 def calls(*wanted: tuple[str, Any], said: str = "", counted: dict[str, Any] | None = None) -> Stream:

@@ -232,28 +232,6 @@ def test_a_server_that_ignores_the_limit_of_tokens_is_cut(serve: Serve) -> None:
 # What an endpoint does not know is found out once.
 
 
-def test_a_server_without_strict_schemas_is_asked_more_simply_and_remembered(serve: Serve) -> None:
-    server = serve(
-        [
-            error(400, "'response_format.type' json_schema is not supported"),
-            error(400, "Unknown parameter: response_format"),
-            text('{"bottleneck": "hbm"}'),
-            text('{"bottleneck": "ici"}'),
-        ]
-    )
-    provider = OpenAIProvider(settings_for(server))
-    events, outcome = ask(provider, answer=Verdict)
-    assert outcome.answer == Verdict(bottleneck="hbm")
-    assert retries(events) == ["unsupported", "unsupported"]
-    formats = [request.body.get("response_format", {}).get("type") for request in server.requests]
-    assert formats == ["json_schema", "json_object", None]
-
-    events, outcome = ask(provider, answer=Verdict)
-    assert outcome.answer == Verdict(bottleneck="ici") and retries(events) == []
-    assert "response_format" not in server.requests[3].body
-    assert "JSON schema" in server.requests[3].messages[0]["content"]
-
-
 @pytest.mark.parametrize(
     ("words", "gone", "instead"),
     [
@@ -274,7 +252,6 @@ def test_parameters_that_a_server_does_not_know_are_left_out(
 def test_learning_does_not_use_up_the_retries(serve: Serve) -> None:
     server = serve(
         [
-            error(400, "json_schema is not supported"),
             error(400, "stream_options is not supported"),
             error(400, "max_completion_tokens is not supported"),
             error(500, "Hiccup"),
@@ -283,7 +260,7 @@ def test_learning_does_not_use_up_the_retries(serve: Serve) -> None:
     )
     events, outcome = ask(server, answer=Verdict, limits=Limits(retries=1))
     assert outcome.answer == Verdict(bottleneck="hbm")
-    assert retries(events) == ["unsupported"] * 3 + ["server"]
+    assert retries(events) == ["unsupported"] * 2 + ["server"]
 
 
 def test_a_server_that_does_not_stream_is_understood(serve: Serve) -> None:
@@ -421,7 +398,6 @@ def test_a_conversation_may_be_empty_of_system_and_text(serve: Serve) -> None:
     events, _ = drive(run(OpenAIProvider(settings_for(server)), said, answer=Verdict))
     assert kinds(events)[-1] == "final"
     assert [message["role"] for message in server.requests[0].messages] == [
-        "system",
         "user",
         "assistant",
         "tool",

@@ -15,9 +15,7 @@ from agent.events import Complaint, Final, ModelRequest, ModelResponse, Stopped,
 from agent.limits import Limits, Price
 from agent.loop import run
 from agent.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
-from agent.provider.base import Request
 from agent.provider.openai import OpenAIProvider
-from agent.provider.wire import response_format
 from agent.tools import Arguments, Tool, ToolError
 from tests.agent.conftest import NoWaiting, ask, drive, kinds, settings_for, tool
 from tests.agent.server import Plain, ScriptedServer, Stream, Wait, answer, calls, chunk, overflow, text, usage
@@ -128,33 +126,20 @@ def test_an_exception_of_a_tool_is_loud_and_ends_the_run(serve: Serve) -> None:
 # Answers in a schema, and checks.
 
 
-def test_a_schema_is_enforced_by_the_server_where_no_tool_can_be_called(serve: Serve) -> None:
-    server = serve([answer(RIGHT)])
-    events, outcome = ask(server, answer=Verdict)
-    assert outcome.answer == Verdict(**RIGHT)
+def test_an_answer_in_a_schema_is_a_call(serve: Serve) -> None:
+    server = serve([calls(("axis_size", {"name": "data"})), calls(("answer", RIGHT))])
+    events, outcome = ask(server, answer=Verdict, tools=TOOLS)
+    assert outcome.answer == Verdict(**RIGHT) and outcome.tool_calls == 1
     assert only(events, Final).answer == {"bottleneck": "hbm", "size": 4}
-    wanted = server.requests[0].body["response_format"]["json_schema"]
-    assert wanted["strict"] is True and wanted["schema"]["additionalProperties"] is False
-    assert "bottleneck" in server.requests[0].messages[0]["content"], "servers that ignore response_format are told too"
+    offered = {each["function"]["name"]: each["function"]["parameters"] for each in server.requests[0].body["tools"]}
+    assert set(offered) == {"axis_size", "answer"} and set(offered["answer"]["properties"]) == set(RIGHT)
 
 
-def test_a_schema_with_free_keys_is_not_called_strict() -> None:
-    class Sizes(BaseModel):
-        mesh: dict[str, int]
-
-    wanted = response_format(Request((), answer=Sizes), "json_schema")
-    assert wanted == {
-        "type": "json_schema",
-        "json_schema": {"name": "Sizes", "schema": Sizes.model_json_schema(), "strict": False},
-    }
-
-
-def test_while_tools_are_offered_nothing_constrains_the_text(serve: Serve) -> None:
-    """vLLM would write the schema's JSON at once and never call a tool."""
-    server = serve([calls(("axis_size", {"name": "data"})), answer(RIGHT)])
-    _, outcome = ask(server, answer=Verdict, tools=TOOLS)
+def test_on_the_last_turn_only_the_answer_can_be_called(serve: Serve) -> None:
+    server = serve([calls(("axis_size", {"name": "data"})), calls(("answer", RIGHT))])
+    _, outcome = ask(server, answer=Verdict, tools=TOOLS, limits=Limits(turns=2))
     assert outcome.answer == Verdict(**RIGHT)
-    assert all("response_format" not in request.body for request in server.requests)
+    assert [each["function"]["name"] for each in server.requests[1].body["tools"]] == ["answer"]
 
 
 @pytest.mark.parametrize(
@@ -171,14 +156,13 @@ def test_json_is_found_among_words(serve: Serve, words: str) -> None:
     assert "complaint" not in kinds(events)
 
 
-def test_an_answer_of_the_wrong_form_is_sent_back_with_what_is_wrong_and_then_enforced(serve: Serve) -> None:
-    server = serve([text('{"bottleneck": "hbm", "size": "four"}'), answer(RIGHT)])
+def test_an_answer_of_the_wrong_form_is_sent_back_with_what_is_wrong(serve: Serve) -> None:
+    server = serve([calls(("answer", {"bottleneck": "hbm", "size": "four"})), calls(("answer", RIGHT))])
     events, outcome = ask(server, answer=Verdict, tools=TOOLS)
     complaint = only(events, Complaint)
     assert complaint.about == "form" and complaint.complaints[0].startswith("size: Input should be a valid integer")
-    assert complaint.complaints[0] in server.requests[1].messages[-1]["content"]
-    assert server.requests[1].body["tool_choice"] == "none"
-    assert server.requests[1].body["response_format"]["type"] == "json_schema"
+    *_, call, told = server.requests[1].messages
+    assert complaint.complaints[0] in told["content"] and told["tool_call_id"] == call["tool_calls"][0]["id"]
     assert outcome.answer == Verdict(**RIGHT)
 
 
@@ -248,7 +232,7 @@ def test_on_its_last_turn_the_model_must_answer(serve: Serve) -> None:
     server = serve(obedient)
     _, outcome = ask(server, tools=TOOLS, limits=Limits(turns=3))
     assert outcome.answer == "I had to stop." and outcome.turns == 3
-    assert "No tool can be called any more" in server.requests[-1].messages[-1]["content"]
+    assert "No further tool can be called" in server.requests[-1].messages[-1]["content"]
 
 
 def test_calls_beyond_the_limit_are_refused_and_the_model_must_answer(serve: Serve) -> None:
