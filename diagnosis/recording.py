@@ -17,6 +17,7 @@ KINDS = {
     "graph_capture": "Graph capture",
     "separate_runs": "Several separate runs",
     "data_loading": "Data loading only",
+    "copies": "Copies only",
     UNDECIDED: "Unknown kind",
 }
 PROGRAMS = {
@@ -78,7 +79,7 @@ class Recording:
     @property
     def is_program(self) -> bool:
         """Return whether it shows one run of a program, so that its time has a bottleneck."""
-        return self.kind not in ("graph_capture", "separate_runs", "data_loading")
+        return self.kind not in ("graph_capture", "separate_runs", "data_loading", "copies")
 
     @property
     def may_train(self) -> bool:

@@ -230,7 +230,8 @@ class Note:
 class Recorded:
     """Hold what a trace of a GPU holds beside its device ops, as the reader saw it.
 
-    has: of `launches`, `host ops`, `shapes`, `backward`, `optimizer`, `graph capture`, `input waits`.
+    has: of `launches`, `host ops`, `shapes`, `backward`, `optimizer`, `graph capture`, `input waits`,
+    `lost device activity` (of most launches).
     context_requests, generation_requests: most that a serving engine states for one iteration, None where none does.
     gaps: shares 0–1 of the profiled time in which the device was idle, by what the next op waited for: the host, while
     it waited for `input`, was in a `synchronisation`, the `optimizer` or a `checkpoint`, or else until its late

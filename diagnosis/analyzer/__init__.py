@@ -43,7 +43,8 @@ def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
     recorded = recording.decide(profile, config, precision, ops, listed)
     ops = limits.with_evidence(ops, recorded, config, chip)
     values, reasons, convention = kpis.measure(profile, config, chip, ops, recorded, precision)
-    shares = breakdown.shares(profile, ops, values, complete=recorded.meets(("most ops",)))
+    complete = recorded.meets(("most ops",))
+    shares = breakdown.shares(profile, ops, values, complete) if recorded.is_program else {}
     values["goodput"] = breakdown.goodput(profile, values, shares)
     if values["goodput"] is not None:
         reasons.pop("goodput", None)

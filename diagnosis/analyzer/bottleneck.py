@@ -1,8 +1,9 @@
 """What limits the step: what its exclusive breakdown says.
 
-1. Input, host (host transfers included) and idle time from 10 % of the step, exposed communication from 30 % (XProf's
-   thresholds): the largest share wins, since nothing else can be faster than the step waits.
-2. Otherwise the larger of compute and HBM time.
+1. Where the device loses 30 % of the step or more, to input, host (host transfers included), idle time and exposed
+   communication together, the largest of these.
+2. Otherwise the larger of compute and HBM time: a device that works for most of the step is limited by its work, and
+   smaller losses are findings.
 3. Where the profile lists only some of the ops, most of the breakdown is open.  What is listed is then read as a
    sample: each op counts for what limits it, and the answer is a leaning that says how much of the step it is based on.
 """
@@ -19,14 +20,18 @@ from diagnosis.analyzer.verdict import Verdict
 from diagnosis.report import Bottleneck, Finding
 from experiments.sentences import say
 
-STALL_THRESHOLD = 0.10
-COMMUNICATION_THRESHOLD = 0.30
-STALLS = ("input", "host", "idle")
+#: Share of the step from which losses are what limits it.
+LOST = 0.30
+LOSSES = ("input", "host", "idle", "communication")
+#: A smaller share is no second bottleneck.
+NOTABLE = 0.05
 #: A collective of a sample that moves HBM at this share of its peak or more streams large tensors; below it, it waits
 #: for links or for other cores.  A ring at full speed on any TPU's links reads and writes HBM at 5–20 % of its peak.
 STREAMING_COLLECTIVE = 0.05
 #: Compute and HBM time below this part of the time without a known limit say nothing of the step.
 UNKNOWN_FROM = 0.5
+#: A sample of whose time less than this has a known limit, beside the time without one, leans nowhere.
+SAMPLE_KNOWN = 0.1
 #: A finding's bound beyond the bottleneck's share by this factor is no rounding; the verdict is then a matter of order.
 CLEARLY_LARGER = 1.01
 #: From this factor on, the confidence is at most one half.
@@ -66,32 +71,29 @@ def decide(facts: Facts) -> Verdict:
     if bubble:
         groups["communication"] -= bubble
         groups["idle"] = groups.get("idle", 0.0) + bubble
-    over = {name: groups.get(name, 0.0) for name in STALLS if groups.get(name, 0.0) >= STALL_THRESHOLD}
-    # Beside a stall, communication of its size counts as one.
-    if groups.get("communication", 0.0) >= (STALL_THRESHOLD if over else COMMUNICATION_THRESHOLD):
-        over["communication"] = groups["communication"]
+    losses = {name: groups[name] for name in LOSSES if groups.get(name, 0.0) > 0}
+    lost = sum(losses.values())
     work = max(("compute", "memory"), key=lambda name: groups.get(name, 0.0))
-    if over:
-        primary = max(over, key=lambda name: over[name])
-        threshold = COMMUNICATION_THRESHOLD if primary == "communication" else STALL_THRESHOLD
-        margin = min(1.0, 0.4 + (over[primary] - threshold) / max(threshold, 0.3))
-        rest = sorted((value, name) for name, value in over.items() if name != primary)
-        if rest:  # the second is nearly as large: it may be the first
-            margin = min(margin, (over[primary] - rest[-1][0]) / over[primary] + 0.1)
-        second = rest[-1][1] if rest else work if groups.get(work, 0.0) > 0 else None
-        return Verdict(primary, margin, quality, groups, second, "threshold", bubble)
+    if lost >= LOST:
+        primary, *others = sorted(losses, key=lambda name: -losses[name])
+        margin = min(1.0, 0.4 + (lost - LOST) / LOST)
+        if others:  # the second is nearly as large: it may be the first
+            margin = min(margin, (losses[primary] - losses[others[0]]) / losses[primary] + 0.1)
+        second = max((work, *others), key=lambda name: groups.get(name, 0.0))
+        return Verdict(
+            primary, margin, quality, groups, second if groups.get(second, 0.0) > 0 else None, "threshold", bubble
+        )
     compute, memory = groups.get("compute", 0.0), groups.get("memory", 0.0)
     if facts.thin and abs(compute - memory) <= groups.get("other", 0.0):
         return _of_a_sample(facts, groups, quality)
     if max(compute, memory) <= UNKNOWN_FROM * groups.get("other", 0.0):
         return Verdict("unknown", 0.0, min(quality, 0.4), groups, work if max(compute, memory) > 0 else None)
     margin = abs(compute - memory) / (compute + memory)
-    # Near the threshold of communication the verdict is as unsure as the threshold; what no label judges may be either.
-    talking = groups.get("communication", 0.0)
-    if talking > 0.6 * COMMUNICATION_THRESHOLD:
-        margin *= max(0.0, COMMUNICATION_THRESHOLD - talking) / (0.4 * COMMUNICATION_THRESHOLD)
+    # Near the threshold the verdict is as unsure as the threshold; what no label judges may be either.
+    if lost > 0.6 * LOST:
+        margin *= (LOST - lost) / (0.4 * LOST)
     margin = min(margin, max(0.0, (max(compute, memory) - groups.get("other", 0.0)) / (compute + memory)))
-    rest = sorted((value, name) for name, value in groups.items() if name not in (work, "other") and value >= 0.05)
+    rest = sorted((value, name) for name, value in groups.items() if name not in (work, "other") and value >= NOTABLE)
     return Verdict(work, margin, quality, groups, rest[-1][1] if rest else None, "larger", bubble)
 
 
@@ -102,7 +104,8 @@ def _of_a_sample(facts: Facts, groups: Mapping[str, float], quality: float) -> V
         for name, weight in _limits(op, facts).items():
             sample[name] = sample.get(name, 0.0) + op.share * weight
     total = sum(sample.values())
-    if total <= 0:
+    unknown = total_share(op for op in facts.ops if not op.collective and not _limits(op, facts))
+    if total <= SAMPLE_KNOWN * unknown:
         return Verdict("unknown", 0.0, min(quality, 0.3), groups)
     ranked = sorted(sample, key=lambda name: -sample[name])
     first, second = ranked[0], ranked[1] if len(ranked) > 1 else None

@@ -42,7 +42,7 @@ def stalls(profile: StepProfile, ops: Sequence[OpFacts], kpis: Mapping[str, floa
 
     XProf's own split of the step comes first, KPIs second, infeed and outfeed ops third.
     """
-    parts = _mean_parts(profile)
+    parts = _mean_parts(profile) or _gaps(profile)
     on_device = total_share(op for op in ops if op.family == "input")
     input_share = max(parts.get("input", 0.0), kpis.get("input") or 0.0, on_device)
     transfers = total_share(op for op in ops if op.family in ("output", "host"))
@@ -71,6 +71,13 @@ def _mean_parts(profile: StepProfile) -> dict[str, float]:
         return {}
     names = {name for step in steps for name in step.breakdown_s}
     return {name: fmean(step.breakdown_s.get(name, 0.0) / step.time_s for step in steps) for name in names}
+
+
+def _gaps(profile: StepProfile) -> dict[str, float]:
+    """The gaps between ops of a host, of whose time no KPI is stated, as parts of a step."""
+    gaps = profile.recorded.gaps if profile.kpis.get("idle") is None else {}
+    waits = {cause: gaps.get(cause, 0.0) for cause in ("input", "queued", "unknown")}
+    return {"input": waits["input"], "launch": sum(gaps.values()) - sum(waits.values())} if gaps else {}
 
 
 def shares(

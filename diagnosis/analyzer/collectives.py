@@ -35,7 +35,7 @@ _KINDS = (
 _UNNAMED = re.compile(
     r"async(hronous)?[- ]collective|collective[- ](completion|done|start|fusion)|\b[nr]ccl|^collective:"
 )
-_POINT = re.compile(r"^(send|recv|send-done|recv-done)(\.\d+)?$")
+_POINT = re.compile(r"^(send|recv|send-done|recv-done|send/recv)(\.\d+)?$")
 #: A matmul with a fused collective computes while it communicates: it counts as a matmul.
 _MATMUL = re.compile(r"matmul|matrix|einsum|\bdot\b|gemm|windowed|convolution")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")

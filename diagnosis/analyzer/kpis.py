@@ -9,7 +9,7 @@ from statistics import fmean, median
 import formatting
 from diagnosis.analyzer.facts import OpFacts, total_share
 from diagnosis.analyzer.ops import idle_share, peaks_per_core, profile_has_flops
-from diagnosis.recording import Recording
+from diagnosis.recording import KINDS, Recording
 from experiments.step_profile import GPU_TRACES, Core, StepProfile
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
@@ -113,8 +113,9 @@ def measure(
     listed = total_share(op for op in ops if op.collective)
     kpis: dict[str, float | None] = {"step_time_s": step}
     duty = stated.get("duty_cycle")
-    kpis["duty_cycle"] = duty if duty is not None else (None if idle is None else 1.0 - idle)
-    kpis["idle"] = idle
+    # What only the gaps between ops of a host say is nothing of a device.
+    kpis["idle"] = idle if (stated.get("idle"), duty) != (None, None) else None
+    kpis["duty_cycle"] = duty if duty is not None or kpis["idle"] is None else 1.0 - kpis["idle"]
     # Where timelines were read and yet state no communication, they cannot tell it, and ops without any are no zero.
     communication = stated.get("communication")
     if communication is None and complete and (listed or not profile.cores):
@@ -174,6 +175,9 @@ def measure(
     spread = profile.step_time_stdev_s
     kpis["step_time_spread"] = spread / step if spread is not None and step and len(profile.steps) != 1 else None
     kpis = {key: value if value is None or isfinite(value) else None for key, value in kpis.items()}
+    if not recording.is_program:
+        why = f"{KINDS[recording.kind].lower()}: shares of its time are none of a step"
+        kpis, reasons = dict.fromkeys(kpis) | {"memory_peak_share": kpis["memory_peak_share"]}, dict.fromkeys(kpis, why)
     for key, value in kpis.items():
         if value is None:
             reason = reasons.get(key) or reasons.get(key.removesuffix("_s"))

@@ -44,12 +44,17 @@ def _limit(op: OpFacts, recording: Recording, config: ExperimentConfig | None, c
         return "hbm", "iteration"
     if op.family == "matmul" and (tile := _TILE.search(_SHAPES.sub("", op.op.name))):
         least = min(int(tile[1]), int(tile[2]))
-        if 0 < least <= FEW_ROWS:
+        # What is narrow may be the columns: a training step or a convolution has many rows.
+        many = recording.kind in ("training", "prefill") or op.category == "convolution"
+        if 0 < least <= FEW_ROWS and not many:
             return "hbm", "tile"
         if least >= MANY_ROWS:
             return "compute", "tile"
     if recording.kind == "decode" and op.family == "attention kernel":
         return "hbm", "iteration"
+    # A processor's ridge is low, and a convolution reads its weights for many positions.
+    if recording.platform == "cpu" and op.category == "convolution":
+        return "compute", "category"
     # A training step and a prefill run each matmul on all tokens of a batch.
     if recording.kind in ("training", "prefill") or (recording.may_train and config is not None):
         return "compute", "category"

@@ -35,12 +35,14 @@ SPREAD_TOLERANCE = 0.02
 
 
 def idle_share(profile: StepProfile) -> float | None:
-    """Share of the step in which the device had nothing to do, from the KPI or from the duty cycle."""
+    """Share of the step in which the device had nothing to do, from the KPI, the duty cycle or the gaps themselves."""
     idle = profile.kpis.get("idle")
     if idle is not None:
         return min(1.0, max(0.0, idle))
     duty = profile.kpis.get("duty_cycle")
-    return None if duty is None else min(1.0, max(0.0, 1.0 - duty))
+    if duty is None:
+        return min(1.0, sum(profile.recorded.gaps.values())) if profile.recorded.gaps else None
+    return min(1.0, max(0.0, 1.0 - duty))
 
 
 def coverage(profile: StepProfile) -> float:

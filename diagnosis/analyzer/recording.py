@@ -26,6 +26,8 @@ _KV_CACHE = re.compile(r"reshape_and_cache|paged_?(attention|kv)|kv_?cache|appen
 _TRAINS = re.compile(
     r"backward|(?<![a-z])bwd|[wd]grad|multi_?tensor_?apply|fused_?adam|adamw?_kernel|transpose\(jvp", re.IGNORECASE
 )
+#: Categories of what a program moves before and after it computes.
+_COPY = re.compile(r"copy (host|device|to)|memset")
 _TELLING = (BACKWARD, RECOMPUTE, OPTIMIZER, FORWARD)
 #: A device idle for so much of the steps only warms up while its host captures.
 CAPTURING_IDLE = 0.9
@@ -114,6 +116,8 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
         return "training", "as configured, without a profile"
     if recorded.separate_runs > 1:
         return "separate_runs", f"the times of {recorded.separate_runs} files do not overlap"
+    if ops and profile.source_kind in GPU_TRACES and all(_COPY.match(op.op.category) for op in ops):
+        return "copies", "no kernel was recorded, only copies and fills"
     trains = _training(profile, ops)
     context, generation = recorded.context_requests, recorded.generation_requests
     if context is not None and generation is not None:
@@ -125,13 +129,12 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
     runs = profile.steps and (idle_share(profile) or 0.0) < CAPTURING_IDLE
     if "graph capture" in recorded.has and not runs:
         return "graph_capture", "the host captures a graph of kernels, and the device hardly runs or no step is marked"
-    if not ops and "products" in recorded.has:
-        return (
-            "inference",
-            "the host ran matmuls or convolutions but no backward pass; no device activity was recorded",
-        )
-    if not ops and "input waits" in recorded.has:
-        return "data_loading", "a data loader was recorded, and no device activity"
+    if not ops or profile.device.kind == "CPU":
+        if "products" in recorded.has:
+            return "inference", "the host ran matmuls or convolutions but no backward pass; no device was recorded"
+        if "input waits" in recorded.has:
+            return "data_loading", "a data loader was recorded, and no device activity"
+        return UNDECIDED, ""
     if cache := next((op for op in ops if _KV_CACHE.search(op.op.name) or _KV_CACHE.search(op.path)), None):
         return "inference", f"the profile keeps keys and values of earlier tokens ({cache.op.name[:60]})"
     named = profile.source_kind in (*XLA_PROFILES, "kineto") and any(op.op.op_name for op in ops)
@@ -224,7 +227,7 @@ def _has(profile: StepProfile, ops: Sequence[OpFacts], listed: float) -> dict[st
         "memory": profile.memory.peak_bytes is not None,
         "per_core_times": len(profile.cores) > 1,
         "hlo": any(op.op.hlo for op in ops),
-        "most ops": listed >= MOST_OPS,
+        "most ops": listed >= MOST_OPS and "lost device activity" not in held,
         "roofline": has_flops and any(op.limit_source == "roofline" for op in ops),
         "intervals": any(core.collective_s is not None for core in profile.cores) or bool(profile.timeline.cores),
     }
@@ -251,6 +254,8 @@ def _missing(
     if not ops and of_kernels:
         reason = profile.not_measured.get("ops", "")
         wants.append(Missing("device activity", reason.partition(". ")[2] or reason))
+    elif "lost device activity" in profile.recorded.has:
+        wants.append(Missing("device activity of most launches", "Record fewer steps, so that no event is dropped."))
     elif not has["most ops"] and not of_kernels:
         wants.append(
             Missing(
@@ -259,7 +264,7 @@ def _missing(
         )
     # Profiles that earlier versions read do not say what else they hold.
     is_known = profile.recorded.has or profile.recorded.gaps
-    if of_kernels and ops and is_known and not has["launches"]:
+    if of_kernels and ops and is_known and not has["launches"] and not on_cpu:
         wants.append(Missing("calls that launch kernels", "Record the host as well (ProfilerActivity.CPU)."))
     if not has["flops"] and ops and of_kernels:
         wants.append(Missing("FLOPs per op", "Record the shapes of ops (record_shapes=True)."))
@@ -288,7 +293,7 @@ def _missing(
 def _with_line(recording: Recording, profile: StepProfile) -> Recording:
     """The recording with its line: kind and program, devices, steps, what is unknown."""
     what = KINDS[recording.kind]
-    if recording.program != UNDECIDED and recording.kind not in ("data_loading", "separate_runs"):
+    if recording.program != UNDECIDED and recording.kind not in ("data_loading", "separate_runs", "copies"):
         what += f" of {PROGRAMS[recording.program]}"
     parts: list[str] = [what]
     if recording.devices:

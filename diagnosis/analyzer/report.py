@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from diagnosis.analyzer.bottleneck import COMMUNICATION_THRESHOLD, STALL_THRESHOLD
+from diagnosis.analyzer.bottleneck import LOST
 from diagnosis.analyzer.breakdown import bar_label
 from diagnosis.analyzer.facts import Facts, total_share
 from diagnosis.analyzer.kpis import COMPUTED
@@ -134,9 +134,9 @@ def _hypothesis(facts: Facts) -> str:
     kpis = facts.kpis
     stated = facts.profile.kpis.get("communication")
     for key, words in (("input", "the input pipeline"), ("idle", "idle time")):
-        if (kpis.get(key) or 0.0) >= STALL_THRESHOLD:
+        if (kpis.get(key) or 0.0) >= LOST:
             return f"{_ALONE} {words} limits the step."
-    if (stated or 0.0) >= COMMUNICATION_THRESHOLD:
+    if (stated or 0.0) >= LOST:
         return f"{_ALONE} communication limits the step."
     if kpis.get("duty_cycle") is None:
         return f"{_ALONE} none; the duty cycle was not measured."

@@ -259,6 +259,9 @@ def _stall(facts: Facts, name: str) -> Sentence:
     share = evidence(
         f"{name} time", facts.shares.get(name, 0.0), "share", "measured", f"{name} time ÷ step time", _SOURCE_KPI
     )
+    if name == "host" and facts.recording.device == "CPU":
+        return say("Between its ops, the processor spends {} {} on dispatch and on the program's own code.", share,
+                   facts.base)  # fmt: skip
     text = {
         "input": say("The device waits for input {} {}.", share, facts.base),
         "host": say("The device waits for the host (dispatch, transfers, callbacks) {} {}.", share, facts.base),
@@ -279,7 +282,8 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[str, ...]:
         }.get(verdict.primary, "it counts every op, including waiting")
         texts.append(say("The duty cycle is {}, but the step is not compute-bound: {}.", row, what))
     stated = facts.profile.kpis.get("communication")
-    if verdict.primary == "communication" and verdict.by == "threshold" and stated is not None and stated < 0.3:
+    named = verdict.primary == "communication" and verdict.by == "threshold"
+    if named and stated is not None and stated < 0.7 * verdict.communication:
         row = evidence("communication KPI", stated, "share", "measured", "", _SOURCE_KPI)
         texts.append(say("The communication KPI is {}; it covers only some of the collectives in the op profile.", row))
     if verdict.primary in ("compute", "memory") and facts.collectives and stated is not None and facts.thin:

@@ -304,11 +304,11 @@ def report(sets: dict[str, Score], generated: RejectedClaims, recorded: Rejected
         "",
         "Steps are generated op by op from FLOPs, bytes, links (`perfmodel`) and stated efficiencies; the generator "
         "keeps a ledger of every second and imports nothing of the Analyzer. The true bottleneck follows from the "
-        "ledger by the documented thresholds (input, host or idle time from 10 %, exposed collectives from 30 % of "
-        "the step, 10 % beside a stall; else the larger of compute and HBM). A step is a *positive* of a rule if its "
-        "cause takes 10 % of the step or more, *detected* if the rule fires at all; the rule *claims* if it says that "
-        "10 % or more could be saved, *falsely* if its cause takes less than 5 %. Durations vary by ±10 % and one op "
-        "in twenty is missing (occasionally the whole of a cause), except in the first of the three seeds of a "
+        "ledger by the documented threshold (the largest of input, host, idle and exposed communication time where "
+        "together they take 30 % of the step; else the larger of compute and HBM). A step is a *positive* of a rule if "
+        "its cause takes 10 % of the step or more, *detected* if the rule fires at all; the rule *claims* if it says "
+        "that 10 % or more could be saved, *falsely* if its cause takes less than 5 %. Durations vary by ±10 % and one "
+        "op in twenty is missing (occasionally the whole of a cause), except in the first of the three seeds of a "
         "labelled step.",
         "",
         "These are generated steps. Real programs are less predictable, so no stated confidence exceeds 97 %.",

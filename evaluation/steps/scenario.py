@@ -32,15 +32,12 @@ class Ledger:
 
     @property
     def truth(self) -> str:
-        """The contract's verdict: stalls from 10 % and collectives from 30 % of the step (10 % beside a stall), the
-        largest of them; otherwise the larger of compute and memory.
+        """The contract's verdict: where 30 % of the step or more is lost to input, host, idle time and communication,
+        the largest of them; otherwise the larger of compute and memory.
         """
-        stalls = {name: self.resources[name] for name in ("input", "host", "idle") if self.resources[name] >= 0.10}
-        if self.resources["communication"] >= (0.10 if stalls else 0.30):
-            stalls["communication"] = self.resources["communication"]
-        if stalls:
-            return max(stalls, key=lambda name: stalls[name])
-        return max(("compute", "memory"), key=lambda name: self.resources[name])
+        lost = {name: self.resources[name] for name in ("input", "host", "idle", "communication")}
+        groups = lost if sum(lost.values()) >= 0.30 else {name: self.resources[name] for name in ("compute", "memory")}
+        return max(groups, key=lambda name: groups[name])
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def _runs_on(axes: object, axis: str, run: ExperimentConfig) -> bool:
 
 
 def _check_verdict(diagnosis: Diagnosis) -> None:
-    """Where the statement says what limits the step, no other term of the breakdown is larger beyond its threshold."""
+    """A step that loses 30 % or more is not said to be bound by its work, nor by the smaller part of it."""
     if not diagnosis.breakdown_share or "point to" in diagnosis.bottleneck.statement:
         return
     terms: dict[str, float] = {}
@@ -120,7 +120,7 @@ def _check_verdict(diagnosis: Diagnosis) -> None:
     primary = diagnosis.bottleneck.primary
     if primary in ("compute", "memory"):
         assert terms.get(primary, 0.0) >= max(terms.get("compute", 0.0), terms.get("memory", 0.0)) - 1e-9
-        assert all(terms.get(name, 0.0) < 0.1 + 1e-9 for name in ("input", "host", "idle"))
+        assert sum(terms.get(name, 0.0) for name in ("input", "host", "idle", "communication")) < 0.3 + 1e-9
 
 
 @pytest.mark.slow

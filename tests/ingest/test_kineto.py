@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from diagnosis.analyzer import diagnose
 from experiments.ingest import IngestError, read_profile
 from experiments.step_profile import Op, StepProfile
 from experiments.trace import Trace as Events
@@ -229,14 +230,38 @@ def test_without_marks_there_is_no_step_time_and_the_reason_says_what_to_do(read
     assert profile.kpis["duty_cycle"] == pytest.approx(1.0)
 
 
-def test_a_trace_of_the_host_alone_measures_nothing(read: Read) -> None:
+def test_a_host_without_devices_does_the_work_itself(read: Read) -> None:
+    """Ops count once, by the call that does the work; no quantity of a device is stated."""
     trace = Trace(0)
     trace.step(0, 0, 1000)
-    trace.op("aten::mm", 10, 100)
+    trace.op("aten::convolution", 20, 752)
+    trace.op("aten::mkldnn_convolution", 21, 750)
+    trace.op("aten::empty", 30, 5)
+    trace.host("user_annotation", "gloo:all_reduce", 900, 100)
     profile = read(trace)
-    assert not profile.ops
+    assert profile.device.kind == "CPU" and profile.step_time_s == pytest.approx(1e-3)
+    times = {op.name: op.self_time_s for op in profile.ops}
+    assert times == {
+        "aten::mkldnn_convolution: mkldnn_convolution": pytest.approx(750e-6),
+        "all-reduce: gloo:all_reduce": pytest.approx(100e-6),
+    }
     assert all(value is None for value in profile.kpis.values())
-    assert "ProfilerActivity.CUDA" in profile.not_measured["ops"]
+    assert "ProfilerActivity.CUDA" in profile.not_measured["idle"]
+    found = diagnose(profile)
+    assert found.bottleneck.primary == "compute"
+    parts = {bar: found.breakdown_share[bar] for bar in ("compute", "ici", "host")}
+    assert parts == pytest.approx({"compute": 0.75, "ici": 0.1, "host": 0.15}, abs=0.01)
+
+
+def test_a_device_that_lost_most_launches_is_not_idle(read: Read) -> None:
+    trace = Trace(0)
+    for index in range(10):
+        trace.kernel(GEMM, 1000 * index, 50, launch=1000 * index - 5)
+    for event in [event for event in trace.events if event["cat"] == "kernel"][4:]:
+        trace.events.remove(event)
+    profile = read(trace)
+    assert profile.kpis["idle"] is None and profile.kpis["host"] is None and not profile.recorded.gaps
+    assert diagnose(profile).bottleneck.primary not in ("host", "idle")
 
 
 def test_two_files_of_one_rank_are_refused_by_name(read: Read) -> None:

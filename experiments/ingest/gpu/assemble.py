@@ -18,6 +18,10 @@ from experiments.ingest.gpu.kinds import read_kinds, with_roles_of_streams
 from experiments.ingest.marks import NO_STEPS, Steps
 from experiments.step_profile import Recorded
 
+#: With device activity of fewer of its launches, a recording has lost most of it; calls that copy nothing have none.
+SERVED = 0.5
+#: The host's own processor, among devices.
+HOST = -1
 #: Calls of serving engines and programs that capture a graph of kernels.
 _CAPTURE = re.compile(r"capture_(model|graph|one_batch|cuda_?graph)|_capture_\w*graph|graph_?capture", re.I)
 
@@ -88,6 +92,46 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
     return traces
 
 
+def add_host_work(collected: Collected) -> bool:
+    """Take the host's ops and collectives for the device's work; return whether there are any.
+
+    For a recording in which the host launches nothing and no device was recorded: its own processor did the work.
+    """
+    if len(collected.device) or len(collected.launches):
+        return False
+    talks = np.array([bool(kernels.collective_kind(name)) for name in collected.names.texts], np.bool_)
+    for key, rows in collected.threads.items():
+        starts, ends, names, thread = rows["start"], rows["end"], rows["name"], collected.thread(key)
+        ops = np.flatnonzero((rows["what"] == OP) | talks[names])
+        ops = ops[np.lexsort((-ends[ops], starts[ops]))]
+        for row in ops[_doing(starts[ops].tolist(), ends[ops].tolist())].tolist():
+            launch, start, end, name = len(collected.launches) + 1, int(starts[row]), int(ends[row]), int(names[row])
+            stream = HOST - thread if talks[name] else thread
+            collected.device.add(KERNEL, start, end, HOST, stream, launch, -1, name, -1, -1)
+            collected.launches.add(launch, start, start, thread, 1)
+    return len(collected.device) > 0
+
+
+def _doing(starts: list[int], ends: list[int]) -> list[int]:
+    """Indices of the calls of one thread that do the work: the outermost that spend half of their time or more outside
+    the calls that they make.  starts, ends: in order of time, a call before those within it.
+    """
+    own = [end - start for start, end in zip(starts, ends, strict=True)]
+    outer: list[int] = []
+    for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        while outer and ends[outer[-1]] <= start:
+            outer.pop()
+        if outer:
+            own[outer[-1]] -= end - start
+        outer.append(index)
+    chosen, until = [], starts[0] if starts else 0
+    for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        if start >= until and 2 * own[index] >= end - start:
+            chosen.append(index)
+            until = end
+    return chosen
+
+
 def recorded(collected: Collected) -> Recorded:
     """Return what a recording holds beside its device activity."""
     held = {
@@ -99,11 +143,21 @@ def recorded(collected: Collected) -> Recorded:
         "optimizer": collected.marks["optimizer"],
         "graph capture": collected.captures or any(_CAPTURE.search(name) for name in collected.names.texts),
         "input waits": collected.host_waits.get("input"),
+        "lost device activity": _lost(collected),
     }
     context, generation = (
         (max(column) for column in zip(*collected.requests, strict=True)) if collected.requests else (None, None)
     )
     return Recorded(tuple(key for key, is_held in held.items() if is_held), context, generation)
+
+
+def _lost(collected: Collected) -> bool:
+    """Return whether most of what the host launched was not recorded on the device, though it ran."""
+    calls = collected.launches
+    launched = calls["correlation"][calls["works"] > 0] if len(calls) else np.zeros(0, np.int64)
+    if collected.captures or not len(launched) or not len(collected.device):
+        return False
+    return bool(np.isin(launched, collected.device["correlation"]).mean() < SERVED)
 
 
 def _launches(collected: Collected) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

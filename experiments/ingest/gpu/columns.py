@@ -6,6 +6,7 @@ per op, launch and kernel.  Times are ps from the recording's own zero.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import defaultdict
 from dataclasses import dataclass
@@ -55,8 +56,9 @@ _DEVICE = ("what", "start", "end", "device", "stream", "correlation", "external"
 #: Ops, annotations and frames of one thread.  seq: autograd's sequence number, -1 for none; forward: whether the op was
 #: recorded by the thread of the forward pass.  work: index into works; comm: into comms.
 _HOST = ("what", "start", "end", "name", "seq", "forward", "work", "comm", "external")
-#: Calls of the runtime that launch device activity.
-_LAUNCHES = ("correlation", "start", "end", "thread")
+#: Calls of the runtime.  works: 1 for those that put work on the device.
+_LAUNCHES = ("correlation", "start", "end", "thread", "works")
+WORKS = re.compile(r"Launch(?!HostFunc)|Memcpy|Memset", re.I)
 
 
 class Names:

@@ -3,7 +3,7 @@
 A moment belongs to compute first, then to collectives (exposed: a collective kernel ran and no other kernel did), then
 to copies between host and device.  What is left is idle, and is divided by what the next op to run was waiting for.  If
 the host launched it only after the device had run dry, by what the host did until then (`Recorded.gaps`: `input`,
-`synchronisation`, …, else `launch`); `queued` where it had been launched before (dependencies, another stream);
+`synchronisation`, …, else `launch`); `queued` where, or from when, it had been launched (dependencies, another stream);
 `unknown` where its launch is not in the trace.  In a step's parts all but `input` of the former are `launch`.
 """
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from experiments.ingest.exposure import OpKey, exposure, op_times
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
 from experiments.ingest.gpu.kernels import HOST_COPIES
+from experiments.ingest.gpu.steps import QUEUE_PS
 from experiments.ingest.in_flight import InFlight
 from experiments.ingest.intervals import IntervalUnion, Ps
 from experiments.ingest.marks import Steps
@@ -125,8 +126,12 @@ def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dic
         # A host that waits for the device to run dry cannot launch ahead: the gap begins as the call returns.
         blocked = late & (calls.within(gap_starts - RETURN_PS, gap_starts) > 0)
         gaps[SYNCHRONISATION] = IntervalUnion.of(gap_starts[blocked], until_launch[blocked])
-    gaps["launch"] = IntervalUnion.of(gap_starts[late], gap_ends[late])
-    gaps["queued"] = IntervalUnion.of(gap_starts[known & ~late], gap_ends[known & ~late])
+    # What lies on a device that has nothing to do, long after its launch, waits for something else.
+    issued = np.where(known, np.maximum(launched, trace.issued[following]), gap_ends)
+    held = late & (issued < gap_ends - QUEUE_PS)
+    gaps["launch"] = IntervalUnion.of(gap_starts[late], np.where(held, issued, gap_ends)[late])
+    queued = (known & ~late) | held
+    gaps["queued"] = IntervalUnion.of(np.where(held, issued, gap_starts)[queued], gap_ends[queued])
     gaps["unknown"] = IntervalUnion.of(gap_starts[~known], gap_ends[~known])
     return gaps
 

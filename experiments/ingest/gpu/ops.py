@@ -107,6 +107,8 @@ def _op(kind: Kind, total: _Sum, name: str, rank: int, window_ps: int, waited: R
     # Without FLOPs and traffic nothing is known of an op's place under the roofline; with one of them, that one.
     flops_rate, byte_rate = flops / seconds if flops else None, moved / seconds if moved and on_hbm else None
     roofline, compute, memory = efficiencies(flops_rate, byte_rate, peak, bandwidth)
+    # Of work at an unknown peak, nothing says that its bytes are what takes the time.
+    roofline = None if flops and peak is None else roofline
     bound = None if roofline is None else "Compute" if compute == roofline else "HBM"
     return Op(
         name=name,
@@ -149,9 +151,10 @@ def _peak(kind: Kind, chip: Chip | None) -> float | None:
         return None
     if kind.dtype in ("bf16", "fp16", "fp8", "int8") and chip.runs_natively(kind.dtype):
         return chip.peak(kind.dtype) / chip.devices_per_chip
-    if kind.dtype == "fp32" and _TF32.search(kind.name):
-        return chip.peak("bf16") * _TF32_OF_BF16 / chip.devices_per_chip
-    return None
+    if kind.dtype != "fp32" or chip.kind != "gpu":
+        return None
+    on_tensor_cores = _TF32.search(kind.name)
+    return (chip.peak("bf16") * _TF32_OF_BF16 if on_tensor_cores else chip.peak("fp32")) / chip.devices_per_chip
 
 
 def add_devices(

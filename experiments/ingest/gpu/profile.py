@@ -10,7 +10,8 @@ import formatting
 from experiments.ingest.errors import refuse_twice
 from experiments.ingest.exposure import over_cores
 from experiments.ingest.gpu import kernels
-from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace, TraceFile
+from experiments.ingest.gpu.cycles import joined
+from experiments.ingest.gpu.device import CPU, UNKNOWN, DeviceTrace, TraceFile
 from experiments.ingest.gpu.measure import measure
 from experiments.ingest.gpu.ops import add_devices, read_ops, unique_names
 from experiments.ingest.gpu.steps import device_steps, left_over
@@ -25,6 +26,7 @@ from perfmodel.chips import Chip, chip_of_device, get_chip
 
 _MOST_STEPS = 20_000
 _MOST_LEFT_OUT = 5
+LOST = "Most of what the host launched has no device activity in the recording, so idle time is unknown."
 #: Share of the time of matmuls that must have FLOPs for a rate of the whole to mean anything.
 _LEAST_KNOWN = 0.8
 
@@ -57,8 +59,11 @@ def profile(
 
     Raises IngestError where a device is in two recordings.
     """
+    recordings = joined(recordings)
     refuse_twice(((str(each.rank), each.file) for each in recordings if each.rank is not None), "rank")
     traces = [trace for recording in recordings for trace in recording.devices if len(trace.kind)]
+    # Beside devices, what a host did itself is no device.
+    traces = [trace for trace in traces if trace.device_name != CPU] or traces
     said = [*notes, *_notes(recordings, traces)]
     marked: list[Steps] = []
     for trace in traces:
@@ -85,13 +90,22 @@ def profile(
         max((trace.memory_peak_bytes for trace in traces if trace.memory_peak_bytes), default=None),
         max((trace.memory_capacity_bytes for trace in traces if trace.memory_capacity_bytes), default=None),
     )
+    held = _recorded(recordings, traces, cores)
+    lost = "lost device activity" in held.has
+    if lost:
+        steps_read = [replace(step, breakdown_s={}) for step in steps_read]
+        held = replace(held, gaps={})
+    if lost or device.kind == CPU:  # quantities of a device, of which there is none or not enough
+        kpis = Kpis()
+    if lost:
+        kpis.explain(LOST)
     reasons = _reasons(recordings, traces, steps_read, ops, memory, kpis, no_steps)
     computed = dict(kpis.computed)
     if ops:
         computed["ops"] = "kernels are grouped by framework op, shapes, module and phase"
         computed["time_share"] = "time of all occurrences of an op / profiled time, over all devices"
     if steps_read:
-        computed["step_time"] = GPU_FORMULAS["step_time" if traces else "host_step_time"]
+        computed["step_time"] = GPU_FORMULAS["host_step_time" if not traces or device.kind == CPU else "step_time"]
         computed["steps"] = f"marked by {traces[0].steps.how if traces else recordings[0].steps.how}"
     return StepProfile(
         provenance="measured",
@@ -110,7 +124,7 @@ def profile(
         converter=next((recording.recorder for recording in recordings if recording.recorder), ""),
         computed=computed,
         timeline=strips(cores),
-        recorded=_recorded(recordings, traces, cores),
+        recorded=held,
     )
 
 
@@ -222,7 +236,7 @@ def _reasons(
     no_steps: str,
 ) -> dict[str, str]:
     no_device = next((recording.why_no_device for recording in recordings if recording.why_no_device), "")
-    if not traces:
+    if no_device or not traces:
         kpis.reasons.clear()
         kpis.explain(no_device or "No device activity was recorded.")
     kpis.explain("Not in the trace.")

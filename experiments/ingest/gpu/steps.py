@@ -20,7 +20,8 @@ LEAST_OPS = 0.5
 _CLIPPED = "work launched before the recording began runs in it"
 #: An idle device starts an op within this time of its launch.
 QUEUE_PS = 1_000_000_000
-#: Idle time at the edge of the first step from which its start is unknown, as a share of the step.
+#: Idle time at the edge of the first step from which its start is unknown, as a share of the step; work before it that
+#: is none yet, as a share of all.
 EDGE = 0.01
 
 
@@ -87,11 +88,15 @@ def _is_clipped(trace: DeviceTrace, start: int, duration: int) -> bool:
 
 
 def _unseen_until(trace: DeviceTrace, launched: Ps, begin: int) -> int:
-    """Return the start of the first op if it waited in its queue behind work that the recording does not show; else the
-    least time."""
-    first = int(np.argmin(trace.starts))
-    start, known = int(trace.starts[first]), int(launched[first])
-    return start if begin <= known < start - QUEUE_PS else UNKNOWN
+    """Return the start of the last op that waited in its queue, on an idle device, for work that the recording does not
+    show, before the device had done much of its own; else the least time."""
+    order = np.argsort(trace.starts, kind="stable")
+    starts, known = trace.starts[order], launched[order]
+    before = np.cumsum((trace.ends - trace.starts)[order])
+    idle_since = np.append(UNKNOWN, np.maximum.accumulate(trace.ends[order])[:-1])
+    waited = (known >= begin) & (starts - QUEUE_PS > np.maximum(known, idle_since))
+    waited[1:] &= before[:-1] <= EDGE * before[-1]
+    return int(starts[waited].max(initial=UNKNOWN))
 
 
 def _fewest(counts: NDArray[np.int64]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
-from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, FRAME, KERNEL, MAX_PS, OP, Collected
+from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, FRAME, KERNEL, MAX_PS, OP, WORKS, Collected
 from experiments.ingest.gpu.marks import host_wait, mark
 from experiments.ingest.kineto.comms import read_comm
 from experiments.ingest.steps import unix_span
@@ -93,7 +93,7 @@ class KinetoEvents(Collected):
             if cause := host_wait(name):
                 self.host_waits[cause].append((start, end))
             self.captures = self.captures or "BeginCapture" in name
-            self._launch(event, start, end, args)
+            self._launch(event, name, start, end, args)
         elif category in _DEVICE:
             self._device(event, _DEVICE[category], name, start, end, args, groups)
         else:
@@ -133,11 +133,12 @@ class KinetoEvents(Collected):
         is_forward = args.get("Fwd thread id", 0) == 0
         rows.add(what, start, end, self.names.of(name), seq, is_forward, work, comm, external)
 
-    def _launch(self, event: Mapping[str, Any], start: int, end: int, args: dict[str, Any]) -> None:
+    def _launch(self, event: Mapping[str, Any], name: str, start: int, end: int, args: dict[str, Any]) -> None:
         correlation = _integer(args, "correlation")
         if correlation <= 0:
             return
-        self.launches.add(correlation, start, end, self.thread((str(event.get("pid")), str(event.get("tid")))))
+        thread = self.thread((str(event.get("pid")), str(event.get("tid"))))
+        self.launches.add(correlation, start, end, thread, bool(WORKS.search(name)))
 
     def _device(
         self,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.ingest.errors import IngestError
-from experiments.ingest.gpu.assemble import DeviceFacts, device_traces, recorded
-from experiments.ingest.gpu.device import TraceFile
+from experiments.ingest.gpu.assemble import DeviceFacts, add_host_work, device_traces, recorded
+from experiments.ingest.gpu.device import CPU, TraceFile
 from experiments.ingest.gpu.marks import host_steps
 from experiments.ingest.kineto.collect import KinetoEvents
 from experiments.ingest.kineto.comms import groups_of
@@ -57,14 +57,16 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Trac
     by_id = {item.get("id"): item for item in properties}
     # Where the id is none of the list, its parts are still told if all are the same.
     alike = properties[0] if len({_device_name(item) for item in properties}) == 1 else {}
+    holds = recorded(collected)
+    on_host = add_host_work(collected)
 
     def describe(device: int) -> DeviceFacts:
         facts = by_id.get(device, alike)
         capacity = facts.get("totalGlobalMem")
         return DeviceFacts(
-            name=f"GPU {device}" if device >= 0 else "GPU",
+            name="CPU" if on_host else f"GPU {device}" if device >= 0 else "GPU",
             host=f"rank {rank}" if rank is not None else host,
-            kind=_device_name(facts),
+            kind=CPU if on_host else _device_name(facts),
             rank=rank,
             steps=steps,
             capacity_bytes=float(capacity) if isinstance(capacity, int) and capacity > 0 else None,
@@ -77,10 +79,11 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Trac
         rank=rank,
         world_size=world if isinstance(world, int) and world > 0 else None,
         host_name=host,
+        process=next((process for process, _ in collected.threads), ""),
         recorder="PyTorch profiler",
         device_names=tuple(filter(None, map(_device_name, properties))),
-        why_no_device="" if devices else NO_DEVICE,
-        recorded=recorded(collected),
+        why_no_device="" if devices and not on_host else NO_DEVICE,
+        recorded=holds,
         steps=steps,
         span_ns=collected.span_ns(head.get("baseTimeNanoseconds")),
     )

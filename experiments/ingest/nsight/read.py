@@ -15,7 +15,7 @@ from pathlib import Path
 
 from experiments.ingest.errors import IngestError
 from experiments.ingest.gpu.assemble import DeviceFacts, device_traces, recorded
-from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, KERNEL, MAX_PS, OP, Collected
+from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, KERNEL, MAX_PS, OP, WORKS, Collected
 from experiments.ingest.gpu.device import TraceFile
 from experiments.ingest.gpu.marks import host_steps, host_wait, mark
 from experiments.ingest.marks import NO_STEPS, Steps
@@ -153,14 +153,16 @@ def _device_activity(database: Database, collected: Collected) -> dict[int, int]
 
 
 def _launches(database: Database, collected: Collected) -> None:
+    strings = {key: str(value) for key, value in database.rows("StringIds", ("id", "value"))}
     for table in ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"):
-        for start, end, correlation, thread in database.rows(
-            table, ("start", "end", "correlationId", "globalTid"), needed=("start", "end", "correlationId")
+        for start, end, correlation, thread, name in database.rows(
+            table, ("start", "end", "correlationId", "globalTid", "nameId"), needed=("start", "end", "correlationId")
         ):
             times, key = _times(start, end), _correlation(thread, correlation)
             if times is None or key < 0:
                 continue
-            collected.launches.add(key, *times, collected.thread(("", str(thread))))
+            works = bool(WORKS.search(strings.get(name, "")))
+            collected.launches.add(key, *times, collected.thread(("", str(thread))), works)
 
 
 def _ranges(database: Database, collected: Collected) -> dict[int, Steps]:
