@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from agent.messages import Usage
 
 #: Characters per token where a server does not count: English prose has about 4, JSON and numbers fewer.
 CHARS_PER_TOKEN = 4
+Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-@dataclass(frozen=True)
-class Price:
-    """What a model charges, USD per token.  cached_usd_per_token: prompt tokens read from the server's cache."""
+class Price(BaseModel):
+    """What a model charges, as an operator writes it: USD per million tokens.  cached_input: read from the server's
+    cache, as `input` where it is not given."""
 
-    input_usd_per_token: float
-    output_usd_per_token: float
-    cached_usd_per_token: float | None = None
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: Usd
+    output: Usd
+    cached_input: Usd | None = None
 
     def cost_usd(self, usage: Usage) -> float:
-        cached = self.input_usd_per_token if self.cached_usd_per_token is None else self.cached_usd_per_token
-        input_usd = (usage.tokens_in - usage.tokens_cached) * self.input_usd_per_token + usage.tokens_cached * cached
-        return input_usd + usage.tokens_out * self.output_usd_per_token
+        cached = self.input if self.cached_input is None else self.cached_input
+        input_usd = (usage.tokens_in - usage.tokens_cached) * self.input + usage.tokens_cached * cached
+        return (input_usd + usage.tokens_out * self.output) / 1e6
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Meter:
         if self.price is None or self.limits.cost_usd is None:
             return by_tokens, "tokens"
         left_usd = self.limits.cost_usd - self.price.cost_usd(self.usage + Usage(tokens_in=prompt_tokens))
-        if self.price.output_usd_per_token <= 0:
+        if self.price.output <= 0:
             return (0, "money") if left_usd < 0 else (by_tokens, "tokens")
-        by_money = int(left_usd / self.price.output_usd_per_token)
+        by_money = int(left_usd * 1e6 / self.price.output)
         return (by_money, "money") if by_money < by_tokens else (by_tokens, "tokens")

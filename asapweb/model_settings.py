@@ -89,12 +89,8 @@ def shown() -> Shown:
 
 def _price(price: Price) -> tuple[str, str, str]:
     """USD per million tokens: in, from the cache, out."""
-    cached = price.cached_usd_per_token
-    return (
-        dollars(price.input_usd_per_token * 1e6),
-        "as input" if cached is None else dollars(cached * 1e6),
-        dollars(price.output_usd_per_token * 1e6),
-    )
+    cached = "as input" if price.cached_input is None else dollars(price.cached_input)
+    return dollars(price.input), cached, dollars(price.output)
 
 
 def check_in_time(settings: Settings, agent: str, limit_s: float = CHECK_LIMIT_S) -> ConnectionReport:

@@ -11,7 +11,6 @@ urlpatterns = [
     path("experiments/<int:pk>/dialogue/", views.dialogue, name="dialogue"),
     path("experiments/<int:pk>/dialogue/<int:thread_pk>/", views.dialogue, name="dialogue-thread"),
     path("experiments/<int:pk>/dialogue/panel/", views.panel, name="dialogue-panel"),
-    path("experiments/<int:pk>/dialogue/news/", views.news, name="dialogue-news"),
     path("experiments/<int:pk>/dialogue/ask/", views_ask.ask, name="dialogue-ask"),
     path("experiments/<int:pk>/dialogue/hold/", views_palette.hold, name="dialogue-hold"),
     path("experiments/<int:pk>/compute/", views_palette.results, name="palette"),

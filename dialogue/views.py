@@ -30,17 +30,8 @@ def dialogue(request: MemberRequest, pk: int, thread_pk: int | None = None) -> H
 
 @require(Role.VIEWER, "GET", htmx=True)
 def panel(request: MemberRequest, pk: int) -> HttpResponse:
-    """The panel alone, for htmx; `?thread=` a thread's number or `new`."""
-    page = experiment_page(request, pk)
-    thread = chosen(request, page.experiment, None)
-    if not request.htmx:
-        return redirect(address(page.experiment, thread))
-    return as_panel(request, page, thread)
-
-
-@require(Role.VIEWER, "GET", htmx=True)
-def news(request: MemberRequest, pk: int) -> HttpResponse:
-    """The panel again if its thread has changed since `?state=`, else 204: others see what is asked here."""
+    """The panel alone, for htmx; `?thread=` a thread's number or `new`.  With `?state=`, 204 unless the thread has
+    changed since: others see what is asked here."""
     page = experiment_page(request, pk)
     thread = chosen(request, page.experiment, None)
     if not request.htmx:

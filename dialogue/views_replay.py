@@ -22,9 +22,8 @@ def replays(request: MemberRequest, pk: int) -> HttpResponse:
     """Which answers are on record."""
     page = experiment_page(request, pk, Role.ENGINEER)
     thread = whole_number(request.GET.get("thread", ""))
-    answers = recorded_answers.answers(page.experiment, thread)
-    works = recorded_answers.works(page.experiment) if thread is None else []
-    return render(request, "replay/replays.html", page.context("memory", answers=answers, works=works, thread=thread))
+    rows = recorded_answers.listed(page.experiment, thread)
+    return render(request, "replay/replays.html", page.context("memory", rows=rows, thread=thread))
 
 
 @require(Role.VIEWER, "GET", htmx=True)

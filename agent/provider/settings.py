@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from agent.limits import Limits, Price
 from agent.provider.credentials import without_credentials
@@ -136,30 +136,14 @@ def _numbers(values: Mapping[str, str], *names: str) -> dict[str, float]:
     return found
 
 
-class _PerMillionTokens(BaseModel):
-    """A price as an operator writes it, USD."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    input: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    output: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    cached_input: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-
-
-_PRICES = TypeAdapter(dict[str, _PerMillionTokens])
+_PRICES = TypeAdapter(dict[str, Price])
 
 
 def _prices(text: str) -> Mapping[str, Price]:
-    """`{"model": {"input": USD per million tokens, "output": …, "cached_input": …}}` as prices per token."""
     try:
-        rows = _PRICES.validate_json(text or "{}").items()
+        return MappingProxyType(_PRICES.validate_json(text or "{}"))
     except ValidationError:
         raise SettingsError(
             'ASAP_LLM_PRICES must be JSON such as {"my-model": {"input": 2.5, "output": 10, "cached_input": 1.25}}, '
             "in USD per million tokens."
         ) from None
-    prices = {
-        model: Price(row.input / 1e6, row.output / 1e6, None if row.cached_input is None else row.cached_input / 1e6)
-        for model, row in rows
-    }
-    return MappingProxyType(prices)

@@ -21,7 +21,7 @@ NOT_OPENED = {
     "sign-in-link": "needs a link", "join": "needs an invitation",
     "memory-event": "leads to a page of the memory",
     "history-cited": "leads to a record",
-    "progress": "a part of the diagnosis", "dialogue-news": "a part of the dialogue",
+    "progress": "a part of the diagnosis",
     "palette-row": "a part of the palette", "number": "a part of an answer",
     "answer": "a part of the dialogue", "answer-step": "a part of the dialogue",
     "plan-request": "a part of the proposals", "consultation": "a part of the proposals",

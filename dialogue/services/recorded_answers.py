@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, Max, Min, Q, QuerySet
 
 from dialogue.models import Message
 from experiments.models import Event, Experiment
@@ -22,26 +22,28 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def answers(experiment: Experiment, thread: int | None = None) -> list[dict[str, Any]]:
-    """The answers of which steps are on record, newest first; `question` is "" where the conversation was deleted."""
-    steps = experiment.events.filter(kind__in=STEP_KINDS, message__isnull=False).order_by()
-    if thread is not None:
-        steps = steps.filter(thread=thread)
-    found = steps.values("message", "thread").annotate(**_COLUMNS).order_by("-message")[:MOST]
-    rows: list[dict[str, Any]] = [dict(row) for row in found]
+def listed(experiment: Experiment, thread: int | None = None) -> list[dict[str, Any]]:
+    """The answers of which steps are on record, then what agents (`actor`) did with a run; newest first.
+
+    question: "" where the conversation was deleted.  thread: only the answers in it.
+    """
+    steps = experiment.events.filter(kind__in=STEP_KINDS).order_by()
+    answers = steps.filter(message__isnull=False, **({"thread": thread} if thread is not None else {}))
+    rows = _grouped(answers, "message", "thread")
     known = Message.objects.filter(thread__experiment=experiment).select_related("question")
     stored = known.in_bulk([row["message"] for row in rows])
     for row in rows:
         message = stored.get(row["message"])
         row["question"] = message.question.text if message is not None and message.question is not None else ""
         row["status"] = message.get_status_display() if message is not None else ""
-    return rows
+    if thread is not None:
+        return rows
+    return rows + _grouped(steps.filter(message=None, run__isnull=False), "run", "actor")
 
 
-def works(experiment: Experiment) -> list[dict[str, Any]]:
-    """The reports and proposals that agents (`actor`) wrote of runs, newest first."""
-    steps = experiment.events.filter(kind__in=STEP_KINDS, message=None, run__isnull=False).order_by()
-    return [dict(row) for row in steps.values("run", "actor").annotate(**_COLUMNS).order_by("-run", "actor")[:MOST]]
+def _grouped(steps: QuerySet[Event], *keys: str) -> list[dict[str, Any]]:
+    order = (f"-{keys[0]}", *keys[1:])
+    return [dict(row) for row in steps.values(*keys).annotate(**_COLUMNS).order_by(*order)[:MOST]]
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,6 @@ class Replayed:
     events: Sequence[Event]
     steps: Sequence[Step]
     removed_at: datetime | None = None
-
-    @property
-    def thread(self) -> int | None:
-        return self.events[0].thread
 
 
 def replayed(experiment: Experiment, **which: Any) -> Replayed | None:

@@ -7,7 +7,7 @@ sentence goes.  If too little is left, the built-in report is used.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,7 +17,7 @@ from agent.events import RunEvent
 from agent.limits import Limits
 from agent.provider.base import Provider
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
-from proposals.agents.drafts import LEAST_LEFT, Line, Looks, Sources, Written, drafted
+from proposals.agents.drafts import LEAST_LEFT, Draft, Line, Looks, Sources, drafted
 from proposals.agents.toolbox import Agent
 from proposals.agents.workbench import Workbench
 
@@ -53,11 +53,16 @@ class Report(BaseModel):
         return {heading: getattr(self, field) for field, heading in _HEADINGS.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reported(Written):
-    """Hold what the Analyzer came to.  sections: the report, by heading."""
+@dataclass(frozen=True)
+class Reported(Draft[Report]):
+    """What the Analyzer came to.  sections: the report, by heading."""
 
-    sections: dict[str, list[Line]] = field(default_factory=dict)
+    sections: dict[str, list[Line]]
+
+    @property
+    def claims(self) -> int:
+        """References in it."""
+        return sum(line.claims for lines in self.sections.values() for line in lines)
 
 
 def report(
@@ -78,12 +83,12 @@ def report(
         bench, AGENT, FIRST_LOOK, "Write the report on this run.", Report, check, mend,
         {"bottleneck": bench.diagnosis.bottleneck.primary, **instead}, provider, cancel, limits,
     )  # fmt: skip
-    if draft.answer is None:
-        return Reported(**draft.written(), sections={heading: list(map(Line, lines)) for heading, lines in own.items()})
-    found = draft.sources
-    sections = {heading: [found.line(text) for text in texts] for heading, texts in draft.answer.sections.items()}
-    claims = sum(line.claims for section in sections.values() for line in section)
-    return Reported(**draft.written(claims), sections=sections)
+    answer, found = draft.answer, draft.sources
+    sections = {
+        heading: [found.line(text) for text in answer.sections[heading]] if answer else list(map(Line, lines))
+        for heading, lines in own.items()
+    }
+    return Reported(**vars(draft), sections=sections)
 
 
 def _verdict(answer: Report, bench: Workbench) -> list[str]:

@@ -17,7 +17,7 @@ from agent.control import Cancel
 from agent.events import RunEvent, ToolCalled, ToolReturned
 from agent.limits import Limits
 from agent.loop import Outcome, run
-from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage
+from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from agent.provider.base import Provider
 from agent.tools import AnswerError, Tool, by_name, call_tool, parse
 from experiments import sentences
@@ -154,42 +154,31 @@ def one_line(text: str) -> str:
     return _MARKER.sub("", " ".join(text.split()))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """Hold what an agent came to.
-
-    source: `model`, `fallback` where the built-in text is kept, or `cancelled`.  claims: references in it; struck:
-    sentences taken out.  sentence: why it is not the model's.
-    """
-
-    source: Literal["model", "fallback", "cancelled"]
-    claims: int = 0
-    struck: int = 0
-    sentence: str = ""
-    usage: Usage = field(default_factory=Usage)
-    cost_usd: float | None = None
-    duration_s: float = 0.0
-
-
 @dataclass(frozen=True)
 class Draft(Generic[M]):
-    """An answer in a schema, or None, with what it may refer to and what became of the run."""
+    """What an agent came to: an answer in a schema, or None, with what it may refer to and what became of the run.
+
+    struck: how many sentences were taken out.
+    """
 
     answer: M | None
     sources: Sources
     outcome: Outcome[M]
     struck: int
 
-    def written(self, claims: int = 0) -> dict[str, Any]:
-        """The fields of `Written`."""
-        outcome, stopped = self.outcome, self.outcome.stopped
-        is_cancelled = stopped is not None and stopped.reason == "cancelled"
-        return {
-            "source": "cancelled" if is_cancelled else "model" if self.answer else "fallback",
-            "claims": claims, "struck": self.struck,
-            "sentence": stopped.sentence if stopped is not None and self.answer is None else "",
-            "usage": outcome.usage, "cost_usd": outcome.cost_usd, "duration_s": outcome.duration_s,
-        }  # fmt: skip
+    @property
+    def source(self) -> Literal["model", "fallback", "cancelled"]:
+        """Whose text it is; `fallback`: the built-in one is kept."""
+        stopped = self.outcome.stopped
+        if stopped is not None and stopped.reason == "cancelled":
+            return "cancelled"
+        return "model" if self.answer else "fallback"
+
+    @property
+    def sentence(self) -> str:
+        """Why it is not the model's; empty where it is."""
+        stopped = self.outcome.stopped
+        return stopped.sentence if stopped is not None and self.answer is None else ""
 
 
 def drafted(

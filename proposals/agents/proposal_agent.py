@@ -24,7 +24,7 @@ from history.case import case_of
 from history.record import Record
 from history.similarity import most_similar
 from perfmodel.config import ConfigError, mesh_text
-from proposals.agents.drafts import LEAST_LEFT, Line, Looks, Sources, Written, drafted
+from proposals.agents.drafts import LEAST_LEFT, Draft, Line, Looks, Sources, drafted
 from proposals.agents.retrieval import PassageFound, Retrieval
 from proposals.agents.toolbox import Agent
 from proposals.agents.tools.known import History, Knowledge
@@ -83,11 +83,16 @@ class DraftProposal:
     claimed: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluatedProposal(Written):
-    """Hold what the Proposal agent came to."""
+@dataclass(frozen=True)
+class EvaluatedProposal(Draft[Proposing]):
+    """What the Proposal agent came to."""
 
-    proposals: tuple[DraftProposal, ...] = ()
+    proposals: tuple[DraftProposal, ...]
+
+    @property
+    def claims(self) -> int:
+        """References in them."""
+        return sum(line.claims for item in self.proposals for line in item.lines)
 
 
 def propose(
@@ -117,8 +122,7 @@ def propose(
     )  # fmt: skip
     listed = draft.answer.proposals if draft.answer is not None else []
     argued = tuple(judge.argued(number, item, draft.sources) for number, item in enumerate(listed, start=1))
-    claims = sum(line.claims for item in argued for line in item.lines)
-    return EvaluatedProposal(**draft.written(claims), proposals=argued)
+    return EvaluatedProposal(**vars(draft), proposals=argued)
 
 
 def _texts(item: Proposed) -> list[str]:

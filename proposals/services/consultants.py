@@ -201,14 +201,15 @@ def _outcome_data(outcome: analyzer_agent.Reported | EvaluatedProposal, model: s
         "claims": outcome.claims,
         "struck": outcome.struck,
         "sentence": outcome.sentence,
-        "tokens": outcome.usage.tokens,
-        "cost_usd": outcome.cost_usd,
-        "duration_s": round(outcome.duration_s, 3),
+        "tokens": outcome.outcome.usage.tokens,
+        "cost_usd": outcome.outcome.cost_usd,
+        "duration_s": round(outcome.outcome.duration_s, 3),
         "at": timezone.now().isoformat(),
     }
 
 
 def _count(made: Consultation, outcome: analyzer_agent.Reported | EvaluatedProposal) -> None:
-    made.tokens = (made.tokens or 0) + outcome.usage.tokens or None
-    if outcome.cost_usd is not None:
-        made.cost_usd = (made.cost_usd or 0.0) + outcome.cost_usd
+    spent = outcome.outcome
+    made.tokens = (made.tokens or 0) + spent.usage.tokens or None
+    if spent.cost_usd is not None:
+        made.cost_usd = (made.cost_usd or 0.0) + spent.cost_usd

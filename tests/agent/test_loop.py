@@ -260,7 +260,7 @@ def test_no_request_goes_out_that_could_run_over_the_tokens(serve: Serve) -> Non
 
 def test_money_binds_where_the_price_is_known_and_is_unknown_where_not(serve: Serve) -> None:
     script = [calls(("axis_size", {"name": "data"}), counted=usage(1000, 100, 400)), text("Done.")]
-    price = Price(2e-6, 10e-6, 1e-6)  # 600 · 2 + 400 · 1 + 100 · 10 = 2600 µUSD
+    price = Price(input=2, output=10, cached_input=1)  # 600 · 2 + 400 · 1 + 100 · 10 = 2600 µUSD
     server = serve(script)
     provider = OpenAIProvider(settings_for(server, prices={"scripted": price}))
     events, outcome = ask(provider, tools=TOOLS, limits=Limits(cost_usd=0.0027))

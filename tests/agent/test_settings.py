@@ -40,7 +40,7 @@ def test_settings_are_read_from_the_environment() -> None:
     assert (settings.limits.time_s, settings.limits.tokens, settings.limits.cost_usd) == (90, 50000, 0.5)
     assert settings.read_timeout_s == 20
     assert settings.prices["large"].cost_usd(Usage(1_000_000, 1_000_000, 500_000)) == pytest.approx(1.5 + 0.15 + 15)
-    assert settings.prices["small"] == Price(0.5e-6, 2e-6)
+    assert settings.prices["small"] == Price(input=0.5, output=2)
     assert settings.configured and settings.missing() is None
 
 

@@ -121,9 +121,9 @@ def test_a_second_reader_hears_of_what_is_new_and_of_nothing_else(people, ready,
 
     client = people.client("viewer")
     known = {"thread": thread.pk, "state": state_of(thread)}
-    assert htmx(client, "get", of(ready.experiment, "news/"), known).status_code == 204
+    assert htmx(client, "get", of(ready.experiment, "panel/"), known).status_code == 204
     asking.ask(thread, people.engineer, "And then?")
-    news = htmx(client, "get", of(ready.experiment, "news/"), known)
+    news = htmx(client, "get", of(ready.experiment, "panel/"), known)
     assert news.status_code == 200 and "And then?" in news.content.decode()
 
 
@@ -200,7 +200,7 @@ def test_stop_and_retry(people, ready, thread):
     assert htmx(client, "post", f"/answers/{made.pk}/retry/").status_code == 422
 
 
-READS = ("dialogue/", "dialogue/{thread}/", "dialogue/panel/", "dialogue/news/")
+READS = ("dialogue/", "dialogue/{thread}/", "dialogue/panel/")
 WRITES = (
     "/experiments/{experiment}/dialogue/ask/", "/threads/{thread}/rename/", "/threads/{thread}/propose/",
     "/answers/{answer}/stop/", "/answers/{answer}/cards/0/hold/", "/experiments/{experiment}/dialogue/hold/",

@@ -302,7 +302,7 @@ DIALOGUE = (
         VIEWER,
         """
         /experiments/{experiment}/dialogue/ /experiments/{experiment}/dialogue/{thread}/
-        /experiments/{experiment}/dialogue/panel/ /experiments/{experiment}/dialogue/news/
+        /experiments/{experiment}/dialogue/panel/
         /experiments/{experiment}/compute/?q=cost /experiments/{experiment}/compute/verdict/
         /experiments/{experiment}/compute/verdict/row/ /experiments/{experiment}/number/?target=kpi:mfu
         /answers/{answer}/ /answers/{answer}/stream/ /answers/{answer}/steps/1/
