@@ -20,6 +20,7 @@ from proposals.constraints import Constraints
 from proposals.plan import Citation
 from proposals.proposer import Pricer, propose
 from proposals.proposer.observed import start
+from proposals.proposer.words import verdict_words
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -109,7 +110,8 @@ def _pair(option: str, text: str) -> tuple[str, int | str]:
 def as_text(result: dict[str, Any]) -> str:
     """The verdict, then each proposal with its numbers and reasons."""
     verdict = result["diagnosis"]["bottleneck"]
-    lines = [f"Bound by {verdict['primary']}: {verdict['statement']}"]
+    words = verdict_words(verdict["primary"])
+    lines = [f"{words[0].upper()}{words[1:]}: {verdict['statement']}"]
     if "evaluation" in result:
         lines += ["", *_one(result["evaluation"], result["evaluation"]["title"])]
     kept = False
@@ -126,19 +128,20 @@ def as_text(result: dict[str, Any]) -> str:
         listed = len(result["rejected"])
         lines.append(
             f"{result['considered']} meshes considered, {result['priced']} legal configurations priced, "
-            f"{listed} rejected meshes listed with --json."
+            f"{formatting.counted(listed, 'mesh')} rejected (--json lists them)."
         )
     lines += [f"Note: {text}" for text in result["warnings"]]
     return "\n".join(lines)
 
 
 def _one(item: dict[str, Any], title: str) -> list[str]:
-    lines = [title, "   mesh " + " ".join(f"{axis}={size}" for axis, size in flat_sizes(item["mesh"]).items())]
+    sizes = {axis: size for axis, size in flat_sizes(item["mesh"]).items() if size > 1 or "." not in axis}
+    lines = [title, "   mesh " + " ".join(f"{axis}={size}" for axis, size in sizes.items())]
     if item["changes"]:
         lines.append("   changes " + ", ".join(f"{key}={value}" for key, value in item["changes"].items()))
     lines += [f"   ! {rule['rule']}: {rule['reason']}" for rule in item["violations"]]
     keeps = item["kind"] == "keep" or (item["kind"] == "own" and item["title"] == "Keep the current configuration")
-    what = "that no change is worthwhile" if keeps else "that the step gets faster per token"
+    what = "that no change gains 1 % or more" if keeps else "that the step gets faster per token"
     what = "that throughput per chip rises" if "topology" in item["changes"] else what
     lines.append(f"   confidence {formatting.probability(item['confidence'])} {what}")
     lines += [f"   {text}" for text in (item["reasoning"], *item["expected_impact"])]

@@ -20,9 +20,10 @@ from formatting import counted, listed
 from history.moves import RECOMPUTES
 from knowledge.supports import Condition, conditions
 from perfmodel.calibration import Calibration
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.prediction import predict as predict_alone
 from perfmodel.price import Evidence
+from perfmodel.workload import chip_of
 from proposals.candidate import chips_ratio
 from proposals.constraints import RULE, Constraints
 from proposals.facts import not_known
@@ -42,6 +43,8 @@ ROLE_NAMES = {
     "expert": "expert parallelism",
     "pipeline": "pipeline stages",
 }
+BATCH_SHARDS = "batch shards"
+PLURAL = ("pipeline stages", BATCH_SHARDS)
 #: How the note begins that says with what a run without a model was priced.
 MODEL_UNKNOWN = "The model is unknown:"
 #: Training keys with sentences of their own.
@@ -127,8 +130,11 @@ def title(case: Case, of: Words) -> str:
         return ", ".join([listed(sizes), *words])
     if not case.moved:
         return f"Keep the mesh, {listed(words)}" if words else "Keep the current configuration"
-    moved = [f"more {ROLE_NAMES[role]}" for role, doublings in case.moved.items() if doublings > 0]
-    moved += [f"{_fewer(case, role)} {ROLE_NAMES[role]}" for role, doublings in case.moved.items() if doublings < 0]
+    if case.moved.get("replica", 0.0) > 0 and case.moved.get("data", 0.0) < 0:  # HSDP: the batch is split as before
+        moved = ["replicate the weights over groups of chips"]
+    else:
+        moved = [f"more {_name(case, role)}" for role, doublings in case.moved.items() if doublings > 0]
+        moved += [f"{_fewer(case, role)} {_name(case, role)}" for role, more in case.moved.items() if more < 0]
     text = ", ".join([listed(moved), *words])
     return text[0].upper() + text[1:]
 
@@ -136,7 +142,13 @@ def title(case: Case, of: Words) -> str:
 def _fewer(case: Case, role: str) -> str:
     if sizes_by_role(case.mesh).get(role, 1) == 1:
         return "no"
-    return "fewer" if role == "pipeline" else "less"
+    return "fewer" if _name(case, role) in PLURAL else "less"
+
+
+def _name(case: Case, role: str) -> str:
+    """Return what the axes of a role are called: with fully sharded weights the batch axes shard more than data."""
+    is_fsdp = case.config.training.weight_sharding == case.proposed.training.weight_sharding == "fsdp"
+    return BATCH_SHARDS if role == "data" and is_fsdp else ROLE_NAMES[role]
 
 
 def reasoning(case: Case, of: Words) -> Iterator[Sentence | str]:
@@ -151,7 +163,8 @@ def reasoning(case: Case, of: Words) -> Iterator[Sentence | str]:
         move = {
             "role": role,
             "direction": "up" if doublings > 0 else "down",
-            "Name": ROLE_NAMES[role].capitalize(),
+            "Name": (name := _name(case, role))[0].upper() + name[1:],
+            "go": "go" if name in PLURAL else "goes",
             "step": f"from {before.get(role, 1)} to {after.get(role, 1)}{across}",
         }
         yield from said("Move", {**of, **move})
@@ -171,7 +184,7 @@ def trade_offs(case: Case, of: Words) -> Iterator[Sentence | str]:
         elif item.rule.startswith(RULE):
             yield item.reason.replace("Your constraint", "It violates your constraint")
     if case.keeps:
-        yield "No risk, but no new information either."
+        yield "Nothing is risked, and nothing is learnt."
 
 
 def raises(of: Words) -> Iterator[Sentence]:
@@ -207,8 +220,6 @@ def _decisions(case: Case) -> dict[str, Any]:
         "known": _known(case, batch=batch, unpriced=unpriced),
         "basis": case.observed.basis,
         "rank": float(case.rank),
-        "first": yes(case.rank == 1 or case.kind == "own"),
-        "statement": verdict.statement,
         "verdict_words": verdict_words(verdict.primary),
         "verdict_confidence": Value(
             "confidence in the bottleneck", verdict.confidence, "probability", field="confidence"
@@ -219,14 +230,15 @@ def _decisions(case: Case) -> dict[str, Any]:
         "splits": yes(case.splits_anew),
         "rows": case.rows_ratio,
         "shrinks_bubble": " and shrink the pipeline bubble" if bubble else "",
-        "reads_weights_again": "; each reads the weights again" if case.micro_batches_ratio > 1 else "",
+        "matrix_units": "the MXU" if chip_of(hardware).kind == "tpu" else "tensor cores",
         "more_flags": yes(more_flags),
         "flags_alone": " Mesh, memory and training results are unchanged." if alone else "",
         "slice": _slice(changes.get("topology", hardware.topology), changes.get("slices", hardware.slices)),
         "was_slice": _slice(hardware.topology, hardware.slices),
         "recomputes": float(RECOMPUTES[changes.get("remat", config.training.remat)]),
         "was_recomputes": float(RECOMPUTES[config.training.remat]),
-        "sequences": counted(batch / case.mesh.batch_shards, "sequence") if batch else None,
+        "sequences": _sequences(batch, case.mesh),
+        "sequences_before": _sequences(config.training.global_batch, config.mesh),
         "unpriced": ", ".join(unpriced),
         "stand_in": yes(case.observed.stand_in),
         "not_known": not_known(case.missing) if case.missing else "",
@@ -238,8 +250,8 @@ def _known(case: Case, batch: int | None, unpriced: Sequence[str]) -> frozenset[
     """Names of the facts that are there."""
     told = {
         "run": not case.missing,
-        "global_batch": batch,
         "was_global_batch": case.config.training.global_batch,
+        "sequences_before": batch and case.config.training.global_batch,
         "step": case.predicted.step_time_s,
         "step_before": case.baseline.step_time_s,
         "memory": case.predicted.hbm_per_chip_bytes,
@@ -251,6 +263,10 @@ def _known(case: Case, batch: int | None, unpriced: Sequence[str]) -> frozenset[
         "unpriced": unpriced,
     }
     return frozenset(name for name, fact in told.items() if fact)
+
+
+def _sequences(batch: int | None, mesh: Mesh) -> str | None:
+    return counted(batch / mesh.batch_shards, "sequence") if batch else None
 
 
 def _slice(topology: Sequence[int], slices: int) -> str:
@@ -310,18 +326,20 @@ def _now(name: str, observed: Observed, when: str) -> Sentence:
 def _prediction(case: Case) -> dict[str, Any]:
     predicted, before = case.predicted, case.baseline
     origin = "predicted" if case.observed.basis == MODEL else "measured"
-    words: dict[str, Any] = {"fits": None, "more_activations": "no", "memory_moves": "yes"}
-    new, now = case.proposed.training.global_batch, case.config.training.global_batch
-    sizes = [f" for {counted(size, 'sequence')}" for size in (new, now) if size and new != now]
-    words["step_of"], words["step_before_of"] = sizes if len(sizes) == 2 else ("", "")
+    words: dict[str, Any] = {"fits": None, "fullness": None, "more_activations": "no", "memory_moves": "yes"}
+    words["now"] = origin
+    for name, of in (("sequences_per_step", case.proposed), ("was_sequences_per_step", case.config)):
+        words[name] = counted(of.training.global_batch or 0, "sequence")
     if before.step_time_s:
         words["step_before"] = Value(
             "step time of the current configuration", before.step_time_s.estimate, "s", origin,
             field="plan.baseline.step_time_s.estimate",
         )  # fmt: skip
     if predicted.step_time_s:
+        # Two digits would hide a gain of less than a fifth.
+        digits = "predicted" if abs((predicted.speedup or 1.0) - 1.0) > 0.2 else "computed"
         words["step"] = Value(
-            "predicted step time", predicted.step_time_s.estimate, "s", "predicted",
+            "predicted step time", predicted.step_time_s.estimate, "s", digits,
             field="proposal.predicted.step_time_s.estimate",
         )  # fmt: skip
     if predicted.speedup is not None:
@@ -331,7 +349,7 @@ def _prediction(case: Case) -> dict[str, Any]:
         words["memory_before"], _ = memory_of(old, "plan.baseline")
     if memory:
         words["memory"], words["capacity"] = memory_of(memory)
-        words["fits"] = yes(memory.headroom >= 0)
+        words["fits"], words["fullness"] = yes(memory.headroom >= 0), memory.total / memory.capacity
         words["memory_moves"] = yes(not old or str(words["memory"]) != str(words["memory_before"]))
         was = (old or memory).activations or 0.0
         words["more_activations"] = yes((memory.activations or 0.0) > 1.02 * was)

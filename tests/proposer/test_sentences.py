@@ -42,7 +42,7 @@ def test_every_value_of_a_shipped_sample_equals_the_field_it_names(key: str) -> 
 def test_so_does_every_value_of_a_thin_profile(number: int) -> None:
     profile, config = paper.profile(number), paper.config(number)
     diagnosis = diagnose(profile, config)
-    assert check_sentences(Pricer(profile, config, diagnosis).propose(), diagnosis) >= 5
+    assert check_sentences(Pricer(profile, config, diagnosis).propose(), diagnosis) >= 2
 
 
 @pytest.mark.parametrize("data", [TPU, TPU | {"measured": MEASURED}, GPU, GPU | {"measured": {"step_time_s": 9.0}}])
