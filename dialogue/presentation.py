@@ -42,7 +42,7 @@ class Row:
     """A message as it is shown.
 
     blocks: of an answer that has ended; further: the questions below it.  steps: its tool calls as stored, with
-    `number` from 1, `anchor` and `given`, their arguments in words.  offers: meshes that it offers; cards: what it asks
+    `anchor` and `given`, their arguments in words.  offers: meshes that it offers; cards: what it asks
     to hold; both with their `index` among the effects.  after: where its stream goes on.
     """
 
@@ -79,7 +79,7 @@ def row(message: Message, plan: PlanRecord | None = None, is_last: bool = False)
         _blocks(message, experiment) if ended else (),
         content.further(message.content, experiment) if ended and message.content and is_last else (),
         [
-            {**step, "number": number, "anchor": f"step-{message.pk}-{number}", "given": given(step["arguments"])}
+            {**step, "anchor": f"step-{message.pk}-{number}", "given": given(step["arguments"])}
             for number, step in enumerate(message.steps, start=1)
         ],
         [_offer(index, effect, plan) for index, effect in effects.items() if isinstance(effect, MeshOffered)],

@@ -24,7 +24,6 @@ urlpatterns = [
     path("answers/<int:pk>/stream/", stream, name="answer-stream"),
     path("answers/<int:pk>/stop/", views_ask.stop, name="answer-stop"),
     path("answers/<int:pk>/retry/", views_ask.retry, name="answer-retry"),
-    path("answers/<int:pk>/steps/<int:number>/", views.step, name="answer-step"),
     path("answers/<int:pk>/cards/<int:index>/<str:decision>/", views_ask.card, name="answer-card"),
     path("answers/<int:pk>/offers/<int:index>/add/", views_ask.add, name="answer-add"),
     path("held/<int:pk>/release/", views_ask.release, name="held-release"),

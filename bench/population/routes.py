@@ -23,7 +23,7 @@ NOT_OPENED = {
     "history-cited": "leads to a record",
     "progress": "a part of the diagnosis",
     "palette-row": "a part of the palette", "number": "a part of an answer",
-    "answer": "a part of the dialogue", "answer-step": "a part of the dialogue",
+    "answer": "a part of the dialogue",
     "plan-request": "a part of the proposals", "consultation": "a part of the proposals",
     "compile-state": "a part of the proposals",
     "asap-report": "a file", "report-file": "for the token of a launch", "launch-bundle": _DOWNLOAD,

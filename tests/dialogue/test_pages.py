@@ -51,7 +51,7 @@ def test_a_thread_is_shown_whole_without_a_script(people, ready, thread, answer)
     assert page.status_code == 200
     assert "<strong>Proposal 1.</strong>" in text and '<td class="n" data-column="Step">1.25 s' in text
     assert "Keep the global batch" in text and "remat full" in text
-    assert f'href="/answers/{answer.pk}/steps/1/"' in text
+    assert f'href="/experiments/{ready.experiment.pk}/memory/{answer.steps[0]["returned"]}/"' in text
     assert "Add as a proposal" not in text and "Hold something" not in text
     assert "http-equiv" not in text
 
@@ -134,13 +134,6 @@ def test_an_answer_that_has_ended_replaces_what_was_streamed(people, thread, ans
     assert people.client("engineer").get(f"/answers/{answer.pk}/").status_code == 302
 
 
-def test_a_step_shows_input_and_result(people, answer):
-    part = htmx(people.client("viewer"), "get", f"/answers/{answer.pk}/steps/1/").content.decode()
-    assert "&quot;data&quot;: 16" in part and "&quot;step_time_s&quot;: 1.25" in part and "<html" not in part
-    assert "<html" in people.client("viewer").get(f"/answers/{answer.pk}/steps/1/").content.decode()
-    assert people.client("viewer").get(f"/answers/{answer.pk}/steps/2/").status_code == 404
-
-
 def test_a_mesh_of_an_answer_becomes_a_proposal_once(people, ready, answer):
     client = people.client("engineer")
     added = htmx(client, "post", f"/answers/{answer.pk}/offers/2/add/")
@@ -214,7 +207,7 @@ def test_who_may_read_and_who_may_write(people, ready, thread, answer):
         "experiment": ready.experiment.pk, "thread": thread.pk, "answer": answer.pk, "held": Held.objects.first().pk,
     }  # fmt: skip
     reads = [f"/experiments/{ids['experiment']}/{path.format(**ids)}" for path in READS]
-    reads += [f"/answers/{answer.pk}/", f"/answers/{answer.pk}/steps/1/"]
+    reads += [f"/answers/{answer.pk}/"]
     for address in reads:
         assert people.client("viewer").get(address).status_code in (200, 302), address
         assert people.client("outsider").get(address).status_code == 404, address

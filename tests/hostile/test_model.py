@@ -56,7 +56,6 @@ def check_what_is_kept(house: House) -> None:
     answers = Message.objects.filter(thread__experiment=pk, role="assistant", provider__gt="")
     paths = [f"/experiments/{pk}/memory/", f"/experiments/{pk}/replay/", f"/experiments/{pk}/dialogue/"]
     paths += [f"/experiments/{pk}/memory/{event}/" for event in Event.objects.values_list("pk", flat=True)[::90]]
-    paths += [f"/answers/{answer}/steps/{n}/" for answer in answers.values_list("pk", flat=True)[::20] for n in (1, 4)]
     threads = answers.values_list("thread", flat=True)[::20]
     paths += [f"/experiments/{pk}/dialogue/{thread}/" for thread in threads]
     for path in paths:

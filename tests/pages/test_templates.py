@@ -11,7 +11,7 @@ TEMPLATES = sorted((Path(__file__).parents[2] / "templates").rglob("*.html"))
 TAG = re.compile(r"<([a-z]+)((?:[^<>{]|\{[{%#].*?[}%#]\})*)>", re.S)
 
 #: Parts whose whole page has an address of its own name.
-OF_PAGE = {"dialogue-panel": "dialogue", "palette-row": "computation"}
+OF_PAGE = {"dialogue-panel": "dialogue", "palette-row": "computation", "memory-event-data": "memory-event"}
 
 
 def tags(path: Path) -> list[tuple[str, str]]:

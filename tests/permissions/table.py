@@ -305,7 +305,7 @@ DIALOGUE = (
         /experiments/{experiment}/dialogue/panel/
         /experiments/{experiment}/compute/?q=cost /experiments/{experiment}/compute/verdict/
         /experiments/{experiment}/compute/verdict/row/ /experiments/{experiment}/number/?target=kpi:mfu
-        /answers/{answer}/ /answers/{answer}/stream/ /answers/{answer}/steps/1/
+        /answers/{answer}/ /answers/{answer}/stream/
         /api/threads/{thread}/ /api/threads/{thread}/messages/ /api/answers/{answer}/ /api/held/{held}/
         """,
     ),
