@@ -10,6 +10,10 @@ from asapweb.explore import views as explore
 urlpatterns = [
     path("", views.home, name="home"),
     path("experiments/", views.experiments, name="experiments"),
+    path("experiments/picked/", views.picked, name="experiments_picked"),
+    path("experiments/table.csv", views.experiments_table, name="experiments_table"),
+    path("experiments/views/", views.save_view, name="save_view"),
+    path("experiments/views/<int:pk>/delete/", views.delete_view, name="delete_view"),
     path("jump/", views.jump, name="jump"),
     path("explore/", explore.explore, name="explore"),
     path("explore/model/", explore.use_model, name="explore_model"),

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import Count, Q, QuerySet
-from django.http import HttpResponse
-from django.shortcuts import render
-from django_filters import ChoiceFilter
+from django.http import HttpResponse, QueryDict, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django_filters import CharFilter, ChoiceFilter
 
 from accounts.filters import SortFilter
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
-from accounts.text import whole_number
+from accounts.text import clean, whole_number
+from asapweb import run_list
 from asapweb.waiting import waiting, with_review_state
 from diagnosis.report import BOTTLENECKS
 from dialogue.views_palette import result_context
 from experiments.filters import ExperimentSearch
-from experiments.models import Event, Experiment, Run, RunStatus
+from experiments.models import Event, Experiment, Run, RunStatus, SavedView
 from experiments.progress import PROGRESS_EVENTS, steps_of
 from proposals.models import Proposal
 
 EXPERIMENTS_ON_PAGE = 25
 #: Experiments that wait for this person, shown on the first page; all are counted.
 DUE_SHOWN = 20
+#: Experiments that can be looked at together.
+PICKED = 50
+#: What of the list's address a saved view keeps.
+VIEWED = ("q", "state", "chip", "bottleneck", "sort", "col", "only")
 WORKING = [status for status in RunStatus if status.is_working]
 
 STATES = (
@@ -46,6 +54,11 @@ class PageFilters(ExperimentSearch):
         "name": "name", "hardware": "chip", "model": "model_name", "bottleneck": "bottleneck", "step": "step_time_s",
         "gain": "best_speedup", "updated": "updated_at",
     })  # fmt: skip
+
+    only = CharFilter(method="among")
+
+    def among(self, rows: QuerySet[Experiment], name: str, keys: str) -> QuerySet[Experiment]:
+        return rows.filter(pk__in=[number for key in keys.split(",")[:PICKED] if (number := whole_number(key))])
 
     def in_state(self, rows: QuerySet[Experiment], name: str, state: str) -> QuerySet[Experiment]:
         return rows.filter(next(condition for key, _, condition in STATES if key == state))
@@ -113,10 +126,22 @@ def experiments(request: MemberRequest) -> HttpResponse:
     everything = with_review_state(Experiment.objects.filter(team=team))
     filters = PageFilters(request.GET, everything.order_by("-updated_at", "-pk"))
     page = Paginator(filters.qs, EXPERIMENTS_ON_PAGE).get_page(request.GET.get("page"))
+    chosen = request.GET.getlist("col")
+    shown = run_list.columns(chosen)
+    listed = run_list.rows(page)
     chips, bottlenecks, counts = _overview(everything)
     context = {
         "here": "experiments",
         "page": page,
+        "rows": listed,
+        "scale_s": max((row.total for row in listed if row.item.step_time_s), default=0.0),
+        "columns": [(key, *run_list.COLUMNS[key]) for key in shown],
+        "narrow": not chosen,
+        "all_columns": [(key, column[0], key in shown) for key, column in run_list.COLUMNS.items()],
+        "kept": [(key, value) for key, value in _viewed(request.GET) if key != "col"],
+        "series": run_list.series(filters.qs),
+        "views": SavedView.objects.filter(team=team),
+        "view": urlencode(_viewed(request.GET)),
         "total": page.paginator.count,
         "everything": counts["all"],
         "states": [("", "All", counts["all"]), *((key, word, counts[key]) for key, word, _ in STATES if counts[key])],
@@ -126,6 +151,52 @@ def experiments(request: MemberRequest) -> HttpResponse:
         "sort": filters.asked["sort"] or "-updated",
     }
     return page_or_part(request, "experiments.html", "_experiments.html", context)
+
+
+def _viewed(query: QueryDict) -> list[tuple[str, str]]:
+    """What a saved view keeps of a query."""
+    return [(key, value) for key in VIEWED for value in query.getlist(key) if value]
+
+
+@require(Role.VIEWER, "GET")
+def picked(request: MemberRequest) -> HttpResponse:
+    """Two selected experiments side by side; one or more than two as a list of their own."""
+    keys = list(dict.fromkeys(number for key in request.GET.getlist("pick") if (number := whole_number(key))))[:PICKED]
+    if len(keys) == 2:
+        team = Experiment.objects.filter(team=request.membership.team, pk__in=keys)
+        profiles = {row.item.pk: row.profile for row in run_list.rows(team)}
+        sides = {side: profiles.get(key) for side, key in zip("ab", keys, strict=True)}
+        return redirect(f"{reverse('compare')}?{urlencode({side: pk for side, pk in sides.items() if pk})}")
+    query = {"only": ",".join(map(str, keys)), "sort": "-step"} if keys else {}
+    return redirect(f"{reverse('experiments')}?{urlencode(query)}")
+
+
+@require(Role.VIEWER, "GET")
+def experiments_table(request: MemberRequest) -> StreamingHttpResponse:
+    """The list, as it is narrowed and sorted, as CSV."""
+    everything = with_review_state(Experiment.objects.filter(team=request.membership.team))
+    filters = PageFilters(request.GET, everything.order_by("-updated_at", "-pk"))
+    response = StreamingHttpResponse(run_list.table(filters.qs), content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = 'attachment; filename="experiments.csv"'
+    return response
+
+
+@require(Role.ENGINEER, "POST")
+def save_view(request: MemberRequest) -> HttpResponse:
+    """Keep filters, order and columns of the list under a name, for the whole team."""
+    name = clean(request.POST.get("name", ""))[:60]
+    query = urlencode(_viewed(QueryDict(request.POST.get("view", ""))))
+    if not name:
+        messages.error(request, "The view has no name: type one, and save it again.")
+    else:
+        SavedView.objects.update_or_create(team=request.membership.team, name=name, defaults={"query": query})
+    return redirect(f"{reverse('experiments')}?{query}")
+
+
+@require(Role.ENGINEER, "POST")
+def delete_view(request: MemberRequest, pk: int) -> HttpResponse:
+    SavedView.objects.filter(team=request.membership.team, pk=pk).delete()
+    return redirect("experiments")
 
 
 def _overview(everything: QuerySet[Experiment]) -> tuple[list[str], set[str], dict[str, int]]:

@@ -111,6 +111,18 @@ class Experiment(models.Model):
         return placement_text(self.mesh or {}, self.axis_roles)
 
 
+class SavedView(models.Model):
+    """Filters, order and columns of the list of experiments, under a name that the team shares."""
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
+    name = models.CharField(max_length=60)
+    query = models.TextField(blank=True)  # of the list's address
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["team", "name"], name="one_view_of_a_name")]
+
+
 class Profile(models.Model):
     """One profiling session: the uploaded files, and the StepProfile read from them.
 
