@@ -23,7 +23,7 @@ from formatting import quantity
 from formatting.numbers import whole_number
 from perfmodel.config import ConfigError
 from proposals.agents.references import resolve
-from proposals.agents.retrieval import ScopedQuery, Unavailable
+from proposals.agents.retrieval import Unavailable
 from proposals.agents.settings import parse
 from proposals.agents.toolbox import call
 from proposals.agents.tools.operations import Filter, ops
@@ -190,7 +190,7 @@ def _read(experiment: Experiment, bench: Workbench, text: str, words: Sequence[s
     link = link_of(experiment)
     try:
         passages, _ = bench.retrieval.search_knowledge(text[:SEARCHED], "", "", 3)
-        records, _ = bench.retrieval.search_history(text[:SEARCHED], ScopedQuery(), 3)
+        records, _ = bench.retrieval.search_history(text[:SEARCHED], 3)
     except (Unavailable, ConfigError):
         return Group("Read")
     rows = [

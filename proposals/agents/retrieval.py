@@ -46,17 +46,6 @@ class PassageFound:
     why: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class ScopedQuery:
-    """Facets that narrow a search of the optimization database; empty: all."""
-
-    bottleneck: str = ""
-    chip: str = ""
-    outcome: str = ""
-    change: str = ""
-    model_name: str = ""
-
-
 class Peer(ToolResult):
     """Another diagnosed experiment of the team."""
 
@@ -107,7 +96,9 @@ class Unavailable(LookupError):
 class Retrieval(Protocol):
     """Everything is read, nothing written; what the team may not see does not exist."""
 
-    def search_history(self, query: str, narrowed: ScopedQuery, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
+    def search_history(
+        self, query: str, k: int, bottleneck: str = "", chip: str = "", outcome: str = ""
+    ) -> tuple[Sequence[RecordFound], Sequence[str]]:
         """Records that answer a query in words, best first, and notes for the reader."""
 
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:

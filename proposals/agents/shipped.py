@@ -14,7 +14,7 @@ from history.case import Case, cases_of
 from history.record import Record
 from knowledge import passage_file
 from perfmodel.chips import load_chips
-from proposals.agents.retrieval import LaunchRow, PassageFound, Peer, RecordFound, ScopedQuery, Unavailable
+from proposals.agents.retrieval import LaunchRow, PassageFound, Peer, RecordFound, Unavailable
 
 _WORD = re.compile(r"[a-z0-9]+")
 #: Endings that do not tell words apart.
@@ -81,9 +81,16 @@ def _passages() -> tuple[tuple[passage_file.ShippedPassage, ...], list[Counter[s
 class Shipped:
     """`Retrieval` of a run outside any team."""
 
-    def search_history(self, query: str, narrowed: ScopedQuery, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
+    def search_history(
+        self, query: str, k: int, bottleneck: str = "", chip: str = "", outcome: str = ""
+    ) -> tuple[Sequence[RecordFound], Sequence[str]]:
         records, counts = _records()
-        allowed = [number for number, record in enumerate(records) if _fits(record, narrowed)]
+        wanted = {"bottleneck": bottleneck, "chip": chip, "outcome": outcome}
+        allowed = [
+            number
+            for number, record in enumerate(records)
+            if all(value in ("", getattr(record, name)) for name, value in wanted.items())
+        ]
         if not _words(query):
             return [RecordFound(records[number]) for number in allowed[::-1][:k]], ()
         hits = _best(counts, query, allowed, k)
@@ -127,13 +134,6 @@ class Shipped:
 
 def _matched(words: Sequence[str]) -> tuple[str, ...]:
     return (f"words: {', '.join(words)}",)
-
-
-def _fits(record: Record, narrowed: ScopedQuery) -> bool:
-    names = ("bottleneck", "chip", "outcome", "model_name")
-    return all(getattr(narrowed, name) in ("", getattr(record, name)) for name in names) and (
-        not narrowed.change or narrowed.change in record.changes
-    )
 
 
 def _passage_found(passage: passage_file.ShippedPassage, score: float = 0.0, why: tuple[str, ...] = ()) -> PassageFound:

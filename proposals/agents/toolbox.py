@@ -16,7 +16,6 @@ from pydantic import BaseModel, ValidationError
 from agent.events import ToolReturned
 from agent.tools import Tool, schema_of
 from proposals.agents.tool_result import ToolResult
-from proposals.agents.tools.bounds import bounds
 from proposals.agents.tools.documented import flags
 from proposals.agents.tools.hardware import hardware
 from proposals.agents.tools.holding import compile_check, hold
@@ -32,11 +31,11 @@ AGENTS: tuple[Agent, ...] = get_args(Agent)
 ROOM, ROOM_IN_FULL = 4_000, 12_000
 
 FUNCTIONS: tuple[Callable[..., ToolResult], ...] = (
-    look, ops, price, search, bounds, hardware, flags, history, knowledge, compare, published, compile_check, hold,
+    look, ops, price, search, hardware, flags, history, knowledge, compare, published, compile_check, hold,
 )  # fmt: skip
 _OF: Mapping[Agent, Sequence[Callable[..., ToolResult]]] = {
-    "analyzer": (look, ops, bounds, compare, published, knowledge),
-    "proposer": (look, ops, price, search, bounds, history, knowledge),
+    "analyzer": (look, ops, hardware, compare, published, knowledge),
+    "proposer": (look, ops, price, search, hardware, history, knowledge),
     "coordinator": FUNCTIONS,
 }
 

@@ -25,7 +25,7 @@ from history.services.filters import Filters
 from history.services.store import to_record
 from knowledge.services import search as knowledge
 from perfmodel.config import ConfigError
-from proposals.agents.retrieval import LaunchRow, PassageFound, Peer, RecordFound, ScopedQuery, Unavailable
+from proposals.agents.retrieval import LaunchRow, PassageFound, Peer, RecordFound, Unavailable
 from proposals.agents.workbench import ProposalState, Workbench
 from proposals.models import PlanRecord
 from proposals.services import compiling, context, plans
@@ -90,15 +90,15 @@ class StoredRetrieval:
     def __init__(self, experiment: Experiment) -> None:
         self._experiment, self._team = experiment, experiment.team
 
-    def search_history(self, query: str, narrowed: ScopedQuery, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
+    def search_history(
+        self, query: str, k: int, bottleneck: str = "", chip: str = "", outcome: str = ""
+    ) -> tuple[Sequence[RecordFound], Sequence[str]]:
         query = clean(query).strip()
         asked = Filters(
             q=query,
-            bottleneck=_one(narrowed.bottleneck),
-            chip=_one(narrowed.chip),
-            model=_one(narrowed.model_name),
-            change=_one(narrowed.change),
-            outcome=_one(narrowed.outcome),
+            bottleneck=_one(bottleneck),
+            chip=_one(chip),
+            outcome=_one(outcome),
             sort="relevance" if query else "newest",
             size=k,
         )

@@ -47,7 +47,7 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ops", {}), ("ops", {"group_by": "family"}), ("ops", {"op": "#1"}), ("price", {"proposals": [1]}),
     ("price", {"proposals": [1], "neighbours": True}),
     ("price", {"configurations": [{"changes": {"remat": "none"}}] * 8}),
-    ("search", {}), ("search", {"rejected": True}), ("bounds", {}), ("hardware", {"chip": "v5p"}),
+    ("search", {}), ("search", {"rejected": True}), ("hardware", {}), ("hardware", {"chip": "v5p"}),
     ("hardware", {"chips": [8, 16, 32]}), ("flags", {}), ("flags", {"text": "xla_tpu_enable_latency_hiding_scheduler"}),
     ("history", {}), ("history", {"query": "tensor parallelism"}), ("history", {"like_proposal": 1}),
     ("knowledge", {"query": "FSDP bound by ICI"}), ("knowledge", {"id": "ring-attention"}), ("published", {}),
@@ -136,7 +136,7 @@ def test_predictions_are_called_predicted_and_measurements_measured() -> None:
         "p": read(call(of, "price", {"proposals": [1]})),
         "k": read(call(of, "look", {"part": "kpis"})),
         "c": read(call(of, "look", {"part": "collectives"})),
-        "b": read(call(of, "bounds", {})),
+        "b": read(call(of, "hardware", {})),
     }
     expected = {
         "p.configurations[0].step_time_s": ("predicted", "s", "proposal 1 · step time", "proposal:1"),
@@ -146,7 +146,7 @@ def test_predictions_are_called_predicted_and_measurements_measured() -> None:
         "p.configurations[0].memory_bytes": ("predicted", "bytes", "proposal 1 · memory per chip", "proposal:1"),
         "p.current.step_time_s": ("measured", "s", "current configuration · step time", "kpi:step_time_s"),
         "k.step_time_s": ("measured", "s", "step · step time", "kpi:step_time_s"),
-        "b.peak_flops_per_s": ("stated", "flops_per_s", "limit · peak", ""),
+        "b.own.ridge_flops_per_byte": ("computed", "flops_per_bytes", "TPU v5e · ridge", ""),
     }  # fmt: skip
     for path, what in expected.items():
         (value,) = resolve(f"{{{path}}}", results).values
@@ -377,11 +377,12 @@ def test_a_fact_under_a_key_that_nobody_reads_is_refused_with_the_nearest() -> N
 
 def test_limits_of_the_book_follow_from_chip_and_sizes() -> None:
     of = bench("asap-experiment-1").with_facts(TOLD)
-    found = ask(of, "bounds")
-    assert found["ridge_flops_per_byte"] == pytest.approx(found["peak_flops_per_s"] / found["hbm_bytes_per_s"])
+    result = ask(of, "hardware")
+    found, chip = result["bounds"], result["own"]
+    assert chip["ridge_flops_per_byte"] == pytest.approx(chip["peak_flops_per_s"] / chip["hbm_bytes_per_s"])
     assert found["tokens_per_chip"] * of.config.mesh.token_shards == of.config.training.global_batch_tokens
     assert found["tensor_axis_limit"] == pytest.approx(
-        of.config.model.d_ff * 2 * found["link_bytes_per_s"] / found["peak_flops_per_s"]  # type: ignore[union-attr]
+        of.config.model.d_ff * 2 * chip["link_bytes_per_s"] / chip["peak_flops_per_s"]  # type: ignore[union-attr]
     )
 
 

@@ -15,7 +15,7 @@ from evaluation.quality.evidence import bench
 from history.record import Record, Side
 from proposals.agents import chat
 from proposals.agents.conversation import AnswerStep, Ask, ConstraintStated, FactStated, Turn
-from proposals.agents.retrieval import PassageFound, RecordFound, ScopedQuery
+from proposals.agents.retrieval import PassageFound, RecordFound
 from proposals.agents.shipped import Shipped
 from proposals.agents.workbench import Workbench
 from tests.agent.conftest import KEY, settings_for
@@ -50,7 +50,9 @@ class Poisoned(Shipped):
         super().__init__()
         self._words = words
 
-    def search_history(self, query: str, narrowed: ScopedQuery, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
+    def search_history(
+        self, query: str, k: int, bottleneck: str = "", chip: str = "", outcome: str = ""
+    ) -> tuple[Sequence[RecordFound], Sequence[str]]:
         record = Record(
             "evil-1", self._words, self._words, ("mesh",), Side(), Side(), "faster", self._words,
             provenance="imported", caveats=(self._words,),

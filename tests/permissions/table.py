@@ -310,7 +310,7 @@ DIALOGUE = (
         """,
     ),
     *reads(SIGNED_IN, "/api/tools/"),
-    asks(VIEWER, "/api/tools/bounds/", experiment="{experiment}", arguments={}),
+    asks(VIEWER, "/api/tools/hardware/", experiment="{experiment}", arguments={}),
     *reads(SIGNED_IN, "/api/threads/ /api/held/ /api/computations/ /api/computations/price/"),
     asks(VIEWER, "/api/computations/price/", experiment="{experiment}", arguments={"mesh": "data=2, seq=8"}),
     *reads(ENGINEER, "/experiments/{experiment}/replay/ /experiments/{experiment}/replay/{answer}/"),

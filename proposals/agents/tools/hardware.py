@@ -1,4 +1,4 @@
-"""The tool over other hardware: a chip as data, and this run on another chip or number of chips."""
+"""The tool over hardware: a chip as data, the limits of this run, and the run on another chip or number of chips."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from formatting import did_you_mean
+from perfmodel import roofline as book
 from perfmodel.chips import Chip, load_chips
-from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, framework_of, missing_facts
+from perfmodel.config import (
+    BATCH_ROLES,
+    TOKEN_ROLES,
+    ConfigError,
+    ExperimentConfig,
+    Hardware,
+    Mesh,
+    framework_of,
+    missing_facts,
+)
 from perfmodel.execution import profile_named
 from perfmodel.price import NOTHING, Evidence, predict
 from perfmodel.search import Candidate, search
@@ -79,10 +89,35 @@ class RunElsewhere(ToolResult):
         return About("predicted", f"{self.chips} × {self.chip}")
 
 
+class Bounds(ToolResult):
+    """The scaling book's limits for this run.
+
+    Tokens per chip (or slice) from which a kind of traffic hides behind compute; shards of the tensor axis up to which
+    it does.  batch_divides: what the batch must be a multiple of.
+    """
+
+    tokens_per_chip: Annotated[float | None, Is(unit="tokens")] = None
+    tokens_per_slice: Annotated[float | None, Is(unit="tokens")] = None
+    compute_bound_from: Annotated[float | None, Is("tokens that make a matmul compute-bound", "tokens")] = None
+    fsdp_hidden_from: Annotated[float | None, Is("tokens per chip that hide FSDP on one axis", "tokens")] = None
+    dcn_hidden_from: Annotated[float | None, Is("tokens per slice that hide gradients over DCN", "tokens")] = None
+    mixed_hidden_from: Annotated[float | None, Is("tokens per chip that hide FSDP with a tensor axis", "tokens")] = None
+    tensor_axis: int = 1
+    tensor_axis_limit: Annotated[float | None, Is("tensor shards that hide behind compute", "count")] = None
+    best_fsdp_shards: Annotated[float | None, Is("FSDP shards that communicate least", "count")] = None
+    batch_divides: int = 1
+    sequences_per_shard: float | None = None
+    source: str = "How to Scale Your Model, chapters 1 and 5, at data-sheet bandwidth"
+
+    def about(self) -> About:
+        return About("computed", "limit")
+
+
 class HardwareResult(ToolResult):
-    """A chip, the run's own beside it, and the run on each number of chips."""
+    """A chip, the run's own beside it with its limits, and the run on each number of chips."""
 
     own: ChipFacts = ChipFacts()
+    bounds: Bounds = Bounds()
     there: ChipFacts = ChipFacts()
     rows: tuple[RunElsewhere, ...] = ()
     if_each_part_scaled_share: Annotated[float | None, Is("step if each part scaled", "share", origin="predicted")] = (
@@ -94,8 +129,8 @@ class HardwareResult(ToolResult):
 
 def hardware(bench: Workbench, asked: OtherHardware) -> HardwareResult:
     """A chip as data beside this run's own, and this run on another chip, number of chips or mesh: step time, speed-up
-    per token and per chip, memory, on the fastest mesh and remat of the search unless a mesh is given; training keys
-    that differ are named."""
+    per token and per chip, memory, on the fastest mesh and remat of the search unless a mesh is given. Without
+    arguments the limits of this run: tokens per chip that hide FSDP or DCN, how wide the tensor axis may be."""
     config, known = bench.config, load_chips()
     own = chip_named(config.hardware.chip)
     kind = [chip for chip in known.values() if chip.kind == own.kind]
@@ -110,7 +145,7 @@ def hardware(bench: Workbench, asked: OtherHardware) -> HardwareResult:
             }
         )  # fmt: skip
     if there == [own] and not (asked.chips or asked.mesh or asked.changes):
-        return base
+        return base.model_copy(update={"bounds": _bounds(config, own)})
     counts = asked.chips or (config.hardware.chips,)
     rows = [_placed(bench, asked, chip, count) for chip in there for count in counts]
     rows.sort(key=lambda row: -row.speedup_per_token.estimate if row.speedup_per_token and row.fits else 0.0)
@@ -137,6 +172,28 @@ def _facts(chip: Chip, config: ExperimentConfig) -> ChipFacts:
         link_bytes_per_s=chip.ici_link_bytes_per_s or chip.nvlink_bytes_per_s or None,
         dcn_bytes_per_s_per_chip=chip.dcn_bytes_per_s_per_chip or None,
         **{name: getattr(chip, name) for name in names.split()},
+    )  # fmt: skip
+
+
+def _bounds(config: ExperimentConfig, chip: Chip) -> Bounds:
+    mesh, training, model, slices = config.mesh, config.training, config.model, config.hardware.slices
+    precision, tokens = training.precision, training.global_batch_tokens
+    is_tpu, shards = chip.kind == "tpu", mesh.size(*BATCH_ROLES)
+    width = (model.d_ff_expert or model.d_ff) if model else None
+    return Bounds(
+        tokens_per_chip=tokens / mesh.size(*TOKEN_ROLES) if tokens else None,
+        tokens_per_slice=tokens / slices if tokens else None,
+        compute_bound_from=book.hbm_tokens(chip, precision),
+        fsdp_hidden_from=book.data_tokens(chip, 1, precision)
+        if is_tpu
+        else book.node_tokens(chip, precision=precision),
+        dcn_hidden_from=book.slice_tokens(chip, precision, slices) if slices > 1 else None,
+        mixed_hidden_from=book.mixed_tokens(chip, width, 1, precision) if is_tpu and width else None,
+        tensor_axis=mesh.size("model"),
+        tensor_axis_limit=book.tensor_shards(chip, width, precision=precision) if width else None,
+        best_fsdp_shards=book.best_data_shards(tokens, width, config.hardware.chips) if tokens and width else None,
+        batch_divides=shards * training.grad_accum,
+        sequences_per_shard=training.global_batch / shards if training.global_batch else None,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from agent.tools import Arguments, ToolError
 from formatting import did_you_mean
 from perfmodel.accounting import parameters
 from perfmodel.chips import load_chips
-from proposals.agents.retrieval import PassageFound, Peer, RecordFound, ScopedQuery
+from proposals.agents.retrieval import PassageFound, Peer, RecordFound
 from proposals.agents.tool_result import About, Is, ToolResult, Words, present, taken
 from proposals.agents.tools.shared import Absent, Estimate, as_tool_error, proposal
 from proposals.agents.workbench import Workbench
@@ -95,8 +95,7 @@ def history(bench: Workbench, asked: Records) -> History:
     if chip and chip not in load_chips():
         raise ToolError(f"{asked.chip!r} is not a known chip.{did_you_mean(chip, list(load_chips()))}")
     if asked.query:
-        narrowed = ScopedQuery(asked.bottleneck, chip, asked.outcome)
-        found, notes = retrieval.search_history(asked.query, narrowed, asked.top)
+        found, notes = retrieval.search_history(asked.query, asked.top, asked.bottleneck, chip, asked.outcome)
         return History(records=tuple(map(_record, found)), notes=_notes(found, notes))
     if asked.like_proposal is None:
         case = situation(bench.config, bench.diagnosis)
