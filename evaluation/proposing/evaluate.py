@@ -185,13 +185,12 @@ def outcomes(
 
 @cache
 def _outcome(case: Case, variant: Variant) -> Outcome | None:
-    """None if with all keys pinned fewer than three legal meshes are left."""
+    """None where nothing can be proposed: with all keys pinned too few legal meshes are left, or the step of the drawn
+    world is shorter than the model needs at peak."""
     try:
         return outcome(case, variant)
     except ConfigError:
-        if variant.held:
-            return None
-        raise
+        return None
 
 
 def shares(found: Sequence[Outcome]) -> dict[str, Any]:

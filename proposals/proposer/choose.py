@@ -349,8 +349,10 @@ def _answer(ranked: Ranked, front: Ints, used: list[int], asked: Asked | None) -
 
 
 def _another(c: Candidates, ranked: Ranked, rows: Ints, used: list[int]) -> Iterator[Choice]:
-    """Yield the best that moves another way than the others do; called bolder where it may win more than they."""
-    rows = rows[_largest_cosine(c, rows, used) < SAME_WAY]
+    """Yield the best that moves another way than the others do, or at least to another mesh; called bolder where it may
+    win more than they."""
+    other_way = _largest_cosine(c, rows, used) < SAME_WAY
+    rows = rows[other_way if other_way.any() else ~np.isin(c.mesh_of[rows], c.mesh_of[used])]
     promising = rows[ranked.faster_by(WORTH_A_CHANGE)[rows] >= 0.5]
     hopes = ranked.gain + Z80 * ranked.sigma
     for best in (promising if len(promising) else rows)[:1]:
