@@ -118,7 +118,7 @@ def as_text(result: dict[str, Any]) -> str:
     for item in result.get("proposals", ()):
         if kept and item["kind"] == "keep":
             continue  # the slots that are left say the same
-        kept = item["kind"] == "keep"
+        kept = kept or item["kind"] == "keep"
         lines += ["", *_one(item, f"{item['rank']}. {item['title']} ({item['kind']})")]
     if result.get("not_modelled"):
         lines += ["", result["not_modelled"]]

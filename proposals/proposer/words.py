@@ -131,7 +131,7 @@ def title(case: Case, of: Words) -> str:
     if not case.moved:
         return f"Keep the mesh, {listed(words)}" if words else "Keep the current configuration"
     if case.moved.get("replica", 0.0) > 0 and case.moved.get("data", 0.0) < 0:  # HSDP: the batch is split as before
-        moved = ["replicate the weights over groups of chips"]
+        moved = [f"{'weights' if _is_fsdp(case.proposed) else 'optimizer state'} replicated over groups of chips"]
     else:
         moved = [f"more {_name(case, role)}" for role, doublings in case.moved.items() if doublings > 0]
         moved += [f"{_fewer(case, role)} {_name(case, role)}" for role, more in case.moved.items() if more < 0]
@@ -147,8 +147,11 @@ def _fewer(case: Case, role: str) -> str:
 
 def _name(case: Case, role: str) -> str:
     """Return what the axes of a role are called: with fully sharded weights the batch axes shard more than data."""
-    is_fsdp = case.config.training.weight_sharding == case.proposed.training.weight_sharding == "fsdp"
-    return BATCH_SHARDS if role == "data" and is_fsdp else ROLE_NAMES[role]
+    return BATCH_SHARDS if role == "data" and _is_fsdp(case.config, case.proposed) else ROLE_NAMES[role]
+
+
+def _is_fsdp(*configs: ExperimentConfig) -> bool:
+    return all(config.training.weight_sharding == "fsdp" for config in configs)
 
 
 def reasoning(case: Case, of: Words) -> Iterator[Sentence | str]:
