@@ -333,12 +333,13 @@ class Calibration(BaselineStep):
             grows = follows if name == "gaps" else np.ones(1) if name in OF_WEIGHTS else each
             beyond = np.where(rest >= 0, rest * grows * _talks(name, terms), rest * each)
             parts[name] = np.maximum(value * times + beyond, least)
-            variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
+            # As unsure as there is of it, so that more tokens make nothing more certain.
+            variance = variance + (rest * grows * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
         for axes, seconds in {(): self.unplaced_s, **self.observation.unexplained_s}.items():
             if seconds > 0:
                 stays = seconds * self.unit_s * follows * self._has_axes(axes, terms)
                 parts["ici"] = parts.get("ici", np.zeros(1)) + stays
-                variance = variance + (seconds * self.unit_s * SPREAD_UNEXPLAINED * near) ** 2
+                variance = variance + (seconds * self.unit_s * follows * SPREAD_UNEXPLAINED * near) ** 2
         # Copies change layouts between axes: of axes that go, some copies go too.
         copies = self.observation.copies_s * self.unit_s
         inner = tuple(
@@ -347,9 +348,9 @@ class Calibration(BaselineStep):
             if n > 1 and self.baseline.mesh.role(axis) in ("seq", "model", "expert")
         )
         parts["copies"] = copies * each * (1.0 + self._has_axes(inner, terms)) / 2.0
-        variance = variance + (copies * SPREAD_UNEXPLAINED * near) ** 2
+        variance = variance + (copies * each * SPREAD_UNEXPLAINED * near) ** 2
         parts["foreign"] = self.foreign_s * each  # not identified, so no larger batch is credited with it
-        variance = variance + (self.foreign_s * SPREAD_UNEXPLAINED * near) ** 2
+        variance = variance + (parts["foreign"] * SPREAD_UNEXPLAINED * near) ** 2
         if seen_input_s := self.observation.parts_s.get("input", 0.0):
             busy = sum(parts.values(), np.zeros(1))
             serial = seen_input_s * self.unit_s * each

@@ -135,9 +135,10 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     age = np.clip(year - e.software_year, -1.0, 1.0)
     speed = np.exp(np.asarray(e.software_per_year) * age)
     tall = t.rows / (t.rows + e.rows_half)
-    # Times add up, so inverse efficiencies do: projections as wide as the heads, the MLP as wide as d_ff.
-    by_mlp = model.mlp_share * (1.0 + e.width_half / t.mlp_narrow)
-    shape = tall / (by_mlp + (1.0 - model.mlp_share) * (1.0 + e.width_half / t.heads_narrow))
+    # Times add up, so inverse efficiencies do: projections as wide as the heads, the MLP as wide as d_ff.  What a shard
+    # loses falls with the square of its width: once it fills the chip with tiles, a wider one gains little.
+    by_mlp = model.mlp_share * (1.0 + (e.width_half / t.mlp_narrow) ** 2)
+    shape = tall / (by_mlp + (1.0 - model.mlp_share) * (1.0 + (e.width_half / t.heads_narrow) ** 2))
     expert_tall = t.expert_rows / (t.expert_rows + e.expert_rows_half)
     expert_wide = t.expert_narrow / (t.expert_narrow + e.expert_width_half)
     expert_shape = np.where(t.expert_rows > 0, expert_tall * expert_wide, 1.0)

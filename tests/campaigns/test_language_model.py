@@ -152,7 +152,7 @@ def test_it_sees_the_pool_the_space_the_budget_and_the_built_in_candidates(
     assert trial.chosen_by == "built-in" and "left the choice to it" in why(trial)
     best = shown["built_in_candidates"][0]
     assert best["mesh"]["ici"] == trial.mesh["ici"]
-    assert best["step_time_s"] == pytest.approx(trial.predicted_step_time_s, rel=1e-4)
+    assert best["step_time_s"] == pytest.approx(trial.predicted_step_time_s, rel=5e-4)
     assert best["expected_improvement_share"] == pytest.approx(trial.gain, rel=1e-4)
     assert server.requests[0].tool_names == ["campaign", "predict"]
 

@@ -20,6 +20,7 @@ from perfmodel.observation import Observation
 from perfmodel.prediction import predict as predict_alone
 from perfmodel.price import NOTHING, Evidence, evidence_of, predict, predict_all, price
 from perfmodel.search import search
+from perfmodel.space import build_space
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
 from tests.perfmodel.cases import LLAMA3_8B, MIXTRAL, a100, tpu
@@ -227,8 +228,39 @@ def test_a_run_that_ran_out_of_memory_lowers_what_is_larger() -> None:
     for each in used:
         assert failed.probability_fits(each)[0] <= plain.probability_fits(each)[0] + 1e-12
     ran = memory_posterior([MemoryRun(used[1])])
-    assert ran.probability_fits(ran.corrected(used[0]))[0] == 1.0
+    assert ran.probability_fits(ran.corrected(used[1]))[0] == pytest.approx(1.0)
+    assert 0.95 < ran.probability_fits(ran.corrected(used[0]))[0] < 1.0
     assert ran.probability_fits(ran.corrected(used[2]))[0] >= plain.probability_fits(used[2])[0]
+
+
+@pytest.mark.parametrize("name", sorted(RUNS))
+def test_more_tokens_make_unexplained_time_no_more_certain(name: str) -> None:
+    """Of a run that took five times as long as predicted, on another mesh, with and without twice its batch."""
+    ran = RUNS[name]
+    seen = Observation(5.0 * predict_alone(ran).step_time_s["estimate"], {}, coverage=0.0)
+    space = build_space(ran, None)
+    meshes = [space.config_at(row, 0) for row in range(0, len(space.sizes), 1 + len(space.sizes) // 12)]
+    more = [replace(c, training=replace(c.training, global_batch=2 * c.training.global_batch)) for c in meshes]
+    once, twice = (price(configs, Evidence(ran, seen, "drawn")).sigma for configs in (meshes, more))
+    assert np.all(twice > 0.95 * once)
+
+
+def test_nearly_full_memory_is_certain_of_the_run_alone() -> None:
+    """Run at 99 % of the capacity: fewer states for more activations, or less of both, may need more than thought."""
+    config = tpu({"fsdp": 64}, topology=(8, 8), chip="v5e", batch=64, remat="minimal")
+    used = memory.per_chip(from_config(config))
+    full = replace(used, capacity=used.total / 0.99)
+    found = memory_posterior([MemoryRun(full)])
+
+    def chance(states: float, rest: float) -> float:
+        parts = {name: getattr(full, name) * states for name in ("params", "optimizer", "gradients")}
+        each = replace(full, **parts, activations=full.activations * rest)
+        return float(found.probability_fits(each)[0])
+
+    assert chance(1.0, 1.0) == pytest.approx(1.0)
+    alike, traded, other = chance(0.999, 0.999), chance(0.8, 1.04), chance(0.7, 1.0)
+    assert 0.9 < alike < 1.0 and traded < 0.75
+    assert traded < other < 1.0
 
 
 def test_a_run_faster_than_the_model_is_believed_less_far_from_it_and_a_slower_one_all_the_way() -> None:
