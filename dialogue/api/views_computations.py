@@ -21,11 +21,12 @@ from proposals.api.views_tools import CallSerializer, read_call
 
 
 class ComputationSerializer(serializers.Serializer[Any]):
-    """A computation available for an experiment.  about: what it is about; schema: JSON schema of its arguments."""
+    """A computation available for an experiment.  words: what people also call it; about: what it is about; schema:
+    JSON schema of its arguments."""
 
     key = serializers.CharField()
     title = serializers.CharField()
-    description = serializers.CharField()
+    words = serializers.CharField()
     about = serializers.CharField()
     schema = serializers.DictField()
 
@@ -43,7 +44,7 @@ class ComputedSerializer(serializers.Serializer[Any]):
 
 def _described(of: Computation) -> dict[str, Any]:
     return {
-        "key": of.key, "title": of.title, "description": of.description, "about": of.about,
+        "key": of.key, "title": of.title, "words": of.words, "about": of.about,
         "schema": of.arguments.model_json_schema(),
     }  # fmt: skip
 

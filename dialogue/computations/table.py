@@ -75,7 +75,6 @@ class Computation:
     title: str
     about: About
     words: str
-    description: str
     arguments: type[Arguments]
     calls: Callable[[Workbench, Any], Mapping[str, Arguments]]
     then: tuple[str, ...] = ()
@@ -173,39 +172,33 @@ OF_PROPOSALS = ("which_first", "how_confident", "others_promising", "still_confi
 TABLE = (
     Computation(
         "verdict", "What limits the step?", "run", "bottleneck verdict slow why limits bound",
-        "The verdict with its confidence, the breakdown of the step, and the figures that pointed elsewhere.",
         NoArguments, _looks(found="verdict", run="breakdown"),
         ("why_finding", "sharding_or_input", "measure_next"), "step",
     ),
     Computation(
         "mfu", "Why is MFU low?", "run", "mfu utilisation utilization flops efficiency low published compare good",
-        "MFU against what published runs reach on this chip, and where the rest of the step goes.",
         NoArguments, _looks(found=OnChip(), kpis="kpis", run="breakdown"),
         ("verdict", "parallelism", "which_first"), "step",
     ),
     Computation(
         "parallelism", "Which parallelism fits this run?", "run",
         "parallelism mesh best fastest search shard tensor fsdp layout",
-        "The best configuration of each mesh among all legal candidates, ranked as the proposals are.",
         NoArguments, _looks(found=SearchArguments(each_mesh=True)), ("rejected", "which_first"), "step",
         lambda bench, _, results: _each("price", results["found"].candidates, bench),
     ),
     Computation(
         "sharding_or_input", "Is it sharding, or input and host?", "run",
         "sharding input host data loading pipeline communication idle cpu",
-        "The share of collectives in the step beside those of input, host and idle time.",
         NoArguments, _looks(run="breakdown"), ("axis", "parallelism", "steps"), "step",
     ),
     Computation(
         "since_last", "What changed since the last run?", "run",
         "changed compare previous last before regression difference experiment",
-        "Configuration, key figures, breakdown and bottleneck beside those of another experiment of the team.",
         Other, lambda _, asked: {"found": asked if asked.experiment else Other(experiment=0)}, more=_peers,
     ),
     Computation(
         "other_chip", "Would another chip be faster?", "run",
         "chip hardware v6e v5p h100 h200 b200 tpu gpu faster other machine",
-        "This training on as many of other chips: the fastest legal mesh of each, by the performance model.",
         OtherHardware,
         lambda _, asked: {"found": asked if asked.chip else asked.model_copy(update={"chip": "all"}),
                           "run": Look(part="breakdown")},
@@ -214,137 +207,116 @@ TABLE = (
     Computation(
         "measure_next", "What to measure next?", "run",
         "measure next record missing unknown what would change profile steps trial",
-        "What is not known or was not measured, with what it leaves open, and the trial that would decide most.",
         NoArguments, _looks(run="run", kpis="kpis", proposals="proposals"), ("steps", "still_confident", "which_first"),
     ),
     Computation(
         "figure", "Where does this number come from?", "run",
         "number figure kpi source origin formula definition duty cycle mfu",
-        "A key figure with its definition, the evidence that holds it, or why it was not measured.",
         OfNumber, lambda _, asked: {"found": Look(part="kpis", name=asked.number)}, ("verdict", "measure_next"),
     ),
     Computation(
         "steps", "How steady are the steps?", "run",
         "steps spread jitter noise variance steady slowest core straggler first warm",
-        "How recorded steps spread, and the cores whose steps are longest.",
         NoArguments, _looks(found="steps"), ("measure_next", "verdict"),
     ),
     Computation(
         "spending", "What does a training run take?", "run",
         "cost price money dollars throughput tokens per second days duration",
-        "Tokens per second, days, chip-hours and money of a run of so many tokens, now and with each proposal.",
         OfSpending, _looks(run="run", found="proposals"), ("which_first", "other_chip", "measure_next"),
     ),
     Computation(
         "why_finding", "Why this finding?", "finding", "why cause reason finding",
-        "What a finding sees, what to do, and what it could save at most.", OfFinding, _of_finding,
+        OfFinding, _of_finding,
     ),
     Computation(
         "from_what", "From what, and how sure?", "finding", "evidence source how sure measured from what finding",
-        "The numbers behind a finding, each with its origin, formula and source.", OfFinding, _of_finding,
+        OfFinding, _of_finding,
     ),
     Computation(
         "finding_ops", "Which ops?", "finding", "ops behind finding operations kernels",
-        "The ops that a finding was computed from, by time.", OfFinding,
+        OfFinding,
         lambda _, asked: {"found": Filter(finding=asked.finding, top=12)},
     ),
     Computation(
         "if_fixed", "What if this were fixed?", "finding", "fixed saving gain amdahl what if without finding",
-        "The step without what a finding costs, as a bound, and the proposals that address it.",
         OfFinding, _of_finding, more=_after_finding,
     ),
     Computation(
         "why_proposal", "Why this one?", "proposal", "why proposal reason rationale recommended",
-        "What a proposal changes in the step, its reasons and what it gives up.", OfProposal, _of_proposal, (), "step",
+        OfProposal, _of_proposal, (), "step",
         lambda bench, _, results: _each("around", results["found"].proposals, bench),
     ),
     Computation(
         "confidence", "How sure, and what would lower it?", "proposal",
         "sure confident confidence certain risk interval lower raise probability",
-        "Calibrated probability that a proposal is faster, its interval, and what raises or lowers it.",
         OfProposal, _of_proposal, ("compare",),
     ),
     Computation(
         "compare", "Compare with another", "proposal", "compare difference between versus vs proposal current",
-        "Two proposals, or a proposal and the current configuration, part by part.",
         TwoProposals, _two, ("which_first",), "step", _after_comparing,
     ),
     Computation(
         "precedents", "Which precedents are closest?", "proposal",
         "precedents history similar measured cases like this evidence records pairs anybody tried before past authors",
-        "Measured changes most like a proposal's, with the effect then and the one expected here.",
         OfProposal, lambda _, asked: {"found": Records(like_proposal=asked.proposal, top=5)},
     ),
     Computation(
         "which_first", "Which first?", "proposals", "which first recommend recommended best start try proposal choose",
-        "The proposal to try first, and by which measure another one leads.",
         NoArguments, _PROPOSALS, ("why_proposal",), "step",
     ),
     Computation(
         "how_confident", "How confident are you?", "proposals", "how confident sure certain probability reliable trust",
-        "Probability and interval of each proposal, and what lowers that of the first.",
         NoArguments, _PROPOSALS, ("confidence",),
     ),
     Computation(
         "others_promising", "The other two look more promising", "proposals",
         "other two more promising proposals 2 and 3 better disagree",
-        "For each other proposal what speaks for it beside the first, and what it gives up.",
         NoArguments, _PROPOSALS, ("compare",), "step",
     ),
     Computation(
         "still_confident", "Still most confident without further input?", "proposals",
         "still most confident without further input measurement decide final",
-        "Whether the first still leads on what is known, and the measurement that would decide between them.",
         NoArguments, _PROPOSALS, ("measure_next",),
     ),
     Computation(
         "rejected", "Which meshes were rejected, and by which rule?", "proposals",
         "rejected rules illegal legality left out meshes",
-        "Meshes that were left out, counted by the rule that they break, the nearest to the current one of each.",
         NoArguments, _looks(found=SearchArguments(rejected=True, top=20)), ("parallelism", "price"),
     ),
     Computation(
         "price", "Price this configuration", "configuration",
         "price predict step time configuration mesh what if batch remat",
-        "A configuration priced from this run: step time with interval, speed-up per token, memory, and what changes.",
         Configuration, _priced, (), "step",
     ),
     Computation(
         "fits", "Does it fit in memory?", "configuration",
         "fit fits memory hbm oom out of memory capacity tight headroom",
-        "Memory per chip by part against what a program can fill, and the measured peak of the current run.",
         Configuration, _priced, (), "memory",
     ),
     Computation(
         "why_not", "Why not this one?", "configuration", "why not rejected illegal proposed instead alternative",
-        "The rules that a configuration breaks; else how it ranks beside the first proposal.",
         Configuration, _priced, (), "step",
     ),
     Computation(
         "around", "What would change it?", "configuration", "change neighbours sensitivity around next better vary",
-        "Neighbouring configurations: each axis doubled against another, the batch, the remat policy.",
         Configuration, _priced, more=_after_pricing_around,
     ),
     Computation(
         "vary", "How does it change with one setting?", "configuration",
         "vary sweep batch remat axis size setting over values",
-        "One training key, or the size of one axis, over its usual values, all else unchanged.",
         OfKey, _vary, ("price", "parallelism"),
     ),
     Computation(
         "ops", "Which ops take the time?", "ops", "ops operations kernels slowest top time module source",
-        "Ops by time: all, those whose name, module or category holds some words, or collectives on an axis.",
         Filter, lambda _, asked: {"found": asked}, ("verdict", "axis"),
     ),
     Computation(
         "op", "What limits this op?", "op", "op operation kernel limits bound roofline slow",
-        "One op: its time, what bounds it, how far it is from its roofline, and where it is in the program.",
         OfOp, lambda _, asked: {"found": Filter(op=asked.op)}, ("verdict",), more=_after_op,
     ),
     Computation(
         "axis", "How long do collectives take?", "ops",
         "axis collectives communication all-gather reduce-scatter all-reduce exposed bandwidth links ici dcn",
-        "Collectives by axis and kind: time, what no other op hides, bytes, and achieved against possible bandwidth.",
         OfAxis, lambda _, asked: {"found": Look(part="collectives", name=asked.axis, full=True)},
         ("sharding_or_input", "parallelism"),
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel
@@ -146,18 +146,13 @@ class Node:
         return Value(words, origin="stated", subject=self._of or self.path, href=self.href)
 
 
-def nearest(results: Mapping[str, object], name: str, prefix: str, path: Sequence[str]) -> list[str]:
-    """Return the paths that exist and are nearest to a wrong one, of the same result first."""
-    wanted = ".".join((name, *path))
-    last = path[-1]
-
-    def score(candidate: str) -> float:
-        keys = re.split(r"[.\[\]]+", candidate)
-        ends = 1.0 if keys[-1] == last else 0.6 if last in keys else 0.0
-        return ends + SequenceMatcher(None, wanted, candidate).ratio() + 0.3 * candidate.startswith(prefix)
-
-    of_result = _paths(results[name], name)
-    return sorted(dict.fromkeys(of_result), key=score, reverse=True)[:NEAREST]
+def nearest(results: Mapping[str, object], name: str, path: Sequence[str]) -> list[str]:
+    """Return the paths of a result that exist and are nearest to a wrong one; those that end alike first."""
+    wanted, last = ".".join((name, *path)), path[-1]
+    every = list(dict.fromkeys(_paths(results[name], name)))
+    alike = [each for each in every if re.split(r"[.\[\]]+", each)[-1] == last]
+    near = (each for of in (alike, every) for each in get_close_matches(wanted, of, NEAREST, 0.0))
+    return list(dict.fromkeys(near))[:NEAREST]
 
 
 def _paths(item: Any, path: str, room: int = MOST_PATHS, depth: int = 0) -> list[str]:

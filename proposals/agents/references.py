@@ -232,7 +232,7 @@ def _lookup(tree: ast.expr, results: Mapping[str, object]) -> Node:
     for key in path:
         found = node.child(key)
         if found is None:
-            near = nearest(results, name, node.path, [str(each) for each in path])
+            near = nearest(results, name, [str(each) for each in path])
             hint = f"; nearest: {', '.join(near)}" if near else ""
             raise PathError(f"{node.path} has no {key!s:.60}{hint}")
         node = found

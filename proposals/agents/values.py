@@ -47,10 +47,9 @@ FORMS = {
 }  # fmt: skip
 _PRINTED_AS = {"ratio": "speedup", "percent": "share", "number": "", "count": "count", "usd": "usd"}
 #: Units that an expression may name, so that a plain number has one: `300e9 tokens`.  In SI.
-UNITS = {
-    "tokens": ("tokens", 1.0), "flops": ("flops", 1.0), "bytes": ("bytes", 1.0), "GB": ("bytes", 1e9),
-    "s": ("s", 1.0), "min": ("s", 60.0), "h": ("s", 3600.0), "days": ("s", 86_400.0), "usd": ("usd", 1.0),
-}  # fmt: skip
+UNITS = {name: (name, 1.0) for name in ("tokens", "flops", "bytes")} | {
+    name: (FORMS[name].unit, FORMS[name].factor) for name in ("GB", "s", "min", "h", "days", "usd")
+}
 
 
 class UnitError(ValueError):

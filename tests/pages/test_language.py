@@ -141,7 +141,7 @@ def test_texts_use_the_term(term: glossary.Term) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "calibrated probability that a proposal is faster",  # docstring of a computation
+        "return the computations that a text leads to, the best first",  # docstring
         "experiments/ runs and profiles: ingest/",  # code block of docs without a language
         "you are the coordinator of asap web",  # prompt
         "show all events",  # template
