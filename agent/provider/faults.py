@@ -157,22 +157,17 @@ def _spoken_fault(error: openai.APIError, settings: Settings) -> Fault:
 
 def words_of(error: openai.APIError) -> str:
     """The beginning of what the server says, "" where it says nothing."""
-    return _words_of(error)[:_LONGEST_WORDS]
-
-
-def _words_of(error: openai.APIError) -> str:
     body = error.body  # servers put it in several places
     if isinstance(body, dict):
         words = body.get("message") or body.get("detail")
         if isinstance(words, str):
-            return words
+            return words[:_LONGEST_WORDS]
         try:
-            return json.dumps(body, ensure_ascii=False, default=str)
+            return json.dumps(body, ensure_ascii=False, default=str)[:_LONGEST_WORDS]
         except RecursionError:  # nested too deep to be read
             return ""
-    if isinstance(body, str):
-        return body
-    return "" if error.message.startswith("Error code:") else error.message
+    words = body if isinstance(body, str) else "" if error.message.startswith("Error code:") else error.message
+    return words[:_LONGEST_WORDS]
 
 
 def _error_quotation(error: openai.APIError, settings: Settings) -> str:

@@ -6,13 +6,12 @@ endpoint does not know (usage in streams, names of parameters) is found out by i
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import httpx2
 import openai
@@ -49,26 +48,19 @@ FAILURES = (
 
 @dataclass
 class Abilities:
-    """What an endpoint has been found to understand, shared by all agents that use it."""
+    """Parameters that an endpoint has been found not to know, shared by all agents that use it."""
 
-    max_tokens_name: Literal["max_completion_tokens", "max_tokens", ""] = "max_completion_tokens"
-    stream_usage: bool = True
-    tool_choice: bool = True
+    unknown: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def learn(self, words: str, sent: dict[str, Any]) -> str | None:
-        """Does without what the server's words refuse; returns what that is, None where they say something else."""
+        """Do without the parameter that the server's words refuse; returns it, None where they say something else."""
+        words = words.replace("include_usage", "stream_options")
         with self._lock:
-            if "stream_options" in sent and re.search(r"stream_options|include_usage", words):
-                self.stream_usage = False
-                return "the endpoint does not count tokens in streams"
-            for name in ("max_completion_tokens", "max_tokens"):
+            for name in ("stream_options", "max_completion_tokens", "max_tokens", "tool_choice"):
                 if name in sent and name in words:
-                    self.max_tokens_name = "max_tokens" if name == "max_completion_tokens" else ""
-                    return f"the endpoint does not support {name}"
-            if "tool_choice" in sent and "tool_choice" in words:
-                self.tool_choice = False
-                return "the endpoint does not support tool_choice"
+                    self.unknown.add(name)
+                    return name
         return None
 
 
@@ -168,18 +160,13 @@ class OpenAIProvider:
                 yield chunk.to_dict(mode="json", warnings=False)
 
     def _parameters(self, request: Request) -> dict[str, Any]:
-        abilities = self.abilities
+        unknown = self.abilities.unknown
         sent: dict[str, Any] = {"model": self.model, "messages": [*map(wire_message, request.messages)], "stream": True}
-        if abilities.stream_usage:
-            sent["stream_options"] = {"include_usage": True}
-        if abilities.max_tokens_name:
-            sent[abilities.max_tokens_name] = request.max_tokens
-        offered = request.tools if request.tool_choice == "auto" or abilities.tool_choice else ()
-        if offered:
-            sent["tools"] = [wire_tool(tool) for tool in offered]
-            if abilities.tool_choice:
-                sent["tool_choice"] = request.tool_choice
-        return sent
+        limit = "max_tokens" if "max_completion_tokens" in unknown else "max_completion_tokens"
+        sent |= {"stream_options": {"include_usage": True}, limit: request.max_tokens}
+        if request.tools and (request.tool_choice == "auto" or "tool_choice" not in unknown):
+            sent |= {"tools": [wire_tool(tool) for tool in request.tools], "tool_choice": request.tool_choice}
+        return {name: value for name, value in sent.items() if name not in unknown}
 
     def _timeout(self, timeout_s: float) -> openai.Timeout:
         read_s = min(self.settings.read_timeout_s, max(timeout_s, 0.001))
@@ -194,7 +181,8 @@ class OpenAIProvider:
         if fault.kind == "bad_request" and isinstance(error, openai.APIStatusError):
             words = f"{faults.words_of(error)} {error.param or ''}"
             if (learnt := self.abilities.learn(words, sent)) is not None:
-                return ProviderError(faults.fault("unsupported", f"Sent again, as {learnt}.", wait_s=0.0))
+                sentence = f"Sent again, as the endpoint does not support {learnt}."
+                return ProviderError(faults.fault("unsupported", sentence, wait_s=0.0))
         return self._spent(fault, assembly)
 
     def _spent(self, fault: Fault, assembly: Assembly) -> ProviderError:

@@ -18,7 +18,7 @@ from agent.tools import Tool, schema_of
 from proposals.agents.tool_result import ToolResult
 from proposals.agents.tools.documented import flags
 from proposals.agents.tools.hardware import hardware
-from proposals.agents.tools.holding import compile_check, hold
+from proposals.agents.tools.holding import hold
 from proposals.agents.tools.known import compare, history, knowledge, published
 from proposals.agents.tools.look import RESULTS, look
 from proposals.agents.tools.operations import ops
@@ -31,7 +31,7 @@ AGENTS: tuple[Agent, ...] = get_args(Agent)
 ROOM, ROOM_IN_FULL = 4_000, 12_000
 
 FUNCTIONS: tuple[Callable[..., ToolResult], ...] = (
-    look, ops, price, search, hardware, flags, history, knowledge, compare, published, compile_check, hold,
+    look, ops, price, search, hardware, flags, history, knowledge, compare, published, hold,
 )  # fmt: skip
 _OF: Mapping[Agent, Sequence[Callable[..., ToolResult]]] = {
     "analyzer": (look, ops, hardware, compare, published, knowledge),

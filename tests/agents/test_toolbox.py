@@ -51,7 +51,7 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hardware", {"chips": [8, 16, 32]}), ("flags", {}), ("flags", {"text": "xla_tpu_enable_latency_hiding_scheduler"}),
     ("history", {}), ("history", {"query": "tensor parallelism"}), ("history", {"like_proposal": 1}),
     ("knowledge", {"query": "FSDP bound by ICI"}), ("knowledge", {"id": "ring-attention"}), ("published", {}),
-    ("compile_check", {}), ("hold", {"sentence": "batch stays", "keep": ["batch"]}),
+    ("hold", {"sentence": "batch stays", "keep": ["batch"]}),
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Tools that ask to hold a constraint or a fact, which a person confirms, and read compile checks."""
+"""The tool that asks to hold a constraint or a fact, which a person confirms."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from agent.tools import Arguments
-from proposals.agents.tool_result import About, ToolResult
+from proposals.agents.tool_result import ToolResult
 from proposals.agents.tools.prices import ConstraintArguments
-from proposals.agents.tools.shared import Configuration, as_tool_error, proposal
+from proposals.agents.tools.shared import as_tool_error
 from proposals.agents.workbench import FACT_PATHS, Workbench
-from proposals.candidate import is_same, keeps
-from proposals.compiling.wording import sentence
 
 
 class Hold(ConstraintArguments):
@@ -46,43 +43,3 @@ def hold(bench: Workbench, asked: Hold) -> HoldCard:
         wanted.check(bench.config)
         bench.with_facts({**bench.facts, **asked.facts})
     return HoldCard(constraint=wanted.to_json(), facts=asked.facts, sentence=asked.sentence)
-
-
-class CompileQuestion(Arguments):
-    proposal: int | None = None
-    configuration: Configuration | None = None
-
-
-class CompileResult(ToolResult):
-    """What the compiler said of a configuration; empty outcome: not compiled yet."""
-
-    outcome: str = ""
-    says: str = ""
-    peak_bytes: float | None = None
-    capacity_bytes: float | None = None
-    headroom_bytes: float | None = None
-
-    def about(self) -> About:
-        return About("computed", "compile check")
-
-
-def compile_check(bench: Workbench, asked: CompileQuestion) -> CompileResult:
-    """Whether a proposal or configuration was compiled for its chips, and the memory that the compiler needs. A person
-    starts a compile check on the page of proposals."""
-    check = None
-    if asked.configuration is not None:
-        with as_tool_error():
-            wanted = asked.configuration.candidate(bench.config)
-        states = [state for state in bench.rows if is_same(bench.config, state.proposal, wanted)]
-        check = states[0].compiled if states else bench.compiled if keeps(bench.config, wanted) else None
-    elif asked.proposal is not None:
-        check = proposal(bench, asked.proposal).compiled
-    else:
-        check = bench.compiled
-    if check is None:
-        return CompileResult(says="It was not compiled; the page of proposals has the button that compiles it.")
-    room = check.capacity_bytes - check.peak_bytes if check.capacity_bytes and check.peak_bytes else None
-    return CompileResult(
-        outcome=check.outcome, says=sentence(check), peak_bytes=check.peak_bytes, capacity_bytes=check.capacity_bytes,
-        headroom_bytes=room,
-    )  # fmt: skip
