@@ -6,7 +6,7 @@ otherwise; nothing here depends on the mesh.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 
 from perfmodel.arrays import Floats, array_of
@@ -86,24 +86,6 @@ class ForwardFlops:
     @property
     def total(self) -> float:
         return self.layers + self.head
-
-
-@dataclass(frozen=True)
-class ActivationWidths:
-    """Elements per token of one forward pass that matter for HBM traffic and for what is kept for the backward pass.
-
-    Averages per layer.  `traffic_*`: elements read or written in elementwise work and at the edges of products.
-    `saved_none`: kept when nothing is recomputed; `saved_mlp_product`: kept besides where the product of a gated MLP's
-    branches is; `saved_minimal`: the outputs of the large products only.
-    """
-
-    traffic_model: float
-    traffic_sharded: float
-    saved_none_model: float
-    saved_none_sharded: float
-    saved_mlp_product: float
-    saved_minimal_model: float
-    saved_minimal_sharded: float
 
 
 def moe_layers(shape: ModelShape) -> int:
@@ -220,12 +202,14 @@ def model_flops_per_token(shape: ModelShape, seq_len: float) -> float:
     return (1.0 + BACKWARD_MATMUL) * forward_flops(shape, seq_len).total
 
 
-def activation_widths(shape: ModelShape) -> ActivationWidths:
-    """Activation elements per token and layer, averaged over dense and mixture layers.
+def activation_widths(shape: ModelShape) -> dict[str, float]:
+    """Return activation elements per token and layer, averaged over dense and mixture layers, by name.
 
-    `model` parts are d_model wide (sharded by a tensor axis only where the sequence is), `sharded` parts are the widths
-    a tensor axis always shards: heads and MLP.  Book 4.4.2: about 20 tensors per layer unsharded, 7 with the large
-    products only.
+    `traffic_*`: read or written in elementwise work and at the edges of products.  `saved_none_*`: kept when nothing is
+    recomputed; `saved_mlp_product`: besides, where the product of a gated MLP's branches is kept; `saved_minimal_*`:
+    outputs of the large products only.  `*_model` are d_model wide (sharded by a tensor axis only where the sequence
+    is), `*_sharded` the widths that a tensor axis always shards: heads and MLP.  Book 4.4.2: about 20 tensors per layer
+    unsharded, 7 with the large products only.
     """
     count = parameters(shape)
     moe_share = count.moe_layers / shape.layers
@@ -245,15 +229,15 @@ def activation_widths(shape: ModelShape) -> ActivationWidths:
     traffic_sharded += FORWARD_MLP_WIDE_PASSES[shape.mlp] * active_width
     # Kept for the backward pass: two norm inputs, two norm outputs; q k v and the attention output; both branches of a
     # gated MLP (their product is formed again, as fused kernels do) or in and out of a plain one's activation.
-    return ActivationWidths(
-        traffic_model=traffic_model,
-        traffic_sharded=traffic_sharded,
-        saved_none_model=4.0 * shape.d_model + latent + 2.0 * routed,
-        saved_none_sharded=heads_wide + 2.0 * active_width,
-        saved_mlp_product=(branches - 1.0) * active_width,
-        saved_minimal_model=2.0 * shape.d_model + latent + routed,
-        saved_minimal_sharded=heads_wide + branches * active_width,
-    )
+    return {
+        "traffic_model": traffic_model,
+        "traffic_sharded": traffic_sharded,
+        "saved_none_model": 4.0 * shape.d_model + latent + 2.0 * routed,
+        "saved_none_sharded": heads_wide + 2.0 * active_width,
+        "saved_mlp_product": (branches - 1.0) * active_width,
+        "saved_minimal_model": 2.0 * shape.d_model + latent + routed,
+        "saved_minimal_sharded": heads_wide + branches * active_width,
+    }
 
 
 @dataclass(frozen=True)
@@ -339,6 +323,6 @@ def model_numbers(shape: ModelShape, seq_len: float) -> ModelNumbers:
         "experts": shape.experts,
         "experts_per_token": shape.experts_per_token,
         "kv_width": kv,
-        **asdict(activation_widths(shape)),
+        **activation_widths(shape),
     }
     return ModelNumbers(**{name: array_of(float(value)) for name, value in values.items()})

@@ -95,29 +95,10 @@ def picked(value: Any, index: tuple[npt.NDArray[np.intp], ...], shape: tuple[int
     return mapped(pick, value)
 
 
-def normal_cdf(z: npt.ArrayLike) -> Floats:
-    """Probability that a standard normal variable is at most z."""
-    from scipy.special import ndtr
+def special(name: str, *arguments: npt.ArrayLike) -> Floats:
+    """Return a function of `scipy.special` of arrays: `ndtr` and `log_ndtr`, the probability that a standard normal
+    variable is at most z and its logarithm, exact where that probability is 0 in floating point; `stdtr` and `stdtrit`,
+    the same probability of Student's t by degrees of freedom and t, and its inverse by freedom and probability."""
+    from scipy import special as functions
 
-    return np.asarray(ndtr(z))
-
-
-def log_normal_cdf(z: npt.ArrayLike) -> Floats:
-    """Its logarithm, exact where the probability itself is 0 in floating point."""
-    from scipy.special import log_ndtr
-
-    return np.asarray(log_ndtr(z))
-
-
-def student_cdf(freedom: npt.ArrayLike, t: npt.ArrayLike) -> Floats:
-    """Probability that a Student t variable with so many degrees of freedom is at most t."""
-    from scipy.special import stdtr
-
-    return np.asarray(stdtr(freedom, t))
-
-
-def student_quantile(freedom: npt.ArrayLike, probability: npt.ArrayLike) -> Floats:
-    """The t up to which a Student t variable with so many degrees of freedom lies with this probability."""
-    from scipy.special import stdtrit
-
-    return np.asarray(stdtrit(freedom, probability))
+    return np.asarray(getattr(functions, name)(*arguments))

@@ -17,18 +17,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from perfmodel.arrays import Floats, concatenated, mapped, picked, shape_of, taken
-from perfmodel.baseline import BaselineStep, Shares, fill_in
+from perfmodel.baseline import fill_in
 from perfmodel.confidence import Confidence, input_sets_pace, shipped
 from perfmodel.config import ExperimentConfig, filled_from, mesh_distance
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.observation import Observation, by_group, equations_of
-from perfmodel.posterior import Informed, informed_by, solve
-from perfmodel.step_time import Z80, combine
+from perfmodel.posterior import Informed, Posterior, informed_by, scaled, solve
+from perfmodel.step_time import Z80, Priced, combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.workload import REMAT, Workload, from_config, stack
 
@@ -101,14 +101,39 @@ FOREIGN_PRIOR, FOREIGN_RANGE = 0.05, (0.05, 10.0)
 MODEL_ERROR = (0.15, 0.3)
 
 
+#: Efficiencies, and the factors on what a step asks for.
+Point = tuple[Efficiencies, Mapping[str, Floats]]
+
+
+class Shares(NamedTuple):
+    """Of work, what waits for weights; of gaps, what is pipeline bubble and what is waiting for kernel launches."""
+
+    streaming: Floats
+    bubble: Floats
+    launches: Floats
+
+
 @dataclass(frozen=True)
-class Calibration(BaselineStep):
+class Calibration:
     """Prices other configurations of the run whose step was measured.  Build it with `calibrate`.
 
-    confidence: how far gains like these were measured to come true; stand_in: whether the profile was recorded on
-    another kind of chip than the configuration names.
+    baseline: the configuration with every gap filled.  assumed: dotted names of what was filled in.  group_s: measured
+    time by group of axes (keys of `workload.GROUPS`) inside a slice; unplaced_s: of collectives that no group issues.
+    posterior: of the efficiencies.  unit_s: seconds that a measured 1 stands for (1 where the profile has a step time).
+    foreign_s: of a step time alone, what more likely is no part of the model's step at all (an input stall, a
+    checkpoint, another program) than an error of the model; in seconds, it stays whatever changes.  confidence: how far
+    gains like these were measured to come true; stand_in: whether the profile was recorded on another kind of chip than
+    the configuration names.
     """
 
+    baseline: ExperimentConfig
+    observation: Observation
+    assumed: tuple[str, ...]
+    posterior: Posterior
+    group_s: Mapping[str, float]
+    unplaced_s: float
+    unit_s: float = 1.0
+    foreign_s: float = 0.0
     confidence: Confidence = field(default_factory=shipped)
     stand_in: bool = False
 
@@ -387,6 +412,84 @@ class Calibration(BaselineStep):
         named["other"] = parts["gaps"] - sum(named.get(name, 0.0) for name in ("idle", "host", "kernel_launches"))
         named["other"] = named["other"] + parts["foreign"]
         return named
+
+    @cached_property
+    def _base_work(self) -> Workload:
+        return from_config(self.baseline)
+
+    @cached_property
+    def _base_terms(self) -> Terms:
+        return step_terms(self._base_work)
+
+    @cached_property
+    def _likely(self) -> Point:
+        """The most likely efficiencies and factors."""
+        return self.posterior.values.at(self.posterior.z)
+
+    @cached_property
+    def _base_parts(self) -> dict[str, float]:
+        parts, _ = self._modelled(self._base_terms, self._likely)
+        return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in parts.items()}
+
+    @cached_property
+    def _base_shares(self) -> Shares:
+        return self._shares(*self._modelled(self._base_terms, self._likely))
+
+    @cached_property
+    def _sigma_points(self) -> tuple[Point, dict[str, Floats]]:
+        """Points one standard deviation from the most likely one, along each column of the covariance's root, and the
+        baseline's parts there; arrays (points)."""
+        root: Floats = np.asarray(np.linalg.cholesky(self.posterior.covariance), dtype=np.float64)
+        points = self.posterior.values.at(self.posterior.z + root.T)
+        parts, _ = self._modelled(self._base_terms, points)
+        return points, {name: np.broadcast_to(value, len(root)) for name, value in parts.items()}
+
+    @property
+    def _divided(self) -> bool:
+        """Whether parts of the step were measured."""
+        return any(value > 0 for value in self.observation.parts_s.values())
+
+    @cached_property
+    def _seen_s(self) -> dict[str, float]:
+        """Measured seconds by the parts of `_modelled`.  Of a step time alone all parts take their share."""
+        seen = self.observation.parts_s
+        if not self._divided:
+            whole = (self.observation.measured_s * self.unit_s - self.foreign_s) / sum(self._base_parts.values())
+            return {name: seconds * whole for name, seconds in self._base_parts.items()}
+        by_name = {
+            "work": seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0),
+            "hbm": sum(seen.get(name, 0.0) for name in ("hbm", "hbm:activations", "hbm:optimizer")),
+            "dcn": seen.get("dcn", 0.0),
+            **{f"ici:{name}": seconds for name, seconds in self.group_s.items()},
+        }
+        by_name["gaps"] = self.observation.gaps_s
+        return {name: seconds * self.unit_s for name, seconds in by_name.items()}
+
+    def _modelled(self, terms: Terms, point: Point) -> tuple[dict[str, Floats], Priced]:
+        """The model's parts at a point: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the step
+        that they are of."""
+        efficiencies, factors = point
+        priced = combine(scaled(terms, factors), efficiencies)
+        parts = priced.parts_s
+        work = parts["compute"] - priced.waiting_s if self._launches_matter else parts["compute"]
+        gaps = parts["bubble"] + parts["overhead"] + (parts["compute"] - work)
+        links = {name: value for name, value in parts.items() if name.startswith("ici:")}
+        return {"work": work, "hbm": parts["hbm"], **links, "dcn": parts["dcn"], "gaps": gaps}, priced
+
+    def _shares(self, modelled: Mapping[str, Floats], priced: Priced) -> Shares:
+        """Return what the model expects parts of `_modelled` to consist of."""
+        work, gaps = priced.parts_s["compute"], np.maximum(modelled["gaps"], 1e-30)
+        streamed = np.maximum(priced.hbm_s - modelled["hbm"], 0.0)
+        alone = np.cbrt(np.maximum(work * work * work - streamed * streamed * streamed, 0.0))
+        streaming = 1.0 - alone / np.maximum(work, 1e-30)
+        return Shares(streaming, priced.parts_s["bubble"] / gaps, (work - modelled["work"]) / gaps)
+
+    @cached_property
+    def _launches_matter(self) -> bool:
+        efficiencies = self.posterior.values.efficiencies
+        silent = replace(efficiencies, layer_s=0.0, moe_layer_s=0.0)
+        loud, quiet = (combine(self._base_terms, e).estimate_s for e in (efficiencies, silent))
+        return float(loud.reshape(-1)[0] / quiet.reshape(-1)[0]) > 1.005
 
 
 def at_peak_s(terms: Terms) -> Floats:

@@ -38,13 +38,13 @@ Number = Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0, allow_inf_na
 class Chip:
     """One accelerator chip.  Bytes, bytes/s, FLOP/s; bandwidths one-way.
 
-    peak_flops_per_s: dense, by precision, only where the chip has units for it (`peak` falls back).
-    hbm_bytes: as sold; hbm_usable_bytes: what the runtime leaves.  vmem_bytes: VMEM of a TPU, L2 of a GPU, None where
-    not known.  chips_per_host: chips that share a physical host and its network; chips_per_vm: chips of one VM, hence
-    of one process, fewer where a host runs several VMs.  matrix_tile: edge of the systolic array, 0 where padding does
-    not matter.  TPU: `ici_axes` torus axes with two neighbours each, `ici_link_bytes_per_s` per link; `pod` the largest
-    slice.  GPU: `nvlink_domain` GPUs joined by NVLink at `nvlink_bytes_per_s` per GPU.  Fields of the other kind are 0.
-    device_types: names of this very part in profiles; families: names that it shares with other parts.
+    peak_flops_per_s: dense, by precision, only where the chip has units for it (`peak` falls back).  hbm_bytes: as
+    sold; hbm_usable_bytes: what the runtime leaves.  chips_per_host: chips that share a physical host and its
+    network; chips_per_vm: chips of one VM, hence of one process, fewer where a host runs several VMs.  matrix_tile:
+    edge of the systolic array, 0 where padding does not matter.  TPU: `ici_axes` torus axes with two neighbours
+    each, `ici_link_bytes_per_s` per link; `pod` the largest slice.  GPU: `nvlink_domain` GPUs joined by NVLink at
+    `nvlink_bytes_per_s` per GPU.  Fields of the other kind are 0.  device_types: names of this very part in
+    profiles; families: names that it shares with other parts.
     sources: citation per field, `peak.bf16` for a peak.
     """
 
@@ -63,7 +63,6 @@ class Chip:
     chips_per_host: int
     devices_per_chip: int
     chips_per_vm: int
-    vmem_bytes: Number | None = None
     matrix_tile: int = 0
     ici_axes: int = 0
     ici_link_bytes_per_s: Number = 0.0

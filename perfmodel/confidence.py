@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel import reading
-from perfmodel.arrays import Floats, student_cdf, student_quantile
+from perfmodel.arrays import Floats, special
 from perfmodel.step_time import Z80
 
 #: Probability that an input pipeline which stalls the step runs beside it and determines its time, so that a faster
@@ -77,12 +77,12 @@ class Confidence:
         """
         scale = np.maximum(self.scale(sigma), 1e-9)
         moved = np.where(np.asarray(sigma) > 0, self.shift, 0.0)
-        faster = student_cdf(self.freedom, (np.asarray(gain) + moved - worth) / scale)
+        faster = special("stdtr", self.freedom, (np.asarray(gain) + moved - worth) / scale)
         return np.asarray(self.reaches * faster, dtype=np.float64)
 
     def range_sigma(self, sigma: npt.ArrayLike) -> Floats:
         """The spread s for which exp(gain ± Z80·s) holds the measured speed-up four times in five."""
-        return self.scale(sigma) * (student_quantile(self.freedom, 0.9) / Z80)
+        return self.scale(sigma) * (special("stdtrit", self.freedom, 0.9) / Z80)
 
 
 @dataclass(frozen=True)
@@ -124,4 +124,4 @@ def _mean_square(freedom: float) -> float:
     """Mean square of Student's t cut at ±FURTHEST: the integral of 2 z P(|t| > z) up to there."""
     nodes, weights = np.polynomial.legendre.leggauss(64)
     z = FURTHEST * (nodes + 1) / 2
-    return float(FURTHEST / 2 * np.sum(weights * 4 * z * student_cdf(freedom, -z)))
+    return float(FURTHEST / 2 * np.sum(weights * 4 * z * special("stdtr", freedom, -z)))

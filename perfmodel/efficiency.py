@@ -183,14 +183,8 @@ class ErrorRange:
         return DESCRIBED[self.distance]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "distance": self.distance,
-            "meaning": self.meaning,
-            "median": self.median,
-            "naive_median": self.naive_median,
-            "rows": self.rows,
-            "borrowed": self.borrowed,
-        }
+        names = ("distance", "meaning", "median", "naive_median", "rows", "borrowed")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from formatting import compared, counted
 from perfmodel import memory
-from perfmodel.arrays import Floats, array_of, log_normal_cdf
+from perfmodel.arrays import Floats, array_of, special
 from perfmodel.config import CANONICAL_ROLES, ROLES, ExperimentConfig, ModelShape, micro_batches
 from perfmodel.memory import MemoryUse
 from perfmodel.workload import AxisSizes, Workload, from_config, mesh_numbers
@@ -397,4 +397,4 @@ def _log_fits(used: MemoryUse, peaks: Sequence[float]) -> Floats:
         np.broadcast_to(value, shape)[..., None] for value in (_states(used), used.needed, used.capacity, own, common)
     )
     moved = states + (needed - states) * np.exp(common * _GRID)
-    return np.asarray(log_normal_cdf(np.log(capacity / moved) / own))
+    return np.asarray(special("log_ndtr", np.log(capacity / moved) / own))

@@ -101,7 +101,7 @@ def layer_operations(config: ExperimentConfig) -> tuple[Operation, ...]:
         operations.append(product("MLP in", inputs * shape.d_model * shape.d_ff))
         operations.append(product("MLP out", shape.d_model * shape.d_ff))
     width = accounting.activation_widths(shape)
-    elements = rows * (width.traffic_model + width.traffic_sharded) / split
+    elements = rows * (width["traffic_model"] + width["traffic_sharded"]) / split
     operations.append(Operation("elementwise", elements, elements * ACTIVATION_BYTES, occurrences))
     return tuple(operations)
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from perfmodel.arrays import Floats, normal_cdf
+from perfmodel.arrays import Floats, special
 from perfmodel.efficiency import CLASSES, Efficiencies
 from perfmodel.terms import Terms, Traffic
 from perfmodel.workload import REMAT
@@ -199,7 +199,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     chance: Floats = np.zeros(1)
     if np.any(stall > 0):
         with np.errstate(divide="ignore"):
-            full = normal_cdf(np.log(t.memory_share / e.full_at) / e.full_spread)
+            full = special("ndtr", np.log(t.memory_share / e.full_at) / e.full_spread)
         chance = np.where((mesh.pipeline > 1) & (stall > 0), 1.0 - quick_hosts * (1.0 - full), 0.0)
         overhead = overhead + stall * chance**SHARP / (chance**SHARP + (1.0 - chance) ** SHARP)
     estimate = busy + exposed_comms + bubble + overhead

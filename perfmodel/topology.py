@@ -32,15 +32,14 @@ DCN_HOP_S = 5.0e-5
 class Links:
     """Link bandwidth available to a collective on one axis or group of axes.  Arrays over candidates.
 
-    size: chips that take part.  gather_s_per_byte: time to gather one byte of the *gathered* array on every chip, the
-    larger of gather_in_s_per_byte (torus links, NVLink) and gather_out_s_per_byte (network between NVLink domains).
+    size: chips that take part.  gather_in_s_per_byte: time to gather one byte of the *gathered* array everywhere, over
+    torus links or NVLink; gather_out_s_per_byte: over the network between NVLink domains, at the same time.
     all_to_all_s_per_byte: time per byte that a chip holds and spreads over the group; all_to_all_out_s_per_byte: the
     same between NVLink domains, of which there are `domains`.  permute_s_per_byte: time per byte a chip sends to its
     neighbour.  latency_s: of the hops of one gather.  All are 0 where size is 1.
     """
 
     size: Floats
-    gather_s_per_byte: Floats
     gather_in_s_per_byte: Floats
     gather_out_s_per_byte: Floats
     all_to_all_s_per_byte: Floats
@@ -53,7 +52,12 @@ class Links:
     def none(cls) -> Links:
         """A group of one chip: nothing to send."""
         zero = np.zeros(1)
-        return cls(np.ones(1), zero, zero, zero, zero, zero, np.ones(1), zero, zero)
+        return cls(np.ones(1), zero, zero, zero, zero, np.ones(1), zero, zero)
+
+    @property
+    def gather_s_per_byte(self) -> Floats:
+        """Time to gather one byte of the gathered array: the slower of both kinds of links decides."""
+        return np.maximum(self.gather_in_s_per_byte, self.gather_out_s_per_byte)
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def _torus(
     neighbour = np.where(size > 1, neighbour, 0.0)
     latency = ICI_HOP_S * np.where(used, steps * start, 0.0).sum(axis=1)
     nothing = np.zeros_like(size)
-    return Links(size, gather, gather, nothing, spread, nothing, np.ones_like(size), neighbour, latency)
+    return Links(size, gather, nothing, spread, nothing, np.ones_like(size), neighbour, latency)
 
 
 def _switched(chip: Chip, size: Floats, extent: Floats, nic_bytes_per_s: float) -> Links:
@@ -162,8 +166,7 @@ def _switched(chip: Chip, size: Floats, extent: Floats, nic_bytes_per_s: float) 
     spread_out = np.where(nodes > 1, (nodes - 1.0) / nodes / nic_bytes_per_s, 0.0)
     neighbour = np.where(nodes > 1, 1.0 / nic_bytes_per_s, np.where(inside > 1, 1.0 / nvlink, 0.0))
     latency = np.where(inside > 1, NVLINK_HOP_S, 0.0) + np.where(nodes > 1, NIC_HOP_S * np.log2(nodes), 0.0)
-    gather = np.maximum(gather_in, gather_out)
-    return Links(size, gather, gather_in, gather_out, spread_in, spread_out, nodes, neighbour, latency)
+    return Links(size, gather_in, gather_out, spread_in, spread_out, nodes, neighbour, latency)
 
 
 def network_links(size: npt.ArrayLike, bytes_per_s_per_chip: float) -> Links:
@@ -172,7 +175,7 @@ def network_links(size: npt.ArrayLike, bytes_per_s_per_chip: float) -> Links:
     share = (n - 1.0) / n / bytes_per_s_per_chip
     one = np.where(n > 1, 1.0 / bytes_per_s_per_chip, 0.0)
     nothing = np.zeros_like(n)
-    return Links(n, share, share, nothing, share, nothing, np.ones_like(n), one, np.where(n > 1, DCN_HOP_S, 0.0))
+    return Links(n, share, nothing, share, nothing, np.ones_like(n), one, np.where(n > 1, DCN_HOP_S, 0.0))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import numpy as np
 
 import formatting
 from experiments.codec import Codec
-from perfmodel.arrays import student_quantile
+from perfmodel.arrays import special
 
 ADOPT, REJECT, NO_DIFFERENCE, UNDECIDED = "adopt", "reject", "no_difference", "undecided"
 WORDS = {ADOPT: "Adopt", REJECT: "Reject", NO_DIFFERENCE: "No difference", UNDECIDED: "Undecided"}
@@ -205,7 +205,7 @@ def _interval(one: ArmSummary, two: ArmSummary, work: float) -> tuple[float, flo
     assert one.within is not None and two.within is not None
     within = max(one.within, two.within) ** 2
     one_run = sqrt(max(between, within))
-    half = float(student_quantile(freedom, (1 + LEVEL) / 2)) * one_run * sqrt(1 / n + 1 / m)
+    half = float(special("stdtrit", freedom, (1 + LEVEL) / 2)) * one_run * sqrt(1 / n + 1 / m)
     return float(logs[1].mean() - logs[0].mean()) + work, half, one_run
 
 
@@ -222,7 +222,7 @@ def _repeats_for(one_run: float, arm: ArmSummary, expected: float | None) -> str
     wanted = abs(log(expected)) if expected and abs(log(expected)) > WORTHWHILE else log(1.05)
     difference = formatting.share(expm1(wanted), 2)
     for repeats in range(LEAST_REPEATS, _MOST_REPEATS_NAMED + 1):
-        half = float(student_quantile(2 * repeats - 2, (1 + LEVEL) / 2)) * one_run * sqrt(2 / repeats)
+        half = float(special("stdtrit", 2 * repeats - 2, (1 + LEVEL) / 2)) * one_run * sqrt(2 / repeats)
         if half <= wanted:
             if repeats <= arm.repeats:
                 return ""

@@ -21,7 +21,7 @@ from campaigns.engine.space import LEAST_FIT, parameters_of
 from experiments.sentences import Sentence, Value, join, say
 from formatting import probability
 from perfmodel import legality
-from perfmodel.arrays import normal_cdf
+from perfmodel.arrays import special
 from perfmodel.config import ExperimentConfig
 from perfmodel.step_time import Z80
 from proposals.failures.forbidden import Forbidden
@@ -97,7 +97,7 @@ def improvement(best: float, mean: Floats, sd: Floats) -> Floats:
     """Expected fall of log time below the best, of a Gaussian."""
     z = (best - mean) / sd
     density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
-    return np.asarray(sd * (z * normal_cdf(z) + density))
+    return np.asarray(sd * (z * special("ndtr", z) + density))
 
 
 def expected(belief: CandidatePosterior, best: float) -> Floats:
@@ -267,9 +267,8 @@ class Acquisition:
         faster = gain = None
         if best is not None and best.step_time_s is not None:
             to_beat = float(np.log(best.step_time_s / c.tokens[best.candidate]))
-            faster = float(
-                (1.0 - stall) * normal_cdf((to_beat - mean) / sd) + stall * normal_cdf((to_beat - mean - more) / sd)
-            )
+            smooth, stalled = (special("ndtr", (to_beat - each) / sd) for each in (mean, mean + more))
+            faster = float((1.0 - stall) * smooth + stall * stalled)
             gain = 1.0 - float(np.exp(-float(self.worth[row])))
         choice = ScoredCandidate(
             candidate=row,

@@ -18,7 +18,7 @@ from diagnosis.analyzer.rules.memory_traffic import near_capacity
 from diagnosis.report import Bottleneck, Diagnosis, Finding, SourcedValue
 from experiments.sentences import Sentence, join, say
 from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
-from perfmodel.arrays import normal_cdf
+from perfmodel.arrays import special
 from perfmodel.config import ExperimentConfig, Measured, missing_facts
 from perfmodel.prediction import predict
 from perfmodel.price import evidence_of, lacking
@@ -145,7 +145,7 @@ def _certain(larger: float, smaller: float) -> float:
     """Probability that the one part is the larger, where both err as SPREAD_OF_A_PART says."""
     if smaller <= 0:
         return 1.0
-    return float(normal_cdf(log(max(larger, 1e-9) / smaller) / (SPREAD_OF_A_PART * sqrt(2.0))))
+    return float(special("ndtr", log(max(larger, 1e-9) / smaller) / (SPREAD_OF_A_PART * sqrt(2.0))))
 
 
 def _share(words: str, value: float) -> SourcedValue:

@@ -79,10 +79,6 @@ def test_a_vm_of_v5e_and_v6e_drives_half_of_its_hosts_chips():
     assert all(get_chip(name).chips_per_vm == get_chip(name).chips_per_host == 4 for name in ("v4", "v5p", "tpu7x"))
 
 
-def test_the_vmem_of_v4_is_that_of_its_two_cores():
-    assert get_chip("v4").vmem_bytes == 2 * 16 * 2**20
-
-
 def test_wraparound_rules_of_the_book():
     """2.2: v5e closes axes of 16, v5p whole cubes of four."""
     assert get_chip("v5e").wraps((8, 16)) == (False, True)
