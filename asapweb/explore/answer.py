@@ -1,12 +1,8 @@
-"""Say what the performance model says of a state, in the shape the page draws.
-
-The memory of a chip is a squarified treemap of rectangles in percent, so that a page draws it as SVG without scripts or
-inline styles.  Source: Bruls, Huizing, van Wijk, Squarified Treemaps (2000): rows are filled while that makes their
-rectangles squarer."""
+"""Say what the performance model says of a state, in the shape the page draws."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,67 +14,7 @@ from perfmodel.config import ExperimentConfig
 from perfmodel.prediction import Prediction
 from perfmodel.price import NOTHING, Evidence, predict
 from perfmodel.roofline import Operation, layer_operations, roofs
-
-#: Width over height of the picture, which decides what is square.
-ASPECT = 1.5
-
-
-@dataclass(frozen=True)
-class Rectangle:
-    """Item `index` at x, y with width and height, all in percent of the whole."""
-
-    index: int
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-def treemap(values: Sequence[float]) -> list[Rectangle]:
-    """Rectangles whose areas are to each other as the values; those of no size are left out."""
-    items = sorted(((value, index) for index, value in enumerate(values) if value > 0), reverse=True)
-    total = sum(value for value, _ in items)
-    if not total:
-        return []
-    width, height = ASPECT * 100.0, 100.0
-    area = width * height / total
-    x = y = 0.0
-    rectangles: list[Rectangle] = []
-    left = [(value * area, index) for value, index in items]
-    while left:
-        side = min(width - x, height - y)
-        row = _row(left, side)
-        thick = sum(size for size, _ in row) / side
-        at = y if width - x >= height - y else x
-        for size, index in row:
-            long = size / thick
-            if width - x >= height - y:
-                rectangles.append(Rectangle(index, x / ASPECT, at, thick / ASPECT, long))
-            else:
-                rectangles.append(Rectangle(index, at / ASPECT, y, long / ASPECT, thick))
-            at += long
-        if width - x >= height - y:
-            x += thick
-        else:
-            y += thick
-        left = left[len(row) :]
-    return rectangles
-
-
-def _row(left: Sequence[tuple[float, int]], side: float) -> list[tuple[float, int]]:
-    """As many of the largest as make the worst rectangle of the row squarer."""
-    row = [left[0]]
-    for item in left[1:]:
-        if _worst([*row, item], side) > _worst(row, side):
-            break
-        row.append(item)
-    return row
-
-
-def _worst(row: Sequence[tuple[float, int]], side: float) -> float:
-    total = sum(size for size, _ in row)
-    return max(max(side**2 * size / total**2, total**2 / (side**2 * size)) for size, _ in row)
-
+from proposals.plan import Memory
 
 #: What a missing fact costs, in a sentence; key: dotted name as in `Prediction.missing`.
 MISSING = {
@@ -121,12 +57,10 @@ class TermRow(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A rectangle of the memory picture.  share: of the capacity; named: whether its words fit inside."""
+    """A part of the memory.  share: of the capacity."""
 
     term: Term
-    box: Rectangle
     share: float
-    named: bool
 
 
 class LayerOperation(NamedTuple):
@@ -192,20 +126,15 @@ class Answer:
         return sum(used[key] or 0.0 for key in ("params", "optimizer", "gradients")) if used is not None else None
 
     @cached_property
-    def parts(self) -> list[Part]:
-        """Rectangles of the parts of the memory and of what stays free."""
+    def memory(self) -> Memory | None:
         used = self.prediction.hbm_per_chip_bytes
-        if used is None:
-            return []
-        capacity = used["capacity"] or 0.0
-        terms = bars.memory_terms({key: value for key, value in used.items() if value is not None})
-        rest = capacity - sum(term.value for term in terms)
-        label = "Free" if used["total"] is not None else "Activations and free"
-        shown = [*terms, Term("free", label, "free", rest)] if rest > 0 else terms
-        return [
-            Part(shown[box.index], box, shown[box.index].value / capacity, box.width > 21 and box.height > 16)
-            for box in treemap([term.value for term in shown])
-        ]
+        return Memory(**{key: value or 0.0 for key, value in used.items()}) if used is not None else None
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts of the memory that are known."""
+        held = self.memory
+        return [Part(term, term.value / held.capacity) for term in bars.memory_terms(vars(held))] if held else []
 
     @cached_property
     def operations(self) -> list[LayerOperation]:

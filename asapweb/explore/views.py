@@ -32,6 +32,7 @@ from perfmodel.config_file import OPTIMIZERS
 from perfmodel.price import NOTHING, Evidence, predict
 from perfmodel.reading import Complaints, parse_text
 from perfmodel.space import count_factorisations, divisors
+from proposals.drawing import memory_bar
 from proposals.facts import in_words
 
 #: Text longer than this is no config.json.
@@ -116,7 +117,7 @@ def _context(
     scale_s = max(values, default=0.0)
     return {
         "found": answer,
-        "memory_map": drawing.memory_map(answer.parts) if answer is not None else "",
+        "memory_bar": memory_bar(answer.memory) if answer is not None and answer.memory is not None else "",
         "refusal": refusal,
         "bars": [(bar, drawing.bounds_bar(bar.time, scale_s) if bar.time else "") for bar in bars],
         "scale_s": scale_s,

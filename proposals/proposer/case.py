@@ -134,12 +134,6 @@ class Case:
         return _rows(self.proposed) / _rows(self.config)
 
     @property
-    def micro_batches_ratio(self) -> float:
-        """Micro-batches of a step over those of the current configuration."""
-        new = self.proposed
-        return micro_batches(new.training, new.mesh) / micro_batches(self.config.training, self.config.mesh)
-
-    @property
     def per_step(self) -> float:
         """Tokens per chip of a step over those of the current configuration."""
         batch = self.config.training.global_batch or 1

@@ -251,16 +251,12 @@ def left_out(
 
 
 def in_order(c: Candidates, ranked: Ranked) -> list[int]:
-    """Return all that the model can price, the current configuration included, in the order in which they are
-    considered."""
-    every = np.argsort(-ranked.utility, kind="stable")
-    return [int(i) for i in _likely_first(ranked, every[_priced(c)[every]])]
-
-
-def _likely_first(ranked: Ranked, order: Ints) -> Ints:
-    """Return the order, led by those that are more likely than not to gain, where some of them are worth a trial."""
+    """Return all that the model can price, the current configuration included: what is more likely than not to gain
+    first, each by its utility."""
+    order = np.argsort(-ranked.utility, kind="stable")
+    order = order[_priced(c)[order]]
     likely = (ranked.faster[order] >= 0.5) & (ranked.utility[order] > 0.0)
-    return np.concatenate([order[likely], order[~likely]])
+    return [int(i) for i in (*order[likely], *order[~likely])]
 
 
 def keeping_is_right(candidates: Candidates, ranked: Ranked, chosen: Sequence[Choice] = ()) -> float:

@@ -173,7 +173,9 @@ def steps_from(config: ExperimentConfig, mesh: Mesh, change: Change) -> Iterator
                 moved = {**sizes, up: sizes[up] * 2, down: sizes[down] // 2}
                 words = f"{up} {sizes[up]} → {moved[up]}, {down} {sizes[down]} → {moved[down]}"
                 across = " over DCN" if place == "dcn" else ""
-                yield Step("mesh", words + across, _with_sizes(mesh, place, moved), change)
+                pairs = tuple(moved.items())
+                stepped = replace(mesh, ici=pairs) if place == "ici" else replace(mesh, dcn=pairs)
+                yield Step("mesh", words + across, stepped, change)
     training = config.training
     batch = change.get("global_batch", training.global_batch)
     for new in (batch // 2 if batch % 2 == 0 else 0, batch * 2) if batch else ():
@@ -185,10 +187,6 @@ def steps_from(config: ExperimentConfig, mesh: Mesh, change: Change) -> Iterator
     at = LADDER.index(policy)
     for name in (*LADDER[max(0, at - 1) : at], *LADDER[at + 1 : at + 2]):
         yield Step("remat", f"remat policy {policy} → {name}", mesh, own_change(config, change, "remat", name))
-
-
-def _with_sizes(mesh: Mesh, place: str, sizes: dict[str, int]) -> Mesh:
-    return replace(mesh, ici=tuple(sizes.items())) if place == "ici" else replace(mesh, dcn=tuple(sizes.items()))
 
 
 def own_change(config: ExperimentConfig, change: Change, key: str, value: object) -> Change:

@@ -67,10 +67,6 @@ class Observed:
     recomputed_s: float | None = None
     basis: str = "profile"
 
-    @property
-    def total_s(self) -> float:
-        return sum(self.work_s.values()) + sum(self.traffic_s.values()) + self.fixed_s
-
 
 def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis) -> Observed:
     """What the step spent its time on: as profiled, else as predicted.  Raises ConfigError where there is nothing."""

@@ -37,13 +37,19 @@ from proposals.proposer.changes import (
 from proposals.proposer.choose import Choice, asked_by, choose, in_order, keeping_is_right, left_out, shortlist
 from proposals.proposer.limits import broken_by, fewer_chips, legal, rules_of
 from proposals.proposer.observed import evidence_of, observe, recomputes_nothing
-from proposals.proposer.precedents import Library, Precedent, case_of_change, closest_precedents, published
+from proposals.proposer.precedents import (
+    Library,
+    Precedent,
+    case_of_change,
+    closest_precedents,
+    published,
+    situation,
+)
 from proposals.proposer.prices import (
     ProposalPrices,
     Ranked,
     as_measured,
     exposed_s,
-    library_for,
     price,
     rank,
 )
@@ -200,7 +206,7 @@ class Pricer:
     def _library(self) -> Library:
         # What limits another kind of chip says nothing of how the configured one would do.
         precedents = () if self.observed.stand_in else self.precedents
-        return library_for(self.config, self.diagnosis, precedents)
+        return Library(precedents, situation(self.config, self.diagnosis))
 
     def _field(self, asked: Constraints) -> Field:
         """The best legal candidates within the constraints.

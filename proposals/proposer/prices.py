@@ -9,7 +9,6 @@ of the terms knows an experiment."""
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -29,7 +28,7 @@ from perfmodel.step_time import Z80
 from perfmodel.workload import GROUPS
 from proposals.plan import Memory, Predicted, Range
 from proposals.proposer.observed import Observed
-from proposals.proposer.precedents import Library, Precedent, Support, situation
+from proposals.proposer.precedents import Library, Support
 from proposals.proposer.space import CHANGE_KINDS, Candidates
 
 Floats = npt.NDArray[np.float64]
@@ -235,11 +234,6 @@ def steps(c: Candidates) -> Floats:
     """How far each candidate is from the current configuration: doublings of axes, and one for each training key that
     changes."""
     return np.asarray(c.doublings() + (c.changed != 0).sum(axis=1))
-
-
-def library_for(config: ExperimentConfig, diagnosis: Diagnosis, precedents: Sequence[Precedent]) -> Library:
-    """Precedents made ready for the run at hand."""
-    return Library(precedents, situation(config, diagnosis))
 
 
 def _precedents(c: Candidates, library: Library) -> Support:

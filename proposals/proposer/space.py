@@ -6,7 +6,7 @@ user asks about are laid side by side the same way, so both get the same numbers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
@@ -21,7 +21,7 @@ from perfmodel.legality import MemoryPosterior
 from perfmodel.space import SearchBounds, Space, build_space, changed, space_workload
 from perfmodel.workload import Workload, chip_of, from_config, stack
 from proposals.candidate import Candidate, candidate
-from proposals.proposer.changes import Change, doublings_of, key
+from proposals.proposer.changes import Change, doublings_of
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -104,27 +104,16 @@ class Candidates:
         """The configuration that a candidate would run."""
         return candidate(self.config, Candidate(self.mesh(index).to_json(), self.change(index)))
 
-    def find(self, row: int, change: Mapping[str, Any]) -> int | None:
-        """The candidate of a mesh with a change, None where it is not among them."""
-        wanted = key(change)
-        same = [i for i, item in enumerate(self.changes) if key(item) == wanted]
-        matches = np.flatnonzero((self.mesh_of == row) & np.isin(self.change_of, same))
-        return int(matches[0]) if len(matches) else None
-
     @property
     def home(self) -> int:
         """Row of the mesh that ran."""
         return int(self.mesh_of[self.baseline])
 
-    def role_per_mesh(self, *roles: str) -> Ints:
-        """Product of sizes over ICI and DCN of all axes with these canonical roles, per mesh."""
+    def role(self, *roles: str) -> Ints:
+        """Product of sizes over ICI and DCN of all axes with these canonical roles, per candidate."""
         mesh = self.config.mesh
         members = [i for i, (_, axis) in enumerate(self.columns) if mesh.role(axis) in roles]
-        return np.asarray(np.prod(self.sizes[:, members], axis=1, dtype=np.int64))
-
-    def role(self, *roles: str) -> Ints:
-        """The same per candidate."""
-        return np.asarray(self.role_per_mesh(*roles)[self.mesh_of])
+        return np.asarray(np.prod(self.sizes[:, members], axis=1, dtype=np.int64)[self.mesh_of])
 
     @cached_property
     def mesh_doublings(self) -> Floats:

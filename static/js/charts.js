@@ -8,7 +8,7 @@
   const css = name => { probe.style.color = `var(--${name})`; return getComputedStyle(probe).color; };
   const FONT = getComputedStyle(document.body).fontFamily;
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches || new URLSearchParams(location.search).has("still");
-  const NAMES = ["text", "text-2", "text-3", "line", "line-2", "surface", "inset", "hover", "ink", "control", "compute", "hbm", "ici", "ici-2", "ici-3", "dcn", "host", "idle", "measured", "failed", "mem-1", "mem-2", "mem-3", "mem-4", "mem-5", "on-mem"];
+  const NAMES = ["text", "text-2", "text-3", "line", "line-2", "surface", "inset", "hover", "ink", "control", "compute", "hbm", "ici", "ici-2", "ici-3", "dcn", "host", "idle", "measured", "failed", "mem-1", "mem-2", "mem-3", "mem-4", "mem-5"];
   const tokens = () => Object.fromEntries(NAMES.map(name => [name.replace("-", "_"), css(name)]));
   const fmt = n => n === 0 ? "0" : Math.abs(n) >= 100 ? Math.round(n).toLocaleString("en-US") : Math.abs(n) >= 10 ? n.toFixed(1) : Math.abs(n) >= 0.001 ? String(+n.toPrecision(2)) : n.toExponential(1);
   const time = ms => ms >= 10000 ? fmt(ms / 1000) + " s" : ms >= 1 ? fmt(ms) + " ms" : ms >= 0.001 ? fmt(ms * 1000) + " µs" : fmt(ms * 1e6) + " ns";

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import formatting
 from asapweb.explore import report
-from asapweb.explore.answer import answer, treemap
+from asapweb.explore.answer import answer
 from asapweb.explore.report import RANKED
 from asapweb.explore.spaces import meshes_of
 from asapweb.explore.state import divisors, from_config, pairs_of, read, refit
@@ -131,18 +131,6 @@ def test_what_one_axis_takes_the_following_one_gives():
 @given(st.integers(1, 20_000))
 def test_divisors_divide(number):
     assert list(divisors(number)) == [n for n in range(1, number + 1) if number % n == 0]
-
-
-@given(st.lists(st.floats(0, 1e12, allow_subnormal=False), min_size=1, max_size=8))
-def test_the_treemap_fills_its_square_in_proportion(values):
-    values = [value if value > 1 else 0.0 for value in values]
-    boxes = treemap(values)
-    assert len(boxes) == sum(value > 0 for value in values)
-    for box in boxes:
-        assert box.width * box.height / 1e4 == pytest.approx(values[box.index] / sum(values), rel=1e-6)
-        assert box.x > -1e-6 and box.y > -1e-6
-        if min(box.width, box.height) > 1e-6:  # thinner ones cannot be seen, and rounding shows in their length
-            assert box.x + box.width < 100.01 and box.y + box.height < 100.01
 
 
 # all meshes

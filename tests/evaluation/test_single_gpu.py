@@ -10,7 +10,8 @@ from evaluation.single_gpu import SETS, Run, load_runs, predicted
 from experiments.consistency import facts_of
 from perfmodel.confidence import shipped
 from proposals.proposer.observed import evidence_of, observe
-from proposals.proposer.prices import library_for, price, rank
+from proposals.proposer.precedents import Library, situation
+from proposals.proposer.prices import price, rank
 from proposals.proposer.space import side_by_side
 
 FRAMEWORK = "huggingface"
@@ -49,4 +50,4 @@ def _probability_of_running(run: Run, batches: set[int]) -> list[float]:
     evidence = evidence_of(config, run.profile, diagnosis, observed, shipped())
     candidates = side_by_side(config, evidence.calibration.baseline, changes, evidence.memory)
     prices = price(candidates, evidence, observed, diagnosis)
-    return list(rank(candidates, prices, library_for(config, diagnosis, ())).runs[1:])
+    return list(rank(candidates, prices, Library((), situation(config, diagnosis))).runs[1:])
