@@ -125,16 +125,14 @@ FIT_FILE = Path(__file__).with_name("memory_fit.toml")
 
 #: Spread of log(measured / predicted) of a program whose peaks nobody has measured, until a fit says it.
 SPREAD_UNSEEN = 0.15
-#: Distances at which a fit states its error: another mesh of a workload it has seen, another workload, another program.
-DISTANCES = ("mesh", "workload", "source")
 
 
 @dataclass(frozen=True)
 class MemoryProfile:
     """What a program allocates; see memory_profiles.toml for each number.
 
-    spread_*: of log(measured / predicted) at a distance (DISTANCES); crash_spread: of log(needed / capacity) among runs
-    that ran and that ran out of memory.
+    spread_*: of log(measured / predicted) of another mesh of a workload that the fit has seen, another workload,
+    another program; crash_spread: of log(needed / capacity) among runs that ran and that ran out of memory.
     """
 
     __pydantic_config__ = EXACT

@@ -26,8 +26,6 @@ LOGIT_BYTES_WHOLE = 16.0
 #: A caching allocator fragments as the micro-batches of a pipeline come and go: share of the activations per doubling
 #: of the stages, where it may not grow its segments (OptiCo Figure 5).
 FRAGMENTATION = 0.165
-#: Layers whose weights lie in memory gathered: each matrix comes just in time and goes with its gradient.
-GATHERED_LAYERS = 1.0
 #: How full a chip is that recomputes just enough: short of the limit by less than any of these numbers is known.
 FULL = 0.999
 #: Chips of a reduce-scatter up to which XLA forms the head's weight gradient in windows: in 78 of 81 compiled programs
@@ -72,13 +70,9 @@ class MemoryUse:
         return self.total - self.held
 
     @property
-    def share(self) -> Floats:
-        """How full the memory is: near 1, an allocator that must give back and ask again makes a step slow."""
-        return self.total / self.capacity
-
-    @property
     def pressure(self) -> Floats:
-        """The same of what the allocator would take if it could: above 1, by how much it must give back."""
+        """What the allocator would take if it could, over what there is: near 1, giving back and asking again makes a
+        step slow; above 1, by how much it must give back."""
         return self.wanted / self.capacity
 
     @property
@@ -104,24 +98,26 @@ def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse
 
 def of_stage(w: Workload, at: Stage, c: MemoryConstants) -> MemoryUse:
     """Memory of one pipeline at."""
-    chip, mesh, train = w.chip, w.mesh, w.training
+    chip, model, mesh, train = w.chip, w.model, w.mesh, w.training
     profile = train.profile
     params, optimizer, gradients, kept = _states(w, at, c)
     gpu = chip.gpu > 0
     rows = _rows(w)
     saved, formed, least_saved, none = _saved(w, at, rows, c)
-    logits = rows * w.model.vocab / mesh.model * np.where(_classic(w), LOGIT_BYTES_CLASSIC, c["logit_bytes"][profile])
-    logits = np.where(gpu & (train.whole_logits > 0), rows * w.model.vocab * LOGIT_BYTES_WHOLE, logits)
-    windowed = np.where(_windowed_head(w), rows * w.model.vocab / mesh.model, 0.0)
+    logits = rows * model.vocab / mesh.model * np.where(_classic(w), LOGIT_BYTES_CLASSIC, c["logit_bytes"][profile])
+    logits = np.where(gpu & (train.whole_logits > 0), rows * model.vocab * LOGIT_BYTES_WHOLE, logits)
+    windowed = np.where(_windowed_head(w), rows * model.vocab / mesh.model, 0.0)
     logits = logits + windowed * c["logit_gradient_bytes"][profile]
     # The logits are gone when the backward pass reaches the layers, and the gradients of its weights come one by one.
     head = np.maximum(logits * at.has_head, kept * c["transient_gradient_bytes"][profile])
-    gathered = np.where(train.sharding == SHARDING.index("fsdp"), _gathered(w), 0.0)
-    keys = rows * mesh.seq * w.model.kv_width / mesh.model * ACTIVATION_BYTES
+    # Of one layer: each matrix comes just in time and goes with its gradient.
+    layer = model.params_layer_largest / mesh.model * WEIGHT_BYTES
+    gathered = np.where(train.sharding == SHARDING.index("fsdp"), layer, 0.0)
+    keys = rows * mesh.seq * model.kv_width / mesh.model * ACTIVATION_BYTES
     runtime = chip.gpu * c["runtime_bytes"][profile]
     handed = _handed_over(w, at, rows, c)
     forced = handed * c["held_needed"][profile]
-    whole = rows * w.model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / _wide(w)) * c["whole_tensors"][profile]
+    whole = rows * model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / _wide(w)) * c["whole_tensors"][profile]
     always = gathered + np.where(mesh.seq > 1, keys, 0.0) + runtime + c["workspace_bytes"][profile] + forced + whole
     sharded = (train.sharding == SHARDING.index("zero1")) & (mesh.links["weights"].size * mesh.dcn_fsdp > 1)
     # The update comes when the activations are gone.
@@ -245,12 +241,6 @@ def _states(w: Workload, at: Stage, c: MemoryConstants) -> tuple[Floats, Floats,
     summed = np.where(train.micro_batches > 1, c["summed_gradient_bytes"][profile], 0.0)
     gradients = held * (each + summed + np.where(reduced, c["bucket_bytes"][profile], 0.0))
     return params, optimizer, gradients, kept
-
-
-def _gathered(w: Workload) -> Floats:
-    """Weights gathered at once, in 16 bits."""
-    one = w.model.params_layer_largest / w.mesh.model
-    return GATHERED_LAYERS * one * WEIGHT_BYTES
 
 
 def fits_so_far(known: Mapping[str, float | None] | None) -> bool | None:

@@ -302,11 +302,11 @@ def test_a_tensor_axis_holds_outputs_that_the_allocator_gives_back():
     small = used({"model": 8}, micro=1)
     assert small.held[0] > 0
     assert small.wanted[0] == pytest.approx(small.total[0])
-    assert small.pressure[0] == small.share[0] < 1
+    assert small.pressure[0] < 1 and small.fits[0]
     assert used({"data": 8}).held[0] == 0
     full = used({"model": 8}, micro=32)
     assert full.fits[0]
-    assert full.pressure[0] > 1 >= full.share[0]
+    assert full.pressure[0] > 1
     assert full.needed[0] < full.total[0]
 
 
