@@ -154,7 +154,7 @@ def test_it_sees_the_pool_the_space_the_budget_and_the_built_in_candidates(
     assert best["mesh"]["ici"] == trial.mesh["ici"]
     assert best["step_time_s"] == pytest.approx(trial.predicted_step_time_s, rel=5e-4)
     assert best["expected_improvement_share"] == pytest.approx(trial.gain, rel=1e-4)
-    assert server.requests[0].tool_names == ["campaign", "predict"]
+    assert server.requests[0].tool_names == ["campaign", "predict", "answer"]
 
 
 def test_it_may_price_what_it_thinks_of_before_it_asks(serve: Serve, people: Any, ready: Any) -> None:
