@@ -28,23 +28,26 @@ _WORD = re.compile(
     r"|(?<![A-Za-z])[²³¹¼-¾\u2070-\u2089\u2150-\u218b\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]"
 )
 _NUMBER = re.compile(
-    r"(\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?)(?:\s?(k|m|b|t|thousand|million|billion|trillion)\b)?", re.IGNORECASE
+    r"((?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?)"
+    r"(?:\s?(k|m|b|t|thousand|million|billion|trillion)\b)?",
+    re.IGNORECASE,
 )
 _POWERS = {"": (1,), "k": (1000, 1024), "m": (10**6,), "b": (10**9,), "t": (10**12, 10**3)}
 #: What makes a quantity of a number that it follows, and how others write the same.
 _UNIT = re.compile(
     r"\s*(%|×|x\b|times\b|percent\b|fold\b|[µnm]?s\b|sec(?:onds?)?\b|min(?:utes?)?\b|h(?:ours?)?\b|days?\b"
-    r"|(?:[GMKTP]i?B|B)\b(?!\s*(?:tok|param))|[GMKTP]?FLOP|(?:in|of) a hundred\b)",
+    r"|(?:[GMKTP]i?B|B|G)\b(?!\s*(?:tok|param))|[GMKTP]?FLOP|(?:in|of) a hundred\b)",
     re.IGNORECASE,
 )
 _SAME_UNIT = {
     "percent": "%", "in a hundred": "%", "of a hundred": "%", "x": "×", "times": "×", "fold": "×", "sec": "s",
     "second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h", "day": "days",
+    "g": "gb",
 }  # fmt: skip
 #: What is counted off by its number, and levels of intervals.
 _PLACE = rf"#?\d+\b(?![.,]\d)(?!{_UNIT.pattern})"
 _COUNTED = re.compile(
-    r"^[ \t]*(?:>[ \t]*)?(?:#+[ \t]*)?\d+[.)](?=\s)|\b(?:sections?|chapters?)\s+\d+(?:\.\d+)*"
+    r"^[ \t]*(?:>[ \t]*)?(?:#+[ \t]*)?\**\d+[.)](?=\s)|\b(?:sections?|chapters?)\s+\d+(?:\.\d+)*"
     r"|\b(?:proposals?|findings?|options?|steps?|candidates?|configurations?|alternatives?|passages?|records?|points?"
     r"|stages?|turns?|experiments?|questions?|slots?|cores?|devices?|ranks?),?\s+(?:(?:number|no\.|nr\.?)\s+)?"
     rf"{_PLACE}(?:\s*(?:,|and|or|to|&|–|-)\s*{_PLACE})*|\b\d+(?:st|nd|rd|th)\b|#\d+\b(?![.,]\d)|\b\d-?D\b"
@@ -53,10 +56,12 @@ _COUNTED = re.compile(
 )
 #: Keys of results by what prose calls them; axes have their roles.
 _SETTINGS = {
-    "chip": ("chips",), "gpu": ("chips",), "tpu": ("chips",), "core": ("cores", "recorded_cores"), "host": ("hosts",),
+    "chip": ("chips",), "gpu": ("chips",), "tpu": ("chips",), "core": ("cores", "recorded_cores"),
+    "host": ("hosts", "chips_per_host"),
     "layer": ("layers",), "expert": ("experts",), "head": ("heads", "kv_heads"), "slice": ("slices",),
     "dimension": ("head_dim", "d_model", "d_ff"),
     "batch": ("global_batch", "micro_batch", "grad_accum"), "microbatch": ("micro_batch", "grad_accum"),
+    "stage": ("virtual_stages", "pipeline"),
     "accumulation": ("grad_accum",), "sequence": ("global_batch", "micro_batch", "seq_len"), "length": ("seq_len",),
     "context": ("seq_len",), "shard": ("data", "fsdp"), "way": tuple(dict.fromkeys(ROLE_WORDS.values())),
 }  # fmt: skip
@@ -68,6 +73,9 @@ _BEFORE = re.compile(
 _AFTER = re.compile(r"[-\s]+(?:[a-z]+[-\s]+)?([A-Za-z_]+)")
 _PAIR = re.compile(r"([A-Za-z_][\w.]*)(?:\s*[=:]\s*[\"']?| (?:of )?(?=\d))(\w*)")
 _MESH = re.compile(rf"(?:{_PAIR.pattern}(?:[,;·× `]+(?:and |by )?`?|\Z|(?=[.)|])))+")
+_NEXT = re.compile(r"[-\s]*\w*")
+#: A whole number from this on that results know may stand without the name of what it is of.
+TELLING = 100
 _TYPED = "is a number that you typed; refer to the value of a result instead, such as {r1.step_time_s}"
 _UNKNOWN = (
     "is no size or mesh that is current, proposed, priced in this conversation or stated by the engineer; price the "
@@ -121,8 +129,8 @@ class Typed:
         if word[0].casefold() in self._names or number is None:
             return word[0].casefold() in self._names or (word[0][0].isascii() and not unit)
         rest = text[number.end() : end]
-        if re.search(r"\d", rest):
-            return False
+        if re.search(r"\d", rest):  # a shape
+            return all(int(each) in self._sizes and int(each) >= TELLING for each in re.findall(r"\d+", word[0]))
         unit = unit or _UNIT.fullmatch(rest)
         if any(
             (value, _unit(unit)) in self._quantities or (not unit and value in self._stated)
@@ -137,6 +145,9 @@ class Typed:
         named = [name for name in beside if _keys(name)]
         if in_code and not named:  # a shape, or a program's own setting, which is not priced
             return bool(sizes & self._sizes) or before is not None
+        phrase = text[word.start() : end] + _NEXT.match(text, end)[0]  # type: ignore[index]
+        if not named and (self._is_said(phrase) or any(size in self._sizes for size in sizes if size >= TELLING)):
+            return True
         begin, end = text.rfind("\n\n", 0, word.start()) + 1, text.find("\n\n", word.end())
         named = named or re.findall(r"[A-Za-z_]+", text[begin : end if end >= 0 else len(text)])
         keys = {key for name in named for key in _keys(name)}
@@ -150,7 +161,7 @@ class Typed:
         """Return True for a piece of a result's text, word for word; shortened at its end where it ends in …"""
         said = code.strip("`").strip().casefold().partition("…")[0]
         is_text = len(said) > 3 and re.search(r"[a-z].*\d|\d.*[a-z]", said) and not _PAIR.search(said)
-        return bool(is_text) and any(said in text.casefold() for text in self._texts)
+        return bool(is_text) and any(said in text for text in self._small)
 
     @cached_property
     def _quantities(self) -> frozenset[tuple[float, str]]:
@@ -178,15 +189,23 @@ class Typed:
         )
 
     @cached_property
+    def _small(self) -> tuple[str, ...]:
+        return tuple(text.casefold() for text in self._texts)
+
+    @cached_property
     def _names(self) -> frozenset[str]:
         """Words with a digit in texts of results, and in what the engineer wrote; topologies as `4x4x8`."""
-        words = (word.casefold() for text in self._texts for word in _WORD.findall(text))
+        words = [word.casefold() for text in self._texts for word in _WORD.findall(text)]
+        parts = (part for word in words for part in re.split(r"[_-]", word))
         shapes = ("x".join(map(str, each)) for _, each in self._nodes if isinstance(each, list))
-        return frozenset(word for word in (*words, *shapes) if re.search(r"[a-z_]|\..*\.", word))
+        return frozenset(word for word in (*words, *parts, *shapes) if re.search(r"[a-z_]|\..*\.", word))
 
     @cached_property
     def _sizes(self) -> frozenset[int]:
-        return frozenset(value for _, value in self._nodes if type(value) is int)
+        """Whole numbers of results, and those of their texts that are large enough to tell what they are."""
+        written = (int(value) for text in self._texts for match in _NUMBER.finditer(text) for value in _values(match))
+        known = (value for _, value in self._nodes if type(value) is int)
+        return frozenset((*known, *(value for value in written if value >= TELLING)))
 
     @cached_property
     def _pairs(self) -> frozenset[tuple[str, int]]:
@@ -231,9 +250,11 @@ def _roles(sizes: Iterable[tuple[str, Any]]) -> dict[str, int]:
 def _keys(word: str) -> tuple[str, ...]:
     """Return the keys and roles that a word of prose, an axis or a key may mean; none for other words."""
     name = re.sub(r"^(?:ici|dcn)[._]", "", word.casefold())
-    name = name if name in ROLE_WORDS or name in _SETTINGS or name in _KEYS else re.sub(r"(?:(?<=ch)es|s)\Z", "", name)
-    own = (name,) if name in _KEYS else ()
-    return (*own, *((ROLE_WORDS[name],) if name in ROLE_WORDS else ()), *_SETTINGS.get(name, ()))
+    names = dict.fromkeys((name, re.sub(r"(?:(?<=ch)es|s)\Z", "", name)))
+    own = (each for each in names if each in _KEYS)
+    return (*own, *(ROLE_WORDS[each] for each in names if each in ROLE_WORDS), *(
+        key for each in names for key in _SETTINGS.get(each, ())
+    ))  # fmt: skip
 
 
 def _blank(match: re.Match[str]) -> str:

@@ -206,6 +206,8 @@ def _unit_of(operand: Operand) -> str:
 
 def _combined_unit(operator: str, one: Operand, other: Operand) -> str:
     mine, theirs = _dimension(_unit_of(one)), _dimension(_unit_of(other))
+    if operator in "+-" and 0.0 in (one, other):  # nothing of anything
+        return _unit_of(one) or _unit_of(other)
     if operator in "+-":
         if mine != theirs:
             sides = [f"{_named(side)} is in {symbol(_unit_of(side)) or 'plain numbers'}" for side in (one, other)]

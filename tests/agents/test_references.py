@@ -209,7 +209,7 @@ TYPED = Typed(
         "`fsdp=16, tensor 4` or `data: 32` on v5e-256 in bf16.", "{r1.step_time_s as ms} at r1",
         "A 3-D torus.", "Finding, number 7", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4", "Cores 6 and 7 wait.",
         "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
-        "`NCCL_NTHREADS=512` is read", "A 4-way tensor axis.", "From tensor 4 to tp 8.",
+        "`NCCL_NTHREADS=512` is read", "A 4-way tensor axis.", "From tensor 4 to tp 8.", "**3. Flags**",
         "It may fill 20 % on 300 billion tokens.",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
     ],

@@ -35,7 +35,7 @@ Part = Literal[
 ROWS = 8
 #: Characters of a launch file, unless it is asked for by its kind.
 HEAD = 250
-NOT_COMPILED = "It was not compiled; the page of proposals has the button that compiles it."
+NOT_COMPILED = "It was not compiled; of an XLA program the page of proposals can compile it."
 #: A lead smaller than this ratio is none: it would not show in what is printed.
 NOTABLE = 1.01
 
@@ -60,11 +60,13 @@ def look(bench: Workbench, asked: Look) -> ToolResult:
 
 
 class Run(ToolResult):
-    """The run as configured and recorded.  held: constraints and facts that the engineer confirmed.  not_modelled: why
-    no configuration of this program can be priced."""
+    """The run as configured and recorded.  model_shape: of a model that the configuration only names.  held:
+    constraints and facts that the engineer confirmed.  not_modelled: why no configuration of this program can be
+    priced."""
 
     experiment: str = ""
     configuration: dict[str, Any] = {}
+    model_shape: dict[str, Any] = {}
     chips: int = 0
     mesh: str = ""
     tokens_per_step: int | None = None
@@ -80,8 +82,11 @@ class Run(ToolResult):
 
 def _run(bench: Workbench, _: Look) -> Run:
     profile, config, device = bench.profile, bench.config, bench.profile.device
+    written = config_to_json(config)
+    is_named = config.model is not None and "layers" not in written.get("model", {})
+    shape = {name: value for name, value in vars(config.model).items() if value} if is_named else {}
     return Run(
-        experiment=bench.name, configuration=config_to_json(config), chips=config.hardware.chips,
+        experiment=bench.name, configuration=written, model_shape=shape, chips=config.hardware.chips,
         mesh=config.mesh.text(), tokens_per_step=config.training.global_batch_tokens, not_known=missing_facts(config),
         held=present({"facts": dict(bench.facts), "constraints": bench.constraints.to_json()}),
         not_modelled=bench.diagnosis.not_modelled, warnings=bench.diagnosis.warnings,
