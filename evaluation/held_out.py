@@ -16,7 +16,7 @@ import numpy.typing as npt
 from evaluation.fit_time import FOLD_STEPS, Fit, Problem, fitted
 from evaluation.time_rows import TimeRow
 from perfmodel.config import ExperimentConfig
-from perfmodel.efficiency import DISTANCES, RunKeys, architecture_key, distance_to, run_keys
+from perfmodel.efficiency import DISTANCES, architecture_key, distance_to, run_keys
 
 Floats = npt.NDArray[np.float64]
 
@@ -97,7 +97,7 @@ def held_out(whole: Fit, rules: Sequence[str] = tuple(FOLDINGS)) -> Evaluation:
 def summarise(configs: Iterable[ExperimentConfig]) -> dict[str, list[str]]:
     """All keys of measured runs by level, as `perfmodel.efficiency` reads them from its SEEN_FILE."""
     keys = [run_keys(config) for config in configs]
-    return {level: sorted({getattr(key, level) for key in keys}) for level in RunKeys.__dataclass_fields__}
+    return {level: sorted({key[level] for key in keys}) for level in keys[0]}
 
 
 def _predicted(p: Problem, fit: Fit, out: npt.NDArray[np.bool_]) -> Iterator[tuple[int, str, tuple[float, ...]]]:

@@ -109,7 +109,7 @@ def _distinct(runs: Sequence[SweepRun]) -> tuple[SweepRun, ...]:
     """
     alike: dict[str, list[SweepRun]] = defaultdict(list)
     for run in runs:
-        alike[run_keys(run.config).configuration].append(run)
+        alike[run_keys(run.config)["configuration"]].append(run)
     fastest = []
     for attempts in alike.values():
         ran = sorted((run for run in attempts if run.usable), key=lambda run: run.step_time_s or 0.0)

@@ -79,7 +79,7 @@ class TimeRow:
     @cached_property
     def configuration(self) -> str:
         """The same text for rows that differ in software only."""
-        return run_keys(self.config).configuration
+        return run_keys(self.config)["configuration"]
 
     @property
     def model(self) -> str:

@@ -306,18 +306,6 @@ def load_efficiencies() -> EfficiencyTable:
 DENSE_OF_THEIR_OWN = ("gemma",)
 
 
-@dataclass(frozen=True)
-class RunKeys:
-    """What tells runs apart, in the order of DISTANCES; equal texts are the same."""
-
-    configuration: str
-    workload: str
-    scale: str
-    architecture: str
-    chip: str
-    framework: str
-
-
 def model_key(shape: ModelShape) -> str:
     """The same text for models of the same shape, whatever their name."""
     parts = [shape.layers, shape.d_model, shape.d_ff, shape.heads, shape.kv_heads, shape.vocab, shape.experts]
@@ -332,8 +320,9 @@ def architecture_key(shape: ModelShape) -> str:
     return family if family in DENSE_OF_THEIR_OWN else "dense"
 
 
-def run_keys(config: ExperimentConfig) -> RunKeys:
-    """Keys of a configuration; a model, batch or length that is absent equals no other."""
+def run_keys(config: ExperimentConfig) -> dict[str, str]:
+    """Return what tells runs apart by level, in the order of DISTANCES: equal texts are the same.  A model, batch or
+    length that is absent equals no other."""
     hardware, training, mesh = config.hardware, config.training, config.mesh
     framework = framework_of(config)
     profile = profile_named(framework, get_chip(hardware.chip).kind)
@@ -348,7 +337,10 @@ def run_keys(config: ExperimentConfig) -> RunKeys:
         f"{training.micro_batch or training.grad_accum} v{training.virtual_stages} {training.remat} "
         f"{training.weight_sharding} {hardware.slices}"
     )
-    return RunKeys(f"{workload} {sizes} {settings}", workload, scale, layers, chip, known)
+    return {
+        "configuration": f"{workload} {sizes} {settings}", "workload": workload, "scale": scale,
+        "architecture": layers, "chip": chip, "framework": known,
+    }  # fmt: skip
 
 
 @cache
@@ -360,8 +352,7 @@ def _seen() -> Mapping[str, frozenset[str]]:
 def distance_to(config: ExperimentConfig, seen: Mapping[str, frozenset[str]] | None = None) -> str:
     """One of DISTANCES: how far the configuration is from the measured runs (default: those of the shipped fit)."""
     known = _seen() if seen is None else seen
-    keys = run_keys(config)
-    for distance, level in zip(DISTANCES, RunKeys.__dataclass_fields__, strict=False):
-        if getattr(keys, level) in known[level]:
+    for distance, (level, key) in zip(DISTANCES, run_keys(config).items(), strict=False):
+        if key in known[level]:
             return distance
     return DISTANCES[-1]

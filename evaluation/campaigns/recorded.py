@@ -128,7 +128,7 @@ def _of_group(group: Group) -> Recorded:
 @cache
 def of_optico() -> Recorded:
     """OptiCo's Figure 5, one trial per distinct configuration.  No efficiency is fitted on it."""
-    by_key = {run_keys(run.config).configuration: run for run in tuned_runs()}
+    by_key = {run_keys(run.config)["configuration"]: run for run in tuned_runs()}
     runs = tuple(by_key.values())
     configs = [run.config for run in runs]
     return Recorded(
