@@ -12,7 +12,7 @@ from agent.events import Complaint, Final, Retry, RunEvent, Stopped, TextDelta, 
 from agent.loop import Outcome, run
 from agent.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from agent.provider.base import Provider
-from perfmodel.config import mesh_text
+from perfmodel.config import ConfigError, mesh_text
 from proposals.agents import endpoint
 from proposals.agents.conversation import (
     AnswerStep,
@@ -190,7 +190,10 @@ def offers(bench: Workbench, template: str, results: Sequence[ToolReturned]) -> 
         legal = {(row.mesh, json.dumps(row.changes, sort_keys=True, default=str)) for row in value.configurations
                  if not row.violations and row.step_time_s and not row.number}  # fmt: skip
         for asked in PriceArguments.model_validate(item.arguments).configurations:
-            one = asked.candidate(bench.config)
+            try:
+                one = asked.candidate(bench.config)
+            except ConfigError:  # refused when it was priced
+                continue
             mesh = {place: dict(sizes) for place, sizes in one.mesh.items()}
             key = (mesh_text(mesh), json.dumps(dict(one.changes), sort_keys=True, default=str))
             offer = MeshOffered(mesh, dict(one.changes), key[0])

@@ -152,6 +152,19 @@ def test_a_configuration_that_was_priced_is_offered_as_a_proposal(talk: Talk) ->
     assert [dict(item.mesh["ici"]) for item in offered] == [mesh]
 
 
+def test_a_refused_setting_beside_a_priced_mesh_is_no_fault_of_the_answer(talk: Talk) -> None:
+    mesh = {"data": 2, "seq": 16, "model": 8}
+
+    def model(body: dict[str, Any]) -> Any:
+        if sum(m["role"] == "tool" for m in body["messages"]) == len(chat.FIRST_LOOK):
+            wrong = {"mesh": mesh, "changes": {"weight_sharding": "replicated"}}
+            return calls(("price", {"configurations": [{"mesh": mesh}, wrong]}))
+        return text("It takes {r5.current.step_time_s}, and r6 says why not the other: {r6}.")
+
+    said, _ = talk(model, "What about replicated weights?")
+    assert final(said)
+
+
 def test_what_should_bind_is_asked_for_and_not_held(talk: Talk) -> None:
     def model(body: dict[str, Any]) -> Any:
         if sum(m["role"] == "tool" for m in body["messages"]) == len(chat.FIRST_LOOK):

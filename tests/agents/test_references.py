@@ -209,8 +209,8 @@ TYPED = Typed(
         "`fsdp=16, tensor 4` or `data: 32` on v5e-256 in bf16.", "{r1.step_time_s as ms} at r1",
         "A 3-D torus.", "Finding, number 7", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4", "Cores 6 and 7 wait.",
         "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
-        "`NCCL_NTHREADS=512` is read", "A 4-way tensor axis.", "From tensor 4 to tp 8.", "**3. Flags**",
-        "It may fill 20 % on 300 billion tokens.",
+        "`NCCL_NTHREADS=512` is read", "A 4-way tensor axis.", "From tensor 4 to tp 8.",
+        "It may fill 20 % on 300 billion tokens.", "**3. Flags** from 16 → 8 in 32-128 steps", "16×32 chips",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
     ],
 )  # fmt: skip
@@ -230,7 +230,7 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
         ("a batch of 64", "64"), ("48 chips", "48"), ("`ici_tensor_parallelism=16`", "16"),
         ("fsdp 16 and tp 8", "fsdp 16 and tp 8"),
         ("20 s", "20"),
-        ("3-way tensor parallelism", "3"), ("½ of it", "½"),
+        ("a 24-way tensor axis", "24"), ("½ of it", "½"), ("between 30-40 chips", "30-40"),
     ],
 )  # fmt: skip
 def test_other_digits_are_refused(text: str, digits: str) -> None:
@@ -278,8 +278,18 @@ def test_a_key_may_be_a_word_of_a_programs_grammar() -> None:
 def test_arithmetic_of_known_sizes_is_printed_and_no_braces_of_numbers_are_words() -> None:
     typed = Typed(["batch 512 on 16 replicas"], {"r1": {"chips": 64}})
     assert resolve("{512 / 16 as count} each", {}, typed).plain == "32 each"
-    for own in ("{437 * 1}", "{64 * 0.37 as percent}", "{3 tokens * 2 as count}"):
+    for own in ("{437 * 1}", "{64 * 0.37 as percent}", "{37 tokens * 2 as count}"):
         assert resolve(own, {"r1": {"chips": 64}}, typed).complaints, own
+
+
+def test_numbers_of_what_was_supposed_and_of_a_title_pass() -> None:
+    facts = [{"facts": {"model.d_model": 16384, "training.global_batch": 768}}]
+    typed = Typed(["Would 30-40 chips do, as for Qwen3 235B?"], {"r1": {"title": "NVIDIA H100 80 GB"}}, facts)
+    for text in ("A width of 16,384 at batch 768.", "768 × H100 80 GB.", "30-40 chips",
+                 "`d_model 16384`", "Qwen3 235B"):  # fmt: skip
+        assert resolve(text, {}, typed).complaints == (), text
+    for text in ("It frees 80 GB.", "A width of 8,192.", "The mesh is `data=16384`."):
+        assert resolve(text, {}, typed).complaints, text
 
 
 # What a page shows
