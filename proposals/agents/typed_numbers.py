@@ -1,8 +1,8 @@
 """Which numbers a text of a language model may hold as digits; all others are references.
 
 A quantity (a decimal, or a number with a unit) must be the engineer's, with the same unit.  A whole number may also be
-any that results, tool calls or the engineer hold; a mesh must be one that was priced, proposed or stated.  Names, single
-digits and levels of intervals pass, and in backticks what a result says word for word.
+any that results, tool calls or the engineer hold; a mesh must be one that was priced, proposed or stated.  Names,
+single digits and levels of intervals pass, and in backticks what a result says word for word.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def test_a_refused_setting_beside_a_priced_mesh_is_no_fault_of_the_answer(talk: 
         if sum(m["role"] == "tool" for m in body["messages"]) == len(chat.FIRST_LOOK):
             wrong = {"mesh": mesh, "changes": {"weight_sharding": "replicated"}}
             return calls(("price", {"configurations": [{"mesh": mesh}, wrong]}))
-        return text("It takes {r5.current.step_time_s}, and r6 says why not the other: {r6}.")
+        return text("It would take {r6.configurations[0].step_time_s}.")
 
     said, _ = talk(model, "What about replicated weights?")
     assert final(said)
