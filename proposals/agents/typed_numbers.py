@@ -138,9 +138,9 @@ class Typed:
     def _is_said(self, code: str) -> bool:
         """Return True for a piece of a result's text, word for word; shortened at its end where it ends in …"""
         said = code.strip("`").strip().casefold().partition("…")[0]
-        is_text = len(said) > 3 and re.search(r"[a-z].*\d|\d.*[a-z]", said)
-        is_text = is_text and (len(said) >= _SENTENCE or not _PAIR.search(said))
-        return bool(is_text) and any(said in text.casefold() for text in self._texts)
+        is_text = len(said) > 3 and bool(re.search(r"[a-z].*\d|\d.*[a-z]", said))
+        is_setting = len(said) < _SENTENCE and bool(_PAIR.search(said))
+        return is_text and not is_setting and any(said in text.casefold() for text in self._texts)
 
     @cached_property
     def _quantities(self) -> frozenset[tuple[float, str]]:
