@@ -235,7 +235,8 @@ class Recorded:
     context_requests, generation_requests: most that a serving engine states for one iteration, None where none does.
     gaps: shares 0–1 of the profiled time in which the device was idle, by what the next op waited for: the host, while
     it waited for `input`, was in a `synchronisation`, the `optimizer` or a `checkpoint`, or else until its late
-    `launch`; `queued`: launched in time; `unknown`: its launch is not in the trace.
+    `launch`; `rare`: one or two long gaps, most of the idle time of few steps; `queued`: launched in time; `unknown`:
+    its launch is not in the trace.
     before_s: device time of ops that were launched before the recording began.
     separate_runs: recordings among the files whose times do not overlap.
     kind, program: what the engineer states it to be (`diagnosis.recording`), empty where nobody did.

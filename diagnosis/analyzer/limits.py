@@ -16,7 +16,9 @@ from perfmodel.config import ExperimentConfig
 _TILE = re.compile(r"(?<![\d.])(\d{1,3})x(\d{1,3})(?!\d)")
 _SHAPES = re.compile(r"\[[^\]]*\]")
 #: A matmul of so few rows reads its weights for too little work on any accelerator; one of so many does not.
-FEW_ROWS, MANY_ROWS = 32, 64
+FEW_ROWS, MANY_ROWS = 32, 128
+#: FLOPs per byte above and below every accelerator's ridge: 17 of fp32 on a V100, 295 of bf16 on an H100.
+HIGH, LOW = 300.0, 15.0
 #: Weights of matmuls take at least half a byte (4 bit): one row does at most this many FLOPs per byte of them.
 FLOPS_PER_ROW_AND_BYTE = 4.0
 #: Families whose limit depends on their shapes.
@@ -42,19 +44,23 @@ def _limit(op: OpFacts, recording: Recording, config: ExperimentConfig | None, c
     ridge = chip.peak("bf16") / chip.hbm_bytes_per_s if chip is not None else 0.0
     if rows and (op.family == "attention kernel" or rows * FLOPS_PER_ROW_AND_BYTE < ridge):
         return "hbm", "iteration"
+    # A processor's ridge is low, and a convolution reads its weights for many positions.
+    if recording.platform == "cpu" and op.category == "convolution":
+        return "compute", "category"
+    # By its shapes, where the device's peaks are unknown.
+    if (intensity := op.op.operational_intensity) is not None and not LOW <= intensity <= HIGH:
+        return ("compute" if intensity > HIGH else "hbm"), "shapes"
     if op.family == "matmul" and (tile := _TILE.search(_SHAPES.sub("", op.op.name))):
         least = min(int(tile[1]), int(tile[2]))
         # What is narrow may be the columns: a training step or a convolution has many rows.
         many = recording.kind in ("training", "prefill") or op.category == "convolution"
         if 0 < least <= FEW_ROWS and not many:
             return "hbm", "tile"
-        if least >= MANY_ROWS:
+        # Without tensor cores the ridge is low.
+        if least >= (2 * FEW_ROWS if op.category == "convolution" or "sgemm" in op.op.name else MANY_ROWS):
             return "compute", "tile"
     if recording.kind == "decode" and op.family == "attention kernel":
         return "hbm", "iteration"
-    # A processor's ridge is low, and a convolution reads its weights for many positions.
-    if recording.platform == "cpu" and op.category == "convolution":
-        return "compute", "category"
     # A training step and a prefill run each matmul on all tokens of a batch.
     if recording.kind in ("training", "prefill") or (recording.may_train and config is not None):
         return "compute", "category"

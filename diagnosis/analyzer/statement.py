@@ -13,7 +13,8 @@ from experiments.sentences import Sentence, join, say
 from formatting import listed
 
 _SOURCE_KPI = "XProf overview"
-_SOURCES = {"category": "op category", "tile": "the kernels' tiles", "iteration": "the requests per iteration"}
+_SOURCES = {"category": "op category", "tile": "the kernels' tiles", "shapes": "shapes"}
+_SOURCES["iteration"] = "the requests per iteration"
 _GROUP_WORDS = {
     "compute": "compute",
     "memory": "HBM bandwidth",
@@ -255,6 +256,15 @@ def unexplained(facts: Facts) -> str:
     return f", and {known[0]} time does not explain it; {other} time was not measured"
 
 
+def _rare(facts: Facts) -> Sentence | str:
+    """What of the host's time lies in a few long gaps, which no later step need have."""
+    rare = min(facts.profile.recorded.gaps.get("rare", 0.0), facts.shares.get("host", 0.0))
+    if not rare:
+        return ""
+    row = evidence("in one or two long gaps", rare, "share", "measured", "Σ such gaps ÷ profiled time", "trace")
+    return say("; {} in one or two long gaps, as a first call, loading, compilation or preprocessing leaves", row)
+
+
 def _stall(facts: Facts, name: str) -> Sentence:
     share = evidence(
         f"{name} time", facts.shares.get(name, 0.0), "share", "measured", f"{name} time ÷ step time", _SOURCE_KPI
@@ -264,7 +274,8 @@ def _stall(facts: Facts, name: str) -> Sentence:
                    facts.base)  # fmt: skip
     text = {
         "input": say("The device waits for input {} {}.", share, facts.base),
-        "host": say("The device waits for the host (dispatch, transfers, callbacks) {} {}.", share, facts.base),
+        "host": say("The device waits for the host (dispatch, transfers, callbacks) {} {}{}.", share, facts.base,
+                    _rare(facts)),
         "idle": say("The device is idle {} {}{}.", share, facts.base, unexplained(facts)),
     }[name]
     return text

@@ -253,6 +253,21 @@ def test_a_host_without_devices_does_the_work_itself(read: Read) -> None:
     assert parts == pytest.approx({"compute": 0.75, "ici": 0.1, "host": 0.15}, abs=0.01)
 
 
+def test_one_long_gap_among_many_is_no_dispatch(read: Read) -> None:
+    """Thirty kernels 20 µs apart, and 5 ms of loading before one of them: what happens once is not launch latency."""
+    trace, at = Trace(0), 0.0
+    for index in range(30):
+        at += 5000 if index == 9 else 20
+        trace.kernel(GEMM, at, 10, launch=at - 5)
+        at += 10
+    profile = read(trace)
+    window = 29 * 20 + 4980 + 300
+    assert profile.recorded.gaps["rare"] == pytest.approx(5000 / window, rel=1e-2)
+    found = diagnose(profile)
+    assert found.bottleneck.primary == "host"
+    assert not any("CUDA graph" in finding.action for finding in found.findings if (finding.saving_share or 0) > 0.5)
+
+
 def test_a_device_that_lost_most_launches_is_not_idle(read: Read) -> None:
     trace = Trace(0)
     for index in range(10):

@@ -37,11 +37,12 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
     if own >= WORTH_SAYING:
         cost = evidence("host time", own, "share", "measured", "host, launch and compile time ÷ step time", _OVERVIEW)
         causes, actions = _host_causes(facts, own)
+        rare = facts.profile.recorded.gaps.get("rare", 0.0)
         yield claim(
             facts, "host_gaps", "Host-bound gaps",
             say("The device waits for the host (dispatch, kernel launches and other work) {} {}{}.", cost, facts.base,
                 causes),
-            actions
+            actions if rare >= 0.5 * own else actions
             + "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one "
             f"{'jit' if facts.of_xla else 'compiled program or CUDA graph'}, avoid recompilation with fixed shapes, "
             "move callbacks and checkpointing to another thread.",
@@ -55,8 +56,8 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
             else "Record a trace with host threads"
         )
         action = (
-            "Find on the timeline which stream, event or allocation these ops wait for; a CUDA graph shortens what "
-            "each launch takes on the device."
+            "Find on the timeline which stream, event or allocation these ops wait for; a CUDA graph shortens "
+            "what each launch takes on the device."
             if facts.recording.meets(("launches",))
             else f"{where}: blocking transfers, slow dispatch of many small programs, or a wait for another slice or "
             "host; fewer, larger programs per step remove launch gaps."
@@ -76,6 +77,11 @@ _HOST_CAUSES = {
     ),
     "optimizer": ("in the optimizer's host code", "Use a fused or foreach optimizer. "),
     "checkpoint": ("while a checkpoint is saved", "Save checkpoints asynchronously. "),
+    "rare": (
+        "in one or two long gaps",
+        "Look at the long gaps on the timeline, and record again after a warm-up: what happens once costs no later "
+        "step. If they come back, load and preprocess ahead. ",
+    ),
 }
 
 

@@ -20,8 +20,8 @@ from experiments.step_profile import Recorded
 
 #: With device activity of fewer of its launches, a recording has lost most of it; calls that copy nothing have none.
 SERVED = 0.5
-#: The host's own processor, among devices.
-HOST = -1
+#: The host's own processor, among devices, and the first correlation id of its work.
+HOST, _OWN = -1, 1 << 50
 #: Calls of serving engines and programs that capture a graph of kernels.
 _CAPTURE = re.compile(r"capture_(model|graph|one_batch|cuda_?graph)|_capture_\w*graph|graph_?capture", re.I)
 
@@ -97,7 +97,7 @@ def add_host_work(collected: Collected) -> bool:
 
     For a recording in which the host launches nothing and no device was recorded: its own processor did the work.
     """
-    if len(collected.device) or len(collected.launches):
+    if len(collected.device) or (len(collected.launches) and collected.launches["works"].any()):
         return False
     talks = np.array([bool(kernels.collective_kind(name)) for name in collected.names.texts], np.bool_)
     for key, rows in collected.threads.items():
@@ -105,7 +105,7 @@ def add_host_work(collected: Collected) -> bool:
         ops = np.flatnonzero((rows["what"] == OP) | talks[names])
         ops = ops[np.lexsort((-ends[ops], starts[ops]))]
         for row in ops[_doing(starts[ops].tolist(), ends[ops].tolist())].tolist():
-            launch, start, end, name = len(collected.launches) + 1, int(starts[row]), int(ends[row]), int(names[row])
+            launch, start, end, name = _OWN + len(collected.launches), int(starts[row]), int(ends[row]), int(names[row])
             stream = HOST - thread if talks[name] else thread
             collected.device.add(KERNEL, start, end, HOST, stream, launch, -1, name, -1, -1)
             collected.launches.add(launch, start, start, thread, 1)

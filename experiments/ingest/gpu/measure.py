@@ -4,7 +4,8 @@ A moment belongs to compute first, then to collectives (exposed: a collective ke
 to copies between host and device.  What is left is idle, and is divided by what the next op to run was waiting for.  If
 the host launched it only after the device had run dry, by what the host did until then (`Recorded.gaps`: `input`,
 `synchronisation`, …, else `launch`); `queued` where, or from when, it had been launched (dependencies, another stream);
-`unknown` where its launch is not in the trace.  In a step's parts all but `input` of the former are `launch`.
+`unknown` where its launch is not in the trace.  Of late launches, one or two long ones that are most of the idle time
+of a recording of few steps are `rare`.  In a step's parts all but `input` of what a late launch explains are `launch`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ COMPUTE, COLLECTIVE, HOST_COPY = 0, 1, 2
 SYNCHRONISATION = "synchronisation"
 #: A call that waits for the device returns within this time of the end of its last op.
 RETURN_PS = 5_000_000
+#: In so many steps, what happens once tells itself from what happens in each.
+SEVERAL = 3
+#: One or two gaps of this share of the recording, among at least so many, happen once: a first call, loading,
+#: compilation, preprocessing.
+LONG, FEW_GAPS, MANY_GAPS = 0.1, 2, 20
 Classes = NDArray[np.int64]
 
 
@@ -36,6 +42,13 @@ def classes(trace: DeviceTrace) -> Classes:
         COLLECTIVE if kind.exchange else HOST_COPY if kind.category in HOST_COPIES else COMPUTE for kind in trace.kinds
     ]
     return np.array(by_kind, np.int64)[trace.kind] if by_kind else np.zeros(0, np.int64)
+
+
+def working(trace: DeviceTrace) -> tuple[int, int]:
+    """From the first kernel to the last: copies before and after are set-up and results.  Of copies alone, all."""
+    kernels = classes(trace) != HOST_COPY
+    kernels = kernels if kernels.any() else ~kernels
+    return int(trace.starts[kernels].min()), int(trace.ends[kernels].max())
 
 
 def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> CoreTimeline:
@@ -50,7 +63,7 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
     with_talk = compute.union(talking)
     busy = with_talk.union(cover(HOST_COPY))
     first, last = int(trace.starts.min()), int(trace.ends.max())
-    window = window_of(steps, first, last)
+    window = window_of(steps, *working(trace))
     gaps = _gaps(trace, busy, window)
     with_input = busy.union(gaps["input"])
     with_launch = with_input.union(gaps["launch"])
@@ -115,6 +128,7 @@ def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dic
     following = order[np.searchsorted(trace.starts[order], gap_ends, side="left")]
     launched = trace.launched[following]
     known = launched != UNKNOWN
+    rare = _rare(gap_ends - gap_starts, window)
     # A call that has not returned is still launching.
     late = known & (np.maximum(launched, trace.issued[following]) > gap_starts)
     until_launch = np.minimum(launched, gap_ends)
@@ -129,11 +143,23 @@ def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dic
     # What lies on a device that has nothing to do, long after its launch, waits for something else.
     issued = np.where(known, np.maximum(launched, trace.issued[following]), gap_ends)
     held = late & (issued < gap_ends - QUEUE_PS)
+    once = rare & late & ~held
+    gaps["rare"] = IntervalUnion.of(gap_starts[once], gap_ends[once])
     gaps["launch"] = IntervalUnion.of(gap_starts[late], np.where(held, issued, gap_ends)[late])
     queued = (known & ~late) | held
     gaps["queued"] = IntervalUnion.of(np.where(held, issued, gap_starts)[queued], gap_ends[queued])
     gaps["unknown"] = IntervalUnion.of(gap_starts[~known], gap_ends[~known])
     return gaps
+
+
+def _rare(lengths: Ps, window: IntervalUnion) -> NDArray[np.bool_]:
+    """Which gaps of few steps are no habit of the program: FEW_GAPS at most, most of the idle time together."""
+    rare = np.zeros(len(lengths), np.bool_)
+    order = np.argsort(-lengths)[:FEW_GAPS]
+    order = order[lengths[order] >= LONG * window.total]
+    if len(window.starts) < SEVERAL and len(lengths) >= MANY_GAPS:
+        rare[order] = 2 * int(lengths[order].sum()) >= int(lengths.sum())
+    return rare
 
 
 def _intersection(one: IntervalUnion, two: IntervalUnion) -> IntervalUnion:

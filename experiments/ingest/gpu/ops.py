@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.ingest.gpu import kernels
 from experiments.ingest.gpu.device import DeviceTrace, Kind
-from experiments.ingest.gpu.measure import exposed_copies
+from experiments.ingest.gpu.measure import exposed_copies, working
 from experiments.ingest.gpu.waits import RankWaits
 from experiments.ingest.marks import Steps
 from experiments.ingest.roof import efficiencies
@@ -65,7 +65,7 @@ def read_ops(
     sums: dict[Kind, _Sum] = defaultdict(_Sum)
     window_ps = 0
     for trace, marked in zip(traces, steps, strict=True):
-        window = window_of(marked, int(trace.starts.min()), int(trace.ends.max()))
+        window = window_of(marked, *working(trace))
         window_ps += window.total
         _add(sums, trace, window.within(trace.starts, trace.ends) > 0)
         for kind, exposed in exposed_copies(trace, window).items():

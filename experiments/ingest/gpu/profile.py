@@ -26,6 +26,8 @@ from perfmodel.chips import Chip, chip_of_device, get_chip
 
 _MOST_STEPS = 20_000
 _MOST_LEFT_OUT = 5
+#: A host's mark of less than this part of the longest is none of a step.
+FRAGMENT = 0.1
 LOST = "Most of what the host launched has no device activity in the recording, so idle time is unknown."
 #: Share of the time of matmuls that must have FLOPs for a rate of the whole to mean anything.
 _LEAST_KNOWN = 0.8
@@ -134,6 +136,9 @@ def host_marks(recordings: Sequence[TraceFile]) -> list[Step]:
         dict(zip(one.steps.numbers, (one.steps.ends - one.steps.starts).tolist(), strict=True)) for one in recordings
     ]
     common = set(marked[0]).intersection(*marked[1:]) if marked else set()
+    # The profiler closes its last mark as it stops.
+    longest = max((times[number] for times in marked for number in common), default=0)
+    common = {number for number in common if all(times[number] >= FRAGMENT * longest for times in marked)}
     return [Step(number, statistics.fmean(times[number] for times in marked) * 1e-12) for number in sorted(common)]
 
 

@@ -16,6 +16,8 @@ from experiments.ingest.steps import unix_span
 _DEVICE = {"kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": FILL, "memset": FILL}
 _DEVICE["mtia_ccp_events"] = KERNEL
 _HOST = {"cpu_op": OP, "operator": OP, "user_annotation": ANNOTATION, "python_function": FRAME}
+#: torch.autograd.profiler.profile without Kineto names no category, only a process.
+_LEGACY = {"CPU functions": "cpu_op", "CUDA functions": "kernel"}
 _RUNTIME = {
     "cuda_runtime",
     "cuda_driver",
@@ -65,7 +67,7 @@ class KinetoEvents(Collected):
         return unix_span(begin, begin + max(ends, default=0) // 1000)
 
     def _complete(self, event: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> None:
-        category = event.get("cat")
+        category = event.get("cat") or _LEGACY.get(str(event.get("pid")))
         if not isinstance(category, str):
             return
         category = category.lower()

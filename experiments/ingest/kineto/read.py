@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.ingest.errors import IngestError
+from experiments.ingest.formats import HEAD_BYTES, named_format
 from experiments.ingest.gpu.assemble import DeviceFacts, add_host_work, device_traces, recorded
 from experiments.ingest.gpu.device import CPU, TraceFile
 from experiments.ingest.gpu.marks import host_steps
@@ -35,6 +36,9 @@ def read(path: Path, name: str) -> TraceFile:
         collected = KinetoEvents()
         collected.add(events(path, name, cleaned=True), groups)
     if not collected.events:
+        with path.open("rb") as source:
+            if other := named_format(name, source.read(HEAD_BYTES)):
+                raise IngestError(*other, name, kind="format")
         raise IngestError(
             f"{name} is a trace without any event of the PyTorch profiler (cpu_op, kernel, …).",
             "Record steps while the profiler is active and upload what prof.export_chrome_trace or "

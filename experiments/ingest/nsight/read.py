@@ -27,6 +27,7 @@ WHY_NO_STEPS = (
     'The recording has no step markers. Put torch.cuda.nvtx.range_push(f"iteration {i}") and range_pop() around each '
     "training step and record again."
 )
+ROCPROF_ADVICE = "Upload a trace of the PyTorch profiler (prof.export_chrome_trace) or, for JAX, the *.xplane.pb file."
 NO_DEVICE = "The recording contains no GPU activity. Record with nsys profile --trace=cuda,nvtx."
 _COPIES = {
     1: "Memcpy HtoD",
@@ -58,6 +59,8 @@ def read(path: Path, name: str) -> TraceFile:
 def _read(database: Database, name: str) -> TraceFile:
     known = {"StringIds", "TARGET_INFO_GPU", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
     if not any(table.startswith("CUPTI_ACTIVITY_KIND_") for table in database.tables) and not (known & database.tables):
+        if any(table.startswith("rocpd_") for table in database.tables):
+            raise IngestError(f"{name} is a database of rocprofv3, which is not read.", ROCPROF_ADVICE, name)
         raise IngestError(
             f"{name} is a SQLite database, but not an Nsight Systems export: it has none of its tables.",
             EXPORT_AGAIN,
