@@ -274,8 +274,9 @@ def _stall(facts: Facts, name: str) -> Sentence:
                    facts.base)  # fmt: skip
     text = {
         "input": say("The device waits for input {} {}.", share, facts.base),
-        "host": say("The device waits for the host (dispatch, transfers, callbacks) {} {}{}.", share, facts.base,
-                    _rare(facts)),
+        "host": say(
+            "The device waits for the host (dispatch, transfers, callbacks) {} {}{}.", share, facts.base, _rare(facts)
+        ),
         "idle": say("The device is idle {} {}{}.", share, facts.base, unexplained(facts)),
     }[name]
     return text

@@ -33,12 +33,13 @@ _POWERS = {"": (1,), "k": (1000, 1024), "m": (10**6,), "b": (10**9,), "t": (10**
 #: What makes a quantity of a number that it follows, and how others write the same.
 _UNIT = re.compile(
     r"\s*(%|(?<!\s)×|(?<!\s)x\b|times\b|percent\b|fold\b|[µnm]?s\b|sec(?:onds?)?\b|min(?:utes?)?\b|h(?:ours?)?\b|days?\b"
-    r"|(?:[GMKTP]i?B|B)\b(?!\s*(?:tok|param))|[GMKTP]?FLOP|(?:in|of) a hundred\b)",
+    r"|(?:[GMKTP]i?B|B|G)\b(?!\s*(?:tok|param))|[GMKTP]?FLOP|(?:in|of) a hundred\b)",
     re.IGNORECASE,
 )
 _SAME_UNIT = {
     "percent": "%", "in a hundred": "%", "of a hundred": "%", "x": "×", "times": "×", "fold": "×", "sec": "s",
     "second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h", "day": "days",
+    "g": "gb",
 }  # fmt: skip
 #: Numbers of a list's items, levels of intervals, and dimensions.
 _COUNTED = re.compile(
@@ -125,7 +126,7 @@ class Typed:
         if unit or text[word.start() - 1 : word.start()] == "$":
             titled = re.search(r"[\w-]+\s+\Z", text[: word.start()])
             said = text[titled.start() : unit.end()] if titled and unit else ""
-            return bool(said) and any(said.casefold() in each.casefold() for each in self._texts)
+            return bool(said) and any(said.casefold() in text for text in self._small)
         if re.search(r"[A-Z_]{3}=\Z", text[: word.start()]):  # a program's own variable, which is not priced
             return True
         is_whole = whole_number(number[1].replace(",", "")) is not None
@@ -140,7 +141,7 @@ class Typed:
         said = code.strip("`").strip().casefold().partition("…")[0]
         is_text = len(said) > 3 and bool(re.search(r"[a-z].*\d|\d.*[a-z]", said))
         is_setting = len(said) < _SENTENCE and bool(_PAIR.search(said))
-        return is_text and not is_setting and any(said in text.casefold() for text in self._texts)
+        return is_text and not is_setting and any(said in text for text in self._small)
 
     @cached_property
     def _quantities(self) -> frozenset[tuple[float, str]]:
@@ -166,6 +167,10 @@ class Typed:
             *(each for _, each in self._nodes if isinstance(each, str)),
             *self.words,
         )
+
+    @cached_property
+    def _small(self) -> tuple[str, ...]:
+        return tuple(text.casefold() for text in self._texts)
 
     @cached_property
     def _names(self) -> frozenset[str]:
