@@ -55,7 +55,7 @@ def proposal_of(case: Case) -> ProposalPlan:
         expected_impact=tuple(words.expected_impact(case, of)),
         trade_offs=tuple(words.trade_offs(case, of)),
         citations=citations,
-        raises=tuple(words.raises(of)),
+        raises=tuple(words.said("Raises", of)),
         lowers=tuple(words.lowers(case, of)),
         findings=tuple(finding.rule for finding in case.answered),
         violations=case.broken,

@@ -115,17 +115,13 @@ def _per_chip_load(config: ExperimentConfig) -> dict[str, float | None]:
         known = (
             memory.parameters_only(config)
             if missing_facts(config)
-            else {name: float(np.max(value)) for name, value in _use(config).parts().items()}
+            else {name: float(np.max(value)) for name, value in memory.per_chip(from_config(config)).parts().items()}
         )
         held |= {"weights": known["params"], "optimizer": known["optimizer"], "gradients": known["gradients"]}
         held["activations"] = known["activations"]
     held["sequences"] = batch / shards if batch else None
     held["tokens"] = batch * length / shards / mesh.size("seq") if batch and length else None
     return held
-
-
-def _use(config: ExperimentConfig) -> memory.MemoryUse:
-    return memory.per_chip(from_config(config))
 
 
 def disputed(config: ExperimentConfig, mesh: Mesh, change: Change, evidence: Evidence) -> dict[str, dict[str, float]]:

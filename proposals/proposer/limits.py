@@ -128,7 +128,7 @@ def rules_of(candidates: Candidates, constraints: Constraints) -> list[Rule]:
 def _checkable_rules(c: Candidates) -> Iterator[Rule]:
     config = c.config
     broken = legality.of_workload(c.work, config.model, missing_facts(config))
-    flags = {rule: _flat(c, flag) for rule, flag in broken.items()}
+    flags = {rule: np.asarray(c.flat(flag) > 0.5) for rule, flag in broken.items()}
     at_home = c.mesh_of == c.home
     for name, flag in flags.items():
         if flag[c.baseline] and c.posterior.ran:  # only a measured run shows that a rule does not hold for it
@@ -155,10 +155,6 @@ def _without_effect(c: Candidates) -> Iterator[Rule]:
     alone = c.role(*TOKEN_ROLES) == 1
     text = "All tokens are on one shard, so there is nothing to shard weights or optimizer state over."
     yield Rule("one_shard", c.changes_kind("weight_sharding") & alone, text, False)
-
-
-def _flat(c: Candidates, flags: npt.ArrayLike) -> Bools:
-    return np.asarray(c.flat(flags) > 0.5)
 
 
 def _uncheckable_rules(c: Candidates) -> Iterator[Rule]:

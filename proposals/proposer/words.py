@@ -190,10 +190,6 @@ def trade_offs(case: Case, of: Words) -> Iterator[Sentence | str]:
         yield "Nothing is risked, and nothing is learnt."
 
 
-def raises(of: Words) -> Iterator[Sentence]:
-    return said("Raises", of)
-
-
 def lowers(case: Case, of: Words) -> Iterator[Sentence | str]:
     for element, by in case.disputed.items():
         source = "profile" if case.observed.basis == PROFILE else "measured step time"
