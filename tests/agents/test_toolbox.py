@@ -249,6 +249,16 @@ def test_a_change_of_what_is_unknown_is_not_priced_until_it_is_stated(change: di
     assert ask(told, "price", configurations=[{"changes": change}])["configurations"][0]["step_time_s"]
 
 
+def test_a_proposal_keeps_its_number_and_its_mesh_under_a_supposed_fact() -> None:
+    of = bench("asap-experiment-3")
+    page = ask(of, "price", proposals=[1, 2])["configurations"]
+    supposed = ask(of, "price", proposals=[1, 2], facts=TOLD)["configurations"]
+    for before, after in zip(page, supposed, strict=True):
+        sizes = [[part for part in row["mesh"].split(" · ") if not part.endswith(" 1")] for row in (before, after)]
+        assert before["number"] == after["number"] and sizes[0] == sizes[1]
+    assert supposed[0]["step_time_s"] != page[0]["step_time_s"]
+
+
 @pytest.mark.parametrize(
     ("path", "value"), [("model.layerz", 3), ("training.grad_acum", 2), ("training.optimizer", "adamw_bf16")]
 )

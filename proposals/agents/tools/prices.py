@@ -18,6 +18,7 @@ from proposals.agents.tools.shared import (
     Current,
     Estimate,
     Row,
+    arguments_of,
     as_tool_error,
     broken_rule,
     current,
@@ -84,13 +85,17 @@ def price(bench: Workbench, asked: PriceArguments) -> Prices:
     """Prices one to eight configurations: step time and speed-up per token with 80 % intervals, chance that
     it runs and is faster, memory per chip, broken rules, and of up to three each term of the step with its change
     against the current configuration. Says whether it fits, which rules it breaks, and what is not known (`doubts`)."""
+    page, states = bench, [proposal(bench, number) for number in asked.proposals]
+    stated = [(state.proposal, {"number": state.proposal.rank, "status": state.status}) for state in states]
+    plans, others = stated, list(asked.configurations)
     if asked.facts:
         with as_tool_error():
             bench = bench.with_facts({**bench.facts, **asked.facts})
-    states = [proposal(bench, number) for number in asked.proposals]
-    plans = [(state.proposal, {"number": state.proposal.rank, "status": state.status}) for state in states]
+        # The proposals of the page, priced anew: this run would have others.
+        of_page = [Configuration.model_validate(arguments_of(page.config, plan)) for plan, _ in stated]
+        plans, others = [], [*of_page, *others]
     refused: list[Refused] = []
-    for one in asked.configurations:
+    for one in others:
         try:
             plan = evaluated(bench, one)
         except ToolError as error:
@@ -98,7 +103,7 @@ def price(bench: Workbench, asked: PriceArguments) -> Prices:
             named = " ".join(f"{key} {value}" for key, value in settings.items())[:200]
             refused.append(Refused(configuration=named or "the current configuration", reason=str(error)))
             continue
-        plans.append((plan, {"number": number_of(bench, plan)}))
+        plans.append((plan, {"number": number_of(page, plan)}))
     if not plans:
         raise ToolError(" ".join(item.reason for item in refused) or "Name at least one configuration or proposal.")
     own = current(bench)
