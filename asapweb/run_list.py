@@ -28,7 +28,7 @@ COLUMNS = {
     "parts": ("Parts of the step", "", "opt", False),
     "step": ("Step time", "step", "n opt", True),
     "mfu": ("MFU", "", "n opt", True),
-    "gain": ("Best gain", "gain", "n", True),
+    "gain": ("Predicted gain", "gain", "n", True),
     "measured": ("Measured gain", "", "n opt", True),
     "updated": ("Updated", "updated", "n opt opt-l", True),
 }

@@ -82,7 +82,7 @@ class Experiment(models.Model):
     mesh = OrderedJSONField(null=True, blank=True)  # {"ici": …, "dcn": …}
     step_time_s = models.FloatField(null=True, blank=True)
     bottleneck = models.CharField(max_length=20, blank=True)
-    best_speedup = models.FloatField(null=True, blank=True)  # predicted, of the best proposal that is likely faster
+    best_speedup = models.FloatField(null=True, blank=True)  # predicted, of the recommended proposal
     review = models.CharField(max_length=20, choices=ReviewState, default=ReviewState.NONE, blank=True)
 
     class Meta:

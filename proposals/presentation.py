@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
 from experiments.models import Profile
+from experiments.sentences import Text
 from experiments.services import profiles
 from formatting import topology
 from perfmodel.config import ConfigError
@@ -222,6 +223,17 @@ class Ladder:
     def compared(self) -> list[Card]:
         """The configurations that change something."""
         return [card for card in self.cards if card.proposal.kind != "keep"]
+
+    @property
+    def gives_up(self) -> dict[int, Text]:
+        """What each gives up, by rank: the first of its trade-offs that none before it names, else its first."""
+        said: dict[int, Text] = {}
+        for card in self.compared:
+            trades = card.proposal.value.trade_offs
+            own = [text for text in trades if str(text) not in set(map(str, said.values()))]
+            if trades:
+                said[card.proposal.rank] = (own or trades)[0]
+        return said
 
     @property
     def kept(self) -> Card | None:

@@ -74,10 +74,12 @@ class LayerOperation(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """Everything the page says beside the list of all meshes."""
+    """Everything the page says beside the list of all meshes.  bounded: whether the roofline's bounds are shown, which
+    know nothing of what was measured."""
 
     config: ExperimentConfig
     prediction: Prediction
+    bounded: bool = True
 
     @property
     def chip_title(self) -> str:
@@ -102,10 +104,11 @@ class Answer:
 
     @property
     def communication(self) -> float | None:
-        """Exposed share of the estimate."""
-        if self.prediction.breakdown_s is None or self.prediction.step_time_s is None:
+        """Exposed share of the estimate, of the terms as they are shown."""
+        if not self.terms or self.prediction.step_time_s is None:
             return None
-        return float(self.prediction.breakdown_s["exposed_comms"]) / self.prediction.step_time_s["estimate"]
+        talking = sum(row.term.value for row in self.terms if row.term.key.startswith(("ici", "dcn")))
+        return talking / self.prediction.step_time_s["estimate"]
 
     @property
     def free_bytes(self) -> float | None:
@@ -165,7 +168,7 @@ class Answer:
 
 def answer(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Answer:
     """Price the configuration's own mesh under the evidence.  Raises ConfigError as `perfmodel.price.predict` does."""
-    return Answer(config, predict(config, evidence))
+    return Answer(config, predict(config, evidence), evidence is NOTHING)
 
 
 def flat(parts: Mapping[str, Any]) -> dict[str, float]:

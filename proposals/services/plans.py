@@ -78,13 +78,8 @@ def store(
 
 
 def _best_speedup(proposals: Sequence[Proposal]) -> float | None:
-    """The largest predicted gain among proposals that are more likely faster than not; else the first one's.
-
-    None if that is to keep the current configuration, which gains nothing.
-    """
-    proposals = [item for item in proposals if item.kind != "keep"] if proposals and proposals[0].kind != "keep" else []
-    likely = [item.predicted_speedup for item in proposals if item.confidence >= 0.5 and item.predicted_speedup]
-    return max(likely) if likely else proposals[0].predicted_speedup if proposals else None
+    """The predicted gain of the recommendation; None if that is to keep the current configuration."""
+    return proposals[0].predicted_speedup if proposals and proposals[0].kind != "keep" else None
 
 
 def event_summary(item: ProposalPlan) -> dict[str, Any]:
