@@ -9,7 +9,7 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django_filters import CharFilter, ChoiceFilter
 
@@ -195,7 +195,7 @@ def save_view(request: MemberRequest) -> HttpResponse:
 
 @require(Role.ENGINEER, "POST")
 def delete_view(request: MemberRequest, pk: int) -> HttpResponse:
-    SavedView.objects.filter(team=request.membership.team, pk=pk).delete()
+    get_object_or_404(SavedView, team=request.membership.team, pk=pk).delete()
     return redirect("experiments")
 
 

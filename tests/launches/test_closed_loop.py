@@ -35,7 +35,7 @@ CONFIG: dict[str, Any] = {
     "hardware": {"chip": "v5e", "topology": [2, 2], "slices": 1},
     "mesh": {"ici": {"data": 1, "seq": 1, "model": 4}, "dcn": {}},
     "model": {"layers": 1, "d_model": 256, "d_ff": 512, "heads": 8, "kv_heads": 8, "head_dim": 32, "vocab": 1024},
-    "training": {"global_batch": 16, "seq_len": 32, "precision": "bf16", "weight_sharding": "fsdp", "remat": "full"},
+    "training": {"global_batch": 16, "seq_len": 32, "precision": "bf16", "weight_sharding": "fsdp", "remat": "minimal"},
     "notes": "Recorded on forced CPU devices; chip and topology are placeholders.",
 }
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from accounts.models import Invitation, Membership, Role, Team, User
 from campaigns.services import campaigns
 from dialogue.models import Held
 from dialogue.services import asking
-from experiments.models import Event, Experiment
+from experiments.models import Event, Experiment, SavedView
 from experiments.services import runs, storage, traces, uploads
 from history.services import imports, store
 from knowledge.models import Passage
@@ -132,6 +132,7 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
         "passage": Passage.objects.filter(document=document).earliest("pk").key,
         "record": kept.pk,
         "key": kept.key,
+        "view": SavedView.objects.create(team=people.team, name=mark).pk,
         "campaign": _campaign(people, ready.experiment, mark),
         "import": imports.receive(people.team, people.engineer, rows).pk,
         "member": Membership.objects.get(user=author).pk,

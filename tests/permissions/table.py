@@ -143,6 +143,9 @@ EXPERIMENTS = (
     ),
     *reads(NOBODY, "/experiments/{experiment}/xprof/pages/a-token/data/plugin/profile/", refused=404),  # by its link
     *reads(SIGNED_IN, "/api/experiments/ /api/profiles/ /api/runs/"),
+    *reads(VIEWER, "/experiments/picked/ /experiments/table.csv"),
+    stores(ENGINEER, "/experiments/views/", name="fsdp", view="q=fsdp"),
+    stores(ENGINEER, "/experiments/views/{view}/delete/"),
     *reads(
         ENGINEER,
         """
