@@ -40,14 +40,17 @@ LEAST_CHANGE, LEAST_NOISE = 0.01, 0.002
 
 
 def columns(chosen: Sequence[str]) -> list[str]:
-    """Keys of the columns to show, in the order of the table; the usual ones where none is chosen."""
+    """Return the keys of the columns to show, in the order of the table; the usual ones where none is chosen."""
     return [key for key in COLUMNS if key in chosen] or list(SHOWN)
 
 
 @dataclass(frozen=True)
-class Row:
-    """One experiment of the list.  terms: seconds by part of the step (shares, where no step is known).  measured: the
-    best speed-up that a launched proposal reached, per token.  profile: key of what was diagnosed."""
+class ListedRun:
+    """Hold one experiment of the list.
+
+    terms: seconds by part of the step (shares, where no step is known).  measured: the best speed-up that a launched
+    proposal reached, per token.  profile: key of what was diagnosed.
+    """
 
     item: Experiment
     mfu: float | None = None
@@ -64,8 +67,8 @@ class Row:
         return sum(term.value for term in self.terms)
 
 
-def rows(experiments: Iterable[Experiment]) -> list[Row]:
-    """The experiments with what their newest diagnosis and the launches of their proposals say: two queries."""
+def rows(experiments: Iterable[Experiment]) -> list[ListedRun]:
+    """Return the experiments with what their newest diagnosis and the launches of their proposals say: two queries."""
     listed = list(experiments)
     keys = [item.pk for item in listed]
     records = DiagnosisRecord.objects.filter(run__experiment__in=keys).order_by("run__experiment_id", "-run_id")
@@ -81,12 +84,12 @@ def rows(experiments: Iterable[Experiment]) -> list[Row]:
         profile, mfu, shares = newest.get(item.pk, (None, None, None))
         scale = item.step_time_s or 1.0
         parts = {key: share * scale for key, share in (shares or {}).items()}
-        made.append(Row(item, mfu, bars.step_terms(parts, item.axis_roles), gains.get(item.pk), profile))
+        made.append(ListedRun(item, mfu, bars.step_terms(parts, item.axis_roles), gains.get(item.pk), profile))
     return made
 
 
 def table(experiments: QuerySet[Experiment]) -> Iterator[str]:
-    """The whole list as lines of CSV, times in seconds, gains per token."""
+    """Yield the whole list as lines of CSV, times in seconds, gains per token."""
     yield _line("experiment", "name", "state", "chip", "chips", "model", "mesh", "bottleneck", "step_time_s", "mfu",
                 "predicted_speedup", "measured_speedup", "updated")  # fmt: skip
     batch: list[Experiment] = []
@@ -107,7 +110,7 @@ def _lines(batch: Sequence[Experiment]) -> Iterator[str]:
 
 
 def _line(*values: object) -> str:
-    """One line; a text that a spreadsheet would run as a formula begins with an apostrophe."""
+    """Return one line of CSV; a text that a spreadsheet would run as a formula begins with an apostrophe."""
     safe = [f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" else value for value in values]
     text = io.StringIO()
     csv.writer(text).writerow(safe)
@@ -115,8 +118,8 @@ def _line(*values: object) -> str:
 
 
 @dataclass(frozen=True)
-class Point:
-    """One run of a series: where it is drawn, in percent of the plot, from its left and its top."""
+class SeriesPoint:
+    """Hold one run of a series and where it is drawn, in percent of the plot, from its left and its top."""
 
     item: Experiment
     x: str
@@ -125,7 +128,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Level:
-    """Runs between two changes.  change: of the step time against the level before, as a share of it; None at first."""
+    """Hold the runs between two changes.
+
+    change: of the step time against the level before, as a share of it; None at first.
+    """
 
     x: str
     until: str
@@ -137,16 +143,16 @@ class Level:
 
 @dataclass(frozen=True)
 class Series:
-    """Step times of runs of one model on one number of one chip, in order of time."""
+    """Hold the step times of runs of one model on one number of one chip, in order of time."""
 
-    points: list[Point]
+    points: list[SeriesPoint]
     levels: list[Level]
     top_s: float
     least_s: float
 
 
 def series(experiments: QuerySet[Experiment]) -> Series | None:
-    """How the step time of the listed runs moved; None where they are not of one kind, or too few."""
+    """Return how the step time of the listed runs moved; None where they are not of one kind, or too few."""
     kinds = experiments.order_by().values_list("model_name", "chip", "chips").distinct()[:2]
     if len(kinds) != 1:
         return None
@@ -170,12 +176,14 @@ def series(experiments: QuerySet[Experiment]) -> Series | None:
         change = middle / levels[-1].step_s - 1.0 if levels else None
         levels.append(Level(x(max(begin - 0.4, 0)), x(min(end - 0.6, len(runs) - 1)), y(middle), middle, change,
                             runs[begin].created_at))  # fmt: skip
-    points = [Point(run, x(place), y(float(time))) for place, (run, time) in enumerate(zip(runs, times, strict=True))]
+    points = [
+        SeriesPoint(run, x(place), y(float(time))) for place, (run, time) in enumerate(zip(runs, times, strict=True))
+    ]
     return Series(points, levels, top, least)
 
 
 def changes(times: Any) -> list[int]:
-    """Where a series of positive times changes its level: indices of the first run of each new level.
+    """Return the indices at which a series of positive times begins a new level.
 
     Binary segmentation of the logarithms: a split stays if it removes more than four noise variances times the
     logarithm of the length (as information criteria ask of a level and its place), and moves the

@@ -154,13 +154,13 @@ def experiments(request: MemberRequest) -> HttpResponse:
 
 
 def _viewed(query: QueryDict) -> list[tuple[str, str]]:
-    """What a saved view keeps of a query."""
+    """Return what a saved view keeps of a query."""
     return [(key, value) for key in VIEWED for value in query.getlist(key) if value]
 
 
 @require(Role.VIEWER, "GET")
 def picked(request: MemberRequest) -> HttpResponse:
-    """Two selected experiments side by side; one or more than two as a list of their own."""
+    """Lead to the comparison of two selected experiments, or to a list of one or of more."""
     keys = list(dict.fromkeys(number for key in request.GET.getlist("pick") if (number := whole_number(key))))[:PICKED]
     if len(keys) == 2:
         team = Experiment.objects.filter(team=request.membership.team, pk__in=keys)
@@ -173,7 +173,7 @@ def picked(request: MemberRequest) -> HttpResponse:
 
 @require(Role.VIEWER, "GET")
 def experiments_table(request: MemberRequest) -> StreamingHttpResponse:
-    """The list, as it is narrowed and sorted, as CSV."""
+    """Send the list, as it is narrowed and sorted, as CSV."""
     everything = with_review_state(Experiment.objects.filter(team=request.membership.team))
     filters = PageFilters(request.GET, everything.order_by("-updated_at", "-pk"))
     response = StreamingHttpResponse(run_list.table(filters.qs), content_type="text/csv; charset=utf-8")

@@ -112,7 +112,7 @@ class Experiment(models.Model):
 
 
 class SavedView(models.Model):
-    """Filters, order and columns of the list of experiments, under a name that the team shares."""
+    """Keep filters, order and columns of the list of experiments under a name that the team shares."""
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
     name = models.CharField(max_length=60)

@@ -74,7 +74,7 @@ def _mean_parts(profile: StepProfile) -> dict[str, float]:
 
 
 def _gaps(profile: StepProfile) -> dict[str, float]:
-    """The gaps between ops of a host, of whose time no KPI is stated, as parts of a step."""
+    """Return the gaps between ops of a host, for which no KPI is stated, as parts of a step."""
     gaps = profile.recorded.gaps if profile.kpis.get("idle") is None else {}
     waits = {cause: gaps.get(cause, 0.0) for cause in ("input", "queued", "unknown")}
     return {"input": waits["input"], "launch": sum(gaps.values()) - sum(waits.values())} if gaps else {}

@@ -13,8 +13,12 @@ from experiments.sentences import Sentence, join, say
 from formatting import listed
 
 _SOURCE_KPI = "XProf overview"
-_SOURCES = {"category": "op category", "tile": "the kernels' tiles", "shapes": "shapes"}
-_SOURCES["iteration"] = "the requests per iteration"
+_SOURCES = {
+    "category": "op category",
+    "tile": "the kernels' tiles",
+    "shapes": "shapes",
+    "iteration": "the requests per iteration",
+}
 _GROUP_WORDS = {
     "compute": "compute",
     "memory": "HBM bandwidth",
@@ -257,7 +261,7 @@ def unexplained(facts: Facts) -> str:
 
 
 def _rare(facts: Facts) -> Sentence | str:
-    """What of the host's time lies in a few long gaps, which no later step need have."""
+    """Say how much of the host's time lies in one or two long gaps, which need not recur."""
     rare = min(facts.profile.recorded.gaps.get("rare", 0.0), facts.shares.get("host", 0.0))
     if not rare:
         return ""

@@ -113,8 +113,8 @@ def add_host_work(collected: Collected) -> bool:
 
 
 def _doing(starts: list[int], ends: list[int]) -> list[int]:
-    """Indices of the calls of one thread that do the work: the outermost that spend half of their time or more outside
-    the calls that they make.  starts, ends: in order of time, a call before those within it.
+    """Return the indices of the calls of one thread that do the work: the outermost that spend half of their time or
+    more outside the calls that they make.  starts, ends: in order of time, a call before those within it.
     """
     own = [end - start for start, end in zip(starts, ends, strict=True)]
     outer: list[int] = []

@@ -1,4 +1,4 @@
-"""Cycles of one schedule: a profiler that repeats writes a file per cycle, and together they are one recording.
+"""Joins the cycles of one schedule: a profiler that repeats writes a file for each, together one recording.
 
 `torch.profiler.schedule(wait, warmup, active, repeat=2)` profiles steps 3–5 and 9–11 of one process into two files.
 """
@@ -17,7 +17,7 @@ from experiments.ingest.marks import Steps
 
 
 def joined(recordings: Sequence[TraceFile]) -> list[TraceFile]:
-    """The recordings, with the cycles of one process as one, in order of time."""
+    """Return the recordings, with the cycles of one process as one, in order of time."""
     by_process: dict[object, list[TraceFile]] = defaultdict(list)
     for index, recording in enumerate(recordings):
         marked = recording.process and recording.steps.numbers and recording.span_ns
@@ -42,7 +42,7 @@ def _follow(cycles: Sequence[TraceFile]) -> bool:
 
 
 def _join(cycles: Sequence[TraceFile]) -> TraceFile:
-    """One recording of the cycles, at the first one's zero."""
+    """Return one recording of the cycles, at the first one's zero."""
     first, last = cycles[0], cycles[-1]
     spans = [cycle.span_ns or (0, 0) for cycle in cycles]
     shifts = [(span[0] - spans[0][0]) * 1000 for span in spans]

@@ -45,7 +45,7 @@ def classes(trace: DeviceTrace) -> Classes:
 
 
 def working(trace: DeviceTrace) -> tuple[int, int]:
-    """From the first kernel to the last: copies before and after are set-up and results.  Of copies alone, all."""
+    """Return the time from the first kernel to the last: copies before and after are set-up and results."""
     kernels = classes(trace) != HOST_COPY
     kernels = kernels if kernels.any() else ~kernels
     return int(trace.starts[kernels].min()), int(trace.ends[kernels].max())
@@ -153,7 +153,7 @@ def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dic
 
 
 def _rare(lengths: Ps, window: IntervalUnion) -> NDArray[np.bool_]:
-    """Which gaps of few steps are no habit of the program: FEW_GAPS at most, most of the idle time together."""
+    """Return True for one or two long gaps that are most of the idle time of a recording of few steps."""
     rare = np.zeros(len(lengths), np.bool_)
     order = np.argsort(-lengths)[:FEW_GAPS]
     order = order[lengths[order] >= LONG * window.total]
