@@ -13,7 +13,7 @@ _STEPS = ((200, 4000), (100, 2000), (50, 1000), (25, 500), (12, 250), (6, 120), 
 
 def compact(value: JsonValue) -> str:
     """JSON text without spaces to spare.  ValueError where a number is not finite."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def rounded(value: JsonValue, digits: int = 4) -> JsonValue:
@@ -28,9 +28,18 @@ def rounded(value: JsonValue, digits: int = 4) -> JsonValue:
     return value
 
 
+def visible(value: JsonValue) -> JsonValue:
+    """Return the value without keys that begin with an underscore: they are for programs."""
+    if isinstance(value, list):
+        return [visible(item) for item in value]
+    if isinstance(value, dict):
+        return {key: visible(item) for key, item in value.items() if not key.startswith("_")}
+    return value
+
+
 def shown(value: JsonValue) -> str:
     """Return the JSON of a result as a model reads it."""
-    return compact(rounded(value))
+    return compact(rounded(visible(value)))
 
 
 def bounded(value: JsonValue, max_chars: int) -> tuple[JsonValue, tuple[str, ...]]:
@@ -59,5 +68,8 @@ def _shortened(value: JsonValue, path: str, entries: int, chars: int, notes: lis
             notes.append(f"{path}: the first {entries} of {len(value)} entries")
         return [_shortened(item, f"{path}[{i}]", entries, chars, notes) for i, item in enumerate(value[:entries])]
     if isinstance(value, dict):
-        return {key: _shortened(item, f"{path}.{key}", entries, chars, notes) for key, item in value.items()}
+        return {
+            key: item if key.startswith("_") else _shortened(item, f"{path}.{key}", entries, chars, notes)
+            for key, item in value.items()
+        }
     return value

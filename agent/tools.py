@@ -75,13 +75,26 @@ def _schema(arguments: type[BaseModel]) -> str:
     return json.dumps(_terse(schema))
 
 
+#: What every request would pay for although names say the same, and what is refused in a sentence where it is broken.
+_LEFT_OUT = frozenset((
+    "title", "default", "maxLength", "minLength", "maximum", "minimum", "exclusiveMinimum", "maxItems", "minItems",
+))  # fmt: skip
+
+
 def _terse(node: JsonValue, is_names: bool = False) -> JsonValue:
-    """Return a schema without titles and defaults: names say the same, and absent keys are allowed anyway."""
+    """Return a schema in short; that an argument may be null is left out too, as it may be absent."""
     if isinstance(node, list):
         return [_terse(item) for item in node]
     if not isinstance(node, dict):
         return node
-    kept = ((key, value) for key, value in node.items() if is_names or key not in ("title", "default"))
+    if not is_names and isinstance(kinds := node.get("anyOf"), list) and {"type": "null"} in kinds and len(kinds) == 2:
+        (kind,) = [each for each in kinds if isinstance(each, dict) and each != {"type": "null"}]
+        node = {**kind, **{key: value for key, value in node.items() if key != "anyOf"}}
+    kept = (
+        (key, value)
+        for key, value in node.items()
+        if is_names or not (key in _LEFT_OUT or (key == "additionalProperties" and isinstance(value, bool)))
+    )
     return {key: _terse(value, not is_names and key in ("properties", "$defs")) for key, value in kept}
 
 

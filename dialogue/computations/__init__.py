@@ -18,10 +18,10 @@ from agent.tools import Arguments, ToolError, complaints
 from dialogue.computations.named import Named
 from dialogue.computations.table import OF_PROPOSALS, OF_RUN, TABLE, About, Computation
 from proposals.agents.references import Rendered, resolve
-from proposals.agents.tool_result import ToolResult
+from proposals.agents.tool_result import Result, about_of
 from proposals.agents.toolbox import call
-from proposals.agents.tools.look import Breakdown, kpi_name
-from proposals.agents.tools.shared import Absent, Current, Row, as_tool_error
+from proposals.agents.tools.look import kpi_name
+from proposals.agents.tools.shared import Absent, as_tool_error, same_work
 from proposals.agents.values import Value
 from proposals.agents.workbench import Workbench
 from proposals.facts import setting
@@ -163,22 +163,25 @@ def _bars(of: Computation, results: Mapping[str, object]) -> Iterator[Bar]:
             yield Bar("Memory", row.memory_parts_bytes, _value("r.memory_bytes", row), "bytes")
         return
     drawn: set[str] = set()
-    for result in results.values() if of.bars else ():
-        own = result if isinstance(result, Breakdown) else getattr(result, "current", None)
-        if isinstance(own, Breakdown | Current) and "Now" not in drawn:
-            parts = own.parts_s if isinstance(own, Breakdown) else own.terms_s
+    found = [result for result in results.values() if isinstance(result, Result)] if of.bars else []
+    for result in found:
+        is_own = "parts_s" in result
+        own = result if is_own else result.get("current")
+        if own and "Now" not in drawn:
+            parts = own["parts_s" if is_own else "terms_s"]
             time = "step_time_s" if own.step_time_s is not None else "predicted_step_time_s"
             drawn.add("Now")
             if parts:
                 yield Bar("Now", parts, _value(f"r.{time}", own))
-        rows = (row for name in ("proposals", "configurations", "candidates") for row in getattr(result, name, ()))
+        rows = (row for name in ("proposals", "configurations", "candidates") for row in result.get(name, ()))
         for row in list(rows)[:MOST_BARS]:
-            label = row.about().subject.capitalize() if row.number else row.about().subject
-            if isinstance(row, Row) and row.terms_s and row.same_work and not row.is_current and label not in drawn:
+            named = about_of(row)["subject"]
+            label = named.capitalize() if row.number else named
+            if row["terms_s"] and same_work(row) and not row.is_current and label not in drawn:
                 drawn.add(label)
                 yield Bar(label, row.terms_s, _value("r.step_time_s", row))
 
 
-def _value(path: str, result: ToolResult) -> Value | None:
+def _value(path: str, result: Result) -> Value | None:
     """Return the value at a path of a result `r`; None where it is not known."""
     return next(iter(resolve(f"{{{path}}}", {"r": result}).values), None)

@@ -9,8 +9,7 @@ from typing import Any
 from django import template
 
 from experiments import bars
-from proposals.agents.lookup import members_of
-from proposals.agents.tool_result import written
+from proposals.agents.tool_result import members_of, written
 from proposals.agents.tools.look import NOTABLE
 from proposals.agents.tools.shared import OTHER_WORK
 from proposals.facts import setting
@@ -30,7 +29,10 @@ class Named:
     def __getitem__(self, key: str | int) -> Named:
         if isinstance(key, int):
             return Named(self.item[key], f"{self.path}[{key}]")
-        return Named(dict(members_of(self.item))[key], f"{self.path}.{written(key)}")
+        members = dict(members_of(self.item))
+        if not members or (key == "items" and key not in members):
+            raise KeyError(key)  # no mapping, or its method; what else it lacks is not known
+        return Named(members.get(key), f"{self.path}.{written(key)}")
 
     def __iter__(self) -> Iterator[Any]:
         if isinstance(self.item, list | tuple):
@@ -121,8 +123,8 @@ def notably(one: Named, other: Named) -> bool:
 def differing(one: Named, other: Named) -> list[str]:
     """Return the parts in which two configurations differ, the largest change first; none where their steps do other
     work."""
-    work = [{key: value for key, value in getattr(each.item, "changes", {}).items() if key in OTHER_WORK}
-            for each in (one, other)]  # fmt: skip
+    changes = [(each["changes"].item or {}).items() for each in (one, other)]
+    work = [{key: value for key, value in each if key in OTHER_WORK} for each in changes]
     then, now = one["terms_s"].item, other["terms_s"].item
     if work[0] != work[1] or not then or not now:
         return []

@@ -17,14 +17,11 @@ from agent.events import RunEvent
 from agent.limits import Limits
 from agent.provider.base import Provider
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
-from proposals.agents.drafts import LEAST_LEFT, Draft, Line, Looks, Sources, drafted
+from proposals.agents.drafts import LEAST_LEFT, Draft, Line, Sources, drafted
 from proposals.agents.toolbox import Agent
 from proposals.agents.workbench import Workbench
 
 AGENT: Agent = "analyzer"
-FIRST_LOOK: Looks = tuple(
-    ("look", {"part": part}) for part in ("run", "kpis", "breakdown", "verdict", "findings", "memory")
-)
 #: The heading of `Diagnosis.report` of each field of `Report`.
 _HEADINGS = {
     "experiment_details": DETAILS, "kpi_health": HEALTH, "ops_and_roofline": IDENTIFICATION, "correlation": CORRELATION,
@@ -80,7 +77,7 @@ def report(
     own = bench.diagnosis.report
     instead = {field: list(own.get(heading, ())) for field, heading in _HEADINGS.items()}
     draft = yield from drafted(
-        bench, AGENT, FIRST_LOOK, "Write the report on this run.", Report, check, mend,
+        bench, AGENT, "Write the report on this run.", Report, check, mend,
         {"bottleneck": bench.diagnosis.bottleneck.primary, **instead}, provider, cancel, limits,
     )  # fmt: skip
     answer, found = draft.answer, draft.sources

@@ -24,7 +24,7 @@ from experiments import sentences
 from experiments.sentences import Sentence
 from proposals.agents import endpoint
 from proposals.agents.references import Complaint, Rendered, resolve, without_sentences
-from proposals.agents.toolbox import Agent, read, toolbox
+from proposals.agents.toolbox import Agent, toolbox
 from proposals.agents.typed_numbers import Typed
 from proposals.agents.values import Value
 from proposals.agents.workbench import Workbench
@@ -47,10 +47,12 @@ def prompt(agent: str, package: str = __package__) -> str:
 
 
 Looks = Sequence[tuple[str, Mapping[str, Any]]]
+#: What an agent is shown before it is asked, as `r1`; most questions need no more.
+FIRST_LOOK: Looks = (("look", {"part": "overview"}),)
 
 
 def look(
-    tools: Sequence[Tool], looks: Looks
+    tools: Sequence[Tool], looks: Looks = FIRST_LOOK
 ) -> Generator[RunEvent, None, tuple[tuple[Message, ...], tuple[ToolReturned, ...]]]:
     """Call each tool as a model would, so that it need not spend its first turn on finding out where it is.
 
@@ -97,7 +99,7 @@ class Sources:
     ) -> Sources:
         """words: what the engineer wrote.  earlier: results of earlier answers, by their names here."""
         known = {**(earlier or {}), **{item.result_id: item for item in returned}}
-        results = {name: read(item) if item.ok else {"error": item.error} for name, item in known.items()}
+        results = {name: item.result if item.ok else {"error": item.error} for name, item in known.items()}
         arguments = [item.arguments for item in known.values() if item.ok]
         return cls(results, Typed(words, results, arguments))
 
@@ -184,7 +186,6 @@ class Draft(Generic[M]):
 def drafted(
     bench: Workbench,
     agent: Agent,
-    looks: Looks,
     request: str,
     kind: type[M],
     check: Callable[[M, Sources], list[str]],
@@ -200,7 +201,7 @@ def drafted(
     how many sentences went, or None.  instead: what the Final says where there is no answer.
     """
     tools = toolbox(bench, agent)
-    shown, seen = yield from look(tools, looks)
+    shown, seen = yield from look(tools)
     messages: list[Message] = [SystemMessage(prompt(agent)), UserMessage(request), *shown]
 
     def checked(answer: M, results: tuple[ToolReturned, ...]) -> list[str]:

@@ -1,7 +1,7 @@
 """Paths into results: what stands at one, and which paths exist near a wrong one.
 
-A result is a `ToolResult` or JSON.  Unit, origin, subject and link come from its structure: names of
-fields, `Is` on them, `ToolResult.about`, or a row's own `unit`, `origin` and `label`.
+Unit, origin, subject and link come from the structure of the result: names of keys, `tool_result.KEYS`, what a row
+says of itself (`ABOUT`), or its own `unit`, `origin` and `label`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from pydantic import BaseModel
-
 from experiments.sentences import Sentence
 from formatting import NBSP
 from perfmodel.config import mesh_text
-from proposals.agents.tool_result import About, Is, ToolResult, written
+from proposals.agents.tool_result import KEYS, Is, about_of, members_of, written
 from proposals.agents.values import ORIGINS, Value, unit_of, words_of
 
 #: Paths looked at for a wrong one, and of them shown.
@@ -64,30 +62,27 @@ class Node:
         name = key if key in members else next((each for each in members if written(each) == key), None)
         if name is None or members[name] is None:
             return None
-        declared = _declared(self.item, name)
+        declared = KEYS.get(name, Is())
         unit = declared.unit if declared.unit is not None else unit_of(name)
         if unit is None:
             unit = _text(self.item, "unit") or self.unit
         word = declared.subject if declared.subject is not None else _ENDS.get(name) or words_of(name)
         node = replace(
             self, item=members[name], path=f"{self.path}.{written(name)}", unit=unit, inside=self.item,
-            origin=declared.origin or self.origin, href=declared.href or self.href,
+            origin=about_of(self.item).get(name) or declared.origin or self.origin,
             words=self.words if name in _SILENT or not word else (*self.words, word),
         )  # fmt: skip
         return node._entered()
 
     def _entered(self, number: str = "") -> Node:
         """With what the item says of itself.  number: of a row in a list."""
-        about = self.item.about() if isinstance(self.item, ToolResult) else About()
+        about = about_of(self.item)
         if isinstance(self.item, str | int | float | bool):
             return self
-        origin = about.origin or _ORIGIN_WORDS.get(_text(self.item, "origin"), _text(self.item, "origin"))
-        named = about.subject or _text(self.item, "label") or _text(self.item, "title") or _text(self.item, "name")
-        node = replace(
-            self,
-            origin=origin if origin in ORIGINS else self.origin,
-            href=about.href or self.href,
-        )
+        origin = about.get("origin") or _ORIGIN_WORDS.get(_text(self.item, "origin"), _text(self.item, "origin"))
+        labels = (about.get("subject"), *(_text(self.item, name) for name in ("label", "title", "name")))
+        named = next(filter(None, labels), "")
+        node = replace(self, origin=origin if origin in ORIGINS else self.origin, href=about.get("href") or self.href)
         if named:
             return replace(node, subject=named, words=())
         return replace(node, words=(*node.words, number)) if number and node.words else node
@@ -175,24 +170,8 @@ def _paths(item: Any, path: str, room: int = MOST_PATHS, depth: int = 0) -> list
     return found if members else [path]
 
 
-def members_of(item: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of what a result holds; nothing for lists and values."""
-    if isinstance(item, BaseModel):
-        yield from ((name, getattr(item, name)) for name in type(item).model_fields)
-    elif isinstance(item, Mapping):
-        yield from ((str(key), value) for key, value in item.items())
-
-
-def _declared(item: Any, name: str) -> Is:
-    if isinstance(item, BaseModel) and name in type(item).model_fields:
-        return next((each for each in type(item).model_fields[name].metadata if isinstance(each, Is)), Is())
-    return Is()
-
-
 def _get(item: Any, name: str) -> Any:
-    if isinstance(item, Mapping):
-        return item.get(name)
-    return getattr(item, name, None) if isinstance(item, BaseModel) else None
+    return item.get(name) if isinstance(item, Mapping) else None
 
 
 def _text(item: Any, name: str) -> str:

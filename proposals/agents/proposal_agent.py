@@ -24,10 +24,9 @@ from history.case import case_of
 from history.record import Record
 from history.similarity import most_similar
 from perfmodel.config import ConfigError, mesh_text
-from proposals.agents.drafts import LEAST_LEFT, Draft, Line, Looks, Sources, drafted
+from proposals.agents.drafts import LEAST_LEFT, Draft, Line, Sources, drafted
 from proposals.agents.retrieval import PassageFound, Retrieval
 from proposals.agents.toolbox import Agent
-from proposals.agents.tools.known import History, Knowledge
 from proposals.agents.tools.shared import Configuration
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate, MeshAndChanges, chips_ratio, is_same, keeps
@@ -36,7 +35,6 @@ from proposals.proposer.build import excerpt_of
 from proposals.proposer.precedents import case_of_change
 
 AGENT: Agent = "proposer"
-FIRST_LOOK: Looks = tuple(("look", {"part": part}) for part in ("run", "breakdown", "verdict", "findings", "proposals"))
 PROPOSALS = 3
 #: Highest confidence of a hypothesis, which has no measured precedent.
 MOST_OF_A_HYPOTHESIS = 0.5
@@ -117,7 +115,7 @@ def propose(
         return (None, 0) if judge.refused(answer) else _mended(answer, sources)
 
     draft = yield from drafted(
-        bench, AGENT, FIRST_LOOK, "Propose up to three configurations.", Proposing, check, mend,
+        bench, AGENT, "Propose up to three configurations.", Proposing, check, mend,
         "The built-in proposals are kept.", provider, cancel, limits,
     )  # fmt: skip
     listed = draft.answer.proposals if draft.answer is not None else []
@@ -274,13 +272,9 @@ def _times(speedup: float) -> str:
 
 def cited(sources: Sources) -> dict[str, str]:
     """Return what tools returned that can be cited: ids of passages, and of records with their outcome."""
-    found: dict[str, str] = {}
-    for result in sources.results.values():
-        if isinstance(result, History):
-            found |= {row.id: row.outcome for row in result.records}
-        elif isinstance(result, Knowledge):
-            found |= {row.id: "" for row in result.passages}
-    return found
+    results = [result for result in sources.results.values() if isinstance(result, dict)]
+    rows = [row for result in results for key in ("records", "passages") for row in result.get(key, ())]
+    return {row["id"]: row.get("outcome", "") for row in rows}
 
 
 def _mended(answer: Proposing, sources: Sources) -> tuple[Proposing | None, int]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Protocol
 
 from diagnosis.compare.comparison import Comparison
 from history.case import Case
 from history.record import Record
 from history.similarity import Expected
-from proposals.agents.tool_result import About, Is, ToolResult
+from proposals.agents.tool_result import Result
 
 
 @dataclass(frozen=True)
@@ -46,49 +46,6 @@ class PassageFound:
     why: tuple[str, ...] = ()
 
 
-class Peer(ToolResult):
-    """Another diagnosed experiment of the team."""
-
-    id: int = 0
-    name: str = ""
-    chip: str = ""
-    bottleneck: str = ""
-    step_time_s: Annotated[float | None, Is(origin="measured")] = None
-
-    def about(self) -> About:
-        return About("measured", self.name, f"experiment:{self.id}")
-
-
-class ArmMeasured(ToolResult):
-    """One arm of a launch.  runs: how many there are by their state; spread: the relative standard deviation of their
-    step times from run to run."""
-
-    arm: str = ""
-    runs: dict[str, int] = {}
-    step_time_s: float | None = None
-    spread: Annotated[float | None, Is("spread from run to run", "share")] = None
-
-
-class LaunchRow(ToolResult):
-    """A proposal run beside its control arm, the baseline run again.  verdict: empty while it runs."""
-
-    launch: int = 0
-    proposal: int = 0
-    state: str = ""
-    backend: str = ""
-    arms: tuple[ArmMeasured, ...] = ()
-    verdict: str = ""
-    says: str = ""
-    speedup_per_token: float | None = None
-    speedup_low95: Annotated[float | None, Is("lower end of the 95 % interval of the speed-up")] = None
-    speedup_high95: Annotated[float | None, Is("upper end of the 95 % interval of the speed-up")] = None
-    note: str = ""
-    page: str = ""
-
-    def about(self) -> About:
-        return About("measured", f"launch {self.launch} of proposal {self.proposal}", self.page)
-
-
 class Unavailable(LookupError):
     """This cannot be had here.  The text is a sentence for the user."""
 
@@ -113,11 +70,12 @@ class Retrieval(Protocol):
 
     def passage(self, key: str) -> PassageFound | None: ...
 
-    def experiments(self, text: str, k: int) -> Sequence[Peer]:
-        """Diagnosed experiments of the team whose name holds the text, newest first; this one is not among them."""
+    def experiments(self, text: str, k: int) -> Sequence[Result]:
+        """Diagnosed experiments of the team whose name holds the text, newest first; this one is not among them: id,
+        name, chip, bottleneck, step_time_s."""
 
     def compare(self, other: int) -> Comparison:
         """The other experiment (`before`) with this one (`after`).  Raises Unavailable."""
 
-    def launches(self) -> Sequence[LaunchRow]:
-        """Launches of the experiment's proposals, newest first."""
+    def launches(self) -> Sequence[Result]:
+        """Launches of the experiment's proposals, newest first, as `launches.services.found` has them."""

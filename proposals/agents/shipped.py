@@ -14,7 +14,8 @@ from history.case import Case, cases_of
 from history.record import Record
 from knowledge import passage_file
 from perfmodel.chips import load_chips
-from proposals.agents.retrieval import LaunchRow, PassageFound, Peer, RecordFound, Unavailable
+from proposals.agents.retrieval import PassageFound, RecordFound, Unavailable
+from proposals.agents.tool_result import Result
 
 _WORD = re.compile(r"[a-z0-9]+")
 #: Endings that do not tell words apart.
@@ -122,13 +123,13 @@ class Shipped:
     def passage(self, key: str) -> PassageFound | None:
         return next((_passage_found(passage) for passage in _passages()[0] if passage.id == key), None)
 
-    def experiments(self, text: str, k: int) -> Sequence[Peer]:
+    def experiments(self, text: str, k: int) -> Sequence[Result]:
         return ()
 
     def compare(self, other: int) -> Comparison:
         raise Unavailable("There are no other experiments here to compare with.")
 
-    def launches(self) -> Sequence[LaunchRow]:
+    def launches(self) -> Sequence[Result]:
         return ()
 
 

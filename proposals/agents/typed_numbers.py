@@ -18,6 +18,7 @@ from pydantic_core import to_jsonable_python
 
 from formatting.numbers import whole_number
 from proposals.agents.settings import ROLE_WORDS
+from proposals.agents.tool_result import members_of
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 #: A number with the letters, points and hyphens that belong to the same word; or a figure that is no digit to Python,
@@ -196,9 +197,7 @@ class Typed:
 def _nodes(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (key, value) of JSON and of all that is in it; rows of a list have its key."""
     yield key, value
-    inside = (
-        value.items() if isinstance(value, dict) else ((key, each) for each in value) if isinstance(value, list) else ()
-    )
+    inside = ((key, each) for each in value) if isinstance(value, list) else members_of(value)
     for name, each in inside:
         yield from _nodes(each, name)
 

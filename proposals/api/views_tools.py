@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from accounts.models import Role
 from accounts.permissions import get_for
 from accounts.rest import Conflict, Detail, validated
+from agent.bounded import visible
 from agent.messages import ToolCall
 from agent.tools import by_name, call_tool
 from experiments.api.common import ConfigErrors
@@ -86,4 +87,4 @@ class ToolView(APIView):
         called = call_tool(by_name(toolbox(bench)), ToolCall("rest", name, json.dumps(given)), "r1")
         if called.error is not None:
             raise serializers.ValidationError({"arguments": called.error})
-        return Response({"result": called.result, "left_out": list(called.truncated)})
+        return Response({"result": visible(called.result), "left_out": list(called.truncated)})

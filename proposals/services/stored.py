@@ -25,13 +25,14 @@ from history.services.filters import Filters
 from history.services.store import to_record
 from knowledge.services import search as knowledge
 from perfmodel.config import ConfigError
-from proposals.agents.retrieval import LaunchRow, PassageFound, Peer, RecordFound, Unavailable
+from proposals.agents.retrieval import PassageFound, RecordFound, Unavailable
+from proposals.agents.tool_result import Result, about, taken
 from proposals.agents.workbench import ProposalState, Workbench
 from proposals.models import PlanRecord
 from proposals.services import compiling, context, plans
 
 #: What reads the launches of an experiment's proposals; `launches.services.found`, a layer above, adds it.
-LAUNCHES: list[Callable[[Experiment], Sequence[LaunchRow]]] = []
+LAUNCHES: list[Callable[[Experiment], Sequence[Result]]] = []
 
 
 def workbench(experiment: Experiment, user: AbstractBaseUser | None, plan: PlanRecord | None = None) -> Workbench:
@@ -138,15 +139,16 @@ class StoredRetrieval:
         stored_passage = knowledge.passage([self._team.pk], clean(key))
         return _passage(stored_passage) if stored_passage is not None else None
 
-    def experiments(self, text: str, k: int) -> Sequence[Peer]:
+    def experiments(self, text: str, k: int) -> Sequence[Result]:
         diagnosed = DiagnosisRecord.objects.filter(team=self._team).values("run__experiment_id")
         peers = Experiment.objects.filter(team=self._team, pk__in=diagnosed).exclude(pk=self._experiment.pk)
         if text := clean(text).strip():
             peers = peers.filter(name__icontains=text)
         return [
-            Peer(id=item.pk, name=item.name, bottleneck=item.bottleneck, step_time_s=item.step_time_s, chip=item.chip)
+            taken(item, "name chip bottleneck step_time_s", id=item.pk,
+                  _about=about("measured", item.name, f"experiment:{item.pk}"))
             for item in peers.order_by("-pk")[:k]
-        ]
+        ]  # fmt: skip
 
     def compare(self, other: int) -> Comparison:
         experiment = Experiment.objects.filter(team=self._team, pk=other).first() if 0 < other < 2**63 else None
@@ -158,7 +160,7 @@ class StoredRetrieval:
             raise Unavailable("This experiment has no diagnosis yet.")
         return comparing.full(before, after)
 
-    def launches(self) -> Sequence[LaunchRow]:
+    def launches(self) -> Sequence[Result]:
         return [item for read in LAUNCHES for item in read(self._experiment)]
 
 

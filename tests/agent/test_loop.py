@@ -79,7 +79,7 @@ def test_parallel_calls_are_put_together_from_their_pieces_and_answered_by_id(se
     wire = server.requests[1].messages[2:]
     asked = [call["id"] for call in wire[0]["tool_calls"]]
     assert [message["tool_call_id"] for message in wire[1:]] == asked and len(set(asked)) == 2
-    assert '"id": "r2"' in wire[2]["content"]
+    assert '"id":"r2"' in wire[2]["content"]
     assert outcome.tool_calls == 2 and outcome.turns == 2
 
 

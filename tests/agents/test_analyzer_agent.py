@@ -42,18 +42,21 @@ def write() -> Iterator[Write]:
 
 
 def true_report(of: Workbench | None = None) -> dict[str, Any]:
-    """A report in references to the first look (r1 run … r6 memory) and to `LOOK` (r7, r8)."""
+    """A report in references to the overview (r1) and to `LOOK` (r2, r3)."""
     return {
         "bottleneck": (of or bench()).diagnosis.bottleneck.primary,
-        "experiment_details": ["Hardware: {r1.configuration.hardware.chip}, `{r1.mesh}`, {r1.chips} chips."],
+        "experiment_details": [
+            "Hardware: {r1.run.configuration.hardware.chip}, `{r1.run.mesh}`, {r1.run.chips} chips."
+        ],
         "kpi_health": [
-            "The step takes {r2.step_time_s}, of which {r3.parts_s.compute / r3.step_time_s as percent} compute."
+            "The step takes {r1.kpis.step_time_s}, "
+            "of which {r1.breakdown.parts_s.compute / r1.kpis.step_time_s as percent} compute."
         ],
         "ops_and_roofline": [
-            "The longest op is `{r7.rows[0].name}` with {r7.rows[0].time_s}, {r7.rows[0].share} of it."
+            "The longest op is `{r2.rows[0].name}` with {r2.rows[0].time_s}, {r2.rows[0].share} of it."
         ],
         "correlation": [
-            "The verdict is {r4.primary}: {r5.findings[0].title} costs at most {r5.findings[0].saving_share}."
+            "The verdict is {r1.verdict.primary}: {r1.findings[0].title} costs at most {r1.findings[0].saving_share}."
         ],
     }
 
@@ -62,7 +65,7 @@ def looks_then(reply: Callable[[dict[str, Any]], Reply]) -> Callable[[dict[str, 
     """A model that looks at the ops before it answers."""
 
     def model(body: dict[str, Any]) -> Reply:
-        shown = len(analyzer_agent.FIRST_LOOK)
+        shown = 1
         if sum(m["role"] == "tool" for m in body["messages"]) == shown:
             return calls(*LOOK)
         return reply(body)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 Propose = Callable[..., tuple[list[RunEvent], EvaluatedProposal, ScriptedServer]]
 PRECEDENTS = ("history", {"query": "faster mesh", "outcome": "faster", "top": 20})
 #: Results that prices and precedents have after the first look.
-PRICED = f"r{len(proposal_agent.FIRST_LOOK) + 1}"
+PRICED = "r2"
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def prices_then(
     """A model that prices what it proposes, and looks for precedents, before it answers."""
 
     def model(body: dict[str, Any]) -> Reply:
-        if sum(m["role"] == "tool" for m in body["messages"]) == len(proposal_agent.FIRST_LOOK):
+        if sum(m["role"] == "tool" for m in body["messages"]) == 1:
             return calls(("price", {"configurations": configurations(of)}), PRECEDENTS, *more)
         return reply(body)
 
@@ -175,7 +175,7 @@ def test_what_does_not_fit_is_never_proposed_however_fast(propose: Propose) -> N
     assert (priced.predicted.speedup or 0.0) > 2.0 and (priced.memory_headroom_bytes or 0.0) < 0.0
 
     def model(body: dict[str, Any]) -> Reply:
-        if sum(m["role"] == "tool" for m in body["messages"]) == len(proposal_agent.FIRST_LOOK):
+        if sum(m["role"] == "tool" for m in body["messages"]) == 1:
             return calls(("price", {"configurations": [greedy]}))
         return answer(changed(**greedy, reasoning=["It computes more at once."]))
 
@@ -298,7 +298,7 @@ def test_on_fewer_chips_a_gain_is_one_per_chip(propose: Propose) -> None:
     assert any((item.predicted.speedup or 1.0) < 1.0 for item in fewer)
 
     def model(body: dict[str, Any]) -> Reply:
-        if sum(m["role"] == "tool" for m in body["messages"]) == len(proposal_agent.FIRST_LOOK):
+        if sum(m["role"] == "tool" for m in body["messages"]) == 1:
             return calls(("price", {"configurations": configurations(of)}))
         return answer(agreeing(of))
 

@@ -5,45 +5,28 @@ from __future__ import annotations
 import json
 from html.parser import HTMLParser
 from itertools import product
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 
 from proposals.agents.references import Rendered, resolve, without_sentences
-from proposals.agents.tool_result import About, Is, ToolResult
-from proposals.agents.tools.shared import Estimate
+from proposals.agents.tool_result import Result, about, to_json
 from proposals.agents.typed_numbers import Typed
 from proposals.agents.values import UnitError, Value, combined, shown_as
 
 HOSTILE = '<img src=x onerror=alert(1)> **bold** [a](javascript:alert(1)) {r1.total_bytes} ⁅0⁆ `"'
 
 
-class Row(ToolResult):
-    number: int = 0
-    step_time_s: Estimate | None = None
-    mfu: Annotated[float | None, Is("MFU", "share", origin="computed")] = None
-    note: str = ""
-
-    def about(self) -> About:
-        return About("predicted", f"proposal {self.number}", f"proposal:{self.number}")
+def row(number: int, note: str, *estimate: float, **more: Any) -> Result:
+    time = Result(zip(("estimate", "low80", "high80"), estimate, strict=True))
+    return Result(number=number, step_time_s=time, note=note, **more,
+                  _about=about("predicted", f"proposal {number}", f"proposal:{number}", mfu="computed"))  # fmt: skip
 
 
-class Run(ToolResult):
-    step_time_s: Annotated[float, Is(origin="measured", href="kpi:step_time_s")] = 0.0
-    total_bytes: float = 0.0
-    breakdown_s: dict[str, float] = {}
-    mesh: dict[str, dict[str, int]] = {}
-    rows: tuple[Row, ...] = ()
-    text: str = ""
-
-
-RUN = Run(
+RUN = Result(
     step_time_s=1.423, total_bytes=32.9e9, breakdown_s={"compute": 0.478, "ici:model": 0.799},
-    mesh={"ici": {"fsdp": 16, "tensor": 4}},
-    rows=(
-        Row(number=1, step_time_s=Estimate(estimate=0.63, low80=0.54, high80=0.79), mfu=0.4, note="links: 850 GB/s"),
-        Row(number=2, step_time_s=Estimate(estimate=0.98, low80=0.89, high80=1.1), note=HOSTILE),
-    ),
+    mesh={"ici": {"fsdp": 16, "tensor": 4}}, text="", _about=about(href="kpi:step_time_s", step_time_s="measured"),
+    rows=[row(1, "links: 850 GB/s", 0.63, 0.54, 0.79, mfu=0.4), row(2, HOSTILE, 0.98, 0.89, 1.1)],
 )  # fmt: skip
 RESULTS = {"r1": RUN}
 
@@ -67,10 +50,10 @@ def complaint(reference: str) -> str:
     ("reference", "value", "unit", "origin", "subject", "href"),
     [
         ("r1.step_time_s", 1.423, "s", "measured", "step time", "kpi:step_time_s"),
-        ("r1.total_bytes", 32.9e9, "bytes", "computed", "total", ""),
-        ("r1.breakdown_s.compute", 0.478, "s", "computed", "breakdown compute", ""),
-        ("r1.breakdown_s.ici_model", 0.799, "s", "computed", "breakdown ici:model", ""),
-        ('r1.breakdown_s["ici:model"]', 0.799, "s", "computed", "breakdown ici:model", ""),
+        ("r1.total_bytes", 32.9e9, "bytes", "computed", "total", "kpi:step_time_s"),
+        ("r1.breakdown_s.compute", 0.478, "s", "computed", "breakdown compute", "kpi:step_time_s"),
+        ("r1.breakdown_s.ici_model", 0.799, "s", "computed", "breakdown ici:model", "kpi:step_time_s"),
+        ('r1.breakdown_s["ici:model"]', 0.799, "s", "computed", "breakdown ici:model", "kpi:step_time_s"),
         ("r1.rows[1].step_time_s.estimate", 0.98, "s", "predicted", "proposal 2 · step time", "proposal:2"),
         ("r1.rows[0].mfu", 0.4, "share", "computed", "proposal 1 · MFU", "proposal:1"),
     ],
@@ -82,15 +65,10 @@ def test_a_reference_knows_unit_origin_subject_and_link(
     assert (found.value, found.unit, found.origin, found.subject, found.href) == (value, unit, origin, subject, href)
 
 
-def test_json_has_the_values_of_the_result_that_it_was_written_from() -> None:
-    data = json.loads(RUN.model_dump_json())
+def test_a_stored_result_is_printed_as_the_one_that_it_was_written_from() -> None:
+    data = json.loads(json.dumps(to_json(RUN)))
     for reference in ("r1.rows[0].step_time_s", "r1.breakdown_s.compute / r1.step_time_s as percent", "r1.mesh"):
-        assert resolve(f"{{{reference}}}", {"r1": data}).plain.split() == one_text(reference).split()
-
-
-def one_text(reference: str) -> str:
-    value = one(reference)
-    return Value(**{**vars(value), "origin": "computed"}).text  # JSON alone does not know what predicts
+        assert resolve(f"{{{reference}}}", {"r1": data}) == resolve(f"{{{reference}}}", RESULTS)
 
 
 def test_a_range_is_printed_with_its_interval_and_an_estimate_keeps_it() -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import patch
 
 import pytest
@@ -28,12 +28,11 @@ from perfmodel.space import SearchBounds
 from proposals.agents.references import resolve
 from proposals.agents.retrieval import PassageFound, Unavailable
 from proposals.agents.shipped import Shipped
-from proposals.agents.tool_result import ToolResult
-from proposals.agents.toolbox import AGENTS, ROOM, ROOM_IN_FULL, read, toolbox
+from proposals.agents.tool_result import ABOUT
+from proposals.agents.toolbox import AGENTS, ROOM, ROOM_AT_FIRST, ROOM_IN_FULL, toolbox
 from proposals.agents.tools import known
 from proposals.agents.tools.hardware import fastest
-from proposals.agents.tools.known import PublishedRun
-from proposals.agents.tools.look import RESULTS
+from proposals.agents.tools.look import Part
 from proposals.agents.values import ORIGINS, Value
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate
@@ -42,7 +41,7 @@ from proposals.constraints import Constraints
 TOLD = {"model.name": "llama3.1-8b", "training.global_batch": 128, "training.seq_len": 4096}
 RUNS = (*SAMPLES, *GENERATED)
 CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
-    *(("look", {"part": part}) for part in RESULTS),
+    *(("look", {"part": part}) for part in get_args(Part)),
     ("look", {"part": "proposals", "number": 1}), ("look", {"part": "findings", "number": 1}),
     ("ops", {}), ("ops", {"group_by": "family"}), ("ops", {"op": "#1"}), ("price", {"proposals": [1]}),
     ("price", {"proposals": [1], "neighbours": True}),
@@ -51,7 +50,7 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hardware", {"chips": [8, 16, 32]}), ("flags", {}), ("flags", {"text": "xla_tpu_enable_latency_hiding_scheduler"}),
     ("history", {}), ("history", {"query": "tensor parallelism"}), ("history", {"like_proposal": 1}),
     ("knowledge", {"query": "FSDP bound by ICI"}), ("knowledge", {"id": "ring-attention"}), ("published", {}),
-    ("hold", {"sentence": "batch stays", "keep": ["batch"]}),
+    ("hold", {"sentence": "batch stays", "constraints": {"keep": ["batch"]}}),
 )  # fmt: skip
 
 
@@ -76,7 +75,7 @@ def refusal(of: Workbench, name: str, **arguments: Any) -> str:
 
 def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, each in ((key, each) for key, each in value.items() if key != ABOUT):
             yield from leaves(each, f"{path}.{key}" if key.isidentifier() else f'{path}["{key}"]')
     elif isinstance(value, list):
         for index, each in enumerate(value):
@@ -101,7 +100,8 @@ def test_results_are_short_rounded_and_have_keys_without_colons(name: str) -> No
     for tool, outcome in outcomes(name):
         wanted = outcome.arguments if isinstance(outcome.arguments, dict) else {}
         in_full = any(wanted.get(key) for key in ("full", "name", "id", "op"))
-        assert len(outcome.text) <= (ROOM_IN_FULL if in_full else ROOM) + 600, (tool, wanted)
+        room = ROOM_IN_FULL if in_full else ROOM_AT_FIRST if wanted.get("part") == "overview" else ROOM
+        assert len(outcome.text) <= room + 600, (tool, wanted)
         for number in re.findall(
             r"(?<![\w\"])-?\d+\.\d+(?:e[-+]?\d+)?", re.sub(r'"(?:[^"\\]|\\.)*"', '""', outcome.text)
         ):
@@ -117,12 +117,10 @@ def test_every_number_of_a_result_can_be_printed_with_what_it_is_of(name: str) -
         if outcome.error is not None:
             assert "profile" in outcome.error or "no finding" in outcome.error
             continue
-        value = read(outcome)
-        assert isinstance(value, ToolResult)
         for path, number in leaves(outcome.result, "r1"):
             if isinstance(number, bool) or not isinstance(number, int | float):
                 continue
-            rendered = resolve(f"{{{path}}}", {"r1": value})
+            rendered = resolve(f"{{{path}}}", {"r1": outcome.result})
             assert not rendered.complaints, rendered.complaints
             (printed,) = rendered.values
             assert isinstance(printed, Value) and printed.value == number
@@ -133,10 +131,10 @@ def test_every_number_of_a_result_can_be_printed_with_what_it_is_of(name: str) -
 def test_predictions_are_called_predicted_and_measurements_measured() -> None:
     of = bench("expert dispatch")
     results = {
-        "p": read(call(of, "price", {"proposals": [1]})),
-        "k": read(call(of, "look", {"part": "kpis"})),
-        "c": read(call(of, "look", {"part": "collectives"})),
-        "b": read(call(of, "hardware", {})),
+        "p": call(of, "price", {"proposals": [1]}).result,
+        "k": call(of, "look", {"part": "kpis"}).result,
+        "c": call(of, "look", {"part": "collectives"}).result,
+        "b": call(of, "hardware", {}).result,
     }
     expected = {
         "p.configurations[0].step_time_s": ("predicted", "s", "proposal 1 · step time", "proposal:1"),
@@ -201,7 +199,7 @@ def test_ops_are_filtered_sorted_and_summed(name: str) -> None:
     assert sum(row["share"] for row in sums) == pytest.approx(everything["share"])
     longest = ops[0]
     for wanted in (longest.key, longest.name, "#1"):
-        assert ask(of, "ops", op=wanted)["rows"][0]["key"] == longest.key
+        assert ask(of, "ops", op=wanted)["rows"][0]["name"] == longest.name
     assert "no op" in refusal(of, "ops", op="nothing-of-this-name")
 
 
@@ -316,7 +314,7 @@ def test_the_split_at_the_measured_peak_is_that_of_the_page() -> None:
     ))  # fmt: skip
     held = Workbench.of_values(replace(of.profile, memory=Memory(4e9, 16e9, schedule)), of.config, of.diagnosis)
     found = ask(held, "look", part="memory")
-    assert [(row["size_bytes"], row["share"]) for row in found["at_peak"]] == [(3e9, 0.75), (1e9, 0.25)]
+    assert [(row["size_bytes"], row["peak_share"]) for row in found["at_peak"]] == [(3e9, 0.75), (1e9, 0.25)]
     assert sum(row["size_bytes"] for row in found["at_peak_by_module"]) == 4e9
     assert sum(found["parts_bytes"].values()) == pytest.approx(found["predicted_bytes"])
 
@@ -346,13 +344,13 @@ def test_a_published_run_is_not_compared_with_itself() -> None:
     of = bench("asap-experiment-1").with_facts(TOLD)
     config = of.config
     assert config.model is not None
-    own = PublishedRun(
-        id="b1", model="x", parameters=parameters(config.model).total, chips=config.hardware.chips, mfu=0.4,
-        precision=config.training.precision, seq_len=4096,
-    )  # fmt: skip
-    others = (own.model_copy(update={"id": "b2", "mfu": 0.5}), own.model_copy(update={"id": "b3", "chips": 8}))
+    own = {
+        "id": "b1", "model": "x", "parameters": parameters(config.model).total, "chips": config.hardware.chips,
+        "mfu": 0.4, "precision": config.training.precision, "seq_len": 4096,
+    }  # fmt: skip
+    others = ({**own, "id": "b2", "mfu": 0.5}, {**own, "id": "b3", "chips": 8})
     told = replace(of, diagnosis=replace(of.diagnosis, kpis={**of.diagnosis.kpis, "mfu": 0.4005}))
-    with patch.object(known, "published_mfu", lambda: {config.hardware.chip: (own, *others)}):
+    with patch.object(known, "published_mfu", lambda: {config.hardware.chip: [own, *others]}):
         found = ask(told, "published")
     assert [row["id"] for row in found["nearest"]] == ["b2", "b3"]
     assert (found["own_record"], found["runs"]) == ("b1", 2)
@@ -398,12 +396,18 @@ def test_limits_of_the_book_follow_from_chip_and_sizes() -> None:
 
 def test_hold_asks_and_holds_nothing() -> None:
     of = bench("asap-experiment-1")
-    found = ask(of, "hold", sentence="Batch stays at 256.", keep=["batch"], facts={"training.global_batch": 256})
+    found = ask(
+        of,
+        "hold",
+        sentence="Batch stays at 256.",
+        constraints={"keep": ["batch"]},
+        facts={"training.global_batch": 256},
+    )
     assert found["constraint"] == {"keep_batch": True} and found["facts"] == {"training.global_batch": 256}
     assert of.constraints == Constraints() and not of.facts
     assert refusal(of, "hold", sentence="nothing")
     assert refusal(of, "hold", sentence="x y z", facts={"mesh.ici.data": 4})
-    assert refusal(of, "hold", sentence="x y z", keep=["nonsense"])
+    assert refusal(of, "hold", sentence="x y z", constraints={"keep": ["nonsense"]})
 
 
 # Text of others

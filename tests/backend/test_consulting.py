@@ -17,7 +17,6 @@ from experiments.models import Event, Experiment, RunStatus
 from experiments.services import runs
 from perfmodel.config import flat_sizes
 from proposals import tasks
-from proposals.agents import analyzer_agent, proposal_agent
 from proposals.candidate import Candidate
 from proposals.models import Consultation, PlanRecord
 from proposals.services import consultants, consulting, plans, stored
@@ -60,13 +59,13 @@ def is_proposer(body: dict[str, Any]) -> bool:
 
 
 def true_report(of: Any) -> dict[str, Any]:
-    """A report in references to the first look: r1 run, r2 kpis, r3 breakdown, r4 verdict, r5 findings, r6 memory."""
+    """A report in references to the overview, r1."""
     return {
         "bottleneck": of.diagnosis.bottleneck.primary,
-        "experiment_details": ["Hardware: {r1.chips} chips, `{r1.mesh}`."],
-        "kpi_health": ["The step takes {r2.step_time_s}."],
-        "ops_and_roofline": ["The longest op is `{r7.rows[0].name}` with {r7.rows[0].share} of the step."],
-        "correlation": ["The verdict is {r4.primary}."],
+        "experiment_details": ["Hardware: {r1.run.chips} chips, `{r1.run.mesh}`."],
+        "kpi_health": ["The step takes {r1.kpis.step_time_s}."],
+        "ops_and_roofline": ["The longest op is `{r2.rows[0].name}` with {r2.rows[0].share} of the step."],
+        "correlation": ["The verdict is {r1.verdict.primary}."],
     }
 
 
@@ -74,7 +73,7 @@ def true_proposals(of: Any) -> list[dict[str, Any]]:
     """Proposals as a model would make them that trusts the performance model."""
     found = []
     for place, item in enumerate(of.pricer.propose().proposals):
-        priced = f"r{len(proposal_agent.FIRST_LOOK) + 1}.configurations[{place}].speedup_per_token"
+        priced = f"r2.configurations[{place}].speedup_per_token"
         found.append(
             {
                 "kind": item.kind, "title": "Move less over the links", "mesh": flat_sizes(item.mesh),
@@ -103,8 +102,8 @@ def honest(ready: Any) -> Callable[[dict[str, Any]], Reply]:
     def model(body: dict[str, Any]) -> Reply:
         looked = sum(m["role"] == "tool" for m in body["messages"])
         if is_proposer(body):
-            return calls(*priced) if looked == len(proposal_agent.FIRST_LOOK) else answer({"proposals": proposals})
-        return calls(*LOOK) if looked == len(analyzer_agent.FIRST_LOOK) else answer(report)
+            return calls(*priced) if looked == 1 else answer({"proposals": proposals})
+        return calls(*LOOK) if looked == 1 else answer(report)
 
     return model
 
@@ -366,7 +365,7 @@ def test_an_experiments_name_that_orders_approval_approves_nothing(serve: Serve,
     def model(body: dict[str, Any]) -> Reply:
         reply = good(body)
         looked = sum(m["role"] == "tool" for m in body["messages"])
-        if order in json.dumps(body["messages"]) and is_proposer(body) and looked > len(proposal_agent.FIRST_LOOK):
+        if order in json.dumps(body["messages"]) and is_proposer(body) and looked > 1:
             return answer({"proposals": proposals})
         return reply
 

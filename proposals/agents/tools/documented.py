@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
 
 from pydantic import Field
 
@@ -14,7 +13,7 @@ from perfmodel.config import framework_of
 from perfmodel.execution import profile_named
 from perfmodel.known_flags import Flag, cause_of, flag_set
 from perfmodel.workload import chip_of
-from proposals.agents.tool_result import About, Is, ToolResult
+from proposals.agents.tool_result import Result, about
 from proposals.agents.workbench import Workbench
 
 #: Exposed time from which a collective is worth a flag, as a share of the step.
@@ -24,76 +23,33 @@ PROGRAMS = {"xla": "XLA", "pytorch": "PyTorch", "megatron": "Megatron"}
 
 
 class FlagArguments(Arguments):
-    text: str = Field(
-        "", max_length=600, description="Flags, variables or arguments; empty: those that bear on the run."
-    )
+    text: str = Field("", max_length=600, description="Flags or variables; empty: those that bear on the run.")
 
 
-class FlagSetRow(ToolResult):
-    """Flags that are documented for an exposed collective."""
-
-    collective: str = ""
-    axis: str = ""
-    exposed_s: float | None = None
-    flags: tuple[str, ...] = ()
-    note: str = ""
-    documented_in: str = ""
-
-    def about(self) -> About:
-        return About("", f"{self.collective} on {self.axis}")
-
-
-class FlagRow(ToolResult):
-    """A flag, variable or argument.  read_here: whether this run's program reads it, None where that is not known."""
-
-    name: str = ""
-    known: bool = False
-    does: str = ""
-    set_in: str = ""
-    read_here: bool | None = None
-    set_now: tuple[str, ...] = ()
-    acts_already: bool | None = None
-    needs_axis: tuple[str, ...] = ()
-    affects_s: Annotated[float | None, Is("time that it can affect")] = None
-    affects: str = ""
-    documented_in: str = ""
-
-    def about(self) -> About:
-        return About("", self.name)
-
-
-class Flags(ToolResult):
-    program: str = ""
-    set_in_the_configuration: tuple[str, ...] = ()
-    for_exposed_collectives: tuple[FlagSetRow, ...] = ()
-    flags: tuple[FlagRow, ...] = ()
-    note: str = ""
-
-
-def flags(bench: Workbench, asked: FlagArguments) -> Flags:
-    """Documented flags for this run's exposed collectives on its chip; or what named flags do (XLA, NCCL, PyTorch,
-    Megatron), whether this program reads them, whether they are set, and the time they can affect."""
+def flags(bench: Workbench, asked: FlagArguments) -> Result:
+    """Documented flags for this run's exposed collectives; or what named flags do, whether this program reads them, and
+    the time they can affect."""
     run, set_now = program(bench), tuple(bench.config.training.xla_flags)
-    base = Flags(program=PROGRAMS.get(run, ""), set_in_the_configuration=set_now)
+    base = {"program": PROGRAMS.get(run, ""), "set_in_the_configuration": set_now}
     if asked.text.strip():
-        rows = (_row(bench, name, flag) for name, every in documented.named(asked.text) for flag in (every or (None,)))
-        return base.model_copy(update={"flags": tuple(rows)})
+        rows = [_row(bench, name, flag) for name, every in documented.named(asked.text) for flag in (every or (None,))]
+        return Result(base, flags=rows)
     if run in ("pytorch", "megatron"):
         kinds = frozenset(row.kind for row in bench.diagnosis.collectives)
         own = [item for item in documented.load().values() if item.takes == run and kinds & set(item.on)]
-        return base.model_copy(update={"flags": tuple(_row(bench, item.name, item) for item in own)})
-    found: dict[str, FlagSetRow] = {}
+        return Result(base, flags=[_row(bench, item.name, item) for item in own])
+    found: dict[str, Result] = {}
     for kind, axis, exposed_s in _exposed(bench):
         cause = cause_of(kind, axis == "dcn")
         known = flag_set(bench.config.hardware.chip, cause) if cause else None
         if cause and known is not None and cause not in found:
-            found[cause] = FlagSetRow(
+            found[cause] = Result(
                 collective=kind, axis=axis, exposed_s=exposed_s, note=known.note, documented_in=known.citation,
-                flags=tuple(flag for flag in known.flags if flag.split("=")[0] not in " ".join(set_now)),
+                flags=[flag for flag in known.flags if flag.split("=")[0] not in " ".join(set_now)],
+                _about=about(subject=f"{kind} on {axis}"),
             )  # fmt: skip
-    if not found:
-        base = base.model_copy(update={"note": "No exposed collective of this run has documented flags."})
-    return base.model_copy(update={"for_exposed_collectives": tuple(found.values())})
+    note = "" if found else "No exposed collective of this run has documented flags."
+    return Result(base, for_exposed_collectives=[*found.values()], note=note)
 
 
 def program(bench: Workbench) -> str:
@@ -129,9 +85,11 @@ _BY_ROLE = {
 }  # fmt: skip
 
 
-def _row(bench: Workbench, name: str, known: Flag | None) -> FlagRow:
+def _row(bench: Workbench, name: str, known: Flag | None) -> Result:
+    """Return a flag, variable or argument.  read_here: whether this run's program reads it, None where that is not
+    known."""
     if known is None:
-        return FlagRow(name=name, known=False)
+        return Result(name=name, known=False)
     chip, mesh = chip_of(bench.config.hardware), bench.config.mesh
     plain = known.name.replace("-", "_")
     acting = documented.shown_by((op.name, op.collective or "") for op in bench.diagnosis.ops if op.collective)
@@ -139,11 +97,11 @@ def _row(bench: Workbench, name: str, known: Flag | None) -> FlagRow:
         row for row in bench.diagnosis.collectives if row.kind in known.on or ("dcn" in known.on and row.axis == "dcn")
     ]
     lacks = bool(known.needs_axis) and mesh.size(*known.needs_axis) == 1
-    return FlagRow(
+    return Result(
         name=known.name, known=True, does=known.does, set_in=_variable(known, chip.kind),
         read_here=_is_read(known, program(bench), chip.kind),
-        set_now=tuple(f for f in bench.config.training.xla_flags if plain in f.lower().replace("-", "_")),
-        acts_already=f"--{known.name}" in acting or None, needs_axis=tuple(known.needs_axis) if lacks else (),
+        set_now=[f for f in bench.config.training.xla_flags if plain in f.lower().replace("-", "_")],
+        acts_already=f"--{known.name}" in acting or None, needs_axis=known.needs_axis if lacks else (),
         affects_s=sum(row.exposed_s or row.time_s or 0.0 for row in rows) or None,
         affects=", ".join(dict.fromkeys(row.kind for row in rows)), documented_in=known.citation,
     )  # fmt: skip

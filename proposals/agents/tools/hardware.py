@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, gcd, prod
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -28,8 +28,8 @@ from perfmodel.price import NOTHING, Evidence, predict
 from perfmodel.search import Candidate, search
 from perfmodel.space import SearchBounds, changed, prime_powers
 from proposals import facts
-from proposals.agents.tool_result import About, Is, ToolResult
-from proposals.agents.tools.shared import Estimate, Keys, Sizes, broken_rule
+from proposals.agents.tool_result import Result, about, taken
+from proposals.agents.tools.shared import Keys, Sizes, broken_rule
 from proposals.agents.workbench import Workbench
 from proposals.proposer.changes import given_changes
 
@@ -44,114 +44,29 @@ class OtherHardware(Arguments):
     changes: Keys = Field(default_factory=dict, description="Training keys that change too.")
 
 
-class ChipFacts(ToolResult):
-    """A chip as its data sheet has it, per chip; bandwidths one way."""
-
-    chip: str = ""
-    title: str = ""
-    peak_flops_per_s: float = 0.0
-    precision: str = ""
-    native_precisions: tuple[str, ...] = ()
-    hbm_usable_bytes: float = 0.0
-    hbm_bytes_per_s: float = 0.0
-    link_bytes_per_s: float | None = None
-    dcn_bytes_per_s_per_chip: float | None = None
-    host_link_bytes_per_s: float | None = None
-    ridge_flops_per_byte: Annotated[float, Is(origin="computed")] = 0.0
-    chips_per_host: int = 0
-    matrix_tile: int | None = None
-
-    def about(self) -> About:
-        return About("stated", self.title)
-
-
-class RunElsewhere(ToolResult):
-    """This run on other hardware.  speed-ups: over the current configuration; changes: training keys that are not the
-    run's there."""
-
-    chip: str = ""
-    title: str = ""
-    chips: int = 0
-    topology: str = ""
-    mesh: str = ""
-    changes: dict[str, Any] = {}
-    step_time_s: Estimate | None = None
-    speedup_per_token: Annotated[Estimate | None, Is("speed-up per token", "speedup")] = None
-    speedup_per_chip: Annotated[Estimate | None, Is("speed-up per token and chip", "speedup")] = None
-    mfu: Annotated[float | None, Is("MFU", "share")] = None
-    memory_bytes: Annotated[float | None, Is("memory per chip")] = None
-    headroom_bytes: Annotated[float | None, Is("memory per chip left")] = None
-    fits: bool | None = None
-    violations: tuple[str, ...] = ()
-    reason: str = ""
-
-    def about(self) -> About:
-        return About("predicted", f"{self.chips} × {self.chip}")
-
-
-class Bounds(ToolResult):
-    """The scaling book's limits for this run.
-
-    Tokens per chip (or slice) from which a kind of traffic hides behind compute; shards of the tensor axis up to which
-    it does.  batch_divides: what the batch must be a multiple of.
-    """
-
-    tokens_per_chip: Annotated[float | None, Is(unit="tokens")] = None
-    tokens_per_slice: Annotated[float | None, Is(unit="tokens")] = None
-    compute_bound_from: Annotated[float | None, Is("tokens that make a matmul compute-bound", "tokens")] = None
-    fsdp_hidden_from: Annotated[float | None, Is("tokens per chip that hide FSDP on one axis", "tokens")] = None
-    dcn_hidden_from: Annotated[float | None, Is("tokens per slice that hide gradients over DCN", "tokens")] = None
-    mixed_hidden_from: Annotated[float | None, Is("tokens per chip that hide FSDP with a tensor axis", "tokens")] = None
-    tensor_axis: int = 1
-    tensor_axis_limit: Annotated[float | None, Is("tensor shards that hide behind compute", "count")] = None
-    best_fsdp_shards: Annotated[float | None, Is("FSDP shards that communicate least", "count")] = None
-    batch_divides: int = 1
-    sequences_per_shard: float | None = None
-    source: str = "How to Scale Your Model, chapters 1 and 5, at data-sheet bandwidth"
-
-    def about(self) -> About:
-        return About("computed", "limit")
-
-
-class HardwareResult(ToolResult):
-    """A chip, the run's own beside it with its limits, and the run on each number of chips."""
-
-    own: ChipFacts = ChipFacts()
-    bounds: Bounds = Bounds()
-    there: ChipFacts = ChipFacts()
-    rows: tuple[RunElsewhere, ...] = ()
-    if_each_part_scaled_share: Annotated[float | None, Is("step if each part scaled", "share", origin="predicted")] = (
-        None
-    )
-    not_known: tuple[str, ...] = ()
-    note: str = ""
-
-
-def hardware(bench: Workbench, asked: OtherHardware) -> HardwareResult:
-    """A chip as data beside this run's own, and this run on another chip, number of chips or mesh: step time, speed-up
-    per token and per chip, memory, on the fastest mesh and remat of the search unless a mesh is given. Without
-    arguments the limits of this run: tokens per chip that hide FSDP or DCN, how wide the tensor axis may be."""
+def hardware(bench: Workbench, asked: OtherHardware) -> Result:
+    """This run on another chip, number of chips or mesh: step time, speed-up per token and per chip, memory, on the
+    fastest mesh unless one is given. Without arguments its limits: tokens per chip that hide FSDP or DCN, how wide the
+    tensor axis may be."""
     config, known = bench.config, load_chips()
     own = chip_named(config.hardware.chip)
     kind = [chip for chip in known.values() if chip.kind == own.kind]
     there = kind if asked.chip == "all" else [chip_named(asked.chip or own.name)]
     other = there[0] if len(there) == 1 and there[0] is not own else None
-    base = HardwareResult(own=_facts(own, config), there=_facts(other, config) if other else ChipFacts())
+    base = Result(own=_facts(own, config), there=_facts(other, config) if other else {}, not_known=(), rows=())
     if lacking := missing_facts(config):
-        return base.model_copy(
-            update={
-                "not_known": lacking, "if_each_part_scaled_share": _scaled(bench, own, other) if other else None,
-                "note": f"No step time can be predicted: {facts.not_known(lacking)}.",
-            }
+        return Result(
+            {**base, "not_known": lacking}, if_each_part_scaled_share=_scaled(bench, own, other) if other else None,
+            note=f"No step time can be predicted: {facts.not_known(lacking)}.",
         )  # fmt: skip
     if there == [own] and not (asked.chips or asked.mesh or asked.changes):
-        return base.model_copy(update={"bounds": _bounds(config, own)})
+        return Result(base, bounds=_bounds(config, own))
     counts = asked.chips or (config.hardware.chips,)
     rows = [_placed(bench, asked, chip, count) for chip in there for count in counts]
     rows.sort(key=lambda row: -row.speedup_per_token.estimate if row.speedup_per_token and row.fits else 0.0)
     notes = ["Calibrated by this run; another chip widens the interval."] if other or len(there) > 1 else []
     notes += ["What is held does not bind here."] if bench.constraints else []
-    return base.model_copy(update={"rows": tuple(rows), "note": " ".join(notes)})
+    return Result({**base, "rows": rows}, note=" ".join(notes))
 
 
 def chip_named(name: str) -> Chip:
@@ -162,31 +77,34 @@ def chip_named(name: str) -> Chip:
     return known[name]
 
 
-def _facts(chip: Chip, config: ExperimentConfig) -> ChipFacts:
+def _facts(chip: Chip, config: ExperimentConfig) -> Result:
+    """Return a chip as its data sheet has it, per chip; bandwidths one way."""
     precision = config.training.precision
     peak = chip.peak(precision)
-    names = "title hbm_usable_bytes hbm_bytes_per_s host_link_bytes_per_s chips_per_host"
-    return ChipFacts(
+    return taken(
+        chip, "title hbm_usable_bytes hbm_bytes_per_s host_link_bytes_per_s chips_per_host",
         chip=chip.name, peak_flops_per_s=peak, precision=precision, native_precisions=tuple(chip.peak_flops_per_s),
         ridge_flops_per_byte=peak / chip.hbm_bytes_per_s, matrix_tile=chip.matrix_tile or None,
         link_bytes_per_s=chip.ici_link_bytes_per_s or chip.nvlink_bytes_per_s or None,
-        dcn_bytes_per_s_per_chip=chip.dcn_bytes_per_s_per_chip or None,
-        **{name: getattr(chip, name) for name in names.split()},
+        dcn_bytes_per_s_per_chip=chip.dcn_bytes_per_s_per_chip or None, _about=about("stated", chip.title),
     )  # fmt: skip
 
 
-def _bounds(config: ExperimentConfig, chip: Chip) -> Bounds:
+def _bounds(config: ExperimentConfig, chip: Chip) -> Result:
+    """Return the scaling book's limits for this run.
+
+    Tokens per chip (or slice) from which a kind of traffic hides behind compute; shards of the tensor axis up to which
+    it does.  batch_divides: what the batch must be a multiple of.
+    """
     mesh, training, model, slices = config.mesh, config.training, config.model, config.hardware.slices
     precision, tokens = training.precision, training.global_batch_tokens
     is_tpu, shards = chip.kind == "tpu", mesh.size(*BATCH_ROLES)
     width = (model.d_ff_expert or model.d_ff) if model else None
-    return Bounds(
+    hidden_from = book.data_tokens(chip, 1, precision) if is_tpu else book.node_tokens(chip, precision=precision)
+    return Result(
         tokens_per_chip=tokens / mesh.size(*TOKEN_ROLES) if tokens else None,
         tokens_per_slice=tokens / slices if tokens else None,
-        compute_bound_from=book.hbm_tokens(chip, precision),
-        fsdp_hidden_from=book.data_tokens(chip, 1, precision)
-        if is_tpu
-        else book.node_tokens(chip, precision=precision),
+        compute_bound_from=book.hbm_tokens(chip, precision), fsdp_hidden_from=hidden_from,
         dcn_hidden_from=book.slice_tokens(chip, precision, slices) if slices > 1 else None,
         mixed_hidden_from=book.mixed_tokens(chip, width, 1, precision) if is_tpu and width else None,
         tensor_axis=mesh.size("model"),
@@ -194,6 +112,7 @@ def _bounds(config: ExperimentConfig, chip: Chip) -> Bounds:
         best_fsdp_shards=book.best_data_shards(tokens, width, config.hardware.chips) if tokens and width else None,
         batch_divides=shards * training.grad_accum,
         sequences_per_shard=training.global_batch / shards if training.global_batch else None,
+        source="How to Scale Your Model, chapters 1 and 5, at data-sheet bandwidth", _about=about("computed", "limit"),
     )  # fmt: skip
 
 
@@ -210,14 +129,15 @@ def _scaled(bench: Workbench, own: Chip, there: Chip) -> float | None:
     return 1.0 + sum(shares.get(part, 0.0) * (ratio - 1.0) for part, ratio in slower.items())
 
 
-def _placed(bench: Workbench, asked: OtherHardware, chip: Chip, chips: int) -> RunElsewhere:
+def _placed(bench: Workbench, asked: OtherHardware, chip: Chip, chips: int) -> Result:
     if not 1 <= chips <= MOST_CHIPS:
         raise ToolError(f"{chips} chips are not between 1 and {MOST_CHIPS:,}.")
     try:
         evidence = bench.pricer.evidence if not bench.diagnosis.not_modelled else NOTHING
         best = fastest(bench.config, evidence, chip, chips, asked.changes, asked.mesh)
     except ConfigError as error:
-        return RunElsewhere(chip=chip.name, title=chip.title, chips=chips, reason=str(error))
+        missing = dict.fromkeys(("step_time_s", "speedup_per_token", "memory_bytes", "fits"))
+        return Result(missing, chip=chip.name, title=chip.title, chips=chips, changes={}, reason=str(error))
     return _row(best, bench.config, chip)
 
 
@@ -280,20 +200,23 @@ def _mesh(config: ExperimentConfig, sizes: Mapping[str, int], hardware: Hardware
     return Mesh(tuple(sizes.items()), tuple(across.items()) if hardware.slices > 1 else (), mesh.axis_roles)
 
 
-def _row(best: Candidate, config: ExperimentConfig, chip: Chip) -> RunElsewhere:
+def _row(best: Candidate, config: ExperimentConfig, chip: Chip) -> Result:
+    """Return this run on other hardware.  speed-ups: over the current configuration; changes: training keys that are
+    not the run's there."""
     there, made, known = best.config, best.prediction, ("estimate", "low80", "high80")
     speed, time, held = (made.calibrated_from or {}).get("speedup") or {}, made.step_time_s, made.hbm_per_chip_bytes
-    ratio = there.hardware.chips / config.hardware.chips
+    chips, ratio = there.hardware.chips, there.hardware.chips / config.hardware.chips
     each = {key: speed[key] for key in known if speed.get(key)}  # per token and chip
     capacity, total = (held or {}).get("capacity"), (held or {}).get("total")
     now, then = vars(config.training), vars(there.training)
-    return RunElsewhere(
-        chip=chip.name, title=chip.title, chips=there.hardware.chips, mesh=there.mesh.text(), mfu=made.mfu,
+    return Result(
+        chip=chip.name, title=chip.title, chips=chips, mesh=there.mesh.text(), mfu=made.mfu,
         topology="×".join(map(str, there.hardware.topology)), fits=bool(made.fits), memory_bytes=total,
         changes={key: value for key, value in then.items() if value != now[key]},
-        step_time_s=Estimate(**{key: time[key] for key in known}) if time else None,
-        speedup_per_token=Estimate(**{key: value * ratio for key, value in each.items()}) if each else None,
-        speedup_per_chip=Estimate(**each) if each else None,
+        step_time_s=Result({key: time[key] for key in known}) if time else None,
+        speedup_per_token=Result({key: value * ratio for key, value in each.items()}) if each else None,
+        speedup_per_chip=Result(each) if each else None,
         headroom_bytes=capacity - total if capacity is not None and total is not None else None,
-        violations=tuple(broken_rule(item.rule, item.message) for item in made.violations),
+        violations=[broken_rule(item.rule, item.message) for item in made.violations],
+        _about=about("predicted", f"{chips} × {chip.name}"),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from agent.tools import Arguments, ToolError
 from diagnosis.report import OpDiagnosis
 from formatting import did_you_mean
 from formatting.numbers import whole_number
-from proposals.agents.tool_result import About, Is, ToolResult, taken
+from proposals.agents.tool_result import ABOUT, Result, about, taken
 from proposals.agents.tools.look import finding, refuse_without_profile
 from proposals.agents.workbench import Workbench
 
@@ -22,10 +22,10 @@ _SORTS: dict[str, Callable[[OpDiagnosis], float | None]] = {
 
 
 class Filter(Arguments):
-    op: str = Field(default="", max_length=400, description="One op in full: name, key, or #n for the n-th longest.")
+    op: str = Field(default="", max_length=400, description="One in full: its name, or #n for the n-th longest.")
     words: str = Field(default="", max_length=200, description="In a name, module, category or source line.")
     finding: int | None = Field(default=None, ge=1, description="Ops behind this finding.")
-    category: str = Field(default="", max_length=200, description="Category or family: matmul, collective …")
+    category: str = Field(default="", max_length=200, description="matmul, collective …")
     axis: str = Field(default="", max_length=200, description="Mesh axis of collectives, or dcn.")
     phase: Literal["", "forward", "backward", "recompute", "optimizer"] = ""
     bound_by: str = Field(default="", max_length=60)
@@ -35,80 +35,32 @@ class Filter(Arguments):
     top: int = Field(default=8, ge=1, le=40)
 
 
-class OpRow(ToolResult):
-    """An op, per step and core, as measured.  rank: by time."""
-
-    rank: int | None = None
-    name: str = ""
-    key: str = ""
-    category: str = ""
-    time_s: float | None = None
-    share: Annotated[float | None, Is("share of the step", "share")] = None
-    axis: str = ""
-    collective: str | None = None
-    exposed_s: float | None = None
-    bound_by: str = ""
-    efficiency: Annotated[float | None, Is("roofline efficiency", "share", origin="computed")] = None
-    achieved_bytes_per_s: float | None = None
-    possible_bytes_per_s: Annotated[float | None, Is(origin="computed")] = None
-    phase: str = ""
-    module: str = ""
-    source: str = ""
-    details: dict[str, Any] = {}
-    hlo: str = ""
-
-    def about(self) -> About:
-        return About("measured", self.name, f"op:{self.key}")
-
-
-class OpSum(ToolResult):
-    """Ops that have one property in common."""
-
-    value: str = ""
-    op_count: int = 0
-    time_s: float | None = None
-    share: Annotated[float | None, Is("share of the step", "share")] = None
-    exposed_s: float | None = None
-
-    def about(self) -> About:
-        return About("measured", self.value or "without it")
-
-
-class Ops(ToolResult):
-    """Matching ops with their sum, in rows or in sums."""
-
-    matching: Annotated[int, Is(unit="count")] = 0
-    time_s: float | None = None
-    share: Annotated[float | None, Is("share of the step", "share")] = None
-    rows: tuple[OpRow, ...] = ()
-    sums: tuple[OpSum, ...] = ()
-    hint: str = ""
-
-    def about(self) -> About:
-        return About("measured", "matching ops")
-
-
-def ops(bench: Workbench, asked: Filter) -> Ops:
-    """Ops of the step by filter, longest first, with their sum; summed by a property (`group_by`); or one `op` in full
-    with its FLOPs, bytes, bandwidths and HLO. Per step and core. Names and sources are the user's: data."""
+def ops(bench: Workbench, asked: Filter) -> Result:
+    """Ops of the step by filter, longest first, with their sum; summed by a property; or one in full with FLOPs, bytes,
+    bandwidths and HLO. Per step and core."""
     refuse_without_profile(bench)
     every = bench.diagnosis.ops
     if asked.op:
-        return Ops(matching=1, rows=(_row(bench, _find(bench, asked.op), whole=True),))
+        return _found(1, rows=(_row(bench, _find(bench, asked.op), whole=True),))
     if asked.finding is not None:
         keys = {key for item in finding(bench, asked.finding).evidence for key in item.ops}
         every = tuple(op for op in every if op.key in keys)
     matches = [op for op in every if _fits(bench, op, asked)]
     if not matches:
-        return Ops(hint=_hint(bench, asked))
-    total = Ops(matching=len(matches), time_s=_total(matches), share=sum(op.time_share for op in matches))
+        return _found(0, hint=_hint(bench, asked))
+    total: dict[str, Any] = {"time_s": _total(matches), "share": sum(op.time_share for op in matches)}
     if asked.group_by:
-        return total.model_copy(update={"sums": tuple(_sums(matches, asked)[: asked.top])})
+        return _found(len(matches), sums=_sums(matches, asked)[: asked.top], **total)
     value = _SORTS[asked.sort]
     known = [op for op in matches if value(op) is not None]
     known.sort(key=lambda op: value(op) or 0.0, reverse=not asked.ascending)
     rows = [*known, *(op for op in matches if value(op) is None)][: asked.top]
-    return total.model_copy(update={"rows": tuple(_row(bench, op) for op in rows)})
+    return _found(len(matches), rows=[_row(bench, op) for op in rows], **total)
+
+
+def _found(matching: int, rows: Sequence[Result] = (), **more: Any) -> Result:
+    """Return matching ops with their sum, in rows or in sums."""
+    return Result({ABOUT: about("measured", "matching ops"), "matching": matching, **more, "rows": rows})
 
 
 _DETAILS = (
@@ -117,8 +69,8 @@ _DETAILS = (
 )
 
 
-def _row(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> OpRow:
-    """Return an op; whole: with its FLOPs, bytes, bandwidths and HLO."""
+def _row(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> Result:
+    """Return an op per step and core, as measured; whole: with its FLOPs, bytes, bandwidths and HLO.  rank: by time."""
     fact, roof, more = bench.ops.get(op.key), bench.diagnosis.roofline, {}
     if whole:
         details = {name: getattr(op, name) for name in _DETAILS.split()} | {
@@ -130,11 +82,12 @@ def _row(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> OpRow:
             "hlo": fact.hlo[:1200] if fact else "",
         }
     return taken(
-        OpRow, op, rank=next(n for n, each in enumerate(bench.diagnosis.ops, start=1) if each is op),
+        op, "name time_s collective exposed_s achieved_bytes_per_s possible_bytes_per_s phase module",
+        rank=next(n for n, each in enumerate(bench.diagnosis.ops, start=1) if each is op), key=op.key,
         share=op.time_share, category=op.category or op.family, axis="+".join(_axes(op)),
         efficiency=op.roofline_efficiency,
         bound_by="" if (op.bound_by or "unknown").lower() == "unknown" else op.bound_by,
-        source=(fact.source if fact else "") or op.source, **more,
+        source=(fact.source if fact else "") or op.source, _about=about("measured", op.name, f"op:{op.key}"), **more,
     )  # fmt: skip
 
 
@@ -159,15 +112,16 @@ def _fits(bench: Workbench, op: OpDiagnosis, asked: Filter) -> bool:
     return all(word in where for word in asked.words.lower().split())
 
 
-def _sums(ops: Sequence[OpDiagnosis], asked: Filter) -> list[OpSum]:
+def _sums(ops: Sequence[OpDiagnosis], asked: Filter) -> list[Result]:
     groups: dict[str, list[OpDiagnosis]] = {}
     for op in ops:
         value = "+".join(_axes(op)) if asked.group_by == "axis" else getattr(op, asked.group_by) or ""
         groups.setdefault(value, []).append(op)
     rows = [
-        OpSum(
+        Result(
             value=value, op_count=len(group), time_s=_total(group), share=sum(op.time_share for op in group),
             exposed_s=sum(op.exposed_s or 0.0 for op in group) or None,
+            _about=about("measured", value or "without it"),
         )
         for value, group in groups.items()
     ]  # fmt: skip

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.confidence import claimed
 from perfmodel.config import mesh_text, missing_facts
-from proposals.agents.tool_result import About, Is, ToolResult, taken
+from proposals.agents.tool_result import ABOUT, Result, about, taken
 from proposals.agents.tools.shared import (
     Configuration,
-    Current,
-    Estimate,
-    Row,
     arguments_of,
     as_tool_error,
     broken_rule,
+    configured,
     current,
     estimate,
     evaluated,
@@ -43,50 +41,22 @@ class PriceArguments(Arguments):
     configurations: tuple[Configuration, ...] = Field(default=(), max_length=8)
     proposals: tuple[int, ...] = Field(default=(), max_length=8, description="Proposals by number, beside them.")
     facts: dict[str, Any] = Field(
-        default_factory=dict, description="Of the run, assumed for this question alone; by path, as in hold."
+        default_factory=dict, description="Of the run, assumed here alone; by path, as in hold."
     )
-    neighbours: bool = Field(default=False, description="With single steps from the first one: axes, batch, remat.")
+    neighbours: bool = Field(default=False, description="With single steps from the first one.")
 
 
-class Refused(ToolResult):
-    """A configuration that cannot be priced."""
-
-    configuration: str = ""
-    reason: str = ""
-
-
-class Step(ToolResult):
-    """A neighbouring configuration."""
-
-    step: str = ""
-    step_time_s: Estimate | None = None
-    over_this: Annotated[float | None, Is("speed-up per token over it", "speedup")] = None
-    memory_bytes: float | None = None
-    breaks: str = ""
-    mesh: str = ""
-    changes: dict[str, Any] = {}
-
-    def about(self) -> About:
-        return About("predicted", self.step)
-
-
-class Prices(ToolResult):
+class Prices(Result):
     """Configurations beside each other.  fastest: the number, from 1, of the fastest legal one of `configurations`."""
-
-    assumed: dict[str, Any] = {}
-    current: Current = Current()
-    configurations: tuple[Row, ...] = ()
-    not_priced: tuple[Refused, ...] = ()
-    fastest: int | None = None
-    neighbours: tuple[Step, ...] = ()
 
 
 def price(bench: Workbench, asked: PriceArguments) -> Prices:
-    """Prices one to eight configurations: step time and speed-up per token with 80 % intervals, chance that
-    it runs and is faster, memory per chip, broken rules, and of up to three each term of the step with its change
-    against the current configuration. Says whether it fits, which rules it breaks, and what is not known (`doubts`)."""
+    """Prices one to eight configurations side by side: step time and speed-up with 80 % intervals, chance to run and be
+    faster, memory, broken rules, doubts; of up to three also the terms of the step and their change."""
     page, states = bench, [proposal(bench, number) for number in asked.proposals]
-    stated = [(state.proposal, {"number": state.proposal.rank, "status": state.status}) for state in states]
+    stated: list[tuple[ProposalPlan, dict[str, Any]]] = [
+        (state.proposal, {"number": state.proposal.rank, "status": state.status}) for state in states
+    ]
     plans, others = stated, list(asked.configurations)
     if asked.facts:
         with as_tool_error():
@@ -94,38 +64,35 @@ def price(bench: Workbench, asked: PriceArguments) -> Prices:
         # The proposals of the page, priced anew: this run would have others.
         of_page = [Configuration.model_validate(arguments_of(page.config, plan)) for plan, _ in stated]
         plans, others = [], [*of_page, *others]
-    refused: list[Refused] = []
+    refused: list[Result] = []
     for one in others:
         try:
             plan = evaluated(bench, one)
         except ToolError as error:
             settings = {**one.mesh, **one.changes}
             named = " ".join(f"{key} {value}" for key, value in settings.items())[:200]
-            refused.append(Refused(configuration=named or "the current configuration", reason=str(error)))
+            refused.append(Result(configuration=named or "the current configuration", reason=str(error)))
             continue
         plans.append((plan, {"number": number_of(page, plan)}))
     if not plans:
         raise ToolError(" ".join(item.reason for item in refused) or "Name at least one configuration or proposal.")
     own = current(bench)
-    rows = tuple(row(Row, plan, bench, len(plans) <= WITH_TERMS, **more) for plan, more in plans)
+    rows = [row(plan, bench, parts=len(plans) <= WITH_TERMS, **more) for plan, more in plans]
     legal = [n for n, each in enumerate(rows, start=1) if not each.violations and each.speedup_per_token]
-    fastest = max(legal, key=lambda n: _speed(rows[n - 1]), default=None)
+    fastest = max(legal, key=lambda n: float(rows[n - 1].speedup_per_token.estimate), default=None)
     near = sorted(plans[0][0].sensitivity, key=lambda item: (bool(item.rule), -(item.relative or 0.0)))
     return Prices(
-        assumed=asked.facts, current=own, configurations=rows, not_priced=tuple(refused),
-        fastest=fastest if len(rows) > 1 else None, neighbours=tuple(map(_step, near)) if asked.neighbours else (),
+        assumed=asked.facts, current=own, configurations=rows, not_priced=refused,
+        fastest=fastest if len(rows) > 1 else None, neighbours=[*map(_step, near)] if asked.neighbours else (),
     )  # fmt: skip
 
 
-def _speed(item: Row) -> float:
-    return item.speedup_per_token.estimate if item.speedup_per_token else 0.0
-
-
-def _step(item: Neighbour) -> Step:
-    return Step(
-        step=item.step, step_time_s=estimate(item.step_time_s), over_this=item.relative, memory_bytes=item.memory_bytes,
+def _step(item: Neighbour) -> Result:
+    """Return a neighbouring configuration."""
+    return taken(
+        item, "step memory_bytes changes", step_time_s=estimate(item.step_time_s), over_this=item.relative,
         breaks=broken_rule(item.rule, item.reason) if item.rule else "", mesh=mesh_text(item.mesh),
-        changes=item.changes,
+        _about=about("predicted", item.step),
     )  # fmt: skip
 
 
@@ -142,7 +109,7 @@ class ConstraintArguments(Arguments):
     keep: tuple[str, ...] = Field(
         default=(),
         max_length=20,
-        description="What stays: batch, remat, weight_sharding, micro_batches, flags, or axis names.",
+        description="batch, remat, weight_sharding, micro_batches, flags, or axis names.",
     )
     fixed: dict[str, int] = Field(default_factory=dict, description="Exact sizes by axis or role.")
     at_least: dict[str, int] = Field(default_factory=dict)
@@ -163,7 +130,7 @@ class ConstraintArguments(Arguments):
 class SearchArguments(ConstraintArguments):
     top: int = Field(default=6, ge=1, le=25)
     each_mesh: bool = Field(default=False, description="Only the best of each mesh.")
-    rejected: bool = Field(default=False, description="Instead, the nearest rejected mesh of each rule.")
+    rejected: bool = Field(default=False, description="Instead, rejected meshes by rule.")
     rule: str = Field(default="", max_length=80, description="All rejected of this rule.")
 
 
@@ -173,37 +140,14 @@ _KEPT = {
 }  # fmt: skip
 
 
-class RejectedMesh(ToolResult):
-    """A mesh that was left out, and the rule it breaks.  count: of the meshes that break the rule."""
-
-    mesh: str = ""
-    rule: str = ""
-    reason: str = ""
-    count: Annotated[int | None, Is("meshes that break it", "count", origin="computed")] = None
-
-    def about(self) -> About:
-        return About(subject=self.rule.replace("_", " "))
-
-
-class SearchResult(ToolResult):
-    """The best candidates in order, or rejected meshes.  The current configuration is no place of its own where it
-    breaks what is asked for; its row says so."""
-
-    constraints: dict[str, Any] = {}
-    considered: Annotated[int, Is("meshes considered", "count", origin="computed")] = 0
-    current: Current = Current()
-    candidates: tuple[Row, ...] = ()
-    rejected: tuple[RejectedMesh, ...] = ()
-
-
-def search(bench: Workbench, asked: SearchArguments) -> SearchResult:
-    """Searches all meshes with their settings for the best legal candidates under constraints, in the order in which
-    proposals are chosen: gain against risk and the cost of a trial; or lists rejected meshes with their rule."""
+def search(bench: Workbench, asked: SearchArguments) -> Result:
+    """The best legal candidates of all meshes and settings under constraints, by gain against risk and cost of a trial;
+    or rejected meshes with their rule."""
     with as_tool_error():
         held = bench.constraints.joined(asked.constraints())
         made = bench.plan
         if asked.rejected or asked.rule:
-            return SearchResult(considered=made.considered, rejected=tuple(_rejected(made, asked)))
+            return Result(considered=made.considered, rejected=[*_rejected(made, asked)])
         deeper = asked.top * (DEEPER if asked.each_mesh else 1)
         listed: Iterable[Listed] = bench.pricer.search(held, deeper)
         own = Candidate(bench.config.mesh.to_json())
@@ -212,29 +156,30 @@ def search(bench: Workbench, asked: SearchArguments) -> SearchResult:
         first_of = {mesh_text(item.mesh): item for item in reversed(tuple(listed))}
         listed = [item for item in listed if first_of[mesh_text(item.mesh)] is item][: asked.top]
     unknown, places = bool(missing_facts(bench.config)), count(1)
-    candidates = tuple(
-        Row(
-            place=None if item.keeps and broken else next(places), number=number_of(bench, item),
-            is_current=item.keeps or None, mesh=mesh_text(item.mesh), changes=dict(item.changes),
+    # The current configuration is no place of its own where it breaks what is asked for.
+    candidates = [
+        configured(
+            mesh_text(item.mesh), item.changes, number_of(bench, item),
+            place=None if item.keeps and broken else next(places), is_current=item.keeps or None,
             **{**predicted(item.predicted), "not_known": ()},
             runs_and_faster_probability=None if item.keeps else claimed(item.faster, unknown),
             headroom_bytes=item.memory_headroom_bytes,
             terms_s=dict(item.predicted.breakdown_s) if asked.each_mesh and number < WITH_TERMS else {},
-            violations=tuple(broken_rule(each.rule, each.reason) for each in broken) if item.keeps else (),
+            violations=[broken_rule(each.rule, each.reason) for each in broken] if item.keeps else [],
         )
         for number, item in enumerate(listed)
-    )  # fmt: skip
-    return SearchResult(
-        constraints=held.to_json(), considered=made.considered, current=current(bench), candidates=candidates
-    )
+    ]  # fmt: skip
+    return Result(constraints=held.to_json(), considered=made.considered, current=current(bench), candidates=candidates)
 
 
-def _rejected(made: Plan, asked: SearchArguments) -> Iterator[RejectedMesh]:
-    """Yield the rejected meshes of one rule, or the nearest one of each rule, the commonest rule first."""
+def _rejected(made: Plan, asked: SearchArguments) -> Iterator[Result]:
+    """Yield the rejected meshes of one rule, or the nearest one of each rule with their number, the commonest first."""
+    counts = Counter(item.rule for item in made.rejected)
     if asked.rule:
-        left_out = [item for item in made.rejected if asked.rule.lower() in item.rule.lower()][: asked.top]
-        yield from (taken(RejectedMesh, item, mesh=mesh_text(item.mesh)) for item in left_out)
-        return
-    for rule, number in Counter(item.rule for item in made.rejected).most_common(asked.top):
-        nearest = next(item for item in made.rejected if item.rule == rule)
-        yield taken(RejectedMesh, nearest, mesh=mesh_text(nearest.mesh), count=number)
+        listed = [item for item in made.rejected if asked.rule.lower() in item.rule.lower()][: asked.top]
+    else:
+        listed = [next(i for i in made.rejected if i.rule == rule) for rule, _ in counts.most_common(asked.top)]
+    for item in listed:
+        named = {ABOUT: about(subject=item.rule.replace("_", " ")), "mesh": mesh_text(item.mesh)}
+        count = None if asked.rule else counts[item.rule]
+        yield taken(item, "rule reason", **named, count=count)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
@@ -15,7 +15,7 @@ from perfmodel.config import ConfigError, ExperimentConfig, flat_sizes, mesh_tex
 from proposals import facts
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.settings import axis_of, complete, typed_value
-from proposals.agents.tool_result import About, Is, Numbers, ToolResult, Words
+from proposals.agents.tool_result import ABOUT, Result, about, taken
 from proposals.agents.workbench import ProposalState, Workbench
 from proposals.candidate import Candidate, MeshAndChanges, changes_chips, hardware_of, keeps
 from proposals.plan import Memory, Predicted, ProposalPlan, Range
@@ -42,12 +42,11 @@ class Configuration(Arguments):
 
     mesh: Sizes = Field(
         default_factory=dict,
-        description="Sizes by axis or role, major to minor, across slices as dcn.data; other axes keep theirs, or take "
-        "the rest of the chips.",
+        description="Sizes by axis or role, across slices as dcn.data; other axes keep theirs or take the rest.",
     )
     changes: Keys = Field(
         default_factory=dict,
-        description="Training keys: remat, global_batch, seq_len, grad_accum, weight_sharding, precision, xla_flags …",
+        description="remat, global_batch, seq_len, grad_accum, weight_sharding, precision, xla_flags …",
     )
 
     def candidate(self, config: ExperimentConfig) -> Candidate:
@@ -76,99 +75,21 @@ def arguments_of(config: ExperimentConfig, of: MeshAndChanges) -> dict[str, Any]
     return {"mesh": sizes, **({"changes": dict(of.changes)} if of.changes else {})}
 
 
-class Estimate(ToolResult):
-    """A predicted quantity with its 80 % interval."""
-
-    estimate: float
-    low80: float | None = None
-    high80: float | None = None
-
-
-class Row(ToolResult):
-    """One configuration, predicted.
-
-    number: of a proposal; chips: where they are fewer than those that ran.  terms_s: parts of the step; change_s: the
-    same less those of the current configuration, where they differ.  violations: rules that it breaks, with the reason;
-    doubts: what is not known of its legality, and what else lowers its probability.
-    """
-
-    number: int | None = None
-    place: int | None = None
-    title: str = ""
-    kind: str = ""
-    status: str = ""
-    is_current: bool | None = None
-    mesh: str = ""
-    changes: dict[str, Any] = {}
-    chips: int | None = None
-    step_time_s: Estimate | None = None
-    speedup_per_token: Annotated[Estimate | None, Is("speed-up per token", "speedup")] = None
-    runs_and_faster_probability: Annotated[float | None, Is("chance that it runs and is faster per token")] = None
-    keeping_is_right_probability: float | None = None
-    memory_bytes: Annotated[float | None, Is("memory per chip")] = None
-    headroom_bytes: Annotated[float | None, Is("memory per chip left")] = None
-    memory_parts_bytes: Numbers = {}
-    terms_s: Annotated[Numbers, Is("term")] = {}
-    change_s: Annotated[Numbers, Is("change of term")] = {}
-    violations: tuple[Words, ...] = ()
-    doubts: tuple[Words, ...] = ()
-    not_known: tuple[str, ...] = ()
-
-    def about(self) -> About:
-        if self.number:
-            return About("predicted", f"proposal {self.number}", f"proposal:{self.number}")
-        settings = (f"{facts.setting(key)} {value}" for key, value in self.changes.items())
-        typed = ",".join(f"{key}={value}" for key, value in self.changes.items())
-        asked = f"mesh={self.mesh.replace(' · ', ',').replace(' ', '=')}" + (f"&changes={typed}" if typed else "")
-        return About("predicted", " ".join(filter(None, (self.mesh, *settings))), f"configuration:{asked}")
-
-    @property
-    def same_work(self) -> bool:
-        """Return whether a step holds as many tokens as one that ran, on as many chips."""
-        return not OTHER_WORK & self.changes.keys()
-
-
-P = TypeVar("P", bound=Row)
-
-
-class Current(ToolResult):
-    """The current configuration: time as measured, memory as predicted.  basis: what was recorded."""
-
-    mesh: str = ""
-    chip: str = ""
-    chips: int = 0
-    step_time_s: float | None = None
-    terms_s: Numbers = {}
-    memory_bytes: Annotated[float | None, Is("memory per chip", origin="predicted")] = None
-    capacity_bytes: Annotated[float | None, Is("usable memory per chip", origin="stated")] = None
-    headroom_bytes: Annotated[float | None, Is("memory per chip left", origin="predicted")] = None
-    measured_peak_bytes: float | None = None
-    basis: str = ""
-
-    def about(self) -> About:
-        return About(
-            {PROFILE: "measured", MODEL: "predicted"}.get(self.basis, "computed"),
-            "current configuration",
-            "kpi:step_time_s",
-        )
-
-
 #: Sentences on what lowers a probability; what is not known of its legality comes first.
 DOUBTS = 2
 
 
-def estimate(of: Range | None) -> Estimate | None:
-    return Estimate(estimate=of.estimate, low80=of.low80, high80=of.high80) if of else None
+def estimate(of: Range | None) -> Result | None:
+    """Return a predicted quantity with its 80 % interval."""
+    return taken(of, "estimate low80 high80") if of else None
 
 
 def predicted(value: Predicted) -> dict[str, Any]:
-    """Return the fields of a `Row` that a prediction fills."""
-    speed = value.speedup
+    """Return the members of a configuration that a prediction fills."""
+    speed = Result(estimate=value.speedup, low80=value.speedup_low80, high80=value.speedup_high80)
     return {
         "step_time_s": estimate(value.step_time_s),
-        "speedup_per_token": Estimate(estimate=speed, low80=value.speedup_low80, high80=value.speedup_high80)
-        if speed is not None
-        else None,
+        "speedup_per_token": speed if value.speedup is not None else None,
         "memory_bytes": value.hbm_per_chip_bytes.total if value.hbm_per_chip_bytes else None,
         "not_known": value.missing,
     }
@@ -184,16 +105,33 @@ def broken_rule(rule: str, reason: str) -> str:
     return f"{reason.rstrip('.')} ({'' if ':' in rule else 'rule '}{rule})."
 
 
-def row(of: type[P], item: ProposalPlan, bench: Workbench, parts: bool = True, **more: Any) -> P:
-    """Return a priced configuration.  parts: with the terms of its time and memory."""
+def configured(mesh: str, changes: Mapping[str, Any], number: int | None, **more: Any) -> Result:
+    """Return a configuration with what is predicted of it.  number: of a proposal."""
+    settings = (f"{facts.setting(key)} {value}" for key, value in changes.items())
+    typed = ",".join(f"{key}={value}" for key, value in changes.items())
+    asked = f"mesh={mesh.replace(' · ', ',').replace(' ', '=')}" + (f"&changes={typed}" if typed else "")
+    named = (f"proposal {number}", f"proposal:{number}") if number else (
+        " ".join(filter(None, (mesh, *settings))), f"configuration:{asked}")  # fmt: skip
+    return Result({ABOUT: about("predicted", *named), "number": number, "mesh": mesh, "changes": dict(changes), **more})
+
+
+def same_work(configuration: Mapping[str, Any]) -> bool:
+    """Return whether a step holds as many tokens as one that ran, on as many chips."""
+    return not OTHER_WORK & configuration["changes"].keys()
+
+
+def row(item: ProposalPlan, bench: Workbench, number: int | None, parts: bool = True, **more: Any) -> Result:
+    """Return a priced configuration.
+
+    parts: with the terms of its time and memory; change_s: these less the current ones, where they differ.  doubts:
+    what is not known of its legality, and what else lowers its probability.
+    """
     now, then = bench.plan.baseline.breakdown_s, item.predicted.breakdown_s
     step = item.predicted.step_time_s.estimate if item.predicted.step_time_s else 0.0
     changed = {k: then.get(k, 0.0) - now.get(k, 0.0) for k in dict.fromkeys((*now, *then))} if then else {}
     is_current = keeps(bench.config, item)
-    return of(
-        is_current=is_current or None,
-        mesh=mesh_text(item.mesh),
-        changes=dict(item.changes),
+    return configured(
+        mesh_text(item.mesh), item.changes, number, is_current=is_current or None,
         chips=hardware_of(bench.config, item.changes).chips if changes_chips(item.changes) else None,
         **predicted(item.predicted),
         runs_and_faster_probability=None if is_current else item.confidence,
@@ -205,21 +143,22 @@ def row(of: type[P], item: ProposalPlan, bench: Workbench, parts: bool = True, *
         violations=tuple(broken_rule(each.rule, each.reason) for each in item.violations),
         doubts=item.lowers[:DOUBTS],
         **more,
-    )
+    )  # fmt: skip
 
 
-def current(bench: Workbench) -> Current:
-    """Return the current configuration.  Raises ToolError where nothing can be priced."""
+def current(bench: Workbench) -> Result:
+    """Return the current configuration: time as measured, memory as predicted.  Raises ToolError where nothing can be
+    priced."""
     with as_tool_error():
         made = bench.plan.baseline
-    held, config = made.hbm_per_chip_bytes, bench.config
-    return Current(
-        mesh=config.mesh.text(), chip=config.hardware.chip, chips=config.hardware.chips,
-        step_time_s=made.step_time_s.estimate if made.step_time_s else bench.diagnosis.kpis.get("step_time_s"),
-        terms_s=dict(made.breakdown_s), memory_bytes=held.total if held else None,
-        capacity_bytes=held.capacity if held else None, headroom_bytes=held.headroom if held else None,
-        measured_peak_bytes=bench.profile.memory.peak_bytes, basis=bench.diagnosis.basis,
-    )  # fmt: skip
+    held, basis = made.hbm_per_chip_bytes, bench.diagnosis.basis
+    origin = {PROFILE: "measured", MODEL: "predicted"}.get(basis, "computed")
+    time = made.step_time_s.estimate if made.step_time_s else bench.diagnosis.kpis.get("step_time_s")
+    return Result({
+        ABOUT: about(origin, "current configuration", "kpi:step_time_s"), "mesh": bench.config.mesh.text(),
+        "step_time_s": time, "terms_s": dict(made.breakdown_s), "memory_bytes": held.total if held else None,
+        "capacity_bytes": held.capacity if held else None, "measured_peak_bytes": bench.profile.memory.peak_bytes,
+    })  # fmt: skip
 
 
 def evaluated(bench: Workbench, asked: Configuration) -> ProposalPlan:
