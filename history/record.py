@@ -23,6 +23,8 @@ FAILURES = ("out_of_memory", "does_not_compile", "illegal_mesh", "numerics", "ha
 CHANGES = (
     "mesh", "batch", "remat", "weight_sharding", "xla_flags", "precision", "kernel", "model", "software", "other",
 )  # fmt: skip
+#: What the Analyzer can name as the bottleneck; empty where it is not known.
+BOTTLENECKS = ("", "compute", "memory", "communication", "input", "host", "idle", "unknown")
 #: A change below this share of the step's time per token counts as none: published repeats differ by as much.
 NO_CHANGE = 0.01
 
@@ -42,7 +44,7 @@ class Side:
     mesh: Mapping[str, Mapping[str, int]] | None = None
     axis_roles: Mapping[str, str] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
-    kpis: Mapping[str, float | str] = field(default_factory=dict)
+    kpis: Mapping[str, int | float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

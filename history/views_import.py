@@ -11,9 +11,9 @@ from accounts.models import Role
 from accounts.pages import page_or_part, refusals_as_messages
 from accounts.permissions import MemberRequest, check, get_for, require
 from history.models import RecordImport
-from history.record import CHANGES, FAILURES, OUTCOMES
+from history.reading import REQUIRED
+from history.record import BOTTLENECKS, CHANGES, FAILURES, OUTCOMES
 from history.services import imports
-from history.services.rows import BOTTLENECKS, REQUIRED
 
 #: Imports of the team that the page lists.
 RECENT = 8

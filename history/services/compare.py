@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from history.reading import SHARES
 from history.record import Record
-from history.services.rows import SHARES
 from perfmodel.config import ROLE_SYNONYMS
 
 #: The order in which measured quantities are shown; others follow as they come.

@@ -12,9 +12,8 @@ from django.db import connection
 from django.db.models import Q, QuerySet, Sum
 
 from history.models import FacetCount
-from history.record import CHANGES, OUTCOMES, PROVENANCES
+from history.record import BOTTLENECKS, CHANGES, OUTCOMES, PROVENANCES
 from history.services.filters import CHOICES, Filters
-from history.services.rows import BOTTLENECKS
 
 #: Ranges of chips, both ends inclusive; the last has no end.
 SIZES = ((1, 8), (9, 64), (65, 256), (257, 1024), (1025, None))

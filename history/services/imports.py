@@ -23,10 +23,10 @@ from experiments.services import storage
 from experiments.services.text import clean_json
 from formatting import limit
 from history.models import HistoryRecord, RecordImport
+from history.reading import Complaint, Row
 from history.record import Record
 from history.services import formats
 from history.services.formats import FileError
-from history.services.rows import Complaint, Row
 from history.services.store import add_many, taken_keys
 from jobs import workers
 from jobs.jobs import Jobs, released

@@ -17,10 +17,10 @@ from accounts.models import Team, User
 from audit import trail
 from audit.models import Action
 from experiments.models import Experiment, Profile
-from history import moves, seeds
+from history import moves, reading, seeds
 from history.models import HistoryRecord, RecordImport
 from history.record import NO_CHANGE, RECORD, Record, Side
-from history.services import rows, words
+from history.services import words
 from knowledge.services.embedding import enqueue
 
 #: Fields of the value that have a column of the same name.
@@ -99,7 +99,7 @@ def add(
 
     Raises RecordError with the first thing that is wrong with the record.
     """
-    row = rows.read_row(1, RECORD.write(record))
+    row = reading.read_row(1, RECORD.write(record))
     if row.record is None:
         raise RecordError(f"{row.errors[0].column}: {row.errors[0].message}")
     for linked in (experiment_before, experiment_after, profile_after):

@@ -9,9 +9,10 @@ from typing import Any
 import formatting
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment
+from history import reading
 from history.models import HistoryRecord
 from history.record import CHANGES, Record, Side, outcome_of
-from history.services import rows, store
+from history.services import store
 from perfmodel.accounting import parameters
 from perfmodel.catalogue import model_to_json
 from perfmodel.config import ExperimentConfig, MeshSizes, flat_sizes, framework_of
@@ -79,7 +80,7 @@ def _record(made: Measurement, before: Side, after: Side, config: ExperimentConf
     return Record(
         id=key(proposal),
         title=proposal.title,
-        change=_change(proposal)[: rows.LIMITS["change"]],
+        change=_change(proposal)[: reading.LIMITS["change"]],
         changes=changes or ("other",),
         before=before,
         after=after,
@@ -96,7 +97,7 @@ def _record(made: Measurement, before: Side, after: Side, config: ExperimentConf
         bottleneck=bottleneck,
         speedup=None if unclear else made.speedup,
         measure=f"step time {proposal.per}" if made.speedup is not None and not unclear else "",
-        effect=_effect(made)[: rows.LIMITS["effect"]],
+        effect=_effect(made)[: reading.LIMITS["effect"]],
         failure=made.failure,
         caveats=tuple(made.caveats),
     )
@@ -163,7 +164,7 @@ def _kpis(diagnosed: DiagnosisRecord, step_time_s: float | None) -> dict[str, fl
     values: dict[str, float | str] = {
         name: value
         for name, value in diagnosis.kpis.items()
-        if value is not None and (name not in rows.SHARES or 0 <= value <= 1)
+        if value is not None and (name not in reading.SHARES or 0 <= value <= 1)
     }
     if step_time_s:
         values["step_time_s"] = step_time_s
