@@ -19,7 +19,6 @@ from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis
 from evaluation.landscape_scores import Priced, Score, mean, score
 from evaluation.landscapes import Scenario, scenarios
-from evaluation.priors_tried import imbalance_s, stalled_s, stalls_s
 from evaluation.report import rounded, wrapped
 from evaluation.rescaled import rescaled
 from perfmodel.calibration import Calibration, calibrate
@@ -28,7 +27,7 @@ from perfmodel.observation import Observation
 from perfmodel.posterior import INFORMED
 from perfmodel.step_time import Z80, combine
 from perfmodel.terms import step_terms
-from proposals.proposer.observed import Observed, observation, observe, work_of
+from proposals.proposer.observed import observe, work_of
 from proposals.proposer.space import Candidates, side_by_side
 
 ROOT = Path(__file__).parents[1]
@@ -46,10 +45,7 @@ class Trial:
         self.scenario = scenario
         config, profile = scenario.config, scenario.profile
         self.diagnosis: Diagnosis = diagnose(profile, config)
-        observed = observe(profile, config, self.diagnosis)
-        assert observed is not None
-        self.observed: Observed = observed
-        self.observation: Observation = observation(observed, profile, self.diagnosis)
+        self.observation: Observation = observe(profile, config, self.diagnosis)
         self.calibration: Calibration = calibrate(config, self.observation)
         self.candidates: Candidates = side_by_side(config, self.calibration.baseline, scenario.landscape)
         self.gain = np.log(scenario.baseline_s / scenario.times_s)
@@ -70,7 +66,7 @@ class Trial:
     def profile_alone(self) -> Score:
         """With the attribution of then: an HBM-bound product waits for its weights, whatever its shape."""
         waiting = sum(
-            op.time_s or 0.0 for op in self.diagnosis.ops if not op.collective and work_of(op) == "weights_hbm"
+            op.time_s or 0.0 for op in self.diagnosis.ops if not op.collective and work_of(op) == "hbm:weights"
         )
         parts = dict(self.observation.parts_s)
         moved = max(0.0, waiting - parts["hbm:weights"])
@@ -83,17 +79,8 @@ class Trial:
         """As the product prices.  seen: another observation; without: names that the profile may not inform."""
         informed = tuple(item for item in INFORMED if item.name not in without)
         calibration = calibrate(self.scenario.config, seen or self.observation, informed=informed)
-        return self.scored(calibration)
-
-    def scored(self, calibration: Calibration, change: Callable[[Mapping[str, Floats]], Floats] | None = None) -> Score:
-        """change: seconds added to every candidate, from its parts."""
         prices = calibration.price_workload(self.candidates.work, self.distance)
-        gain = np.log(prices.speedup)
-        if change is not None:
-            total = prices.step_time_s
-            changed = np.maximum(total + change(prices.parts_s), 0.3 * total)
-            gain = np.log(changed[0] / changed)
-        return score(Priced(gain[1:], prices.sigma[1:]), self.gain)
+        return score(Priced(np.log(prices.speedup)[1:], prices.sigma[1:]), self.gain)
 
 
 def _hidden(trial: Trial) -> Score:
@@ -126,11 +113,7 @@ def _step_alone(seen: Observation) -> Observation:
     return Observation(step_time_s=seen.step_time_s, parts_s={})
 
 
-def _sequence(trial: Trial) -> Floats:
-    return np.broadcast_to(trial.candidates.work.mesh.seq, (len(trial.candidates),))
-
-
-#: Components removed from the calibration, or added to it.
+#: Components removed from the calibration.
 ABLATIONS: Mapping[str, Callable[[Trial], Score]] = {
     "full method": lambda t: t.both(),
     "step time alone": lambda t: t.both(_step_alone(t.observation)),
@@ -141,21 +124,14 @@ ABLATIONS: Mapping[str, Callable[[Trial], Score]] = {
     "without common link efficiency": lambda t: t.both(without=frozenset({"link"})),
     "without contiguous sequences": lambda t: t.both(without=frozenset({"contiguous"})),
     "without repeated elementwise work": lambda t: t.both(without=frozenset({"replicated"})),
-    "with stalls (`stalled_s`, `BLOCKS`)": lambda t: t.scored(
-        t.calibration, lambda parts: stalls_s({k: np.array(v) for k, v in parts.items()}, t.observed, t.diagnosis)
-    ),
-    "with causal imbalance on top": lambda t: t.scored(
-        t.calibration, lambda parts: imbalance_s(_sequence(t), t.observed)
-    ),
 }
 
 
 def numbers() -> dict[str, Any]:
-    rows, stalled = [], 0
+    rows = []
     ablation: dict[str, dict[bool, list[Score]]] = {name: {False: [], True: []} for name in ABLATIONS}
     for scenario in scenarios():
         trial = Trial(scenario)
-        stalled += stalled_s(trial.observed, trial.diagnosis) > 0
         scores = {"model alone": trial.model_alone(), "profile alone": trial.profile_alone(), "both": trial.both()}
         for name, one in ABLATIONS.items():
             ablation[name][scenario.apart].append(one(trial))
@@ -170,7 +146,6 @@ def numbers() -> dict[str, Any]:
             }
         )
     return {
-        "stalled": stalled,
         "scenarios": rows,
         "ablation": {
             name: {"held out" if apart else "development": asdict(mean(values)) for apart, values in halves.items()}
@@ -228,9 +203,7 @@ def report(figures: Mapping[str, Any]) -> str:
     lines += [
         "## Ablation",
         "",
-        "Components removed from *both*, or added to it. The last two rows are not used by the product. Stalls apply "
-        f"in {figures['stalled']} of {len(rows)} scenarios (the verdict must be communication, with its own time below "
-        "30 % of the step), so they could not be evaluated. A causal imbalance is part of the posterior instead.",
+        "Components removed from *both*.",
         "",
         "| | half | Spearman | regret | error | bias | coverage |",
         "|---|---|--:|--:|--:|--:|--:|",

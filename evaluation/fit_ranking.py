@@ -15,8 +15,9 @@ import numpy as np
 from evaluation.sweep_baselines import fold_of
 from evaluation.sweep_candidates import UNKNOWN, Sweep
 from evaluation.sweep_scores import Outcomes, joined, outcome
+from perfmodel.calibration import Prices
 from proposals.proposer.choose import choose, in_order
-from proposals.proposer.prices import ProposalPrices, Ranked, Weights, utility
+from proposals.proposer.prices import Ranked, Weights, utility
 from proposals.proposer.space import Candidates
 
 #: Values tried of each weight, in the order of the search.
@@ -39,7 +40,7 @@ class Start:
     start: int
 
     @cached_property
-    def _ranked(self) -> tuple[Candidates, ProposalPrices, Ranked]:
+    def _ranked(self) -> tuple[Candidates, Prices, Ranked]:
         return self.sweep.ranked(self.start, NOTHING)
 
     def outcome(self, weights: Weights) -> Outcomes:

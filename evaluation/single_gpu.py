@@ -31,7 +31,7 @@ from perfmodel.memory import MemoryUse
 from perfmodel.step_time import Z80, combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
-from proposals.proposer.observed import observation, observe
+from proposals.proposer.observed import observe
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "accuracy-single-gpu.md"
@@ -181,9 +181,7 @@ def calibration(run: Run, framework: str | None) -> Calibration:
     """As the product calibrates with an uploaded profile and its configuration."""
     config = run.config(framework)
     diagnosis = diagnose(run.profile, config)
-    observed = observe(run.profile, config, diagnosis)
-    assert observed is not None
-    return calibrate(config, observation(observed, run.profile, diagnosis))
+    return calibrate(config, observe(run.profile, config, diagnosis))
 
 
 def _pair(before: Run, after: Run, framework: str | None, calibrated: Calibration) -> Pair:

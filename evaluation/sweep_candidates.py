@@ -18,7 +18,7 @@ from evaluation.time_rows import TimeRow
 from evaluation.time_table import table_without
 from history.case import Case
 from perfmodel import legality, memory
-from perfmodel.calibration import SPREAD_PER_DOUBLING
+from perfmodel.calibration import SPREAD_PER_DOUBLING, Prices
 from perfmodel.confidence import shipped
 from perfmodel.config import Training
 from perfmodel.efficiency import EfficiencyTable
@@ -27,7 +27,7 @@ from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from proposals.proposer.changes import Change
 from proposals.proposer.precedents import Library
-from proposals.proposer.prices import ProposalPrices, Ranked, Weights, rank, steps
+from proposals.proposer.prices import Ranked, Weights, rank, steps
 from proposals.proposer.space import Candidates
 
 Bools = npt.NDArray[np.bool_]
@@ -103,7 +103,7 @@ class Sweep:
 
     def ranked(
         self, start: int, weights: Weights | None = None, library: Library = NOTHING_LIKE_IT
-    ) -> tuple[Candidates, ProposalPrices, Ranked]:
+    ) -> tuple[Candidates, Prices, Ranked]:
         """Those that are legal, priced and ranked.  library: precedents."""
         legal = self.legal.copy()
         legal[start] = True
@@ -112,18 +112,15 @@ class Sweep:
         gain = self.gains(start)[rows]
         sigma = SPREAD_PER_DOUBLING * np.sqrt(steps(c))
         time_s = self.group.time_s[start] * c.tokens_ratio / np.exp(gain)
-        prices = ProposalPrices(
-            assumed=(),
-            **dict.fromkeys(("time_s", "lower_s", "low80_s", "high80_s", "upper_s"), time_s),
-            gain=gain,
+        prices = Prices(
+            step_time_s=time_s,
             sigma=sigma,
             spread=shipped().range_sigma(sigma),
+            speedup=np.exp(gain),
             parts_s={},
-            seconds=True,
-            measured=True,
-            confidence=shipped(),
+            at_peak_s=np.zeros(len(c)),
         )
-        return c, prices, rank(c, prices, library, weights)
+        return c, prices, rank(c, prices, library, shipped(), weights)
 
     def _posterior(self, start: int) -> MemoryPosterior:
         """Return the memory posterior from the start: it ran, and its peak where published."""

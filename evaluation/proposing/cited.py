@@ -87,8 +87,7 @@ def show(name: str, profile: StepProfile, config: ExperimentConfig) -> Iterator[
     kpis = {key: value for key, value in diagnosis.kpis.items() if isinstance(value, float) and 0 < value}
     yield "- KPIs: " + ", ".join(f"{key} {value:.3g}" for key, value in kpis.items())
     yield f"- bottleneck {diagnosis.bottleneck.primary}; findings: {', '.join(f.title for f in diagnosis.findings)}"
-    spent = {**bench.observed.work_s, **bench.observed.traffic_s}
-    shares = {part: value / bench.observed.step_s for part, value in spent.items()}
+    shares = {part: value / bench.observed.step_s for part, value in bench.observed.parts_s.items()}
     yield "- the step as observed: " + ", ".join(f"{part} {v:.0%}" for part, v in shares.items() if v >= 0.005)
     peak = diagnosis.kpis.get("memory_peak_share")
     measured = f"; its peak was measured at {peak:.2f}" if peak else "; its peak was not measured"

@@ -32,7 +32,7 @@ from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.precedents import Precedent, published
 from proposals.proposer.pricer import Field, Pricer
-from proposals.proposer.prices import rank
+from proposals.proposer.prices import confidence_of, rank
 from proposals.proposer.space import Candidates
 
 ROOT = Path(__file__).parents[2]
@@ -52,8 +52,10 @@ class BlindPricer(Pricer):
     def _priced(self, candidates: Candidates) -> Field:
         field = super()._priced(candidates)
         ran = np.arange(len(candidates)) == candidates.baseline
-        prices = replace(field.prices, gain=np.zeros(len(candidates)), sigma=np.where(ran, 0.0, BLIND_SPREAD))
-        return replace(field, prices=prices, ranked=rank(candidates, prices, self._library))
+        speedup, sigma = 1.0 / candidates.chips_ratio, np.where(ran, 0.0, BLIND_SPREAD)
+        prices = replace(field.prices, speedup=speedup, sigma=sigma)
+        ranked = rank(candidates, prices, self._library, confidence_of(self.evidence, self.diagnosis))
+        return replace(field, prices=prices, ranked=ranked)
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,18 @@ what the verdict asks for: less of the part of the step that it names (`asked_by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
+from perfmodel.calibration import Prices
 from perfmodel.confidence import claimed
 from perfmodel.config import missing_facts
 from perfmodel.step_time import Z80
-from proposals.proposer.prices import OFF_CHIP, ProposalPrices, Ranked, Weights, axes_of_group, shipped_weights, steps
+from proposals.proposer.prices import OFF_CHIP, Ranked, Weights, axes_of_group, shipped_weights, steps
 from proposals.proposer.space import CHANGE_KINDS, Candidates
 
 Bools = npt.NDArray[np.bool_]
@@ -33,7 +34,7 @@ class Asked:
     given: Bools
 
 
-def asked_by(diagnosis: Diagnosis, c: Candidates, prices: ProposalPrices) -> Asked | None:
+def asked_by(diagnosis: Diagnosis, c: Candidates, prices: Prices) -> Asked | None:
     """None where the verdict asks for nothing that a mesh or a training key could give: input and host, and steps
     whose limit is not clear."""
     parts, verdict = prices.parts_s, diagnosis.bottleneck.primary
@@ -52,7 +53,7 @@ def asked_by(diagnosis: Diagnosis, c: Candidates, prices: ProposalPrices) -> Ask
     return None
 
 
-def _largest(parts: dict[str, Floats], baseline: int) -> str | None:
+def _largest(parts: Mapping[str, Floats], baseline: int) -> str | None:
     """The collectives that take the most time in the current configuration."""
     talk = {name: float(values[baseline]) for name, values in parts.items() if name.startswith("ici") or name == "dcn"}
     name = max(talk, key=lambda each: talk[each], default=None)
@@ -108,7 +109,7 @@ class Choice:
 
 def choose(
     candidates: Candidates,
-    prices: ProposalPrices,
+    prices: Prices,
     ranked: Ranked,
     diagnosis: Diagnosis,
     baseline_excluded: bool = False,
@@ -208,7 +209,7 @@ def simplest(c: Candidates, ranked: Ranked, index: int, share: float) -> int:
     return int(fewest[np.argmax(ranked.utility[fewest])])
 
 
-def shortlist(c: Candidates, prices: ProposalPrices, ranked: Ranked, diagnosis: Diagnosis) -> Ints:
+def shortlist(c: Candidates, prices: Prices, ranked: Ranked, diagnosis: Diagnosis) -> Ints:
     """Return rows of the meshes worth a closer look: the best by utility, the best that give what the verdict asks for,
     those at most one doubling away, and the one that ran."""
     order = np.argsort(-ranked.utility, kind="stable")
@@ -222,7 +223,6 @@ def shortlist(c: Candidates, prices: ProposalPrices, ranked: Ranked, diagnosis: 
 def left_out(
     asked: Asked | None,
     c: Candidates,
-    prices: ProposalPrices,
     ranked: Ranked,
     diagnosis: Diagnosis,
     chosen: tuple[Choice, ...],
@@ -241,7 +241,7 @@ def left_out(
     best = int(rows[np.argmax(ranked.utility[rows])])
     settings = [f"{name} {value}" for name, value in c.change(best).items()]
     which = " with ".join([c.mesh(best).text(), *([", ".join(settings)] if settings else [])])
-    if prices.gain[best] < 0:
+    if ranked.gain[best] < 0:
         why = "is predicted to be slower than the current one"
     elif _dominated(c, ranked)[best]:
         why = "is worse than another at the same batch, which is faster, likelier to be so and needs no more memory"

@@ -18,7 +18,7 @@ from proposals.plan import Communication, Neighbour, PerChip
 from proposals.proposer.case import LADDER
 from proposals.proposer.changes import Change
 from proposals.proposer.limits import Rule, reason
-from proposals.proposer.prices import ProposalPrices, axes_of_group
+from proposals.proposer.prices import Field, axes_of_group, gains
 from proposals.proposer.space import Candidates
 
 #: Traffic on the links of each group of axes.
@@ -35,9 +35,9 @@ MOVES = {
 DISPUTED = 0.01
 
 
-def communication(candidates: Candidates, prices: ProposalPrices, index: int) -> tuple[Communication, ...]:
+def communication(field: Field, index: int) -> tuple[Communication, ...]:
     """Exposed communication before and after."""
-    c, base = candidates, candidates.baseline
+    c, prices, base = field.candidates, field.prices, field.candidates.baseline
     rows: dict[tuple[tuple[str, ...], str, bool], list[float]] = {}
     meshes = (c.mesh(base), c.mesh(index))
     for name, values in prices.parts_s.items():
@@ -59,19 +59,18 @@ def communication(candidates: Candidates, prices: ProposalPrices, index: int) ->
         row = rows.setdefault(key, [0.0, 0.0])
         row[0] += before
         row[1] += after
-    ran = float(prices.time_s[base])
-    timed = prices.seconds
+    ran, timed = float(prices.step_time_s[base]), field.timed
     return tuple(
         Communication(axes, moved, b if timed else None, a if timed else None, dcn, b / ran, a / ran)
         for (axes, moved, dcn), (b, a) in rows.items()
     )
 
 
-def parts(candidates: Candidates, prices: ProposalPrices, index: int) -> dict[str, dict[str, float]]:
+def parts(field: Field, index: int) -> dict[str, dict[str, float]]:
     """Seconds of the step by part, {"before", "after"}, for the tokens of the current step, collectives by what they
     move: an axis whose traffic changes its kind is two parts."""
-    by_name: dict[str, dict[str, float]] = {}
-    for name, values in prices.parts_s.items():
+    candidates, by_name = field.candidates, dict[str, dict[str, float]]()
+    for name, values in field.prices.parts_s.items():
         group = name.removeprefix("ici:") if name.startswith("ici:") else ""
         row = by_name.setdefault(
             _COMMUNICATION.get(group) or _PARTS.get(name, name.replace("_", " ")), {"before": 0.0, "after": 0.0}
@@ -192,18 +191,14 @@ def own_change(config: ExperimentConfig, change: Change, key: str, value: object
 
 
 def neighbours(
-    steps: Sequence[Step],
-    candidates: Candidates,
-    prices: ProposalPrices,
-    rules: Sequence[Rule],
-    first: int,
-    of: int,
+    steps: Sequence[Step], field: Field, rules: Sequence[Rule], first: int, of: int
 ) -> tuple[Neighbour, ...]:
     """The steps as priced: candidate `first` + n is step n, candidate `of` is the proposal they start from."""
     rows = []
+    candidates, gain = field.candidates, gains(field.candidates, field.prices)
     for number, step in enumerate(steps):
         index = first + number
-        predicted = prices.predicted(candidates, index)
+        predicted = field.predicted(index)
         broken = next((rule for rule in rules if rule.broken[index]), None)
         time = predicted.step_time_s
         used = predicted.hbm_per_chip_bytes
@@ -215,7 +210,7 @@ def neighbours(
                 changes=dict(step.change),
                 step_time_s=time and replace(time, lower=None, upper=None),
                 speedup=predicted.speedup,
-                relative=float(np.exp(prices.gain[index] - prices.gain[of])),
+                relative=float(np.exp(gain[index] - gain[of])),
                 memory_bytes=used.total if used else None,
                 rule=broken.name if broken else "",
                 reason=reason(candidates, index, broken) if broken else "",

@@ -176,7 +176,7 @@ def _bounds(config: ExperimentConfig) -> dict[str, Quantity]:
 def _of_run(case: Case) -> dict[str, Fact | Callable[[], Fact]]:
     """Facts of the run and of what the proposal does to it."""
     kpis, step_s = case.diagnosis.kpis, case.observed.step_s
-    spent = {**case.observed.work_s, **case.observed.traffic_s}
+    spent = case.observed.parts_s
     peak, used = kpis.get("memory_peak_share"), case.baseline.hbm_per_chip_bytes
     bought = any(item.subject in _BUYS_MEMORY and item.direction == "up" for item in case.changed)
     flags = _names(flag for flag in case.changes.get("xla_flags", ()) if flag not in case.config.training.xla_flags)

@@ -8,21 +8,21 @@ pricer.evaluate(Candidate({"ici": {"data": 8, "model": 2}}, {"remat": "minimal"}
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
-from experiments.step_profile import StepProfile
+from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.confidence import Confidence, shipped
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh, check_products, mesh_text, missing_facts
 from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.space import Space
 from proposals.candidate import Candidate, MeshAndChanges
 from proposals.constraints import RULE, Constraints
-from proposals.plan import Broken, Listed, Neighbour, Plan, Predicted, ProposalPlan, Rejected
+from proposals.plan import Broken, Listed, Neighbour, Plan, Predicted, ProposalPlan
 from proposals.proposer import detail
 from proposals.proposer.build import proposal_of
 from proposals.proposer.case import Case
@@ -36,7 +36,7 @@ from proposals.proposer.changes import (
 )
 from proposals.proposer.choose import Choice, asked_by, choose, in_order, keeping_is_right, left_out, shortlist
 from proposals.proposer.limits import broken_by, fewer_chips, legal, rules_of
-from proposals.proposer.observed import evidence_of, observe, recomputes_nothing
+from proposals.proposer.observed import Observed, evidence_of, observe, recomputes_nothing, refuse
 from proposals.proposer.precedents import (
     Library,
     Precedent,
@@ -46,9 +46,9 @@ from proposals.proposer.precedents import (
     situation,
 )
 from proposals.proposer.prices import (
-    ProposalPrices,
-    Ranked,
+    Field,
     as_measured,
+    confidence_of,
     exposed_s,
     price,
     rank,
@@ -57,27 +57,8 @@ from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes,
 from proposals.proposer.words import notes
 
 
-@dataclass(frozen=True)
-class Field:
-    """Candidates of one run, priced and ranked.
-
-    rejected: the nearest of the meshes that were left out; considered: how many meshes there were; priced: how many
-    candidates.
-    """
-
-    candidates: Candidates
-    prices: ProposalPrices
-    ranked: Ranked
-    rejected: Sequence[Rejected] = ()
-    considered: int = 0
-    priced: int = 0
-
-    def predicted(self, index: int) -> Predicted:
-        return self.prices.predicted(self.candidates, index)
-
-
 class Pricer:
-    """ProposalPrices configurations of one run.  Nothing in it changes once it is made, but for what it remembers.
+    """Prices configurations of one run.  Nothing in it changes once it is made, but for what it remembers.
 
     precedents: measured optimisations to learn from (default: those of the database as shipped).  confidence: what own
     measured proposals make of the shipped fit (default: that fit).  Raises ConfigError for a mesh that does not match
@@ -97,15 +78,17 @@ class Pricer:
         if diagnosis.not_modelled:
             raise ConfigError("", diagnosis.not_modelled)
         self.profile, self.config, self.diagnosis = profile, config, diagnosis
-        self.observed = observed = observe(profile, config, diagnosis)
+        observation = observe(profile, config, diagnosis) if profile.basis == PROFILE else None
+        refuse(profile, config)
         self.exchange_unrecorded = exchange_unrecorded(profile)
         self.precedents = tuple(published() if precedents is None else precedents)
         self.confidence = confidence or shipped()
-        self.recomputes_nothing = recomputes_nothing(config, observed, diagnosis)
+        self.recomputes_nothing = observation is not None and recomputes_nothing(config, observation, diagnosis)
         ran = replace(config, training=replace(config.training, remat="none")) if self.recomputes_nothing else config
-        self.evidence = evidence_of(ran, profile, diagnosis, observed, self.confidence)
+        self.evidence = evidence_of(ran, profile, observation, self.confidence)
         assert self.evidence.calibration is not None
         self.calibration = self.evidence.calibration
+        self.observed = Observed(self.evidence, profile.basis, bool(profile.step_time_s) or profile.basis != PROFILE)
         self.missing = missing_facts(config)
 
     def propose(self, constraints: Constraints | None = None) -> Plan:
@@ -125,7 +108,7 @@ class Pricer:
             raise ConfigError("constraints", f"no other configuration satisfies them; relax one and try again{why}")
         choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted))
         verdict = asked_by(self.diagnosis, candidates, prices)
-        unanswered = left_out(verdict, candidates, prices, ranked, self.diagnosis, choices)
+        unanswered = left_out(verdict, candidates, ranked, self.diagnosis, choices)
         keeping = keeping_is_right(candidates, ranked, choices)
         baseline = as_measured(self.profile, self.diagnosis, field.predicted(candidates.baseline))
         proposals = []
@@ -135,10 +118,7 @@ class Pricer:
             steps, around = self._around(Candidate(plan.mesh, plan.changes))
             proposals.append(replace(plan, sensitivity=self._sensitivity(steps, around, asked)))
         step = self.observed.step_s
-        exposed = exposed_s(prices, candidates)
-        times = {
-            **self.observed.work_s, **self.observed.traffic_s, "fixed": self.observed.fixed_s, "exposed": exposed
-        }  # fmt: skip
+        times = {**self.observed.parts_s, "exposed": exposed_s(prices, candidates)}
         return Plan(
             baseline=baseline,
             proposals=tuple(proposals),
@@ -251,8 +231,9 @@ class Pricer:
         return keeping_is_right(field.candidates, field.ranked)
 
     def _priced(self, candidates: Candidates) -> Field:
-        prices = price(candidates, self.evidence, self.observed, self.diagnosis)
-        return Field(candidates, prices, rank(candidates, prices, self._library))
+        prices = price(candidates, self.evidence)
+        ranked = rank(candidates, prices, self._library, confidence_of(self.evidence, self.diagnosis))
+        return Field(candidates, prices, ranked, self.evidence, self.observed.timed)
 
     def _proposal(
         self,
@@ -295,14 +276,14 @@ class Pricer:
             warns=warns[1] if warns else None,
             broken=broken,
             unchecked=unchecked,
-            parts=detail.parts(candidates, prices, index) if prices.seconds else {},
+            parts=detail.parts(field, index) if field.timed else {},
             disputed=detail.disputed(self.config, mesh, changes, self.evidence) if "topology" not in changes else {},
         )
         used = case.predicted.hbm_per_chip_bytes
         return replace(
             proposal_of(case),
             memory_headroom_bytes=used.headroom if used else None,
-            communication=detail.communication(candidates, prices, index),
+            communication=detail.communication(field, index),
             per_chip=detail.per_chip(candidates, index),
         )
 
@@ -315,8 +296,7 @@ class Pricer:
         return steps, self._priced(side_by_side(self.config, self.calibration.baseline, listed, self.evidence.memory))
 
     def _sensitivity(self, steps: list[detail.Step], around: Field, asked: Constraints) -> tuple[Neighbour, ...]:
-        candidates = around.candidates
-        return detail.neighbours(steps, candidates, around.prices, rules_of(candidates, asked), 2, 1)
+        return detail.neighbours(steps, around, rules_of(around.candidates, asked), 2, 1)
 
 
 def propose(

@@ -1,14 +1,15 @@
 """The prices of candidates as proposals state them, and how candidates are ranked: gain against what could go wrong.
 
-`price`: `perfmodel.price` of a run, flattened.  `rank`: `utility = P · gain − (1 − P) · failed_trial`, in logarithms of
-time per token, with P the probability that a candidate runs at all and the gain in *expected* time, which is less by
-half the variance of its logarithm; where the model is not known, a gain is discounted with every step away from the
-current configuration.  The weights are learnt from measured outcomes (ranking.toml, docs/accuracy-proposals.md); none
-of the terms knows an experiment."""
+`price`: the calibration's prices, one entry per candidate.  `rank`: `utility = P · gain − (1 − P) · failed_trial`, in
+logarithms of time per token, with P the probability that a candidate runs at all and the gain in *expected* time, which
+is less by half the variance of its logarithm; where the model is not known, a gain is discounted with every step away
+from the current configuration.  The weights are learnt from measured outcomes (ranking.toml,
+docs/accuracy-proposals.md); none of the terms knows an experiment."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -19,6 +20,8 @@ import numpy.typing as npt
 from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, StepProfile
 from history.moves import ROLES
+from perfmodel.arrays import mapped
+from perfmodel.calibration import Prices
 from perfmodel.catalogue import load_catalogue
 from perfmodel.confidence import Confidence
 from perfmodel.config import BATCH_ROLES, ExperimentConfig, Mesh, missing_facts
@@ -26,8 +29,7 @@ from perfmodel.prediction import predict as predict_alone
 from perfmodel.price import Evidence, transfer_spread
 from perfmodel.step_time import Z80
 from perfmodel.workload import GROUPS
-from proposals.plan import Memory, Predicted, Range
-from proposals.proposer.observed import Observed
+from proposals.plan import Memory, Predicted, Range, Rejected
 from proposals.proposer.precedents import Library, Support
 from proposals.proposer.space import CHANGE_KINDS, Candidates
 
@@ -38,98 +40,31 @@ Floats = npt.NDArray[np.float64]
 OFF_CHIP = ("input", "host")
 
 
-@dataclass(frozen=True)
-class ProposalPrices:
-    """Arrays over the candidates.
-
-    time_s: expected step, with its bounds and 80 % interval; gain: log of the speed-up per token (and chip, where there
-    are fewer); sigma: the model's own spread of it; spread: the one of the stated range.  parts_s: the candidate's step
-    by the names of the diagnosis (`compute`, `hbm`, `ici:<group>`, `dcn`, `input`, `host`, `idle`, `other`), adding up
-    to time_s.  seconds: whether the profile had a step time; measured: whether anything was.  confidence: how far gains
-    like these were measured to come true.
-    """
-
-    assumed: tuple[str, ...]
-    time_s: Floats
-    lower_s: Floats
-    low80_s: Floats
-    high80_s: Floats
-    upper_s: Floats
-    gain: Floats
-    sigma: Floats
-    spread: Floats
-    parts_s: dict[str, Floats]
-    seconds: bool
-    measured: bool
-    confidence: Confidence
-
-    def predicted(self, candidates: Candidates, index: int) -> Predicted:
-        """The contract's numbers of one candidate, the same as `price.predict` gives.  What precedents say of it only
-        ranks it and moves its confidence."""
-        spread = float(self.spread[index])
-        parts = {name: float(values[index]) for name, values in self.parts_s.items() if values[index] > 0}
-        step = Range(
-            lower=float(self.lower_s[index]),
-            estimate=float(self.time_s[index]),
-            upper=float(self.upper_s[index]),
-            low80=float(self.low80_s[index]),
-            high80=float(self.high80_s[index]),
-        )
-        if not self.measured:  # without evidence the interval is that of the model alone
-            alone = predict_alone(candidates.configured(index)).step_time_s
-            step = Range(**alone) if alone else step
-        speedup = float(np.exp(self.gain[index]) / candidates.chips_ratio[index])
-        return Predicted(
-            step_time_s=step if self.seconds else None,
-            speedup=speedup,
-            speedup_low80=speedup * float(np.exp(-Z80 * spread)),
-            speedup_high80=speedup * float(np.exp(Z80 * spread)),
-            sigma=float(self.sigma[index]),
-            hbm_per_chip_bytes=_memory(candidates, index),
-            breakdown_s=by_axis(parts, candidates.config, candidates.mesh(index)) if self.seconds else {},
-            missing=self.assumed if self.seconds else (*self.assumed, "step_time"),
-        )
-
-
-def _memory(candidates: Candidates, index: int) -> Memory | None:
-    if missing_facts(candidates.config):
-        return None
-    return Memory(**{name: float(value[index]) for name, value in candidates.used.parts().items()})
-
-
-def price(c: Candidates, evidence: Evidence, observed: Observed, diagnosis: Diagnosis) -> ProposalPrices:
-    """Price every candidate under the evidence."""
+def price(c: Candidates, evidence: Evidence) -> Prices:
+    """Price every candidate under the evidence: one entry each."""
     calibration = evidence.calibration
     assert calibration is not None
     spreads = [transfer_spread(c.with_change(change), evidence) for change in c.changes]
     transfer = c.per_change(spreads) if any(spreads) else 0.0
-    priced = calibration.price_workload(c.work, c.spread(c.mesh_doublings), transfer)
-    time_s = c.flat(priced.step_time_s)
-    return ProposalPrices(
-        assumed=tuple(calibration.assumed),
-        time_s=time_s,
-        lower_s=c.flat(priced.lower_s),
-        low80_s=c.flat(priced.low80_s),
-        high80_s=c.flat(priced.high80_s),
-        upper_s=c.flat(priced.upper_s),
-        gain=np.log(observed.step_s / time_s * c.tokens_ratio * c.chips_ratio),
-        sigma=c.flat(priced.sigma),
-        spread=c.flat(priced.spread),
-        parts_s={name: c.flat(values) for name, values in priced.parts_s.items()},
-        seconds=observed.timed,
-        measured=evidence.is_measured,
-        confidence=calibration.confidence.where_chips_wait(waiting_share(diagnosis, observed)),
-    )
+    prices: Prices = mapped(c.flat, calibration.price_workload(c.work, c.spread(c.mesh_doublings), transfer))
+    return prices
 
 
-def waiting_share(diagnosis: Diagnosis, observed: Observed) -> float:
-    """Return the share (0–1) of the step that waits for input, or for the host where that is the verdict."""
+def gains(c: Candidates, prices: Prices) -> Floats:
+    """Return the log of the speed-up per token, and per chip where there are fewer."""
+    return np.asarray(np.log(prices.speedup * c.chips_ratio))
+
+
+def confidence_of(evidence: Evidence, diagnosis: Diagnosis) -> Confidence:
+    """Return how far gains were measured to come true: less where the step waits for input, or for the host where that
+    is the verdict."""
+    assert evidence.calibration is not None
     parts = diagnosis.breakdown_share
-    share = parts.get("input", 0.0)
-    return share + (parts.get("host", 0.0) if diagnosis.bottleneck.primary == "host" else 0.0)
+    share = parts.get("input", 0.0) + (parts.get("host", 0.0) if diagnosis.bottleneck.primary == "host" else 0.0)
+    return evidence.calibration.confidence.where_chips_wait(share)
 
 
-def exposed_s(prices: ProposalPrices, candidates: Candidates) -> float:
+def exposed_s(prices: Prices, candidates: Candidates) -> float:
     """Return the exposed communication of the current configuration, per step."""
     named = (values for name, values in prices.parts_s.items() if name.startswith("ici") or name == "dcn")
     return float(sum(named, np.zeros(len(candidates)))[candidates.baseline])
@@ -208,18 +143,61 @@ class Ranked:
 
 
 def rank(
-    candidates: Candidates,
-    prices: ProposalPrices,
-    library: Library,
-    weights: Weights | None = None,
+    c: Candidates, prices: Prices, library: Library, confidence: Confidence, weights: Weights | None = None
 ) -> Ranked:
     """weights: default the shipped fit."""
-    c, w = candidates, weights or shipped_weights()
     said = _precedents(c, library)
-    gain, sigma = drawn(prices.gain, prices.sigma, said.measured, said.spread)
-    runs = _heads(c) * _fits(c) * said.runs
-    faster = runs * prices.confidence.probability(gain, sigma)
-    return Ranked(gain, sigma, runs, faster, utility(c, gain - sigma**2 / 2.0, runs, w), said, prices.confidence)
+    gain, sigma = drawn(gains(c, prices), prices.sigma, said.measured, said.spread)
+    runs = _heads(c) * c.probability_fits * said.runs
+    faster = runs * confidence.probability(gain, sigma)
+    worth = utility(c, gain - sigma**2 / 2.0, runs, weights or shipped_weights())
+    return Ranked(gain, sigma, runs, faster, worth, said, confidence)
+
+
+@dataclass(frozen=True)
+class Field:
+    """Candidates of one run, priced and ranked.
+
+    timed: whether the profile has a step time.  rejected: the nearest of the meshes that were left out; considered: how
+    many meshes there were; priced: how many candidates.
+    """
+
+    candidates: Candidates
+    prices: Prices
+    ranked: Ranked
+    evidence: Evidence
+    timed: bool
+    rejected: Sequence[Rejected] = ()
+    considered: int = 0
+    priced: int = 0
+
+    def predicted(self, index: int) -> Predicted:
+        """Return the contract's numbers of one candidate, the same as `price.predict` gives.  What precedents say of it
+        only ranks it and moves its confidence."""
+        c, prices = self.candidates, self.prices
+        names = ("lower", "low80", "high80", "upper")
+        step = Range(
+            estimate=float(prices.step_time_s[index]),
+            **{name: float(getattr(prices, f"{name}_s")[index]) for name in names},
+        )
+        if not self.evidence.is_measured:  # without evidence the interval is that of the model alone
+            alone = predict_alone(c.configured(index)).step_time_s
+            step = Range(**alone) if alone else step
+        parts = {name: float(values[index]) for name, values in prices.parts_s.items() if values[index] > 0}
+        speedup, wide = float(prices.speedup[index]), float(np.exp(Z80 * prices.spread[index]))
+        used = {name: float(value[index]) for name, value in c.used.parts().items()}
+        assert self.evidence.calibration is not None
+        assumed = self.evidence.calibration.assumed
+        return Predicted(
+            step_time_s=step if self.timed else None,
+            speedup=speedup,
+            speedup_low80=speedup / wide,
+            speedup_high80=speedup * wide,
+            sigma=float(prices.sigma[index]),
+            hbm_per_chip_bytes=Memory(**used) if not missing_facts(c.config) else None,
+            breakdown_s=by_axis(parts, c.config, c.mesh(index)) if self.timed else {},
+            missing=assumed if self.timed else (*assumed, "step_time"),
+        )
 
 
 def utility(c: Candidates, gain: Floats, runs: Floats, w: Weights) -> Floats:
@@ -279,10 +257,3 @@ def heads_divide(shards: int) -> float:
         s.heads % shards == 0 and s.d_ff % shards == 0 and (s.attention == "mla" or s.kv_heads % shards == 0)
         for s in shapes
     ) / len(shapes)
-
-
-def _fits(c: Candidates) -> Floats:
-    """Return the probability that each candidate fits; 1 where neither the model nor a peak says anything."""
-    if missing_facts(c.config) and not c.posterior.has_peak:
-        return np.ones(len(c))
-    return c.posterior.probability_fits(c.used)

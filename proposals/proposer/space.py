@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel import memory
-from perfmodel.config import ExperimentConfig, Mesh, Training, mesh_distance
+from perfmodel.config import ExperimentConfig, Mesh, Training, mesh_distance, missing_facts
 from perfmodel.legality import MemoryPosterior
 from perfmodel.space import SearchBounds, Space, build_space, changed, space_workload
 from perfmodel.workload import Workload, chip_of, from_config, stack
@@ -180,6 +180,13 @@ class Candidates:
         known."""
         of_meshes = self.posterior.corrected(memory.per_chip(self.work))
         return memory.MemoryUse(**{part.name: self.flat(getattr(of_meshes, part.name)) for part in fields(of_meshes)})
+
+    @cached_property
+    def probability_fits(self) -> Floats:
+        """Probability that each candidate fits; 1 where neither the model nor a peak says anything."""
+        if missing_facts(self.config) and not self.posterior.has_peak:
+            return np.ones(len(self))
+        return self.posterior.probability_fits(self.used)
 
 
 def enumerate_meshes(config: ExperimentConfig, filled: ExperimentConfig) -> Space:

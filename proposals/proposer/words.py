@@ -310,7 +310,7 @@ def spent(name: str, seconds: float, observed: Observed) -> tuple[Value, Value]:
 
 def _now(name: str, observed: Observed, when: str) -> Sentence:
     """Return what a part takes now, in parentheses; nothing where it takes next to nothing."""
-    time, share = spent(name, {**observed.work_s, **observed.traffic_s}[name], observed)
+    time, share = spent(name, observed.parts_s[name], observed)
     if (share.value or 0.0) < 0.001:
         return Sentence()
     if observed.basis != PROFILE:

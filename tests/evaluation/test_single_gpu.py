@@ -47,7 +47,7 @@ def _probability_of_running(run: Run, batches: set[int]) -> list[float]:
     diagnosis = diagnose(run.profile, config)
     changes = [(config.mesh, {"global_batch": batch}) for batch in sorted(batches, reverse=True)]
     observed = observe(run.profile, config, diagnosis)
-    evidence = evidence_of(config, run.profile, diagnosis, observed, shipped())
+    evidence = evidence_of(config, run.profile, observed, shipped())
     candidates = side_by_side(config, evidence.calibration.baseline, changes, evidence.memory)
-    prices = price(candidates, evidence, observed, diagnosis)
-    return list(rank(candidates, prices, Library((), situation(config, diagnosis))).runs[1:])
+    library = Library((), situation(config, diagnosis))
+    return list(rank(candidates, price(candidates, evidence), library, shipped()).runs[1:])
