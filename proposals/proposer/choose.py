@@ -5,8 +5,8 @@ what the verdict asks for: less of the part of the step that it names (`asked_by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from proposals.proposer.prices import OFF_CHIP, Ranked, Weights, axes_of_group, 
 from proposals.proposer.space import CHANGE_KINDS, Candidates
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 #: A candidate gives what is asked for where the part falls by this share, per token and chip.
@@ -72,8 +73,6 @@ def _falls(part: Floats, c: Candidates) -> Bools:
     return np.asarray(each < (1.0 - FALLS_BY) * each[c.baseline])
 
 
-Ints = npt.NDArray[np.int64]
-
 #: How many are offered.
 PROPOSALS = 3
 #: A smaller gain, as a logarithm of time per token, is not worth a change: published repeats differ by as much.
@@ -88,13 +87,13 @@ SAME_WAY = 0.8
 BEAM = 32
 #: Candidates that are simplified: the best by utility of each batch.
 SIMPLIFIED = 64
-#: What the verdict asks for is proposed unless it is less likely than this to gain.
-LEAST_LIKELY = 0.3
-#: From this chance not to run, a variant of less risk is preferred to another of the same; it keeps this share of the
+#: What is less likely to gain than this is a coin toss, not a trial.
+LEAST_LIKELY = 0.6
+#: From this chance to fit, more free memory is worth nothing.
+SURELY_FITS = 0.95
+#: A variant of less risk halves the chance not to run, or is so much more likely to gain; it keeps this share of the
 #: gain.
-RISKY, KEEPS = 0.1, 0.7
-#: By how much more likely to gain, or with which share of the memory, a variant counts as safer.
-CLEARLY_SURER, MUCH_LESS_MEMORY = 0.03, 0.75
+CLEARLY_SURER, KEEPS = 0.03, 0.7
 #: What another batch must gain beyond all that keep it, as a logarithm of time per token: it changes the training.
 WORTH_ANOTHER_BATCH = 0.05
 
@@ -108,7 +107,7 @@ class Choice:
 
 
 def choose(
-    candidates: Candidates,
+    c: Candidates,
     prices: Prices,
     ranked: Ranked,
     diagnosis: Diagnosis,
@@ -117,47 +116,44 @@ def choose(
 ) -> tuple[Choice, ...]:
     """Return up to three distinct choices, as many as are worth a trial.
 
-    The first is the recommendation: the largest utility among what is more likely than not to gain what is worth a
-    change; keeping the current configuration if nothing is.  A batch is changed first only where nothing at the same
-    batch is that likely to gain.  One of the three gives what the verdict asks for, where anything legal does that may
-    gain (`left_out` says why not).  Where fewer than three are worth a trial, keeping the current configuration is the
-    last.  baseline_excluded: the current configuration breaks a constraint, so it is none of them; there is another.
+    The first is the recommendation: the largest utility among what is likely to gain what is worth a trial; keeping the
+    current configuration if nothing is.  The others follow by utility: a variant of less risk, what gives what the
+    verdict asks for (`left_out` says why nothing does), another batch, then what moves axes and keys another way.  A
+    batch is changed first only where nothing at the same batch is worth a trial.  Where fewer than three are, keeping
+    the current configuration is the last.  baseline_excluded: the current configuration breaks a constraint, so it is
+    none of them; there is another.
     """
-    c = candidates
     front = _front(c, ranked, (weights or shipped_weights()).simplify)
-    likely = ranked.faster_by(WORTH_A_CHANGE)
-    worth = front[
-        (ranked.utility[front] > 0.0) & (likely[front] >= LEAST_LIKELY) & (ranked.gain[front] >= WORTH_A_TRIAL)
-    ]
+    likely = ranked.faster_by(WORTH_A_CHANGE)[front] >= 0.5
+    worth = front[(ranked.utility[front] > 0.0) & likely & (ranked.gain[front] >= WORTH_A_TRIAL)]
     worth = _at_one_other_batch(c, ranked, worth)
-    chosen: list[Choice] = []
+    other_batch = c.changes_kind("global_batch")
+    first = [*worth[~other_batch[worth]], *worth]
+    if not first and baseline_excluded:
+        first = [*front, *_order(c, ranked)]
+    chosen = [int(row) for row in first[:1]]
+    worth = worth[ranked.faster[worth] >= LEAST_LIKELY]
+    asked = asked_by(diagnosis, c, prices)
 
-    def add(choices: Iterable[Choice]) -> None:
-        for choice in choices:
-            used = [other.index for other in chosen]
-            row = np.array([choice.index])
-            if len(chosen) < PROPOSALS and choice.index not in used and not _alike(ranked, c, row, used)[0]:
-                chosen.append(choice)
+    def preferred() -> Iterator[Bools]:
+        """Yield which of `worth` are wanted next, beside what is chosen by then."""
+        yield _is_safer(ranked, worth, chosen[0])
+        if asked is not None and not asked.given[chosen].any():
+            yield asked.given[worth]
+        yield other_batch[worth]
+        for _ in range(PROPOSALS):
+            yield _largest_cosine(c, worth, chosen) < SAME_WAY
 
-    hopeful = worth[likely[worth] >= 0.5]
-    other_batch = c.changes_kind("global_batch")[hopeful]
-    best = next((int(rows[0]) for rows in (hopeful[~other_batch], hopeful) if len(rows)), None)
-    if best is None and baseline_excluded:
-        best = int((worth if len(worth) else front if len(front) else _order(c, ranked))[0])
-    if best is not None:
-        add([Choice("recommendation", best)])
-        add(_safer(c, ranked, worth, best))
-    elif not baseline_excluded:
-        add([Choice("keep", c.baseline)])
-    add(_answer(ranked, worth, [choice.index for choice in chosen], asked_by(diagnosis, c, prices)))
-    add(Choice("alternative", int(row)) for row in hopeful[other_batch])
-    left = _of_less_risk(ranked, worth, [choice.index for choice in chosen])
-    add(_another(c, ranked, left, [choice.index for choice in chosen]))
-    add(_another(c, ranked, hopeful, [choice.index for choice in chosen]))
-    if not baseline_excluded:
-        add([Choice("keep", c.baseline)])
-    lead, scaled = chosen[0], bool(missing_facts(c.config))
-    return lead, *(_as_it_is(choice, lead, ranked, scaled) for choice in chosen[1:])
+    for wanted in preferred() if chosen else ():
+        distinct = wanted & ~_alike(c, ranked, worth, chosen)
+        if len(chosen) < PROPOSALS:
+            chosen += [int(row) for row in worth[distinct][:1]]
+    scaled, kinds = bool(missing_facts(c.config)), ["recommendation"]
+    kinds += [_kind(ranked, row, chosen[0], scaled) for row in chosen[1:]]
+    choices = [Choice(kind, row) for kind, row in zip(kinds, chosen, strict=False)]
+    if len(choices) < PROPOSALS and not baseline_excluded:
+        choices.append(Choice("keep", c.baseline))
+    return tuple(choices)
 
 
 def _at_one_other_batch(c: Candidates, ranked: Ranked, rows: Ints) -> Ints:
@@ -167,6 +163,42 @@ def _at_one_other_batch(c: Candidates, ranked: Ranked, rows: Ints) -> Ints:
     most = max(0.0, float(ranked.gain[rows[~other]].max(initial=0.0)))
     clearly = rows[other & (ranked.gain[rows] > most + WORTH_ANOTHER_BATCH)][:1]
     return rows[~other | np.isin(rows, clearly)]
+
+
+def _is_safer(ranked: Ranked, rows: Ints, lead: int) -> Bools:
+    """Return True for variants of less risk than the lead that keep most of its gain."""
+    keeps = ranked.gain[rows] >= KEEPS * ranked.gain[lead]
+    risk = 1.0 - ranked.runs[lead]
+    halves = (risk > 1.0 - SURELY_FITS) & (1.0 - ranked.runs[rows] <= 0.5 * risk)
+    return np.asarray(keeps & (halves | (ranked.faster[rows] >= ranked.faster[lead] + CLEARLY_SURER)))
+
+
+def _alike(c: Candidates, ranked: Ranked, rows: Ints, used: list[int]) -> Bools:
+    """Return True for rows that a reader would see as one that is used: the same training of the same tokens with no
+    difference that a trial could confirm, on a mesh that differs at most in how the axes that shard the batch are
+    named, or in one setting of one mesh; or the same numbers."""
+    same = np.zeros(len(rows), dtype=bool)
+    others = np.column_stack([c.role(role) for role in ("model", "seq", "expert", "pipeline")])
+    for index in used:
+        apart = np.abs(ranked.gain[rows] - ranked.gain[index])
+        memory = np.abs(c.used.total[rows] / c.used.total[index] - 1.0) < NO_DIFFERENCE
+        tokens = c.tokens_ratio[rows] == c.tokens_ratio[index]
+        settings = (c.changed[rows] != c.changed[index]).sum(axis=1)
+        near = (others[rows] == others[index]).all(axis=1) & (settings <= 1) & (apart < WORTH_A_TRIAL)
+        same |= tokens & ((near & ~_is_safer(ranked, rows, index)) | ((apart < NO_DIFFERENCE) & memory))
+    return same
+
+
+def _kind(ranked: Ranked, row: int, lead: int, scaled: bool) -> str:
+    """Return what a choice is beside the lead: safer where it is of less risk or likelier to gain, as is printed;
+    bolder where it is less likely to gain and may win more; else an alternative."""
+    here, there = (round(100.0 * claimed(float(ranked.faster[each]), scaled)) for each in (row, lead))
+    if here > there or (here == there and _is_safer(ranked, np.array([row]), lead)[0]):
+        return "safer"
+    if here == there:
+        return "alternative"
+    hopes = ranked.gain + Z80 * ranked.sigma
+    return "bolder" if hopes[row] > hopes[lead] else "alternative"
 
 
 def _front(c: Candidates, ranked: Ranked, share: float) -> Ints:
@@ -244,7 +276,7 @@ def left_out(
     if ranked.gain[best] < 0:
         why = "is predicted to be slower than the current one"
     elif _dominated(c, ranked)[best]:
-        why = "is worse than another at the same batch, which is faster, likelier to be so and needs no more memory"
+        why = "is worse than another at the same batch, which is faster and likelier to be so"
     else:
         why = "is predicted to gain less than the others"
     return f"{start} the best configuration that reduces it, {which}, {why}, so none is proposed."
@@ -281,11 +313,13 @@ def _priced(c: Candidates) -> Bools:
 
 def _dominated(c: Candidates, ranked: Ranked) -> Bools:
     """Return True where another that may be offered, at the same batch, is no slower, no less likely to be faster and
-    needs no more memory, and is better in one of them.  Nothing is dominated where memory cannot be computed."""
+    needs no more memory, and is better in one of them.  Of what surely fits memory does not count.  Nothing is
+    dominated where memory cannot be computed."""
     dominated = np.zeros(len(c), dtype=bool)
     if missing_facts(c.config):
         return dominated
-    gain, faster, memory, tokens = ranked.gain, ranked.faster, c.used.total, c.tokens_ratio
+    gain, faster, tokens = ranked.gain, ranked.faster, c.tokens_ratio
+    memory = np.where(c.probability_fits >= SURELY_FITS, 0.0, c.used.total)
     pool = np.flatnonzero(offered(c))
     for batch in np.unique(tokens[pool]):
         rows = pool[tokens[pool] == batch]
@@ -302,72 +336,6 @@ def _dominated(c: Candidates, ranked: Ranked) -> Bools:
 def _order(c: Candidates, ranked: Ranked) -> Ints:
     order = np.argsort(-ranked.utility, kind="stable")
     return order[order != c.baseline]
-
-
-def _safer(c: Candidates, ranked: Ranked, worth: Ints, lead: int) -> Iterator[Choice]:
-    """Yield the best at the recommendation's batch that keeps most of its gain at clearly less risk; where none does,
-    that is nearer to the current configuration and no less likely to gain, or that keeps most with much less memory."""
-    rows = worth[(c.tokens_ratio[worth] == c.tokens_ratio[lead]) & (ranked.faster[worth] >= 0.5)]
-    far, memory, faster = steps(c), c.used.total, ranked.faster
-    surer = faster[rows] >= faster[lead] - 0.005  # as percentages are printed
-    keeps = ranked.gain[rows] >= KEEPS * ranked.gain[lead]
-    spares = _spares_risk(ranked, rows, [lead]) | (keeps & (faster[rows] >= faster[lead] + CLEARLY_SURER))
-    frugal = keeps & surer & (memory[rows] <= MUCH_LESS_MEMORY * memory[lead])
-    for kind in (spares, surer & (far[rows] < far[lead]), frugal):
-        yield from (Choice("safer", int(row)) for row in rows[kind][:1])
-        if kind.any():
-            return
-
-
-def _spares_risk(ranked: Ranked, rows: Ints, used: list[int]) -> Bools:
-    """Return True for rows that keep most of the gain of the best that is used at half the risk not to run of all of
-    these; nowhere where one of them has little risk."""
-    risk = float((1.0 - ranked.runs[used]).min(initial=1.0))
-    most = float(ranked.gain[used].max(initial=0.0))
-    half = (1.0 - ranked.runs[rows] <= 0.5 * risk) & (ranked.gain[rows] >= KEEPS * most)
-    return np.asarray(half & (risk >= RISKY))
-
-
-def _of_less_risk(ranked: Ranked, rows: Ints, used: list[int]) -> Ints:
-    """Return the rows that keep the last place from failing with the others for one reason, where there are any; all of
-    them where one of the others is safe."""
-    spares = _spares_risk(ranked, rows, used)
-    return rows[spares] if len(used) == PROPOSALS - 1 and spares.any() else rows
-
-
-def _answer(ranked: Ranked, front: Ints, used: list[int], asked: Asked | None) -> Iterator[Choice]:
-    """Yield the best of what gives what the verdict asks for, where none of the others does."""
-    if asked is None or asked.given[used].any():
-        return
-    given = front[asked.given[front] & (ranked.faster[front] >= LEAST_LIKELY)]
-    if len(given):
-        yield Choice("alternative", int(given[0]))
-
-
-def _another(c: Candidates, ranked: Ranked, rows: Ints, used: list[int]) -> Iterator[Choice]:
-    """Yield the best that moves another way than the others do, or at least to another mesh; called bolder where it may
-    win more than they."""
-    other_way = _largest_cosine(c, rows, used) < SAME_WAY
-    rows = rows[other_way if other_way.any() else ~np.isin(c.mesh_of[rows], c.mesh_of[used])]
-    promising = rows[ranked.faster_by(WORTH_A_CHANGE)[rows] >= 0.5]
-    hopes = ranked.gain + Z80 * ranked.sigma
-    for best in (promising if len(promising) else rows)[:1]:
-        bolder = len(promising) and hopes[best] > max((hopes[i] for i in used), default=0.0)
-        yield Choice("bolder" if bolder else "alternative", int(best))
-
-
-def _alike(ranked: Ranked, c: Candidates, rows: Ints, used: list[int]) -> Bools:
-    """Return True for rows that a reader would see as one that is used: the same numbers, or the same change but for
-    how the axes that shard the batch are named, with no difference worth a change."""
-    same = np.zeros(len(rows), dtype=bool)
-    others = np.column_stack([c.role(role) for role in ("model", "seq", "expert", "pipeline")])
-    for index in used:
-        apart = np.abs(ranked.gain[rows] - ranked.gain[index])
-        memory = np.abs(c.used.total[rows] / c.used.total[index] - 1.0) < NO_DIFFERENCE
-        numbers = (apart < NO_DIFFERENCE) & memory & (c.tokens_ratio[rows] == c.tokens_ratio[index])
-        change = (others[rows] == others[index]).all(axis=1) & (c.change_of[rows] == c.change_of[index])
-        same |= numbers | (change & (apart < WORTH_A_CHANGE))
-    return same
 
 
 def _directions(c: Candidates, rows: Ints) -> Floats:
@@ -392,13 +360,3 @@ def _differs(ranked: Ranked) -> Bools:
     """Return True where a candidate is expected to take another time at all: an axis renamed from data to FSDP may
     not."""
     return np.asarray(np.abs(ranked.gain) >= NO_DIFFERENCE)
-
-
-def _as_it_is(choice: Choice, lead: Choice, ranked: Ranked, scaled: bool) -> Choice:
-    """Return the choice, called safer only where it is no less likely to gain than the lead, and bolder only where it
-    is."""
-    # As they are printed.
-    here, there = (round(100.0 * claimed(float(ranked.faster[each.index]), scaled)) for each in (choice, lead))
-    surer = here >= there and lead.kind != "keep"
-    untrue = (choice.kind == "safer" and not surer) or (choice.kind == "bolder" and surer)
-    return replace(choice, kind="alternative") if untrue else choice
