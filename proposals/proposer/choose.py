@@ -1,4 +1,4 @@
-"""Three proposals out of the ranking: the best candidate as simple as it may be, a safer one, another hypothesis.
+"""Three proposals out of the ranking: the best candidate as simple as it may be, a safer one, another.
 
 All come from the set that nothing dominates, after every element that does not pay for itself was left out.  One gives
 what the verdict asks for: less of the part of the step that it names (`asked_by`)."""
@@ -81,8 +81,6 @@ WORTH_A_CHANGE = 0.01
 WORTH_A_TRIAL = 2.0 * WORTH_A_CHANGE
 #: Gains below this, as a logarithm, are the model's rounding.
 NO_DIFFERENCE = 0.001
-#: Two moves whose directions differ by less than this cosine are one hypothesis.
-SAME_WAY = 0.8
 #: Meshes on which every combination of training keys is tried: the best ones, besides neighbouring ones.
 BEAM = 32
 #: Candidates that are simplified: the best by utility of each batch.
@@ -118,10 +116,10 @@ def choose(
 
     The first is the recommendation: the largest utility among what is likely to gain what is worth a trial; keeping the
     current configuration if nothing is.  The others follow by utility: a variant of less risk, what gives what the
-    verdict asks for (`left_out` says why nothing does), another batch, then what moves axes and keys another way.  A
-    batch is changed first only where nothing at the same batch is worth a trial.  Where fewer than three are, keeping
-    the current configuration is the last.  baseline_excluded: the current configuration breaks a constraint, so it is
-    none of them; there is another.
+    verdict asks for (`left_out` says why nothing does), another batch, then whatever is not alike.  A batch is changed
+    first only where nothing at the same batch is worth a trial.  Where fewer than three are, keeping the current
+    configuration is the last.  baseline_excluded: the current configuration breaks a constraint, so it is none of them;
+    there is another.
     """
     front = _front(c, ranked, (weights or shipped_weights()).simplify)
     likely = ranked.faster_by(WORTH_A_CHANGE)[front] >= 0.5
@@ -141,8 +139,7 @@ def choose(
         if asked is not None and not asked.given[chosen].any():
             yield asked.given[worth]
         yield other_batch[worth]
-        for _ in range(PROPOSALS):
-            yield _largest_cosine(c, worth, chosen) < SAME_WAY
+        yield from [np.ones(len(worth), dtype=bool)] * PROPOSALS
 
     for wanted in preferred() if chosen else ():
         distinct = wanted & ~_alike(c, ranked, worth, chosen)
@@ -336,24 +333,6 @@ def _dominated(c: Candidates, ranked: Ranked) -> Bools:
 def _order(c: Candidates, ranked: Ranked) -> Ints:
     order = np.argsort(-ranked.utility, kind="stable")
     return order[order != c.baseline]
-
-
-def _directions(c: Candidates, rows: Ints) -> Floats:
-    """Return which way each axis and each training key moves: (rows, columns) of -1, 0 and 1."""
-    moves = np.sign(np.log2(c.sizes / c.sizes[c.home][None, :]))
-    return np.column_stack([moves[c.mesh_of[rows]], np.sign(c.changed[rows])])
-
-
-def _largest_cosine(c: Candidates, rows: Ints, used: list[int]) -> Floats:
-    """Return the largest cosine between the directions in which each row and those used move things, at least 0."""
-
-    def unit(at: Ints) -> Floats:
-        whole = _directions(c, at)
-        return np.asarray(whole / np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), 1e-9))
-
-    if not used:
-        return np.zeros(len(rows))
-    return np.asarray(np.maximum(unit(rows) @ unit(np.array(used)).T, 0.0).max(axis=1))
 
 
 def _differs(ranked: Ranked) -> Bools:
