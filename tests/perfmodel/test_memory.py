@@ -107,6 +107,23 @@ def test_recomputing_more_keeps_less():
     assert kept[0] > 2 * kept[2]
 
 
+def test_selective_recomputation_without_sequence_parallelism_keeps_what_is_as_wide_as_the_model_whole():
+    """GPT-3 on 8 tensor ranks and 8 stages (Korthikanti et al., 2022, table 2): s·b·h·(8 + 24/t) bytes per layer, and
+    dropout masks that nobody uses any more; the first stage holds as many layers as the model has."""
+    data = {
+        "hardware": {"chip": "a100-80gb", "topology": [8, 8]},
+        "mesh": {"ici": {"pipeline": 8, "data": 1, "model": 8}},
+        "model": {"name": "gpt3-175b"},
+        "training": {
+            "global_batch": 64, "seq_len": 2048, "micro_batch": 1, "remat": "minimal", "sequence_parallel": False,
+            "weight_sharding": "zero1",
+        },
+        "software": {"framework": "Megatron-LM"},
+    }  # fmt: skip
+    kept = per_chip(from_config(parse_config(data)[0])).activations[0]
+    assert kept == pytest.approx(2048 * 12288 * (8 + 24 / 8) * 96, rel=0.1)
+
+
 def test_replica_axis_shards_nothing():
     sharded = per_chip(from_config(tpu({"data": 512})))
     replicated = per_chip(from_config(tpu({"replica": 512})))
