@@ -197,8 +197,8 @@ def _saved(w: Workload, at: Stage, rows: Floats, c: MemoryConstants) -> tuple[Fl
     sharded = model.saved_none_sharded + extra * model.saved_mlp_product
     none = rows * kept_bytes * (model.saved_none_model / wide + sharded / mesh.model) + scores
     minimal = rows * kept_bytes * (model.saved_minimal_model / wide + model.saved_minimal_sharded / mesh.model)
-    # Programs of before sequence parallelism recompute the scores alone (Korthikanti et al., 2022, section 5): of what is
-    # as wide as the model nothing is spared, nor divided by the tensor axis.
+    # Without sequence parallelism programs recompute the scores alone (Korthikanti et al., 2022, section 5): nothing as
+    # wide as the model is spared, nor divided by the tensor axis.
     minimal = np.where(gpu & ~parallel, none - scores, minimal)
     boundary = rows * ACTIVATION_BYTES * model.d_model / wide
     of = [train.remat == REMAT.index(name) for name in ("none", "minimal", "full")]
