@@ -10,6 +10,9 @@ from agent.messages import JsonValue
 # Entries per list and characters per text, from generous to meagre; the first pair that fits is taken.
 _STEPS = ((200, 4000), (100, 2000), (50, 1000), (25, 500), (12, 250), (6, 120), (3, 80), (1, 40))
 
+#: Places of what was left out that are named.
+_NOTED = 5
+
 
 def compact(value: JsonValue) -> str:
     """JSON text without spaces to spare.  ValueError where a number is not finite."""
@@ -50,7 +53,8 @@ def bounded(value: JsonValue, max_chars: int) -> tuple[JsonValue, tuple[str, ...
         notes: list[str] = []
         smaller = _shortened(value, "result", entries, chars, notes)
         if len(shown(smaller)) <= max_chars:
-            return smaller, tuple(notes[:20]) + ((f"and {len(notes) - 20} more places",) if len(notes) > 20 else ())
+            more = len(notes) - _NOTED
+            return smaller, (*notes[:_NOTED], *([f"and {more} more places"] if more > 0 else []))
     text = shown(value)
     keep = max(max_chars // 2, 1)  # quoting may double the length
     return text[:keep], (f"result: the first {keep} of {len(text)} characters of its JSON",)

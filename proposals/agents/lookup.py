@@ -138,6 +138,7 @@ class Node:
         wanted = _flat(words)
         if not any(wanted in _flat(text) for text in _texts(self.item)):
             raise PathError(f"“{words[:60]}” does not occur in {self.path}")
+        words = words.replace("\\n", " ")
         return Value(words, origin="stated", subject=self._of or self.path, href=self.href)
 
 

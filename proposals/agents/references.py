@@ -12,9 +12,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from itertools import pairwise
 from typing import Any
 
-from formatting import listed
+from formatting import NBSP, listed
 from proposals.agents import markdown
 from proposals.agents.lookup import Node, PathError, nearest
 from proposals.agents.typed_numbers import Typed
@@ -113,6 +114,7 @@ def resolve(template: str, results: Mapping[str, object], typed: Typed | None = 
             parts.append(match[0])
             complaints.append(Complaint(*match.span(), f"`{match[0]}`: {error}."))
     parts.append(template[end:])
+    parts = _told_apart(_without_second_units(parts))
     complaints += [
         Complaint(*found.span(), f"`{found[0].strip()[:60]}`: its closing brace is missing.")
         for found in _OPEN.finditer(template)
@@ -120,6 +122,30 @@ def resolve(template: str, results: Mapping[str, object], typed: Typed | None = 
     if typed is not None:
         complaints += [Complaint(*found) for found in typed.refused(template, places)]
     return Rendered(tuple(part for part in parts if part != ""), tuple(sorted(complaints, key=lambda c: c.start)))
+
+
+def _without_second_units(parts: Sequence[str | Value]) -> list[str | Value]:
+    """Return the parts without a unit that the author wrote behind a value, which is printed with it."""
+    cleaned = list(parts)
+    for place, (part, text) in enumerate(pairwise(parts)):
+        if isinstance(part, Value) and isinstance(text, str) and not isinstance(part.value, str) and not part.beside:
+            unit = re.search(r"[^\d\s.,–-]+\Z", part.number)
+            second = re.match(rf"[ {NBSP}]?{re.escape(unit[0])}(?![\w/])", text) if unit else None
+            cleaned[place + 1] = text[second.end() :] if second else text
+    return cleaned
+
+
+def _told_apart(parts: Sequence[str | Value]) -> list[str | Value]:
+    """Return the parts with more digits, up to four, of numbers that differ and would be printed the same."""
+    for digits in (3, 4):
+        shown: dict[str, set[str]] = {}
+        numbers = [part for part in parts if isinstance(part, Value) and not isinstance(part.value, str)]
+        for part in numbers:
+            shown.setdefault(part.number, set()).add(f"{part.value:.4g}")
+        parts = [
+            replace(part, digits=digits) if part in numbers and len(shown[part.number]) > 1 else part for part in parts
+        ]
+    return list(parts)
 
 
 def without_sentences(template: str, complaints: Sequence[Complaint]) -> str:

@@ -34,7 +34,7 @@ _POWERS = {"": (1,), "k": (1000, 1024), "m": (10**6,), "b": (10**9,), "t": (10**
 #: What makes a quantity of a number that it follows, and how others write the same.
 _UNIT = re.compile(
     r"\s*(%|(?<!\s)×|(?<!\s)x\b|times\b|percent\b|fold\b|[µnm]?s\b|sec(?:onds?)?\b|min(?:utes?)?\b|h(?:ours?)?\b|days?\b"
-    r"|(?:[GMKTP]i?B|B|G)\b(?!\s*(?:tok|param))|[GMKTP]?FLOP|(?:in|of) a hundred\b)",
+    r"|(?:[GMKTP]i?B|B|G)\b(?!\s*(?:tok|param))|[GMKTP]FLOP|FLOPS?/s|(?:in|of) a hundred\b)",
     re.IGNORECASE,
 )
 _SAME_UNIT = {
@@ -42,22 +42,35 @@ _SAME_UNIT = {
     "second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h", "day": "days",
     "g": "gb",
 }  # fmt: skip
-#: Numbers of a list's items, levels of intervals, and dimensions.
+#: Numbers of a list's items, levels of intervals, chapters; and names: versions, years, sizes of models.
 _COUNTED = re.compile(
-    r"^[ \t]*(?:>[ \t]*)?(?:#+[ \t]*|\*\*)?\d+[.)](?=\s)|\b(?:sections?|chapters?)\s+\d+(?:\.\d+)*"
-    r"|\b(?:80|95)\s?%(?=[- ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)|[\s.,;)]*$)|(?<=at )80\s?%",
-    re.IGNORECASE | re.MULTILINE,
+    rf"""^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?\d+[.)](?=\s) | \b(?:sections?|chapters?)\s+\d+(?:\.\d+)*
+    | \b(?:80|95)\s?%(?=[- ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)) | (?<=at\ )80\s?%
+    | \b(?:CUDA|cuDNN|NCCL|ROCm|JAX|jaxlib|libtpu|PyTorch|Python|Triton|arXiv:?|version|Llama|Gemma|Qwen|Phi|GPT)
+      [ -]?v?\d+(?:\.\d+)*\b(?!{_UNIT.pattern}|[\d.]) | (?<![\w.])\d+(?:\.\d+){{2,}}(?![\w.]*\d)
+    | (?<![\w.,])(?:\d+x)?\d{{1,4}}(?:\.\d)?B\b(?!\s*(?:tok|param))
+    | \b(?:in|since|of|by|from|until|before|after)\s+(?:199|20[0-3])\d\b
+      (?!{_UNIT.pattern}|[\d.,]*\s+(?:chip|core|token|step|op|layer|sequence|head|expert|run|shard|mesh))""",
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 #: Whole numbers below this are counts and ordinals of what is before the reader.
 _FEW = 10
 _THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(,\d{3})+(?!\d)")
 #: Quotations from here on are sentences, not settings.
 _SENTENCE = 30
+#: A program's own variable or flag, which is not priced; axes and training keys are looked at before.
+_VARIABLE = re.compile(r"(?:[A-Z_]{3}|\b(?!\w*(?:batch|seq|len|parallel))[a-z0-9]+(?:_[a-z0-9]+){3,})=\Z")
 _SEPARATORS = re.compile(r"(?<=\d)[-–/x:×](?=\d)")
 _PAIR = re.compile(r"([A-Za-z_][\w.]*)(?:\s*[=:]\s*[\"']?| (?:of )?(?=\d))(\w*)")
 #: What programs write around the name of an axis.
 _AXIS = re.compile(r"^.*\.|^(?:ici|dcn)_|_parallelism$")
 _MESH = re.compile(rf"(?:{_PAIR.pattern}(?:[,;·× `]+(?:and |by )?`?|\Z|(?=[.)|])))+")
+#: Axes that are no other word, and the global batch: one that was never priced is not spoken of.
+_SHORT = frozenset(("tp", "fsdp", "dp", "ep", "pp", "cp"))
+_BATCH = re.compile(
+    r"(?<!micro[ _-])(?<!mini[ _-])(?<!local )(?<!chip )(?<!device )\bbatch(?:[ _-]size)?(?: of |[ =:] ?)(\d[\d,]*)\b",
+    re.IGNORECASE,
+)
 _TYPED = "is a number that you typed; refer to the value of a result instead, such as {r1.step_time_s}"
 _UNKNOWN = (
     "is no size or mesh that is current, proposed, priced in this conversation or stated by the engineer; price the "
@@ -90,8 +103,13 @@ class Typed:
         for match in _MESH.finditer(text):
             sizes = _axes(match[0])
             is_setting = len(sizes) > 1 or "=" in match[0] or any(start <= match.start() < end for start, end in code)
+            is_setting |= match[1].casefold() in _SHORT
             if sizes and is_setting and not self._is_mesh(sizes):
                 yield *match.span(), f"“{match[0].strip()[:60]}” {_UNKNOWN}."
+                text = text[: match.start()] + _blank(match) + text[match.end() :]
+        for match in _BATCH.finditer(text):
+            if whole_number(match[1].replace(",", "")) not in self._batches:
+                yield *match.span(), f"“{match[0]}” {_UNKNOWN}."
                 text = text[: match.start()] + _blank(match) + text[match.end() :]
         for match in _WORD.finditer(text):
             if not self._may_stand(match):
@@ -119,8 +137,8 @@ class Typed:
             return all(self._may_stand(each) for part in parts for each in _WORD.finditer(f"{part}{tail}"))
         rest = text[number.end() : end]
         if re.search(r"\d", rest):
-            return False
-        unit = unit or _UNIT.fullmatch(rest)
+            return bool(re.fullmatch(r"[A-Z]\d+[A-Z]?", rest))  # 1F1B, 8X7B
+        unit = unit or _UNIT.match(text, number.end(), end)
         values = _values(number)
         if any((value, _unit(unit)) in self._quantities or (not unit and value in self._stated) for value in values):
             return True
@@ -128,7 +146,7 @@ class Typed:
             titled = re.search(r"[\w-]+\s+\Z", text[: word.start()])
             said = text[titled.start() : unit.end()] if titled and unit else ""
             return bool(said) and any(said.casefold() in text for text in self._small)
-        if re.search(r"[A-Z_]{3}=\Z", text[: word.start()]):  # a program's own variable, which is not priced
+        if _VARIABLE.search(text, 0, word.start()):
             return True
         is_whole = whole_number(number[1].replace(",", "")) is not None
         return is_whole and any(value < _FEW or value in self._sizes for value in values)
@@ -186,6 +204,13 @@ class Typed:
         """Whole numbers in results, in their texts and in arguments."""
         said = (value for text in self._texts for number in _NUMBER.finditer(text) for value in _values(number))
         return frozenset((*(value for _, value in self._nodes if type(value) is int), *said))
+
+    @cached_property
+    def _batches(self) -> frozenset[object]:
+        """Global batches in results and arguments, and all numbers of the engineer."""
+        said = (whole_number(match[1].replace(",", "")) for text in self._texts for match in _BATCH.finditer(text))
+        held = (value for key, value in self._nodes if key.endswith("global_batch"))
+        return frozenset((*self._stated, *said, *(value for value in held if isinstance(value, int))))
 
     @cached_property
     def _meshes(self) -> list[dict[str, int]]:

@@ -63,7 +63,7 @@ class Value:
     value: a number in SI, or words.  unit: a suffix of the field's name (`s`, `bytes_per_s`, `share` …).  subject: what
     it is of.  href: where the product shows it, as `proposal:2` or `op:KEY`; empty where nowhere.  formula: of what was
     computed in the text.  low, high: its 80 % interval; in_text: the interval, else the formula, is printed beside it.
-    form: of `FORMS`.
+    form: of `FORMS`.  digits: significant ones, 0 for those that the origin allows.
     """
 
     value: float | str
@@ -76,6 +76,7 @@ class Value:
     high: float | None = None
     in_text: bool = False
     form: str = ""
+    digits: int = 0
 
     @property
     def text(self) -> str:
@@ -103,13 +104,13 @@ class Value:
         return f"{low.number if low.unit == high.unit else low}–{high}"
 
     def _quantity(self, value: float) -> Quantity:
-        digits = 2 if self.origin == "predicted" and self.unit != "bytes" else 3
+        digits = self.digits or (2 if self.origin == "predicted" and self.unit != "bytes" else 3)
         if self.form and self.form not in _PRINTED_AS:
             form = FORMS[self.form]
             return Quantity(formatting.significant(value / form.factor, digits), form.suffix)
         unit = _PRINTED_AS.get(self.form, self.unit)
         if unit in _PURE or unit in ("s", "bytes", "flops", "bytes_per_s", "flops_per_s", "tokens_per_s"):
-            return formatting.by_origin(value, unit, self.origin)
+            return formatting.quantity(value, unit, digits)
         if unit == "usd":
             return Quantity(formatting.dollars(value), "")
         whole = unit == "tokens" and float(value).is_integer()

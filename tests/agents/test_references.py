@@ -189,6 +189,9 @@ TYPED = Typed(
         "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
         "`NCCL_NTHREADS=512` is read", "A 4-way tensor axis.", "From tensor 4 to tp 8.",
         "It may fill 20 % on 300 billion tokens.", "**3. Flags** from 16 → 8 in 32-128 steps", "16×32 chips",
+        "Llama 3 8B, Llama 3.1 405B and Mixtral 8x7B", "GPT-3 175B on V100", "a 70B model", "1F1B and top-2 routing",
+        "JAX 0.4.35, CUDA 12.4, NCCL 2.21.5", "Since 2023 it is so.", "6 FLOPs per parameter", "arXiv 2511.03844",
+        "`xla_tpu_scoped_vmem_limit_kib=65536`", "micro-batch 2 of batch 128",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
     ],
 )  # fmt: skip
@@ -205,7 +208,10 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
         ("Proposal 1, 630 ms", "630"), ("saves 32.9GB", "32.9GB"), ("A step 630 ms long", "630"),
         ("about 1e9 bytes", "1e9"), ("fusion.1200 ms", "1200"), ("twenty-4 percent", "4"), ("128 % of it", "128"),
         ("8 times as fast", "8"), ("80 % of the speed", "80"), ("step 3.2 s", "3.2"), ("finding #2.31", "2.31"),
-        ("a batch of 64", "64"), ("48 chips", "48"), ("`ici_tensor_parallelism=16`", "16"),
+        ("a batch of 64", "64"), ("batch 16 is better", "16"), ("a chance of 95 %", "95"), ("roughly 120ms", "120ms"),
+        ("Llama 3 8B takes 8 GB", "8"), ("in 2024 steps", "2024"), ("tp 64", "tp 64"), ("70B tokens", "70B"),
+        ("`global_batch_size_per_step=96`", "96"), ("JAX 12 ms", "12"),
+        ("48 chips", "48"), ("`ici_tensor_parallelism=16`", "16"),
         ("fsdp 16 and tp 8", "fsdp 16 and tp 8"),
         ("20 s", "20"),
         ("a 24-way tensor axis", "24"), ("½ of it", "½"), ("between 30-40 chips", "30-40"),
@@ -242,6 +248,23 @@ def test_a_plain_number_may_have_a_unit() -> None:
         assert rendered.plain.replace("\u00a0", " ") == shown
     (found,) = resolve("{4096e6 tokens * r1.step_time_s as days}", {"r1": run}).complaints
     assert "days" in found.message
+
+
+def test_numbers_that_differ_are_printed_differently() -> None:
+    run = {"a_s": 32.02, "b_s": 31.58, "c_s": 31.58, "d_s": 12.0, "_about": {"origin": "predicted"}}
+    printed = resolve("{r1.a_s} against {r1.b_s} and {r1.c_s}, not {r1.d_s}", {"r1": run}).plain
+    assert printed.replace("\u00a0", " ") == "32.0 s against 31.6 s and 31.6 s, not 12 s"
+
+
+def test_a_unit_that_is_printed_is_not_printed_twice() -> None:
+    run = {"tokens_per_step": 8192, "a_s": 1.5, "a_share": 0.25}
+    text = "{r1.tokens_per_step} tokens in {r1.a_s} s, {r1.a_share} % of it; {r1.a_s} steps"
+    printed = resolve(text, {"r1": {**run, "tokens_per_step": 8192}}).plain.replace("\u00a0", " ")
+    assert printed.count("tokens") == 1 and printed.count("%") == 1 and printed.endswith("1.50 s steps")
+
+
+def test_an_escaped_line_break_in_a_quotation_is_a_space() -> None:
+    assert resolve('{r1.text "first\\nsecond"}', {"r1": {"text": "the first\nsecond line"}}).plain == "first second"
 
 
 def test_an_open_brace_is_complained_of() -> None:
