@@ -80,7 +80,9 @@ def results(
         if text:
             groups.append(Group("In this run", tuple(_in_run(experiment, bench, words))[: MOST + 3]))
             groups.append(_read(experiment, bench, text, words))
-    groups.append(Group("Go to", tuple(_places(membership, experiment, words))))
+    places = Group("Go to", tuple(_places(membership, experiment, words)))
+    is_named = len(text) > 2 and any(row.title.lower().startswith(text.lower()) for row in places.rows)
+    groups.insert(0 if is_named else len(groups), places)
     return [
         replace(group, rows=[replace(row, at=f"{place}-{number}") for number, row in enumerate(group.rows)])
         for place, group in enumerate(groups)

@@ -1,4 +1,4 @@
-"""Writes knowledge/embedding/shipped.npz: the vectors of the shipped passages, their questions and the records."""
+"""Write knowledge/embedding/shipped.npz: vectors of the shipped passages, records, and questions of the palette."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 
 def texts() -> list[str]:
-    """What a first start gives vectors to."""
-    return [*passages_and_questions(), *records()]
+    """Return what a first start gives vectors to, and what the palette compares with."""
+    return [*passages_and_questions(), *records(), *questions()]
 
 
 def passages_and_questions() -> Iterator[str]:
@@ -27,6 +27,12 @@ def records() -> Iterator[str]:
 
     for record in seeds.records():
         yield to_row(record, None).embedding_text()
+
+
+def questions() -> Iterator[str]:
+    from dialogue.computations.matching import questions
+
+    return (text for each in questions().values() for text in each)
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ class ComputedSerializer(serializers.Serializer[Any]):
 
 def _described(of: Computation) -> dict[str, Any]:
     return {
-        "key": of.key, "title": of.title, "words": of.words, "about": of.about,
+        "key": of.key, "title": of.title, "about": of.about,
         "schema": of.arguments.model_json_schema(),
     }  # fmt: skip
 

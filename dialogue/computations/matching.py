@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from agent.tools import ToolError
 from dialogue.computations.table import TABLE, Computation, OfSpending
+from knowledge.embedding.minilm import MiniLM
 from perfmodel.chips import load_chips
 from perfmodel.workload import REMAT, SHARDING
 from proposals.agents.settings import SETTING_WORDS, Settings, axis_of, parse
@@ -17,6 +25,8 @@ from proposals.agents.tools.shared import Configuration, arguments_of, as_tool_e
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate, keeps
 
+#: How people ask for each computation.
+ASKED: Mapping[str, list[str]] = tomllib.loads(Path(__file__).with_name("asked.toml").read_text("utf-8"))
 #: Characters of a text that are looked at.
 SEARCHED = 400
 #: Computations that words alone lead to.
@@ -28,19 +38,27 @@ COMMON = frozenset((
     "this", "to", "up", "us", "was", "we", "what", "when", "where", "which", "who", "why", "will", "with", "would",
     "you", "your", "run",
 ))  # fmt: skip
-#: What a computation must score to be shown.
-_LEAST = 1.5
+#: What a computation must score to be shown, and what counts towards it beside the nearness of its questions: a named
+#: argument, a word of its own, a configuration for its price.
+LEAST, NAMED, WORD, SETTINGS = 0.45, 0.2, 0.02, 0.3
+#: Where a text is cut into what it asks, and the characters of a clause that asks something.
+_CLAUSES, CLAUSE = re.compile(r"(?<=[.?!;])\s+|, |: "), 12
 #: Between configurations.
 _OR = re.compile(r"\s+(?:or|vs\.?|versus)\s+|\s*;\s*", re.IGNORECASE)
-#: A proposal or finding by its number.
+#: A proposal or finding by its number, and further ones after it.
+_AND = r"(?:\s*(?:,|and|or|&|vs\.?|versus|against)\s*(?:prop(?:osal)?s?\s*)?#?[1-9])*"
 _ORDINALS = {
-    "proposal": re.compile(r"(?:\bprop(?:osal)?s?\.?\s*(?:#|nr\.?|number)?|#|\bnr\.?)\s*([1-9])\b", re.IGNORECASE),
-    "finding": re.compile(r"\bfindings?,?\s*(?:#|nr\.?|number)?\s*([1-9]\d?)\b", re.IGNORECASE),
+    "proposal": re.compile(rf"(?:\bprop(?:osal)?s?\.?\s*(?:#|nr\.?|number)?|#|\bnr\.?)\s*[1-9]{_AND}\b", re.IGNORECASE),
+    "finding": re.compile(rf"\bfindings?,?\s*(?:#|nr\.?|number)?\s*[1-9]\d?{_AND}\b", re.IGNORECASE),
 }
+_DIGITS = re.compile(r"\d+")
 #: What a training run takes: tokens, and money for a chip and hour.
+_NUMBER = r"(\d+(?:\.\d+)?)"
 _AMOUNTS = {
-    "tokens": re.compile(r"(\d+(?:\.\d+)?)\s*([KMBT]?)(?:illion)?\s*tok(?:ens?)?\b(?!\s*(?:/|per))", re.IGNORECASE),
-    "price_per_chip_hour": re.compile(r"(\d+(?:\.\d+)?)\s*()(?:\$|usd\b|eur\b|€)", re.IGNORECASE),
+    "tokens": re.compile(rf"{_NUMBER}\s*([KMBT]?)(?:illion)?\s*tok(?:ens?)?\b(?!\s*(?:/|per))", re.IGNORECASE),
+    "price_per_chip_hour": re.compile(
+        rf"(?:[$€]\s*{_NUMBER}|{_NUMBER}\s*(?:\$|€|(?:usd|eur|dollars?|bucks)\b|/\s*[ctg]\w+[ -]?h))()", re.IGNORECASE
+    ),
 }
 _POWERS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 #: Ops, longest first, whose kind a text may name.
@@ -88,23 +106,55 @@ def score(words: Sequence[str], *weighted: tuple[str, float]) -> float:
 
 
 def matches(bench: Workbench, text: str) -> list[Match]:
-    """Return the computations that a text leads to, the best first.
+    """Return the computations that a text leads to, the best first; a configuration in it always leads to its price.
 
-    A configuration in it always leads to its price, then to whether it fits, why it is not proposed, what is around.
+    A computation counts by how near its own questions are to the text, and by the arguments that the text names.
     """
     asked = [settings for part in _parts(text, bench) if (settings := parse(part, bench.config))]
-    found = [match for settings in asked for match in _of_settings(bench, settings, is_one=len(asked) == 1)]
-    words = words_of(" ".join(word for settings in asked for word in settings.rest) if found else text)
-    found += _variants(bench, words)
-    scored = []
+    priced = [match for settings in asked for match in _of_settings(bench, settings)]
+    words = words_of(text)
+    rest = words_of(" ".join(word for settings in asked for word in settings.rest)) if priced else words
+    priced += _variants(bench, rest)
+    # Beside few other words a configuration is the question, else a circumstance of it.
+    share = 1.0 - len(telling(rest)) / max(len(words), 1) if priced else 0.0
+    near = nearness(text)
+    found = []
     for place, of in enumerate(TABLE):
-        if any(match.computation is of for match in found):  # it is there with more of its arguments
-            continue
         given, named = _filled(of, words, bench, text)
-        points = score(words, (of.title, 3.0), (of.words, 2.0)) + named
-        if points >= _LEAST:
-            scored.append((-points, place, Match(of, given)))
-    return found + [match for _, _, match in sorted(scored, key=lambda item: item[:2])[:MOST]]
+        near_it = near[of.key] + NAMED * named + WORD * score(words, (of.title, 3.0), (" ".join(ASKED[of.key]), 2.0))
+        own = [match for match in priced if match.computation is of]
+        if own:
+            near_it += share + (SETTINGS if of.key == "price" else 0.0)
+        if near_it >= LEAST or own:
+            found += [(-near_it, place, match) for match in own or [Match(of, given)]]
+    found.sort(key=lambda item: item[:2])
+    others = [match for _, _, match in found if match not in priced][:MOST]
+    return [match for _, _, match in found if match in priced or match in others]
+
+
+def nearness(text: str) -> Mapping[str, float]:
+    """Return by computation how near its title and questions are to a text: cosines, the nearest and the mean added, as
+    the mean over the text and its clauses (-1 to 2)."""
+    clauses = [part for part in _CLAUSES.split(text[:SEARCHED].strip()) if len(part) > CLAUSE]
+    keys, questions = _questions()
+    cosines = MiniLM().embed([text[:SEARCHED], *clauses]) @ questions.T
+    return {
+        key: float((cosines[:, places].max(axis=1) + cosines[:, places].mean(axis=1)).mean())
+        for key, places in keys.items()
+    }
+
+
+def questions() -> Mapping[str, Sequence[str]]:
+    """Return by computation its title and how people ask for it."""
+    return {item.key: (item.title, *ASKED[item.key]) for item in TABLE}
+
+
+@cache
+def _questions() -> tuple[Mapping[str, slice], NDArray[np.float32]]:
+    """Return the places of a computation's questions, and the vectors of all of them, (questions, 384)."""
+    ends = accumulate(len(each) for each in questions().values())
+    places = {key: slice(end - len(each), end) for end, (key, each) in zip(ends, questions().items(), strict=True)}
+    return places, MiniLM().embed([text for each in questions().values() for text in each])
 
 
 def _parts(text: str, bench: Workbench) -> list[str]:
@@ -114,7 +164,7 @@ def _parts(text: str, bench: Workbench) -> list[str]:
     return parts if has_meshes else [text]
 
 
-def _of_settings(bench: Workbench, settings: Settings, is_one: bool) -> list[Match]:
+def _of_settings(bench: Workbench, settings: Settings) -> list[Match]:
     sizes = {**settings.ici, **{f"dcn.{axis}": size for axis, size in settings.dcn.items()}}
     try:
         with as_tool_error():
@@ -124,8 +174,7 @@ def _of_settings(bench: Workbench, settings: Settings, is_one: bool) -> list[Mat
     if not sizes and keeps(bench.config, of):  # settings as they are now: spoken of, not asked for
         return []
     given = arguments_of(bench.config, of)
-    keys = ("price", "fits", "why_not", "around") if is_one else ("price",)
-    return [Match(_BY_KEY[key], given) for key in keys]
+    return [Match(_BY_KEY[key], given) for key in ("price", "fits", "why_not", "around")]
 
 
 def _variants(bench: Workbench, words: Sequence[str]) -> list[Match]:
@@ -142,13 +191,15 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
     """The arguments of a computation that the words name, and what naming them adds to its score."""
     for kind, named_by in _ORDINALS.items():
         if kind in of.arguments.model_fields and of.about == kind:
-            place = named_by.search(text)
-            return {kind: int(place[1]) if place else 1}, float(bool(place))
+            numbers = [int(number) for place in named_by.finditer(text) for number in _DIGITS.findall(place[0])]
+            others = {"other": numbers[1]} if of.key == "compare" and len(numbers) > 1 else {}
+            return {kind: numbers[0] if numbers else 1, **others}, float(bool(numbers)) + bool(others)
     if of.arguments is OfSpending:
         amounts = {key: amount for key, pattern in _AMOUNTS.items() if (amount := _amount(pattern, text))}
         return amounts, 2.0 * bool(amounts)
     mesh, said = bench.config.mesh, " ".join(words)
     ops = [op.name for op in bench.diagnosis.ops if len(op.name) > 3 and op.name.lower() in text.lower()]
+    ops = ops or [op.name for op in bench.diagnosis.ops[:KINDS] if "_" in _base(op.name) and _is_in(_base(op.name), text)]
     kinds = [kind for name in (op.name for op in bench.diagnosis.ops[:KINDS]) if _is_in(kind := _base(name), text)]
     axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn"}
     figures = {key: kpi_name(key) for key in bench.diagnosis.kpis}
@@ -169,7 +220,10 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
 def _amount(pattern: re.Pattern[str], text: str) -> float:
     """Return the number that a pattern finds, with its power of a thousand; 0 where there is none."""
     found = pattern.search(text)
-    return float(found[1]) * _POWERS[(found[2] or "").upper()] if found else 0.0
+    if found is None:
+        return 0.0
+    *numbers, power = found.groups()
+    return float(next(number for number in numbers if number)) * _POWERS[power.upper()]
 
 
 def _base(name: str) -> str:

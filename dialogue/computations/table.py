@@ -66,15 +66,14 @@ class OfSpending(Arguments):
 class Computation:
     """A question that tools answer.
 
-    key: of its address and of its template.  words: what people also call it, for the palette.  calls: the arguments
-    of the tools, by the names of their results; all but the first may come to nothing.  then, more: what to ask next
+    key: of its address, of its template and of its questions in asked.toml.  calls: the arguments of the tools, by the
+    names of their results; all but the first may come to nothing.  then, more: what to ask next
     beside the questions of the same object.  bars: what is drawn.
     """
 
     key: str
     title: str
     about: About
-    words: str
     arguments: type[Arguments]
     calls: Callable[[Workbench, Any], Mapping[str, Arguments]]
     then: tuple[str, ...] = ()
@@ -171,34 +170,30 @@ OF_PROPOSALS = ("which_first", "how_confident", "others_promising", "still_confi
 
 TABLE = (
     Computation(
-        "verdict", "What limits the step?", "run", "bottleneck verdict slow why limits bound",
+        "verdict", "What limits the step?", "run",
         NoArguments, _looks(found="verdict", run="breakdown"),
         ("why_finding", "sharding_or_input", "measure_next"), "step",
     ),
     Computation(
-        "mfu", "Why is MFU low?", "run", "mfu utilisation utilization flops efficiency low published compare good",
+        "mfu", "Why is MFU low?", "run",
         NoArguments, _looks(found=OnChip(), kpis="kpis", run="breakdown"),
         ("verdict", "parallelism", "which_first"), "step",
     ),
     Computation(
         "parallelism", "Which parallelism fits this run?", "run",
-        "parallelism mesh best fastest search shard tensor fsdp layout",
         NoArguments, _looks(found=SearchArguments(each_mesh=True)), ("rejected", "which_first"), "step",
         lambda bench, _, results: _each("price", results["found"].candidates, bench),
     ),
     Computation(
         "sharding_or_input", "Is it sharding, or input and host?", "run",
-        "sharding input host data loading pipeline communication idle cpu",
         NoArguments, _looks(run="breakdown"), ("axis", "parallelism", "steps"), "step",
     ),
     Computation(
         "since_last", "What changed since the last run?", "run",
-        "changed compare previous last before regression difference experiment",
         Other, lambda _, asked: {"found": asked if asked.experiment else Other(experiment=0)}, more=_peers,
     ),
     Computation(
         "other_chip", "Would another chip be faster?", "run",
-        "chip hardware v6e v5p h100 h200 b200 tpu gpu faster other machine",
         OtherHardware,
         lambda _, asked: {"found": asked if asked.chip else asked.model_copy(update={"chip": "all"}),
                           "run": Look(part="breakdown")},
@@ -206,117 +201,104 @@ TABLE = (
     ),
     Computation(
         "measure_next", "What to measure next?", "run",
-        "measure next record missing unknown what would change profile steps trial",
         NoArguments, _looks(run="run", kpis="kpis", proposals="proposals"), ("steps", "still_confident", "which_first"),
     ),
     Computation(
         "figure", "Where does this number come from?", "run",
-        "number figure kpi source origin formula definition duty cycle mfu",
         OfNumber, lambda _, asked: {"found": Look(part="kpis", name=asked.number)}, ("verdict", "measure_next"),
     ),
     Computation(
         "steps", "How steady are the steps?", "run",
-        "steps spread jitter noise variance steady slowest core straggler first warm",
         NoArguments, _looks(found="steps"), ("measure_next", "verdict"),
     ),
     Computation(
         "spending", "What does a training run take?", "run",
-        "cost price money dollars throughput tokens per second days duration",
         OfSpending, _looks(run="run", found="proposals"), ("which_first", "other_chip", "measure_next"),
     ),
     Computation(
-        "why_finding", "Why this finding?", "finding", "why cause reason finding",
+        "why_finding", "Why this finding?", "finding",
         OfFinding, _of_finding,
     ),
     Computation(
-        "from_what", "From what, and how sure?", "finding", "evidence source how sure measured from what finding",
+        "from_what", "From what, and how sure?", "finding",
         OfFinding, _of_finding,
     ),
     Computation(
-        "finding_ops", "Which ops?", "finding", "ops behind finding operations kernels",
+        "finding_ops", "Which ops?", "finding",
         OfFinding,
         lambda _, asked: {"found": Filter(finding=asked.finding, top=12)},
     ),
     Computation(
-        "if_fixed", "What if this were fixed?", "finding", "fixed saving gain amdahl what if without finding",
+        "if_fixed", "What if this were fixed?", "finding",
         OfFinding, _of_finding, more=_after_finding,
     ),
     Computation(
-        "why_proposal", "Why this one?", "proposal", "why proposal reason rationale recommended",
+        "why_proposal", "Why this one?", "proposal",
         OfProposal, _of_proposal, (), "step",
         lambda bench, _, results: _each("around", results["found"].proposals, bench),
     ),
     Computation(
         "confidence", "How sure, and what would lower it?", "proposal",
-        "sure confident confidence certain risk interval lower raise probability",
         OfProposal, _of_proposal, ("compare",),
     ),
     Computation(
-        "compare", "Compare with another", "proposal", "compare difference between versus vs proposal current",
+        "compare", "Compare with another", "proposal",
         TwoProposals, _two, ("which_first",), "step", _after_comparing,
     ),
     Computation(
         "precedents", "Which precedents are closest?", "proposal",
-        "precedents history similar measured cases like this evidence records pairs anybody tried before past authors",
         OfProposal, lambda _, asked: {"found": Records(like_proposal=asked.proposal, top=5)},
     ),
     Computation(
-        "which_first", "Which first?", "proposals", "which first recommend recommended best start try proposal choose",
+        "which_first", "Which first?", "proposals",
         NoArguments, _PROPOSALS, ("why_proposal",), "step",
     ),
     Computation(
-        "how_confident", "How confident are you?", "proposals", "how confident sure certain probability reliable trust",
+        "how_confident", "How confident are you?", "proposals",
         NoArguments, _PROPOSALS, ("confidence",),
     ),
     Computation(
         "others_promising", "The other two look more promising", "proposals",
-        "other two more promising proposals 2 and 3 better disagree",
         NoArguments, _PROPOSALS, ("compare",), "step",
     ),
     Computation(
         "still_confident", "Still most confident without further input?", "proposals",
-        "still most confident without further input measurement decide final",
         NoArguments, _PROPOSALS, ("measure_next",),
     ),
     Computation(
         "rejected", "Which meshes were rejected, and by which rule?", "proposals",
-        "rejected rules illegal legality left out meshes",
         NoArguments, _looks(found=SearchArguments(rejected=True, top=20)), ("parallelism", "price"),
     ),
     Computation(
         "price", "Price this configuration", "configuration",
-        "price predict step time configuration mesh what if batch remat",
         Configuration, _priced, (), "step",
     ),
     Computation(
         "fits", "Does it fit in memory?", "configuration",
-        "fit fits memory hbm oom out of memory capacity tight headroom",
         Configuration, _priced, (), "memory",
     ),
     Computation(
-        "why_not", "Why not this one?", "configuration", "why not rejected illegal proposed instead alternative",
+        "why_not", "Why not this one?", "configuration",
         Configuration, _priced, (), "step",
     ),
     Computation(
-        "around", "What would change it?", "configuration", "change neighbours sensitivity around next better vary",
+        "around", "What would change it?", "configuration",
         Configuration, _priced, more=_after_pricing_around,
     ),
     Computation(
         "vary", "How does it change with one setting?", "configuration",
-        "vary sweep batch remat axis size setting over values",
         OfKey, _vary, ("price", "parallelism"),
     ),
     Computation(
-        "ops", "Which ops take the time?", "ops", "ops operations kernels slowest top time module source",
+        "ops", "Which ops take the time?", "ops",
         Filter, lambda _, asked: {"found": asked}, ("verdict", "axis"),
     ),
     Computation(
-        "op", "What limits this op?", "op", "op operation kernel limits bound roofline slow",
+        "op", "What limits this op?", "op",
         OfOp, lambda _, asked: {"found": Filter(op=asked.op)}, ("verdict",), more=_after_op,
     ),
     Computation(
         "axis", "How long do collectives take?", "ops",
-        "axis collectives communication all-gather reduce-scatter all-reduce exposed bandwidth links ici dcn",
         OfAxis, lambda _, asked: {"found": Look(part="collectives", name=asked.axis, full=True)},
         ("sharding_or_input", "parallelism"),
     ),

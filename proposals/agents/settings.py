@@ -54,10 +54,12 @@ _PHRASES = (
     (re.compile(r"\b(micro|global)[- ](batch)(?:[- ]size)?", re.IGNORECASE), r"\1_\2"),
     (re.compile(r"\bsequence[- ]length\b", re.IGNORECASE), "seq_len"),
     (re.compile(r"\bgrad(?:ient)?[- ]accum(?:ulation)?(?:[- ]steps)?\b", re.IGNORECASE), "grad_accum"),
+    (re.compile(r"\b(\d+k)[- ](?:context|sequences?|seq)\b", re.IGNORECASE), r"seq_len \1"),
     (re.compile(r"\bremat_policy=none\b"), "remat=full"),
     (re.compile(r"(\d+)\s*(?:->|→|to)\s*(\d+)"), r"\2"),  # from the one to the other
 )
 _BETWEEN = frozenset(("of", "size", "is", "be", "to", "at", "from", "must", "remain", "remains", "stay", "stays"))
+_WITHOUT = frozenset(("no", "without", "off", "w/o", "disable", "drop"))
 _TOKEN = re.compile(r"[^\s,;=:?!·×\\\"'()]+")
 
 
@@ -106,7 +108,7 @@ def parse(text: str, config: ExperimentConfig) -> Settings:
         elif (key := SETTING_WORDS.get(word)) and (found := _value(key, value)) is not None:
             changes[key] = found
             tokens.pop(0)
-        elif word in ("no", "without") and SETTING_WORDS.get(value.lower()) == "remat":
+        elif word in _WITHOUT and SETTING_WORDS.get(value.lower().rstrip(".")) == "remat":
             changes["remat"] = "none"
             tokens.pop(0)
         elif word in REMAT and SETTING_WORDS.get(value.lower()) == "remat":

@@ -122,6 +122,7 @@ def test_what_cannot_be_answered_is_refused_in_a_sentence(key: str, given: dict[
 
 
 SETTINGS = [
+    ("turn off remat. 18 % for free?", {}, {"remat": "none"}), ("room for 16k sequences?", {}, {"seq_len": 16384}),
     ("remat_policy=none fsdp=16", {"data": 16}, {"remat": "full"}),
     ("remat_policy=minimal_with_context fsdp=16", {"data": 16}, {"remat": "none"}),
     ("data=16 tp=4 remat none", {"data": 16, "model": 4}, {"remat": "none"}),
@@ -192,6 +193,9 @@ def test_a_title_leads_to_its_computation(key: str) -> None:
     ("would h200 be faster", "other_chip", {"chip": "h200"}), ("collectives on tp", "axis", {"axis": "model"}),
     ("how many days for 300B tokens", "spending", {"tokens": 3e11}),
     ("budget: 1.20 $ per chip hour, 1T tokens", "spending", {"tokens": 1e12, "price_per_chip_hour": 1.2}),
+    ("$3.50 per GPU hour, 15T tokens", "spending", {"tokens": 1.5e13, "price_per_chip_hour": 3.5}),
+    ("4 dollars/GPUh and 2B tokens", "spending", {"tokens": 2e9, "price_per_chip_hour": 4.0}),
+    ("props 1 and 3, what differs?", "compare", {"proposal": 1, "other": 3}),
     ("has anybody tried this before", "precedents", {"proposal": 1}),
     ("where does duty cycle come from", "figure", {"number": "duty_cycle"}),
 ])  # fmt: skip
