@@ -199,15 +199,15 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
         return amounts, 2.0 * bool(amounts)
     mesh, said = bench.config.mesh, " ".join(words)
     ops = [op.name for op in bench.diagnosis.ops if len(op.name) > 3 and op.name.lower() in text.lower()]
-    ops = ops or [op.name for op in bench.diagnosis.ops[:KINDS] if "_" in _base(op.name) and _is_in(_base(op.name), text)]
-    kinds = [kind for name in (op.name for op in bench.diagnosis.ops[:KINDS]) if _is_in(kind := _base(name), text)]
+    spoken = {op.name: kind for op in bench.diagnosis.ops[:KINDS] if _is_in(kind := _base(op.name), text)}
+    ops = ops or [name for name, kind in spoken.items() if "_" in kind]
     axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn"}
     figures = {key: kpi_name(key) for key in bench.diagnosis.kpis}
     named: dict[str, tuple[str, float, list[str]]] = {
         "axis": ("axis", 1.0, [found for word in words if (found := axis_of(mesh, word) or word) in axes]),
         "other_chip": ("chip", 2.0, [w for w in words if w in load_chips() and w != bench.config.hardware.chip]),
         "op": ("op", 3.0, sorted(ops, key=len, reverse=True)),
-        "ops": ("words", 2.0, kinds),
+        "ops": ("words", 2.0, list(spoken.values())),
         "vary": ("key", 1.0, [SETTING_WORDS[word] for word in words if word in SETTING_WORDS]),
         "figure": ("number", 0.5, [key for key, name in figures.items() if name.lower() in said]),
     }
