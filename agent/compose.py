@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from agent.bounded import compact
 from agent.events import Fault
 from agent.limits import Limits
-from agent.messages import Message, ToolMessage
 from formatting import dollars, limit, plain
 
 LAST_TURN = (
@@ -22,8 +19,6 @@ NOTHING = "(no answer)"
 CANCELLED = "The run was stopped."
 
 _DAY_S = 86_400.0
-#: Characters of a tool result that remain when the conversation has become too long.
-_KEPT_CHARS = 400
 
 
 def complaint(complaints: Sequence[str]) -> str:
@@ -71,25 +66,3 @@ def wait_too_long(fault: Fault, wait_s: float) -> str:
 
 def tool_failed(name: str) -> str:
     return f"The tool {name} failed with an internal error; it has been logged."
-
-
-def shortened(messages: Sequence[Message]) -> tuple[list[Message], int]:
-    """The conversation with the older half of its tool results shortened, at least one, and how many were."""
-    places = [index for index, message in enumerate(messages) if isinstance(message, ToolMessage)]
-    older = places[: max(len(places) // 2, min(len(places), 1))]
-    made = list(messages)
-    count = 0
-    for index in older:
-        message = made[index]
-        assert isinstance(message, ToolMessage)
-        if len(message.text) > 2 * _KEPT_CHARS:
-            text = compact(
-                {
-                    "id": message.result_id,
-                    "beginning": message.text[:_KEPT_CHARS],
-                    "left_out": f"the rest of {len(message.text)} characters, as the conversation became too long",
-                }
-            )
-            made[index] = replace(message, text=text)
-            count += 1
-    return made, count

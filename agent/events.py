@@ -139,7 +139,8 @@ class Complaint:
 
 @dataclass(frozen=True)
 class Retry:
-    """A request failed and is sent again after `wait_s`; text of this turn so far is withdrawn."""
+    """A request failed and is sent again after `wait_s`; text of this turn so far is withdrawn.  note: of earlier
+    versions."""
 
     turn: int
     attempt: int

@@ -134,7 +134,6 @@ class _Loop:
     last_complaints: tuple[str, ...] = ()
     repairs: int = 0
     told: int = 0  # messages that an event has shown already
-    shortened: bool = False
     dropped: int = 0  # calls of the last response beyond what one may have
     next_result: int = field(init=False)
 
@@ -190,12 +189,7 @@ class _Loop:
             now_s = self.clock.now()
             if fault.kind == "timeout" and self.meter.remaining_s(now_s) <= 0:
                 raise _Stop("time", compose.bound("time", self.limits), fault)
-            note = ""
-            if fault.kind == "context":
-                note = self._shorten()
-                if not note:
-                    raise _Stop("fault", fault.sentence, fault)
-            elif fault.kind != "unsupported":
+            if fault.kind != "unsupported":
                 retries += 1
             failed[fault.kind] += 1
             if failed[fault.kind] >= fault.attempts or retries > self.limits.retries:
@@ -203,7 +197,7 @@ class _Loop:
             wait_s = self._wait_s(fault, retries)
             if wait_s >= self.meter.remaining_s(now_s):
                 raise _Stop("fault", compose.wait_too_long(fault, wait_s), fault)
-            yield Retry(turn, attempt, fault, wait_s, note)
+            yield Retry(turn, attempt, fault, wait_s)
             self.clock.sleep(wait_s, self.cancel)
 
     def _request(self, must_answer: bool) -> Request:
@@ -257,18 +251,7 @@ class _Loop:
     def _wait_s(self, fault: Fault, retries: int) -> float:
         if fault.wait_s is not None:
             return fault.wait_s
-        return 0.0 if fault.kind in ("context", "unsupported") else min(0.5 * 2 ** (retries - 1), 8.0)
-
-    def _shorten(self) -> str:
-        """Shortens the older half of the tool results, once; returns what it did, "" where there is nothing to do."""
-        if self.shortened:
-            return ""
-        self.shortened = True
-        shorter, count = compose.shortened(self.conversation)
-        if count:
-            self.conversation[:] = shorter
-            self.told = 0
-        return f"the oldest {count} tool results were shortened" if count else ""
+        return 0.0 if fault.kind == "unsupported" else min(0.5 * 2 ** (retries - 1), 8.0)
 
     # Tools.
 

@@ -23,7 +23,7 @@ from formatting import limit, plain
 #: How often a request with this fault may be sent in all; the run's own limit of retries binds too.
 ATTEMPTS: dict[FaultKind, int] = {
     "rate_limit": 6, "server": 4, "truncated": 3, "malformed": 2, "connect": 3, "dns": 2, "timeout": 2,
-    "context": 2, "unsupported": 6,
+    "unsupported": 6,
 }  # fmt: skip
 
 #: Of an error, which may be a page of many megabytes; what matters stands at its beginning.
@@ -36,72 +36,71 @@ _CONTEXT = re.compile(
 _CONTENT_FILTER = re.compile(r"content[ _]?(filter|management|policy)|safety|moderation", re.IGNORECASE)
 
 
-def fault(kind: FaultKind, sentence: str, **more: Any) -> Fault:
+#: What a fault says.  said: the server's words, or a full stop.
+_SAYS: dict[FaultKind, str] = {
+    "cancelled": "The request to the language model was stopped.",
+    "timeout": "The language model at {where} did not answer {said}.",
+    "connect": "No server answers at {where}{said}; check OPENAI_BASE_URL, the network and that the server is running.",
+    "dns": "The host of {where} cannot be resolved; check OPENAI_BASE_URL.",
+    "tls": "No secure connection to {where}: its certificate or protocol is not accepted.",
+    "truncated": "The answer of the language model at {where} was cut off.",
+    "malformed": "The answer of {where} is not a stream of chat completion chunks.",
+    "too_long": "{where} sent a response that is too large or compressed; it was not read.",
+    "content_type": "{where} answered with {said} and not with a chat completion; OPENAI_BASE_URL usually ends in /v1.",
+    "redirect": "{where} redirects to another address, where the conversation is not sent; set OPENAI_BASE_URL to it.",
+    "auth": "{where} does not accept the key; check OPENAI_API_KEY.",
+    "forbidden": "{where} does not permit this key to use {model}{said}",
+    "not_found": "{where} has no model {model} or no chat completions{said}",
+    "quota": "The quota of this key at {where} is exhausted.",
+    "rate_limit": "{where} is receiving too many requests{said}",
+    "server": "{where} failed{code}{said}",
+    "context": "The conversation is longer than {model} can read{said}",
+    "refusal": "The language model, or the endpoint's content filter, declined to answer{said}",
+    "unsupported": "Sent again, as the endpoint does not support {said}.",
+    "bad_request": "{where} refused the request{code}{said}",
+}  # fmt: skip
+
+
+def fault(kind: FaultKind, settings: Settings, said: str = "", model: str = "the model", **more: Any) -> Fault:
+    """Return a fault with its sentence."""
+    code = f" with status {more['status']}" if more.get("status") else ""
+    sentence = _SAYS[kind].format(where=settings.base_url, said=said, model=model, code=code)
     return Fault(kind, sentence, attempts=ATTEMPTS.get(kind, 1), **more)
 
 
-def cut_fault(cut_by: str, timeout_s: float) -> Fault:
-    if cut_by == "cancel":
-        return fault("cancelled", "The request to the language model was stopped.")
-    return fault("timeout", f"The language model did not finish its answer within {plain(timeout_s, 's')}.")
-
-
-def truncated_fault(settings: Settings) -> Fault:
-    return fault("truncated", f"The answer of the language model at {settings.base_url} was cut off.")
-
-
-def malformed_fault(settings: Settings) -> Fault:
-    return fault("malformed", f"The answer of {settings.base_url} is not a stream of chat completion chunks.")
-
-
-def content_type_fault(settings: Settings, content_type: str) -> Fault:
-    shown = settings.redact(clean(content_type))[:60] or "nothing"
-    return fault(
-        "content_type",
-        f"{settings.base_url} answered with {shown} and not with a chat completion; "
-        "OPENAI_BASE_URL usually ends in /v1.",
-    )
-
-
-def refusal_fault(settings: Settings, words: str) -> Fault:
-    said = f": “{_short(settings, words[:_LONGEST_WORDS])}”" if words.strip() else "."
-    return fault("refusal", f"The language model declined to answer{said}")
+def cut_fault(settings: Settings, cut_by: str, timeout_s: float) -> Fault:
+    """Return the fault of a request that we cut: a stop button, or a deadline."""
+    kind: FaultKind = "cancelled" if cut_by == "cancel" else "timeout"
+    return fault(kind, settings, f"within {plain(timeout_s, 's')}")
 
 
 def api_fault(error: Exception, settings: Settings, model: str) -> Fault:
     """The fault behind an exception of the SDK or of its HTTP client."""
-    if any(isinstance(cause, ResponseTooLong) for cause in _causes(error)):
-        return fault(
-            "too_long", f"{settings.base_url} sent a response that is too large or compressed; it was not read."
-        )
+    causes = _causes(error)
+
+    def has(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(cause, kinds) for cause in causes)
+
+    if has(ResponseTooLong):
+        return fault("too_long", settings)
     if isinstance(error, openai.APIStatusError):
         return _status_fault(error, settings, model)
+    if has(httpx2.ConnectTimeout):
+        return fault("connect", settings, f" within {limit(settings.connect_timeout_s, 's')}")
     if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
-        return _timeout_fault(error, settings)
+        return fault("timeout", settings, "within the time limit")
     if isinstance(error, openai.APIConnectionError | httpx2.HTTPError):
-        return _connection_fault(error, settings)
-    if isinstance(error, openai.APIError):  # an error inside a stream
-        return _spoken_fault(error, settings)
-    return malformed_fault(settings)
-
-
-def _timeout_fault(error: Exception, settings: Settings) -> Fault:
-    if any(isinstance(cause, httpx2.ConnectTimeout) for cause in _causes(error)):
-        sentence = f"No connection to {settings.base_url} within {limit(settings.connect_timeout_s, 's')}"
-        return fault("connect", f"{sentence}; check OPENAI_BASE_URL and the network.")
-    return fault("timeout", f"The language model at {settings.base_url} gave no data within the time limit.")
-
-
-def _connection_fault(error: Exception, settings: Settings) -> Fault:
-    where = settings.base_url
-    causes = _causes(error)
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return fault("dns", f"The host of {where} cannot be resolved; check OPENAI_BASE_URL.")
-    if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return fault("tls", f"No secure connection to {where}: its certificate or protocol is not accepted.")
-    if any(isinstance(cause, httpx2.ConnectError | httpx2.ProxyError | ConnectionRefusedError) for cause in causes):
-        return fault("connect", f"No server answers at {where}; check OPENAI_BASE_URL and that the server is running.")
-    return truncated_fault(settings)
+        if has(socket.gaierror):
+            return fault("dns", settings)
+        if has(ssl.SSLError):
+            return fault("tls", settings)
+        refused = has(httpx2.ConnectError, httpx2.ProxyError, ConnectionRefusedError)
+        return fault("connect" if refused else "truncated", settings)
+    if isinstance(error, openai.APIError):  # inside a stream; LM Studio reports an overflow so, with status 200
+        code, said = f"{error.code or ''} {error.type or ''}", _error_quotation(error, settings)
+        filtered: FaultKind = "refusal" if _CONTENT_FILTER.search(code) else "server"
+        return fault("context" if _CONTEXT.search(words_of(error)) else filtered, settings, said)
+    return fault("malformed", settings)
 
 
 def _causes(error: BaseException) -> list[BaseException]:
@@ -113,46 +112,23 @@ def _causes(error: BaseException) -> list[BaseException]:
     return causes
 
 
+#: Faults of a status, whatever the server says.
+_BY_STATUS: dict[int, FaultKind] = {
+    401: "auth", 403: "forbidden", 404: "not_found", 408: "server", 409: "server", 413: "context", 429: "rate_limit",
+}  # fmt: skip
+
+
 def _status_fault(error: openai.APIStatusError, settings: Settings, model: str) -> Fault:
-    status, where, said = error.status_code, settings.base_url, _error_quotation(error, settings)
-    code = f"{error.code or ''} {error.type or ''}"
-    if status == 401:
-        return fault("auth", f"{where} does not accept the key; check OPENAI_API_KEY.", status=status)
-    if status == 403:
-        return fault("forbidden", f"{where} does not permit this key to use {model}{said}", status=status)
-    if status == 404:
-        sentence = f"{where} has no model {model} or no chat completions{said}"
-        return fault("not_found", sentence, status=status)
-    if 300 <= status < 400:
-        sentence = (
-            f"{where} redirects to another address, where the conversation is not sent; set OPENAI_BASE_URL to it."
-        )
-        return fault("redirect", sentence, status=status)
-    if status == 429 and "insufficient_quota" in code:
-        return fault("quota", f"The quota of this key at {where} is exhausted.", status=status)
-    if status == 429:
-        wait_s = retry_after_s(error.response.headers)
-        return fault("rate_limit", f"{where} is receiving too many requests{said}", status=status, wait_s=wait_s)
-    if status >= 500 or status in (408, 409):
-        wait_s = retry_after_s(error.response.headers)
-        return fault("server", f"{where} failed with status {status}{said}", status=status, wait_s=wait_s)
-    if "context_length_exceeded" in code or status == 413 or _CONTEXT.search(words_of(error)):
-        return fault("context", f"The conversation is longer than {model} can read{said}", status=status)
-    if "content_filter" in code:
-        return fault("refusal", f"The endpoint's content filter declined the request{said}", status=status)
-    return fault("bad_request", f"{where} refused the request with status {status}{said}", status=status)
-
-
-def _spoken_fault(error: openai.APIError, settings: Settings) -> Fault:
-    """An error object where a chunk should be; LM Studio reports an overflow so, with status 200."""
-    words = words_of(error)
-    if _CONTEXT.search(words):
-        return fault(
-            "context", f"The conversation is longer than the model can read{_error_quotation(error, settings)}"
-        )
-    if _CONTENT_FILTER.search(f"{error.code or ''} {error.type or ''}"):
-        return fault("refusal", f"The endpoint's content filter stopped the answer{_error_quotation(error, settings)}")
-    return fault("server", f"{settings.base_url} failed within its answer{_error_quotation(error, settings)}")
+    status, code = error.status_code, f"{error.code or ''} {error.type or ''}"
+    kind = _BY_STATUS.get(status, "server" if status >= 500 else "redirect" if 300 <= status < 400 else "bad_request")
+    if kind == "rate_limit" and "insufficient_quota" in code:
+        kind = "quota"
+    if kind == "bad_request" and ("context_length_exceeded" in code or _CONTEXT.search(words_of(error))):
+        kind = "context"
+    elif kind == "bad_request" and "content_filter" in code:
+        kind = "refusal"
+    wait_s = retry_after_s(error.response.headers) if kind in ("rate_limit", "server") else None
+    return fault(kind, settings, _error_quotation(error, settings), model, status=status, wait_s=wait_s)
 
 
 def words_of(error: openai.APIError) -> str:
@@ -171,8 +147,14 @@ def words_of(error: openai.APIError) -> str:
 
 
 def _error_quotation(error: openai.APIError, settings: Settings) -> str:
-    words = _short(settings, words_of(error))
-    return f": “{words}”" if words and not words.lstrip().startswith("<") else "."
+    words = words_of(error)
+    return quotation(settings, "" if words.lstrip().startswith("<") else words)
+
+
+def quotation(settings: Settings, words: str) -> str:
+    """Return what a server says, as the end of a sentence."""
+    said = _short(settings, words[:_LONGEST_WORDS])
+    return f": “{said}”" if said else "."
 
 
 def _short(settings: Settings, words: str) -> str:

@@ -20,7 +20,7 @@ from openai.types.chat import ChatCompletionChunk
 from agent.control import Cancel
 from agent.events import Fault
 from agent.limits import CHARS_PER_TOKEN, Price
-from agent.messages import ToolCall, Usage, size_chars
+from agent.messages import ToolCall, Usage, clean, size_chars
 from agent.provider import faults
 from agent.provider.base import Completion, ProviderError, Request
 from agent.provider.bounded_client import bounded_client
@@ -110,7 +110,7 @@ class OpenAIProvider:
         held, shown = "", ""  # the beginning of a secret, perhaps, as it may come in pieces; and what came before
         with line.guarded(timeout_s, cancel):
             if line.cut_by:  # cancelled before anything was sent
-                raise ProviderError(faults.cut_fault(line.cut_by, timeout_s))
+                raise ProviderError(faults.cut_fault(self.settings, line.cut_by, timeout_s))
             try:
                 with closing(self._chunks(sent, line, timeout_s)) as chunks:
                     for chunk in chunks:
@@ -126,11 +126,12 @@ class OpenAIProvider:
             except FAILURES as error:
                 raise self._error(error, sent, assembly, line, timeout_s) from None
             if line.cut_by:
-                raise self._spent(faults.cut_fault(line.cut_by, timeout_s), assembly)
+                raise self._spent(faults.cut_fault(self.settings, line.cut_by, timeout_s), assembly)
         if assembly.refusal or assembly.finish == "content_filter":
-            raise self._spent(faults.refusal_fault(self.settings, assembly.refusal), assembly)
+            said = faults.quotation(self.settings, assembly.refusal)
+            raise self._spent(faults.fault("refusal", self.settings, said), assembly)
         if assembly.finish is None:
-            raise self._spent(faults.truncated_fault(self.settings), assembly)
+            raise self._spent(faults.fault("truncated", self.settings), assembly)
         if held:
             yield self.settings.hide(held)
         yield self._without_secrets(assembly.completion())
@@ -151,11 +152,11 @@ class OpenAIProvider:
                 if isinstance(body, dict) and body.get("error"):
                     raise openai.APIError(str(body["error"]), stream.response.request, body=body["error"])
                 if not isinstance(body, dict) or not body.get("choices"):
-                    raise ProviderError(faults.content_type_fault(self.settings, "other JSON"))
+                    raise self._no_completion("other JSON")
                 yield body
                 return
             if content_type not in ("text/event-stream", ""):
-                raise ProviderError(faults.content_type_fault(self.settings, content_type))
+                raise self._no_completion(content_type)
             for chunk in stream:
                 yield chunk.to_dict(mode="json", warnings=False)
 
@@ -176,14 +177,17 @@ class OpenAIProvider:
         self, error: Exception, sent: dict[str, Any], assembly: Assembly, line: Line, timeout_s: float
     ) -> ProviderError:
         if line.cut_by:
-            return self._spent(faults.cut_fault(line.cut_by, timeout_s), assembly)
+            return self._spent(faults.cut_fault(self.settings, line.cut_by, timeout_s), assembly)
         fault = faults.api_fault(error, self.settings, self.model)
         if fault.kind == "bad_request" and isinstance(error, openai.APIStatusError):
             words = f"{faults.words_of(error)} {error.param or ''}"
             if (learnt := self.abilities.learn(words, sent)) is not None:
-                sentence = f"Sent again, as the endpoint does not support {learnt}."
-                return ProviderError(faults.fault("unsupported", sentence, wait_s=0.0))
+                return ProviderError(faults.fault("unsupported", self.settings, learnt, wait_s=0.0))
         return self._spent(fault, assembly)
+
+    def _no_completion(self, given: str) -> ProviderError:
+        said = self.settings.redact(clean(given))[:60] or "nothing"
+        return ProviderError(faults.fault("content_type", self.settings, said))
 
     def _spent(self, fault: Fault, assembly: Assembly) -> ProviderError:
         """The fault with what was spent on it, where an answer had begun."""

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.control import Cancel
 from agent.events import RunEvent, ToolCalled, ToolReturned
@@ -29,7 +29,18 @@ from proposals.agents.typed_numbers import Typed
 from proposals.agents.values import Value
 from proposals.agents.workbench import Workbench
 
-M = TypeVar("M", bound=BaseModel)
+
+class Written(BaseModel):
+    """An answer in a schema whose statements refer to results."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    def mapped(self, change: Callable[[str], str]) -> Self:
+        """Return the answer with each statement changed; without those that become empty."""
+        raise NotImplementedError
+
+
+M = TypeVar("M", bound=Written)
 
 #: How often a draft is sent back; then the sentences that cannot be resolved go.
 REPAIRS = 2
@@ -188,24 +199,27 @@ def drafted(
     agent: Agent,
     request: str,
     kind: type[M],
-    check: Callable[[M, Sources], list[str]],
-    mend: Callable[[M, Sources], tuple[M | None, int]],
+    refused: Callable[[M, Sources], Iterable[str]],
     instead: Any,
     provider: Provider,
     cancel: Cancel | None = None,
     limits: Limits | None = None,
+    unbacked: Callable[[M, Sources], Iterable[str]] = lambda answer, sources: (),
 ) -> Generator[RunEvent, None, Draft[M]]:
     """Let a model write an answer of a `kind`; ends with one Final unless it was cancelled.
 
-    check: what is wrong with it, sent back with `REPAIRS`.  mend: a rejected answer without what cannot be resolved and
-    how many sentences went, or None.  instead: what the Final says where there is no answer.
+    What is wrong with it goes back to the model, with `REPAIRS`: what `refused` and `unbacked` say, and its statements
+    that cannot be resolved.  Of a rejected answer the latter go, unless it is still `refused`.  instead: what
+    the Final says if there is no answer.
     """
     tools = toolbox(bench, agent)
     shown, seen = yield from look(tools)
     messages: list[Message] = [SystemMessage(prompt(agent)), UserMessage(request), *shown]
 
     def checked(answer: M, results: tuple[ToolReturned, ...]) -> list[str]:
-        return check(answer, Sources.of((*seen, *results)))
+        sources = Sources.of((*seen, *results))
+        wrong = [complaint for text in _texts(answer) for complaint in sources.complaints(text)]
+        return [*refused(answer, sources), *wrong, *unbacked(answer, sources)]
 
     limits = limits or endpoint.limits()
     limits = replace(limits, repairs=min(limits.repairs, REPAIRS))
@@ -217,7 +231,31 @@ def drafted(
         return Draft(outcome.answer, sources, outcome, 0)
     answer, struck = None, 0
     if stopped.reason == "rejected":
-        with suppress(AnswerError):
-            answer, struck = mend(parse(stopped.last_answer or "", kind), sources)
+        with suppress(AnswerError, ValidationError):
+            last = parse(stopped.last_answer or "", kind)
+            answer, struck = (None, 0) if any(refused(last, sources)) else _mended(last, sources)
     yield outcome.final(answer.model_dump(mode="json") if answer else instead, "model" if answer else "fallback")
     return Draft(answer, sources, outcome, struck)
+
+
+def _mended(answer: M, sources: Sources) -> tuple[M | None, int]:
+    """Return an answer without the sentences that cannot be resolved, and how many went; None where too little is
+    left."""
+    gone: list[int] = []
+
+    def change(text: str) -> str:
+        left, count = sources.mended(text)
+        gone.append(count)
+        return left
+
+    mended = answer.mapped(change)
+    before, left = (sum(map(len, _texts(each))) for each in (answer, mended))
+    type(answer).model_validate(mended.model_dump())
+    return (mended, sum(gone)) if left >= LEAST_LEFT * before else (None, 0)
+
+
+def _texts(answer: Written) -> list[str]:
+    """Return the statements of an answer."""
+    texts: list[str] = []
+    answer.mapped(lambda text: texts.append(text) or text)  # type: ignore[func-returns-value]
+    return texts

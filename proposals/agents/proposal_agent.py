@@ -7,13 +7,12 @@ gets that far.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 import formatting
 from agent.control import Cancel
@@ -24,7 +23,7 @@ from history.case import case_of
 from history.record import Record
 from history.similarity import most_similar
 from perfmodel.config import ConfigError, mesh_text
-from proposals.agents.drafts import LEAST_LEFT, Draft, Line, Sources, drafted
+from proposals.agents.drafts import Draft, Line, Sources, Written, drafted
 from proposals.agents.retrieval import PassageFound, Retrieval
 from proposals.agents.toolbox import Agent
 from proposals.agents.tools.shared import Configuration
@@ -47,7 +46,7 @@ class Proposed(Configuration):
     """One configuration, and why."""
 
     kind: Literal["recommendation", "safer", "bolder", "keep", "alternative"]
-    title: Annotated[str, Field(min_length=3, max_length=160)] = Field(description="What it does, in a few words.")
+    title: Annotated[str, Field(max_length=160)] = Field(description="What it does, in a few words.")
     reasoning: Annotated[list[_Statement], Field(min_length=1, max_length=8)]
     trade_offs: Annotated[list[_Statement], Field(max_length=8)] = Field(default_factory=list)
     citations: Annotated[list[str], Field(max_length=8)] = Field(
@@ -60,12 +59,20 @@ class Proposed(Configuration):
         return list(dict.fromkeys(text.strip(" `[]") for text in self.citations))
 
 
-class Proposing(BaseModel):
+class Proposing(Written):
     """Up to three proposals, ranked."""
 
-    model_config = ConfigDict(extra="forbid")
-
     proposals: Annotated[list[Proposed], Field(min_length=1, max_length=PROPOSALS)]
+
+    def mapped(self, change: Callable[[str], str]) -> Proposing:
+        rows = [
+            item.model_copy(
+                update={"title": change(item.title)}
+                | {name: [*filter(None, map(change, getattr(item, name)))] for name in ("reasoning", "trade_offs")}
+            )
+            for item in self.proposals
+        ]
+        return self.model_copy(update={"proposals": rows})
 
 
 @dataclass(frozen=True)
@@ -102,21 +109,9 @@ def propose(
     """
     judge = Judge(bench)
 
-    def check(answer: Proposing, sources: Sources) -> list[str]:
-        wrong = (
-            f"Proposal {n}: {text}"
-            for n, item in enumerate(answer.proposals, start=1)
-            for said in _texts(item)
-            for text in sources.complaints(said)
-        )
-        return [*judge.refused(answer), *wrong, *judge.unbacked(answer, sources)]
-
-    def mend(answer: Proposing, sources: Sources) -> tuple[Proposing | None, int]:
-        return (None, 0) if judge.refused(answer) else _mended(answer, sources)
-
     draft = yield from drafted(
-        bench, AGENT, "Propose up to three configurations.", Proposing, check, mend,
-        "The built-in proposals are kept.", provider, cancel, limits,
+        bench, AGENT, "Propose up to three configurations.", Proposing, lambda answer, _: judge.refused(answer),
+        "The built-in proposals are kept.", provider, cancel, limits, judge.unbacked,
     )  # fmt: skip
     listed = draft.answer.proposals if draft.answer is not None else []
     argued = tuple(judge.argued(number, item, draft.sources) for number, item in enumerate(listed, start=1))
@@ -132,15 +127,10 @@ class Judge:
 
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
-        self._priced: dict[str, ProposalPlan] = {}
 
     def priced(self, item: Proposed) -> ProposalPlan:
         """Raises ConfigError for what is no mesh or no training key."""
-        one = item.candidate(self.bench.config)
-        key = json.dumps([one.mesh, one.changes], sort_keys=True, default=str)
-        if key not in self._priced:
-            self._priced[key] = self.bench.pricer.evaluate(one, self.bench.constraints)
-        return self._priced[key]
+        return self.bench.pricer.evaluate(item.candidate(self.bench.config), self.bench.constraints)
 
     def refused(self, answer: Proposing) -> list[str]:
         """Why it cannot be shown, whatever is struck: rules, memory, constraints, doubles, and what is slower."""
@@ -275,24 +265,6 @@ def cited(sources: Sources) -> dict[str, str]:
     results = [result for result in sources.results.values() if isinstance(result, dict)]
     rows = [row for result in results for key in ("records", "passages") for row in result.get(key, ())]
     return {row["id"]: row.get("outcome", "") for row in rows}
-
-
-def _mended(answer: Proposing, sources: Sources) -> tuple[Proposing | None, int]:
-    """The rejected answer without sentences that cannot be resolved and citations that nothing returned, and how many
-    that was.  None where too little of a proposal is left."""
-    known, kept, gone = cited(sources), [], 0
-    for item in answer.proposals:
-        title, *rows = [sources.mended(text) for text in _texts(item)]
-        reasons = [text for text, _ in rows[: len(item.reasoning)] if text]
-        others = [text for text, _ in rows[len(item.reasoning) :] if text]
-        before = sum(map(len, (*item.reasoning, *item.trade_offs)))
-        if not reasons or sum(map(len, (*reasons, *others))) < LEAST_LEFT * before:
-            return None, 0
-        citations = [key for key in item.cited if key in known]
-        gone += title[1] + sum(count for _, count in rows) + len(item.cited) - len(citations)
-        values = {"title": title[0], "reasoning": reasons, "trade_offs": others, "citations": citations}
-        kept.append(item.model_copy(update=values))
-    return Proposing.model_construct(proposals=kept), gone
 
 
 # What a model cites by id.

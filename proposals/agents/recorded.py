@@ -1,6 +1,6 @@
-"""What agents did, on record: events of a run as the data of Events, and back, from the database or an exported file.
+"""What agents did, on record: events of a run as the data of Events, and back.
 
-`event_data` and `run_event` are inverses; `answers_in` reads an export; `steps` prepares either for a reader.
+`event_data` and `run_event` are inverses; `steps` prepares them for a reader.
 """
 
 from __future__ import annotations
@@ -34,10 +34,6 @@ _SAID = "said"
 _FIRST_RESULT = "r1"
 #: Keys that say where a step belongs.
 _PLACES = ("thread", "message", "campaign")
-
-
-class NoRecording(ValueError):
-    """Raised where what was given is no recording; the text is a sentence for the user."""
 
 
 def event_data(
@@ -79,52 +75,6 @@ def last_attempt(events: Iterable[RunEvent]) -> tuple[RunEvent, ...]:
         if not isinstance(event, TextDelta):
             attempt.append(event)
     return tuple(attempt)
-
-
-@dataclass(frozen=True)
-class Recording:
-    """The steps of one answer in an exported file.  question: as far as it is known; message: the answer's number."""
-
-    events: tuple[RunEvent, ...]
-    question: str
-    message: int
-    thread: int
-
-
-def answers_in(lines: Iterable[str]) -> list[Recording]:
-    """The answers in an exported JSON Lines text, oldest first.
-
-    What was asked is read from the same lines.  Raises NoRecording for a line that is no event, or where there is no
-    answer.
-    """
-    found: dict[tuple[int, int], list[RunEvent]] = {}
-    questions: dict[tuple[int, int], str] = {}
-    open_question: dict[int, str] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            kind, data = str(row["kind"]), dict(row["data"])
-        except (ValueError, KeyError, TypeError):
-            raise NoRecording(f"Line {number} is not an event of an exported Sharding Memory.") from None
-        thread, message = data.get("thread"), data.get("message")
-        if not isinstance(thread, int) or not isinstance(message, int):
-            continue
-        if kind == "message" and isinstance(data.get("text"), str):
-            open_question[thread] = data["text"]
-        if kind not in STEP_KINDS:
-            continue
-        try:
-            event = run_event(kind, data)
-        except ValueError:
-            what = f"Line {number} is not a step of an agent"
-            raise NoRecording(f"{what}, or its payload was removed by the team's retention.") from None
-        found.setdefault((message, thread), []).append(event)
-        questions.setdefault((message, thread), open_question.get(thread, ""))
-    if not found:
-        raise NoRecording("There is no answer in this file: export the events of a conversation as JSON Lines.")
-    return [Recording(last_attempt(events), questions[place], *place) for place, events in found.items()]
 
 
 @dataclass(frozen=True)

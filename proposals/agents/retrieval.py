@@ -18,11 +18,10 @@ from proposals.agents.tool_result import Result
 
 @dataclass(frozen=True)
 class RecordFound:
-    """A record of the optimization database.  score: higher is nearer, comparable only within one search; why: what
+    """A record of the optimization database.  why: what
     matched or is alike, for people; expected: its effect re-scaled to the case that it was looked up for."""
 
     record: Record
-    score: float = 0.0
     why: tuple[str, ...] = ()
     expected: Expected | None = None
 
@@ -39,11 +38,8 @@ class PassageFound:
     counter_indications: str = ""
     source: str = ""
     section: str = ""
-    place: str = ""
     url: str = ""
     own: bool = False
-    score: float = 0.0
-    why: tuple[str, ...] = ()
 
 
 class Unavailable(LookupError):

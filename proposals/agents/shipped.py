@@ -27,34 +27,26 @@ _EMPTY = frozenset(
         " this to up was we what when where which why will with you your"
     )
 )
-#: Saturation and length of BM25, as Robertson and Zaragoza (The Probabilistic Relevance Framework, 2009) advise.
-_K1, _B = 1.2, 0.75
 
 
 def _words(text: str) -> list[str]:
     return [_ENDING.sub("", word) for word in _WORD.findall(text.lower()) if word not in _EMPTY]
 
 
-def _best(
-    counts: Sequence[Counter[str]], query: str, allowed: Sequence[int], k: int
-) -> list[tuple[int, float, tuple[str, ...]]]:
-    """Return (number, score, words that matched) of the k best of texts, given by their words, as BM25 ranks them."""
+def _best(counts: Sequence[Counter[str]], query: str, allowed: Sequence[int], k: int) -> list[tuple[int, tuple[str]]]:
+    """Return (number, words that matched, in a phrase) of the k best of texts, given by their words.
+
+    A word counts by how rare it is, and more if it occurs often in a text.
+    """
     wanted = dict.fromkeys(_words(query))
-    mean = sum(count.total() for count in counts) / max(len(counts), 1)
-    seen = {word: sum(word in count for count in counts) for word in wanted}
+    rarity = {word: log(1 + len(counts) / (1 + sum(word in count for count in counts))) for word in wanted}
     hits = []
     for number in allowed:
-        count = counts[number]
-        matched = tuple(word for word in wanted if word in count)
-        length = _K1 * (1 - _B + _B * count.total() / mean)
-        score = sum(
-            log(1 + (len(counts) - seen[word] + 0.5) / (seen[word] + 0.5)) * count[word] * (_K1 + 1)
-            / (count[word] + length)
-            for word in matched
-        )  # fmt: skip
+        matched = [word for word in wanted if word in counts[number]]
+        score = sum(rarity[word] * counts[number][word] ** 0.5 for word in matched) / counts[number].total() ** 0.25
         if matched:
-            hits.append((number, score, matched))
-    return sorted(hits, key=lambda item: -item[1])[:k]
+            hits.append((score, number, (f"words: {', '.join(matched)}",)))
+    return [(number, why) for _, number, why in sorted(hits, key=lambda hit: -hit[0])[:k]]
 
 
 @cache
@@ -94,13 +86,12 @@ class Shipped:
         ]
         if not _words(query):
             return [RecordFound(records[number]) for number in allowed[::-1][:k]], ()
-        hits = _best(counts, query, allowed, k)
-        return [RecordFound(records[n], score, _matched(words)) for n, score, words in hits], ()
+        return [RecordFound(records[n], why) for n, why in _best(counts, query, allowed, k)], ()
 
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
         records = _records()[0]
         return [
-            RecordFound(records[n], match.likeness, (match.reason,), match.expected)
+            RecordFound(records[n], (match.reason,), match.expected)
             for n, match in similarity.most_similar(_cases(), case, k)
         ]
 
@@ -117,8 +108,7 @@ class Shipped:
             for number, passage in enumerate(passages)
             if (not hardware or kinds & set(passage.hardware)) and (not bottleneck or bottleneck in passage.bottlenecks)
         ]
-        hits = _best(counts, query, allowed, k)
-        return [_passage_found(passages[n], score, _matched(words)) for n, score, words in hits], ()
+        return [_passage_found(passages[n]) for n, _ in _best(counts, query, allowed, k)], ()
 
     def passage(self, key: str) -> PassageFound | None:
         return next((_passage_found(passage) for passage in _passages()[0] if passage.id == key), None)
@@ -133,12 +123,8 @@ class Shipped:
         return ()
 
 
-def _matched(words: Sequence[str]) -> tuple[str, ...]:
-    return (f"words: {', '.join(words)}",)
-
-
-def _passage_found(passage: passage_file.ShippedPassage, score: float = 0.0, why: tuple[str, ...] = ()) -> PassageFound:
+def _passage_found(passage: passage_file.ShippedPassage) -> PassageFound:
     return PassageFound(
         passage.id, passage.title, passage.text, passage.formula, passage.applies_when, passage.counter_indications,
-        passage.source, passage.section, "", passage.url, False, score, why,
+        passage.source, passage.section, passage.url,
     )  # fmt: skip

@@ -63,7 +63,7 @@ class Workbench:
 
     config and diagnosis: with the facts that users told.  facts: these, by configuration path.  constraints: what they
     pin.  stored: the plan as it was stored, with its proposals' rows, where facts and constraints are the ones it
-    was made under.  precedents, confidence: as `Pricer` takes them.  name: of the experiment.  shared_pricer:
+    was made under.  precedents, confidence: as `Pricer` takes them.  shared_pricer:
     that of the stored plan, which every request of the process shares; of other facts there is another.  compiled: the
     compile check of the current configuration.
     """
@@ -78,10 +78,6 @@ class Workbench:
     rows: tuple[ProposalState, ...] = ()
     precedents: Sequence[Precedent] | None = None
     confidence: Confidence | None = None
-    name: str = ""
-    experiment_id: int | None = None
-    run_id: int | None = None
-    plan_id: int | None = None
     origin: Workbench | None = None
     shared_pricer: Pricer | None = None
     compiled: CompileCheck | None = None
@@ -106,7 +102,6 @@ class Workbench:
             constraints or Constraints(),
             stored=plan,
             rows=tuple(ProposalState(item) for item in plan.proposals) if plan else (),
-            name=config.name,
         )
 
     @cached_property

@@ -54,10 +54,7 @@ def workbench(experiment: Experiment, user: AbstractBaseUser | None, plan: PlanR
         if plan is None:
             assert diagnosed is not None
             bare = context.of_run(diagnosed.run, experiment.config)
-            return Workbench(
-                bare.profile, bare.config, bare.diagnosis, retrieval,
-                name=experiment.name, experiment_id=experiment.pk, run_id=diagnosed.run_id,
-            )  # fmt: skip
+            return Workbench(bare.profile, bare.config, bare.diagnosis, retrieval)
         read = context.of_plan(plan)
         pricer = context.pricer(plan) if not read.diagnosis.not_modelled else None
     except (ConfigError, profiles.NotIngested) as error:
@@ -76,10 +73,6 @@ def workbench(experiment: Experiment, user: AbstractBaseUser | None, plan: PlanR
         rows=standing,
         precedents=pricer.precedents if pricer else None,
         confidence=pricer.confidence if pricer else None,
-        name=experiment.name,
-        experiment_id=experiment.pk,
-        run_id=plan.run_id,
-        plan_id=plan.pk,
         shared_pricer=pricer,
         compiled=compiled.get(None),
     )
@@ -108,12 +101,12 @@ class StoredRetrieval:
         records = []
         for item in page.rows:
             why = () if item.hit is None or not item.hit.matched else (f"words: {', '.join(item.hit.matched)}",)
-            records.append(RecordFound(whole[item.record.pk], item.hit.score if item.hit else 0.0, why))
+            records.append(RecordFound(whole[item.record.pk], why))
         return records, page.notes
 
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
         return [
-            RecordFound(to_record(item.record), item.score, (item.reason,), item.expected)
+            RecordFound(to_record(item.record), (item.reason,), item.expected)
             for item in similar.similar(self._team, case, k)
         ]
 
@@ -129,11 +122,7 @@ class StoredRetrieval:
         self, query: str, hardware: str, bottleneck: str, k: int
     ) -> tuple[Sequence[PassageFound], Sequence[str]]:
         answer = knowledge.search(self._team, clean(query), k, hardware=hardware, bottleneck=clean(bottleneck))
-        passages = []
-        for item in answer.found:
-            why = (f"words: {', '.join(item.hit.matched)}",) if item.hit.matched else ("meaning",)
-            passages.append(_passage(item.passage, item.hit.score, why))
-        return passages, answer.notes
+        return [_passage(item.passage) for item in answer.found], answer.notes
 
     def passage(self, key: str) -> PassageFound | None:
         stored_passage = knowledge.passage([self._team.pk], clean(key))
@@ -168,9 +157,8 @@ def _one(value: str) -> tuple[str, ...]:
     return (clean(value),) if value else ()
 
 
-def _passage(row: Any, score: float = 0.0, why: tuple[str, ...] = ()) -> PassageFound:
+def _passage(row: Any) -> PassageFound:
     return PassageFound(
         row.key, row.title, row.text, row.formula, row.applies_when, row.counter_indications,
-        row.source or row.document.source or row.document.title, row.section, row.place, row.url,
-        row.team_id is not None, score, why,
+        row.source or row.document.source or row.document.title, row.section, row.url, row.team_id is not None,
     )  # fmt: skip

@@ -1,9 +1,8 @@
-"""Recorded answers, read step by step: on their pages, from an exported file, by the command."""
+"""Recorded answers, read step by step on their pages."""
 
 from __future__ import annotations
 
 import html
-import json
 from datetime import timedelta
 
 import pytest
@@ -12,28 +11,16 @@ from django.utils import timezone
 from agent.events import ModelRequest
 from agent.provider.openai import OpenAIProvider
 from agent.provider.settings import Settings
-from asapweb.cli import main
 from dialogue.models import Message
 from dialogue.services import asking, recorded_answers
 from dialogue.services.answering import respond
 from experiments.models import Event
 from proposals.agents import chat
-from proposals.agents.recorded import NoRecording, answers_in, run_event
+from proposals.agents.recorded import run_event
 from tests.agent.server import ScriptedServer, calls, text
 from tests.dialogue.answerers import Scripted, final, tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.mark.parametrize(("lines", "sentence"), [
-    (["no json"], "Line 1 is not an event"), (['{"kind": "status"}'], "Line 1 is not an event"),
-    (["[]"], "Line 1 is not an event"),
-    ([""], "no answer in this file"), (['{"kind": "status", "data": {}}'], "no answer in this file"),
-    (['{"kind": "tool_result", "data": {"thread": 1, "message": 2, "turn": 1}}'], "Line 1 is not a step"),
-])  # fmt: skip
-def test_a_file_that_is_no_recording_is_refused_in_a_sentence(lines, sentence):
-    with pytest.raises(NoRecording, match=sentence):
-        answers_in(lines)
 
 
 def test_a_step_of_an_earlier_version_is_read():
@@ -100,25 +87,3 @@ def test_removed_payloads_and_a_deleted_conversation_are_said(people, ready, thr
     people.team.save()
     retention.sweep()
     assert "payloads of these steps were removed" in client.get(address).content.decode()
-
-
-def test_an_export_of_the_page_is_read_by_the_command(people, ready, thread, by_model, tmp_path, capsys):
-    path = f"/experiments/{ready.experiment.pk}/memory.jsonl?thread={thread.pk}"
-    exported = b"".join(people.client("engineer").get(path).streaming_content).decode()
-    (found,) = answers_in(exported.splitlines())
-    assert found.message == by_model.pk and found.question == "Which do you recommend first?"
-    replayed = recorded_answers.replayed(ready.experiment, message=by_model.pk)
-    assert found.events == tuple(step.event for step in replayed.steps)
-    file = tmp_path / "events.jsonl"
-    file.write_text(exported)
-    assert main(["replay", str(file)]) == 0
-    assert f"Answer {by_model.pk} by scripted: Which do you recommend first?" in capsys.readouterr().out
-    assert main(["replay", str(file), "--json"]) == 0
-    (answer,) = json.loads(capsys.readouterr().out)["answers"]
-    assert [step["kind"] for step in answer["steps"]][-1] == "final"
-    bad = tmp_path / "bad.jsonl"
-    bad.write_text("{}\n")
-    for arguments in ([tmp_path / "none.jsonl"], [bad], [file, "--answer", "99"]):
-        assert main(["replay", *map(str, arguments)]) == 2
-        said = capsys.readouterr()
-        assert said.out == "" and said.err.count("\n") == 1
