@@ -47,7 +47,6 @@ KEYS: Mapping[str, Is] = {
     "shares": Is("", "share"), "share": Is("share of the step", "share"), "peak_share": Is("share of the peak"),
     "communication_share": Is("communication"), "waiting_share": Is("waiting for input, host or nothing"),
     "work_share": Is("work on the chip"),
-    "if_each_part_scaled_share": Is("step if each part scaled", origin="predicted"),
     "tokens_per_s_per_chip": Is(unit="tokens_per_s", origin="computed"),
     "efficiency": Is("roofline efficiency", "share", "computed"), "possible_bytes_per_s": Is(origin="computed"),
     "ridge_flops_per_byte": Is(origin="computed"), "mfu": Is("MFU", "share"),

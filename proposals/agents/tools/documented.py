@@ -1,23 +1,19 @@
-"""The tool over flags: those documented for this run's exposed collectives, and what a named flag does here."""
+"""The tool over flags: those documented for findings of this run, and what a named flag does here."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from pydantic import Field
 
 from agent.tools import Arguments
-from experiments.step_profile import PROFILE, XLA_PROFILES
+from experiments.step_profile import XLA_PROFILES
 from perfmodel import known_flags as documented
 from perfmodel.config import framework_of
 from perfmodel.execution import profile_named
-from perfmodel.known_flags import Flag, cause_of, flag_set
+from perfmodel.known_flags import Flag
 from perfmodel.workload import chip_of
-from proposals.agents.tool_result import Result, about
+from proposals.agents.tool_result import Result, about, taken
 from proposals.agents.workbench import Workbench
 
-#: Exposed time from which a collective is worth a flag, as a share of the step.
-WORTH_A_FLAG = 0.005
 #: How a program is called that takes the flags of a kind.
 PROGRAMS = {"xla": "XLA", "pytorch": "PyTorch", "megatron": "Megatron"}
 
@@ -27,8 +23,8 @@ class FlagArguments(Arguments):
 
 
 def flags(bench: Workbench, asked: FlagArguments) -> Result:
-    """Documented flags for this run's exposed collectives; or what named flags do, whether this program reads them, and
-    the time they can affect."""
+    """Documented flags for findings of this run; or what named flags do, whether this program reads them, and the time
+    they can affect."""
     run, set_now = program(bench), tuple(bench.config.training.xla_flags)
     base = {"program": PROGRAMS.get(run, ""), "set_in_the_configuration": set_now}
     if asked.text.strip():
@@ -38,18 +34,13 @@ def flags(bench: Workbench, asked: FlagArguments) -> Result:
         kinds = frozenset(row.kind for row in bench.diagnosis.collectives)
         own = [item for item in documented.load().values() if item.takes == run and kinds & set(item.on)]
         return Result(base, flags=[_row(bench, item.name, item) for item in own])
-    found: dict[str, Result] = {}
-    for kind, axis, exposed_s in _exposed(bench):
-        cause = cause_of(kind, axis == "dcn")
-        known = flag_set(bench.config.hardware.chip, cause) if cause else None
-        if cause and known is not None and cause not in found:
-            found[cause] = Result(
-                collective=kind, axis=axis, exposed_s=exposed_s, note=known.note, documented_in=known.citation,
-                flags=[flag for flag in known.flags if flag.split("=")[0] not in " ".join(set_now)],
-                _about=about(subject=f"{kind} on {axis}"),
-            )  # fmt: skip
-    note = "" if found else "No exposed collective of this run has documented flags."
-    return Result(base, for_exposed_collectives=[*found.values()], note=note)
+    found = [(number, item) for number, item in enumerate(bench.diagnosis.findings, start=1) if item.flags]
+    rows = [
+        taken(item, "title saving_s flags", finding=number, documented_in=item.flags_source,
+              _about=about(subject=f"finding {number}", href=f"finding:{number}"))
+        for number, item in found
+    ]  # fmt: skip
+    return Result(base, for_findings=rows, note="" if rows else "No finding of this run has documented flags.")
 
 
 def program(bench: Workbench) -> str:
@@ -61,28 +52,6 @@ def program(bench: Workbench) -> str:
         name = profile_named(framework, chip_of(bench.config.hardware).kind).name
         return "xla" if name == "xla" else "megatron" if name.startswith("megatron") else "pytorch"
     return "pytorch" if bench.profile.source_kind == "kineto" else ""
-
-
-def _exposed(bench: Workbench) -> Iterator[tuple[str, str, float | None]]:
-    """Yield (kind, axis, exposed s) of collectives worth a flag, measured or predicted, the longest first."""
-    diagnosis, mesh = bench.diagnosis, bench.config.mesh
-    if diagnosis.basis == PROFILE:
-        least = WORTH_A_FLAG * (diagnosis.kpis.get("step_time_s") or 0.0)
-        for row in sorted(diagnosis.collectives, key=lambda each: -(each.exposed_s or 0.0)):
-            if row.exposed_s is None or row.exposed_s >= least:
-                yield row.kind, row.axis, row.exposed_s
-        return
-    for part, value in sorted(diagnosis.breakdown_s.items(), key=lambda item: -item[1]):
-        axis = "dcn" if part == "dcn" else part.removeprefix("ici:") if part.startswith("ici:") else ""
-        for kind in ("all-reduce",) if axis == "dcn" else _BY_ROLE.get(mesh.role(axis), ()) if axis else ():
-            yield kind, axis, value
-
-
-#: Collectives of an axis by its role, where no profile tells.
-_BY_ROLE = {
-    "fsdp": ("all-gather", "reduce-scatter"), "data": ("all-reduce",), "model": ("all-gather", "reduce-scatter"),
-    "expert": ("all-to-all",), "seq": ("collective-permute",), "pipeline": ("collective-permute",),
-}  # fmt: skip
 
 
 def _row(bench: Workbench, name: str, known: Flag | None) -> Result:

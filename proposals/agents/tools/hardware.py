@@ -56,9 +56,8 @@ def hardware(bench: Workbench, asked: OtherHardware) -> Result:
     base = Result(own=_facts(own, config), there=_facts(other, config) if other else {}, not_known=(), rows=())
     if lacking := missing_facts(config):
         return Result(
-            {**base, "not_known": lacking}, if_each_part_scaled_share=_scaled(bench, own, other) if other else None,
-            note=f"No step time can be predicted: {facts.not_known(lacking)}.",
-        )  # fmt: skip
+            {**base, "not_known": lacking}, note=f"No step time can be predicted: {facts.not_known(lacking)}."
+        )
     if there == [own] and not (asked.chips or asked.mesh or asked.changes):
         return Result(base, bounds=_bounds(config, own))
     counts = asked.chips or (config.hardware.chips,)
@@ -114,19 +113,6 @@ def _bounds(config: ExperimentConfig, chip: Chip) -> Result:
         sequences_per_shard=training.global_batch / shards if training.global_batch else None,
         source="How to Scale Your Model, chapters 1 and 5, at data-sheet bandwidth", _about=about("computed", "limit"),
     )  # fmt: skip
-
-
-def _scaled(bench: Workbench, own: Chip, there: Chip) -> float | None:
-    """Return what would be left of the step (0–1) if compute scaled with peak FLOP/s, HBM time with bandwidth and host
-    transfers with the host link."""
-    shares, precision = bench.diagnosis.breakdown_share, bench.config.training.precision
-    if not {"compute", "hbm"} <= shares.keys():
-        return None
-    slower = {
-        "compute": own.peak(precision) / there.peak(precision), "hbm": own.hbm_bytes_per_s / there.hbm_bytes_per_s,
-        "host_transfer": own.host_link_bytes_per_s / there.host_link_bytes_per_s,
-    }  # fmt: skip
-    return 1.0 + sum(shares.get(part, 0.0) * (ratio - 1.0) for part, ratio in slower.items())
 
 
 def _placed(bench: Workbench, asked: OtherHardware, chip: Chip, chips: int) -> Result:

@@ -15,11 +15,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
-from formatting import did_you_mean
 from perfmodel.accounting import parameters
-from perfmodel.chips import load_chips
 from proposals.agents.retrieval import PassageFound, RecordFound
 from proposals.agents.tool_result import ABOUT, Result, about, present, taken
+from proposals.agents.tools.hardware import chip_named
 from proposals.agents.tools.shared import Absent, as_tool_error, proposal
 from proposals.agents.workbench import Workbench
 from proposals.proposer.build import excerpt_of
@@ -57,9 +56,7 @@ def history(bench: Workbench, asked: Records) -> Result:
         if record is None:
             raise ToolError(f"There is no record {asked.id!r} that this team may see; search for it by words.")
         return Result(records=[_record(RecordFound(record), whole=True)])
-    chip = asked.chip.lower()
-    if chip and chip not in load_chips():
-        raise ToolError(f"{asked.chip!r} is not a known chip.{did_you_mean(chip, list(load_chips()))}")
+    chip = chip_named(asked.chip.lower()).name if asked.chip else ""
     if asked.query:
         found, notes = retrieval.search_history(asked.query, asked.top, asked.bottleneck, chip, asked.outcome)
         return Result(records=[*map(_record, found)], notes=_notes(found, notes))
@@ -115,9 +112,8 @@ def knowledge(bench: Workbench, asked: Passages) -> Result:
         return Result(passages=[_passage(passage, whole=True)])
     if not asked.query.strip():
         raise ToolError("Give a query in words, or the id of a passage.")
-    if hardware and hardware not in ("tpu", "gpu") and hardware not in load_chips():
-        known = ["tpu", "gpu", *load_chips()]
-        raise ToolError(f"{asked.hardware!r} is not known hardware.{did_you_mean(hardware, known)}")
+    if hardware not in ("", "tpu", "gpu"):
+        hardware = chip_named(hardware).name
     found, notes = retrieval.search_knowledge(asked.query, hardware, "", asked.top)
     return Result(passages=[*map(_passage, found)], notes=_notes(found, notes))
 
@@ -139,10 +135,8 @@ class OnChip(Arguments):
 def published(bench: Workbench, asked: OnChip) -> Result:
     """MFU of published runs on a chip, those nearest in shape listed, beside this run's."""
     config = bench.config
-    chip = asked.chip or config.hardware.chip
-    if chip not in load_chips():
-        raise ToolError(f"{chip!r} is not a known chip.{did_you_mean(chip, list(load_chips()))}")
-    every, precision = published_mfu().get(chip, ()), config.training.precision
+    chip = chip_named(asked.chip or config.hardware.chip)
+    every, precision = published_mfu().get(chip.name, ()), config.training.precision
     runs = [run for run in every if run["precision"] == precision] or every  # eight bits reach another MFU than sixteen
     length, chips = config.training.seq_len or 4096, config.hardware.chips
     size, mfu = parameters(config.model).total if config.model else None, bench.diagnosis.kpis.get("mfu")
@@ -157,7 +151,7 @@ def published(bench: Workbench, asked: OnChip) -> Result:
     mfus = sorted(run["mfu"] for run in runs)
     figures = {"lowest_mfu": mfus[0], "median_mfu": mfus[len(mfus) // 2], "highest_mfu": mfus[-1]} if mfus else {}
     return Result({
-        ABOUT: about("stated", f"published runs on {chip}"), "chip": chip, "title": load_chips()[chip].title,
+        ABOUT: about("stated", f"published runs on {chip.name}"), "chip": chip.name, "title": chip.title,
         "runs": len(runs), "own_record": ", ".join(run["id"] for run in same), "own_mfu": mfu, **figures,
         "nearest": [Result(run, _about=about("stated", run["id"])) for run in sorted(runs, key=distance)[:MOST_LISTED]],
     })  # fmt: skip
