@@ -41,7 +41,7 @@ STATES = (
     ("running", "Running", Q(state__in=WORKING)),
     ("configuring", "Needs configuration", Q(state=RunStatus.CONFIGURING)),
     ("approved", "Approved", Q(approved=True)),
-    ("ready", "Ready", Q(state=RunStatus.READY)),
+    ("ready", "Reviewed", Q(state=RunStatus.READY, open_review=False, approved=False)),
     ("failed", "Failed", Q(state=RunStatus.FAILED)),
 )
 #: Of `team`, which the index that is read holds.
@@ -79,7 +79,7 @@ def home(request: MemberRequest) -> HttpResponse:
     reasons = {run.experiment_id: run.reason for run in _newest_runs([i for i in due if i.state == RunStatus.FAILED])}
     counts = everything.aggregate(
         total=Count("*"), own_total=Count("team", filter=Q(sample="")), running_count=_OF_STATES["running"],
-        ready_count=_OF_STATES["ready"],
+        ready_count=Count("team", filter=Q(state=RunStatus.READY)),
     )  # fmt: skip
     context = {
         "here": "home",
@@ -130,6 +130,10 @@ def experiments(request: MemberRequest) -> HttpResponse:
     shown = run_list.columns(chosen)
     listed = run_list.rows(page)
     chips, bottlenecks, counts = _overview(everything)
+    total = counts["all"]
+    rest = {key: str(request.GET[key]) for key in ("q", "chip", "bottleneck", "only") if request.GET.get(key)}
+    if rest:
+        _, _, counts = _overview(PageFilters(rest, everything).qs)
     context = {
         "here": "experiments",
         "page": page,
@@ -143,7 +147,7 @@ def experiments(request: MemberRequest) -> HttpResponse:
         "views": SavedView.objects.filter(team=team),
         "view": urlencode(_viewed(request.GET)),
         "total": page.paginator.count,
-        "everything": counts["all"],
+        "everything": total,
         "states": [("", "All", counts["all"]), *((key, word, counts[key]) for key, word, _ in STATES if counts[key])],
         "chips": chips,
         "bottlenecks": [b for b in BOTTLENECKS if b in bottlenecks],
@@ -204,7 +208,8 @@ def _overview(everything: QuerySet[Experiment]) -> tuple[list[str], set[str], di
 
     One look at an index: counts of every combination, of which there are few.
     """
-    rows = list(everything.order_by().values_list("chip", "bottleneck").annotate(n=Count("*"), **_OF_STATES))
+    of_states = {f"in_{key}": count for key, count in _OF_STATES.items()}  # `approved` alone is a column of each row
+    rows = list(everything.order_by().values_list("chip", "bottleneck").annotate(n=Count("*"), **of_states))
     counts = {key: sum(row[place] for row in rows) for place, key in enumerate(("all", *_OF_STATES), start=2)}
     return sorted({row[0] for row in rows} - {""}), {row[1] for row in rows}, counts
 

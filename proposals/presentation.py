@@ -225,6 +225,11 @@ class Ladder:
         return [card for card in self.cards if card.proposal.kind != "keep"]
 
     @property
+    def changes_batch(self) -> bool:
+        """True if one of them trains with another batch."""
+        return any("global_batch" in card.proposal.value.changes for card in self.compared)
+
+    @property
     def gives_up(self) -> dict[int, Text]:
         """What each gives up, by rank: the first of its trade-offs that none before it names, else its first."""
         said: dict[int, Text] = {}

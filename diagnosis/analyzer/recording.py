@@ -299,7 +299,8 @@ def _with_line(recording: Recording, profile: StepProfile) -> Recording:
     if recording.devices:
         of_run = recording.run_devices or 0
         total = f" of {of_run:,}" if of_run > recording.devices else ""
-        noun = "device" if recording.devices == 1 and not total else "devices"
+        noun = "core" if profile.device.kind.startswith("TPU") else "device"  # as XProf counts them
+        noun += "" if recording.devices == 1 and not total else "s"
         parts.append(f"{recording.devices:,}{total} {noun} ({profile.device.kind})")
     if recording.steps_from:
         kind = "estimated from" if recording.estimated else "marked by"
