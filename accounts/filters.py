@@ -4,15 +4,16 @@ which refuses it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import django_filters
 from django import forms
 from django.db import models
 from django.db.models import F, OrderBy, Q, QuerySet
+from django.utils.datastructures import MultiValueDict
 from django_filters.rest_framework import DjangoFilterBackend
 
 from accounts.text import clean
@@ -43,6 +44,27 @@ class NumberFilter(django_filters.NumberFilter):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, min_value=1, max_value=models.BigIntegerField.MAX_BIGINT, **options)
+
+
+class _ValuesField(forms.MultipleChoiceField):
+    def to_python(self, values: Any) -> list[str]:
+        return list(dict.fromkeys(text[:100] for value in values or () if (text := value.strip())))[:50]
+
+    def valid_value(self, value: str) -> bool:
+        return True
+
+
+class ValuesFilter(django_filters.MultipleChoiceFilter):
+    """Any of the values given; the parameter is repeated.  lookup: `in`, or `overlap` for a column of lists."""
+
+    field_class = _ValuesField
+
+    def __init__(self, column: str, lookup: str = "in", **options: Any) -> None:
+        super().__init__(column, help_text="Any of these values.", **options)
+        self.lookup = lookup
+
+    def filter(self, rows: QuerySet[Any], values: list[str]) -> QuerySet[Any]:
+        return rows.filter(**{f"{self.field_name}__{self.lookup}": values}) if values else rows
 
 
 class SortFilter(django_filters.ChoiceFilter):
@@ -77,10 +99,15 @@ class Filters(django_filters.FilterSet):
         },
     }
 
-    def __init__(self, data: Mapping[str, str] | None = None, *args: Any, **options: Any) -> None:
-        super().__init__({name: clean(value) for name, value in (data or {}).items()}, *args, **options)
+    def __init__(self, data: Mapping[str, Any] | None = None, *args: Any, **options: Any) -> None:
+        lists = data.lists() if isinstance(data, MultiValueDict) else (data or {}).items()
+        given = {
+            name: [clean(str(value)) for value in (values if isinstance(values, list | tuple) else [values])]
+            for name, values in lists
+        }
+        super().__init__(MultiValueDict(given), *args, **options)
 
-    @property
+    @cached_property
     def asked(self) -> dict[str, Any]:
         """The valid values by name; empty text where there is none."""
         self.form.is_valid()
@@ -89,13 +116,43 @@ class Filters(django_filters.FilterSet):
     @property
     def query(self) -> str:
         """The query of an address with the same filters."""
-        return urlencode({name: value for name, value in self.asked.items() if value})
+        return self.address()
+
+    def address(self, **changed: Any) -> str:
+        """Return the query of an address with these filters, some of them `changed`, from the first page."""
+        values = self.asked | changed
+        return urlencode({name: value for name, value in values.items() if value}, doseq=True)
+
+    def toggled(self, name: str, value: Any) -> str:
+        """Return the query of an address with one value of a filter chosen, or no longer where it is."""
+        now = self.asked[name]
+        if not isinstance(now, list):
+            return self.address(**{name: "" if now == value else value})
+        return self.address(**{name: [one for one in now if one != value] if value in now else [*now, value]})
+
+    def without(self, *names: str) -> Self:
+        """Return the same filters of the same rows, with nothing asked of some."""
+        return type(self)({name: value for name, value in self.asked.items() if name not in names}, self.queryset)
+
+    def kept(self, *names: str) -> list[tuple[str, Any]]:
+        """Return (name, value) of what a form besides this one keeps in its address; `names` are its own."""
+        pairs = [(name, value) for name, value in self.asked.items() if value and name not in names]
+        return [(name, one) for name, value in pairs for one in (value if isinstance(value, list) else [value])]
+
+    def unchanged(self, rows: QuerySet[Any], name: str, value: Any) -> QuerySet[Any]:
+        """Return the rows as they are: the method of filters that sort, page or search what is left."""
+        return rows
 
 
 class ListFilters(DjangoFilterBackend):
-    """Narrows the lists of the REST API by the view's `filterset_class` or `filterset_fields`, and nothing else."""
+    """Narrows the lists and exports of the REST API, and nothing else, by the view's `filterset_class` or
+    `filterset_fields`."""
 
     filterset_base = Filters
 
     def get_filterset_class(self, view: Any, queryset: QuerySet[Any] | None = None) -> type[Filters] | None:
-        return super().get_filterset_class(view, queryset) if getattr(view, "action", "list") == "list" else None
+        return (
+            super().get_filterset_class(view, queryset)
+            if getattr(view, "action", "list") in ("list", "export")
+            else None
+        )

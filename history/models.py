@@ -1,4 +1,4 @@
-"""The optimization database: what was changed, what was measured after, and how many records there are of each kind."""
+"""The optimization database: what was changed and what was measured after."""
 
 from __future__ import annotations
 
@@ -11,26 +11,6 @@ from django.utils import timezone
 from experiments.fields import OrderedJSONField
 from jobs.models import Job
 from knowledge.embedded import Embedded, search_column
-
-
-class Scoped(models.Model):
-    """What a record is counted by.  team: null where others published it; then every team sees it."""
-
-    team = models.ForeignKey(
-        "accounts.Team", on_delete=models.CASCADE, related_name="+", null=True, blank=True, db_index=False
-    )
-    hardware = models.CharField(max_length=10, blank=True)  # tpu, gpu, or empty where the chip is not known
-    chip = models.CharField(max_length=40, blank=True)
-    chips = models.PositiveIntegerField(null=True, blank=True)
-    model_name = models.CharField(max_length=100, blank=True)
-    model_family = models.CharField(max_length=60, blank=True)
-    bottleneck = models.CharField(max_length=20, blank=True)
-    changes = ArrayField(models.CharField(max_length=30))
-    outcome = models.CharField(max_length=20)
-    provenance = models.CharField(max_length=20)
-
-    class Meta:
-        abstract = True
 
 
 class RecordImport(Job):
@@ -67,7 +47,7 @@ class RecordImport(Job):
         ordering = ["-pk"]
 
 
-class HistoryRecord(Scoped, Embedded):
+class HistoryRecord(Embedded):
     """One `history.record.Record` as stored.  Its content is appended and never edited; those of the product follow
     the files they come from.
 
@@ -76,7 +56,19 @@ class HistoryRecord(Scoped, Embedded):
     for, seed_hash of the whole record where it was shipped.
     """
 
+    team = models.ForeignKey(
+        "accounts.Team", on_delete=models.CASCADE, related_name="+", null=True, blank=True, db_index=False
+    )  # null where others published it; then every team sees it
     key = models.CharField(max_length=120)
+    hardware = models.CharField(max_length=10, blank=True)  # tpu, gpu, or empty where the chip is not known
+    chip = models.CharField(max_length=40, blank=True)
+    chips = models.PositiveIntegerField(null=True, blank=True)
+    model_name = models.CharField(max_length=100, blank=True)
+    model_family = models.CharField(max_length=60, blank=True)
+    bottleneck = models.CharField(max_length=20, blank=True)
+    changes = ArrayField(models.CharField(max_length=30))
+    outcome = models.CharField(max_length=20)
+    provenance = models.CharField(max_length=20)
     title = models.CharField(max_length=300)
     change = models.TextField(blank=True)
     moves = ArrayField(models.CharField(max_length=30), default=list, blank=True)  # of the mesh: data+, seq-
@@ -159,21 +151,3 @@ class HistoryRecord(Scoped, Embedded):
         return ". ".join(
             part for part in (self.title, self.keywords, self.change, self.effect, self.remarks[:300]) if part
         )
-
-
-class FacetCount(Scoped):
-    """How many records share all that they are counted by.  Triggers of the database keep it (migration 0001)."""
-
-    count = models.PositiveIntegerField()
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=[
-                    "team", "hardware", "chip", "chips", "model_name", "model_family", "bottleneck", "changes",
-                    "outcome", "provenance",
-                ],
-                name="one_count_per_kind",
-                nulls_distinct=False,
-            )
-        ]  # fmt: skip

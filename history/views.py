@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -12,14 +10,15 @@ from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
+from accounts.facets import chips
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, check, require, team_ids
 from accounts.text import whole_number
 from history import presentation
 from history.models import HistoryRecord
-from history.services import exports, facets, search, similar, store
-from history.services.filters import CHOICES, SORTS, Filters
+from history.services import formats, search, similar, store
+from history.services.search import SORTS
 
 SORT_WORDS = {"relevance": "relevance", "effect": "largest gain", "worst": "worst first", "newest": "newest"}
 FORMAT_WORDS = {"csv": "one line per record, for a spreadsheet", "json": "one list", "jsonl": "one object per line"}
@@ -31,46 +30,32 @@ _LINKED = ("experiment_before", "experiment_after", "profile_after", "added_by")
 @require(Role.VIEWER, "GET", htmx=True)
 def history(request: MemberRequest) -> HttpResponse:
     """Records of the team and the published ones: narrowed, searched, sorted, in pages."""
-    filters = Filters.read(request.GET)
-    page = search.page(request.membership.team, filters)
-    first = filters.at()
+    filters = search.filtered(request.membership.team, request.GET)
+    page = search.page(filters, request.GET.get("page", 1))
     context = {
         "here": "history",
         "page": page,
+        "facets": page.facets,
         "sorts": [
-            (key, SORT_WORDS[key], replace(first, sort=key).query()) for key in SORTS if filters.q or key != "relevance"
+            (key, SORT_WORDS[key], filters.address(sort=key)) for key in SORTS if filters.text or key != "relevance"
         ],
-        "kept": list(_kept(filters)),
-        "chips": list(_chips(filters)),
-        "chosen_count": sum(len(getattr(filters, name)) for name in CHOICES) + ("size" in filters.chosen),
+        "kept": filters.kept("q"),
+        "chips": [*chips(page.facets), *_range(page)],
         "formats": list(FORMAT_WORDS.items()),
-        "export_query": replace(first, size=25).query(),
-        "back_query": filters.query(),
+        "export_query": filters.query,
+        "back_query": request.GET.urlencode(),
     }
     return page_or_part(request, "history/history.html", "history/_records.html", context)
 
 
-def _kept(filters: Filters) -> Iterator[tuple[str, Any]]:
-    """What a new search keeps of the address."""
-    for name in CHOICES:
-        for value in getattr(filters, name):
-            yield name, value
-    for name in ("chips_min", "chips_max"):
-        if (value := getattr(filters, name)) is not None:
-            yield name, value
-    if filters.by_effect:
-        yield "sort", filters.sort
-
-
-def _chips(filters: Filters) -> Iterator[tuple[str, str]]:
-    """Every chosen value with the query that takes it away."""
-    for name in CHOICES:
-        for value in getattr(filters, name):
-            yield facets.label(name, value), filters.toggled(name, value).query()
-    if "size" in filters.chosen:
-        low, high = filters.chips_min or 1, filters.chips_max
-        words = f"{low:,}–{high:,} chips" if high else f"{low:,} chips or more"
-        yield words, filters.without("size").query()
+def _range(page: search.Page) -> Iterator[tuple[str, str]]:
+    """Yield a range of chips that is none of the facet's as (label, query of the address without it)."""
+    low, high = (page.filters.asked[name] for name in ("chips_min", "chips_max"))
+    if (low or high) and not any(
+        value.chosen for facet in page.facets if facet.name == "size" for value in facet.values
+    ):
+        label = f"{low or 1:,}–{high:,} chips" if high else f"{low:,} chips or more"
+        yield label, page.filters.address(chips_min="", chips_max="")
 
 
 def _record_or_404(request: MemberRequest, pk: int) -> HistoryRecord:
@@ -92,7 +77,7 @@ def record(request: MemberRequest, pk: int) -> HttpResponse:
     value = store.to_record(row)
     only = request.GET.get("only") == "differing"
     lines = [line for line in presentation.lines(value) if line.differs or not only]
-    query = Filters.read(request.GET).query()
+    query = request.GET.urlencode()
     labels = [side.label for side in (value.before, value.after)]
     context = {
         "here": "history",
@@ -154,7 +139,7 @@ def export(request: MemberRequest, kind: str) -> HttpResponseBase:
     """All records that the filters leave, or the matches of a search, as a file."""
     if kind not in FORMAT_WORDS:
         raise Http404("Records are exported as csv, json or jsonl.")
-    return exports.response(request, request.membership.team, Filters.read(request.GET), kind)
+    return formats.download(search.records(search.filtered(request.membership.team, request.GET)), kind)
 
 
 @require(Role.VIEWER, "GET", htmx=True)

@@ -4,6 +4,7 @@ from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.utils.urls import replace_query_param
 
 from history.models import HistoryRecord, RecordImport
 from history.record import RECORD
@@ -61,7 +62,7 @@ class PageSerializer(serializers.Serializer[Any]):
 
     count = serializers.IntegerField(source="total")
     available = serializers.IntegerField()
-    first = serializers.IntegerField()
+    first = serializers.IntegerField(source="listed.start_index")
     bounded = serializers.BooleanField()
     notes = serializers.ListField(child=serializers.CharField())
     next = serializers.SerializerMethodField()
@@ -69,21 +70,16 @@ class PageSerializer(serializers.Serializer[Any]):
     facets = FacetSerializer(many=True)
     results = ListedSerializer(source="rows", many=True)
 
-    def _address(self, filters: Any) -> str | None:
-        if filters is None:
-            return None
-        request = self.context["request"]
-        team = request.query_params.get("team")
-        extra = f"&team={team}" if team else ""
-        return str(request.build_absolute_uri(f"{request.path}?{filters.query()}{extra}"))
+    def _address(self, number: int) -> str:
+        return replace_query_param(self.context["request"].build_absolute_uri(), "page", str(number))
 
     @extend_schema_field(serializers.URLField(allow_null=True))
     def get_next(self, page: Any) -> str | None:
-        return self._address(page.next)
+        return self._address(page.listed.next_page_number()) if page.listed.has_next() else None
 
     @extend_schema_field(serializers.URLField(allow_null=True))
     def get_previous(self, page: Any) -> str | None:
-        return self._address(page.previous)
+        return self._address(page.listed.previous_page_number()) if page.listed.has_previous() else None
 
 
 class RecordSerializer(RecordListedSerializer):

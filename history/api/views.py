@@ -4,6 +4,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.http import HttpResponseBase
+from django_filters.utils import translate_validation
 from drf_spectacular.helpers import forced_singular_serializer
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
@@ -26,23 +27,12 @@ from history.api.serializers import (
     RecordSerializer,
 )
 from history.models import HistoryRecord, RecordImport
-from history.services import exports, imports, store
-from history.services.filters import CHOICES, MAX_SIZE, SORTS, Filters
+from history.services import formats, imports, store
 from history.services.formats import FORMATS
-from history.services.search import page, visible
+from history.services.search import RecordFilters, filtered, page, records, visible
 from history.services.similar import similar
 
 _TEAM = OpenApiParameter("team", OpenApiTypes.INT, description="Restrict to this team and the shipped records.")
-_NARROWING = [
-    OpenApiParameter(
-        "q", OpenApiTypes.STR, description="Keyword and semantic query, e.g. communication-bound llama on v5e"
-    ),
-    *(OpenApiParameter(name, OpenApiTypes.STR, many=True, description="Any of these values.") for name in CHOICES),
-    OpenApiParameter("chips_min", OpenApiTypes.INT),
-    OpenApiParameter("chips_max", OpenApiTypes.INT),
-    OpenApiParameter("sort", OpenApiTypes.STR, enum=SORTS),
-    _TEAM,
-]
 
 
 class RecordViewSet(GenericViewSet[HistoryRecord]):
@@ -52,6 +42,7 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
     serializer_class = RecordSerializer
     permission_classes = [IsAuthenticated]
     pagination_class = None
+    filterset_class = RecordFilters
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[HistoryRecord]:
@@ -60,17 +51,16 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
     @extend_schema(
         operation_id="history_records_list",
         parameters=[
-            *_NARROWING,
-            OpenApiParameter("size", OpenApiTypes.INT, description=f"Page size; default 25, at most {MAX_SIZE}."),
-            OpenApiParameter("after", OpenApiTypes.STR, description="Cursor, as in `next`."),
-            OpenApiParameter("before", OpenApiTypes.STR, description="Cursor, as in `previous`."),
+            _TEAM,
+            OpenApiParameter("page", OpenApiTypes.INT, description="Number of the page, from 1."),
         ],
+        filters=True,
         responses={200: forced_singular_serializer(PageSerializer), 400: Detail},
         tags=["history"],
     )  # fmt: skip
     def list(self, request: Request) -> Response:
         """Search the optimization database by facets, keywords and meaning; sorted and paginated."""
-        records_page = page(_teams(request), _filters(request))
+        records_page = page(_filters(request), number_param(request, "page") or 1)
         return Response(PageSerializer(records_page, context=self.get_serializer_context()).data)
 
     @extend_schema(operation_id="history_records_retrieve", responses=RecordSerializer, tags=["history"])
@@ -110,7 +100,8 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
 
     @extend_schema(
         operation_id="history_records_export",
-        parameters=[OpenApiParameter("type", OpenApiTypes.STR, enum=FORMATS, description="default json"), *_NARROWING],
+        parameters=[OpenApiParameter("type", OpenApiTypes.STR, enum=FORMATS, description="default json"), _TEAM],
+        filters=True,
         responses={
             (200, "application/json"): {"type": "array", "items": {"type": "object"}},
             (200, "application/jsonl"): OpenApiTypes.STR,
@@ -125,7 +116,7 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
         kind = request.query_params.get("type") or "json"
         if kind not in FORMATS:
             raise Invalid(f"type must be one of {', '.join(FORMATS)}.")
-        return exports.response(request._request, _teams(request), _filters(request), kind)
+        return formats.download(records(_filters(request)), kind)
 
 
 @extend_schema_view(
@@ -187,11 +178,9 @@ def _teams(request: Request) -> list[int]:
     return [wanted]
 
 
-def _filters(request: Request) -> Filters:
-    """The filters of the address; raises 400 on a number or an order that is none."""
-    number_param(request, "chips_min")
-    number_param(request, "chips_max")
-    number_param(request, "size")
-    if (sort := request.query_params.get("sort")) and sort not in SORTS:
-        raise Invalid(f"sort must be one of {', '.join(SORTS)}.")
-    return Filters.read(request._request.GET)
+def _filters(request: Request) -> RecordFilters:
+    """The filters of the address; raises 400 on what is none."""
+    filters = filtered(_teams(request), request._request.GET)
+    if not filters.is_valid():
+        raise translate_validation(filters.errors)
+    return filters

@@ -13,9 +13,14 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
+from django.http import StreamingHttpResponse
+from django.utils import timezone
+
 from formatting.cells import guarded, unguarded
+from history.models import HistoryRecord
 from history.reading import COLUMNS, SIDE_KEYS, Complaint, Row, read_row
 from history.record import RECORD, Record
+from history.services.store import to_record
 
 FORMATS = ("csv", "json", "jsonl")
 CONTENT_TYPES = {"csv": "text/csv", "json": "application/json", "jsonl": "application/jsonl"}
@@ -66,6 +71,15 @@ def write(records: Iterable[Record], kind: str) -> Iterator[bytes]:
         text = json.dumps(RECORD.write(record), ensure_ascii=False)
         yield f"{between if number > 1 else before}{text}".encode()
     yield (after if number else before + after if kind == "json" else "").encode()
+
+
+def download(rows: Iterable[HistoryRecord], kind: str) -> StreamingHttpResponse:
+    """Return the rows as a file of this format to keep."""
+    pieces = write(map(to_record, rows), kind)
+    answer = StreamingHttpResponse(pieces, content_type=f"{CONTENT_TYPES[kind]}; charset=utf-8")
+    name = f"asap-history-{timezone.now():%Y-%m-%d}.{kind}"
+    answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
 
 
 def _line(cells: Iterable[str]) -> bytes:

@@ -1,39 +1,87 @@
 """The list of records: narrowed by facets, by words and meaning, sorted, in pages; and how many there are of each kind.
 
-Without a query the counts come from `FacetCount` and a page from an index, so both stay fast however many records there
-are.  With a query the best `POOL` of the records that the facets leave are the result.
+With a query in words the best `POOL` of the records that the facets leave are the result.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib.postgres.fields import ArrayField
-from django.db import connection, transaction
-from django.db.models import BigIntegerField, BooleanField, F, Func, Q, QuerySet, Value
+import django_filters
+from django.core.paginator import Page as Listed
+from django.core.paginator import Paginator
+from django.db.models import F, Q, QuerySet
 
+from accounts.facets import Facet, Value, count_values, facet, in_order
+from accounts.filters import Filters, NumberFilter, TextFilter, ValuesFilter
 from accounts.models import Team
-from history.models import FacetCount, HistoryRecord
+from history.models import HistoryRecord
+from history.record import BOTTLENECKS, CHANGES, OUTCOMES, PROVENANCES
 from history.services import words
-from history.services.facets import FACETS, Facet, alternatives, count, counted, narrowing, presented
-from history.services.filters import Filters, Position
 from knowledge.retrieval import Hit, retrieve
 
 #: So many records at most are the answer to a query in words.
 POOL = 100
 #: What only the vector finds counts as found up to so far below the nearest record, in cosine similarity.
 NEAR = 0.2
-#: Up to so many matches are all read and sorted; more are taken in the order of an index.
-FEW = 2000
 #: Columns that no list shows.
 UNSEEN = ("embedding", "search", "keywords", "remarks", "extra")
+#: `effect` is the fastest first, `worst` the failed and slowest first.
+SORTS = {"relevance": (), "effect": ("-order", "-pk"), "worst": ("order", "pk"), "newest": ("-pk",)}
+SIZE, MAX_SIZE = 25, 100
+#: Ranges of chips, both ends inclusive; the last has no end.
+SIZES = ((1, 8), (9, 64), (65, 256), (257, 1024), (1025, None))
+#: Facets: title, column, and the order of its values, the most frequent first where it is empty.
+FACETS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "bottleneck": ("Bottleneck", "bottleneck", BOTTLENECKS[1:]),
+    "hardware": ("Hardware type", "hardware", ()),
+    "chip": ("Hardware", "chip", ()),
+    "size": ("Chips", "chips", ()),
+    "family": ("Model family", "model_family", ()),
+    "model": ("Model", "model_name", ()),
+    "change": ("Change", "changes", CHANGES),
+    "outcome": ("Outcome", "outcome", OUTCOMES),
+    "provenance": ("Origin", "provenance", PROVENANCES),
+}
+_LABELS = {
+    "tpu": "TPU", "gpu": "GPU", "xla_flags": "XLA flags", "measured": "measured here", "memory": "HBM bandwidth",
+}  # fmt: skip
+
+
+class RecordFilters(Filters):
+    q = TextFilter(method="unchanged", help_text="Keyword and semantic query, e.g. communication-bound llama on v5e.")
+    bottleneck = ValuesFilter("bottleneck")
+    hardware = ValuesFilter("hardware")
+    chip = ValuesFilter("chip")
+    family = ValuesFilter("model_family")
+    model = ValuesFilter("model_name")
+    change = ValuesFilter("changes", "overlap")
+    outcome = ValuesFilter("outcome")
+    provenance = ValuesFilter("provenance")
+    chips_min = NumberFilter("chips", "gte", help_text="At least so many chips.")
+    chips_max = NumberFilter("chips", "lte", help_text="At most so many chips.")
+    sort = django_filters.ChoiceFilter(choices=[(name, name) for name in SORTS], method="unchanged")
+    size = NumberFilter(method="unchanged", help_text=f"Page size; default {SIZE}, at most {MAX_SIZE}.")
+
+    class Meta:
+        model = HistoryRecord
+        fields = ()
+
+    @property
+    def text(self) -> str:
+        return str(self.asked["q"]).strip()
+
+    @property
+    def order(self) -> str:
+        """The chosen sort, or what is usual: the best match of a query, else the newest."""
+        chosen = str(self.asked["sort"])
+        return chosen if chosen and (self.text or chosen != "relevance") else "relevance" if self.text else "newest"
 
 
 @dataclass(frozen=True)
-class Listed:
+class Found:
     """A record in a list.  hit: why it answers the query, None without one."""
 
     record: HistoryRecord
@@ -42,32 +90,25 @@ class Listed:
 
 @dataclass(frozen=True)
 class Page:
-    """One page of the optimization database as a team sees it.
+    """One page of the optimization database as a team sees it."""
 
-    total: records that match; available: all that the team sees.  first: number of the first row among the matches,
-    from 1; next, previous: filters of the neighbouring pages.  bounded: the query has more matches than `total`, which
-    are the best of them.  notes: sentences for the reader, e.g. that meaning could not be compared.
-    """
-
-    rows: tuple[Listed, ...]
-    total: int
-    available: int
+    rows: tuple[Found, ...]
+    listed: Listed[Any]  # its number among the pages
+    available: int  # records that the team sees
     facets: tuple[Facet, ...]
-    filters: Filters
-    first: int
-    next: Filters | None
-    previous: Filters | None
-    bounded: bool = False
-    notes: tuple[str, ...] = ()
+    filters: RecordFilters
+    bounded: bool = False  # the query has more matches than `total`, which are the best of them
+    notes: tuple[str, ...] = ()  # sentences for the reader, e.g. that meaning could not be compared
 
     @property
-    def last(self) -> int:
-        return self.first + len(self.rows) - 1
+    def total(self) -> int:
+        return self.listed.paginator.count
 
 
 def visible(teams: Team | Iterable[int]) -> QuerySet[HistoryRecord]:
     """The shipped records and those of the teams."""
-    return HistoryRecord.objects.filter(_of(_ids(teams))).defer(*UNSEEN)
+    ids = [teams.pk] if isinstance(teams, Team) else list(teams)
+    return HistoryRecord.objects.filter(Q(team=None) | Q(team_id__in=ids)).defer(*UNSEEN)
 
 
 def of_key(team: Team | int, key: str) -> HistoryRecord | None:
@@ -80,182 +121,82 @@ def of_key(team: Team | int, key: str) -> HistoryRecord | None:
     )
 
 
-def page(teams: Team | Iterable[int], filters: Filters) -> Page:
-    """The page that the filters ask for, with its facets."""
-    ids = _ids(teams)
-    counts = FacetCount.objects.filter(_of(ids))
-    available = count(counts)
-    if filters.q:
-        return _ranked_page(ids, filters, available)
-    total = count(counts.filter(narrowing(filters))) if filters.narrows else available
-    rows, first, more_after, more_before = _in_order(ids, filters, total)
-    return Page(
-        tuple(Listed(row) for row in rows),
-        total,
-        available,
-        presented(counted(counts, filters), filters),
-        filters,
-        first,
-        filters.at(after=_position(rows[-1], filters, first + len(rows) - 1)) if more_after else None,
-        filters.at(before=_position(rows[0], filters, first)) if more_before else None,
-    )
+def filtered(teams: Team | Iterable[int], asked: Mapping[str, Any]) -> RecordFilters:
+    """Return the filters of an address over what the teams see."""
+    return RecordFilters(asked, visible(teams))
 
 
-def narrowed(teams: Team | Iterable[int], filters: Filters) -> QuerySet[HistoryRecord]:
-    """All records that the facets leave, whole, newest first; a query in words is not looked at."""
-    return HistoryRecord.objects.filter(_of(_ids(teams)), narrowing(filters)).defer("embedding", "search")
+def page(filters: RecordFilters, number: str | int = 1) -> Page:
+    """Return the page that the filters ask for, with its facets; the last one where there are fewer."""
+    size = min(filters.asked["size"] or SIZE, MAX_SIZE)
+    available = filters.queryset.count()
+    if not filters.text:
+        listed = Paginator(filters.qs.order_by(*SORTS[filters.order]), size).get_page(number)
+        return Page(tuple(map(Found, listed)), listed, available, tuple(_facets(filters, filters.qs)), filters)
+    hits, notes = _pool(filters)
+    rows = filters.queryset.in_bulk([hit.pk for hit in hits])
+    found = [Found(rows[hit.pk], hit) for hit in hits if hit.pk in rows]
+    if filters.order in ("effect", "worst"):
+        found.sort(key=lambda one: (one.record.order, one.record.pk), reverse=filters.order == "effect")
+    elif filters.order == "newest":
+        found.sort(key=lambda one: -one.record.pk)
+    listed = Paginator(found, size).get_page(number)
+    facets = tuple(_facets(filters, filters.queryset.filter(pk__in=list(rows))))
+    return Page(tuple(listed), listed, available, facets, filters, len(hits) == POOL, notes)
 
 
-def found_by(teams: Team | Iterable[int], filters: Filters) -> list[HistoryRecord]:
-    """The whole records that answer a query in words, the best first."""
-    hits, _ = _pool(_ids(teams), filters)
-    rows = narrowed(teams, filters).in_bulk([hit.pk for hit in hits])
-    return [rows[hit.pk] for hit in hits if hit.pk in rows]
+def records(filters: RecordFilters) -> Iterator[HistoryRecord]:
+    """Yield the whole records that the filters leave, newest first; with a query in words its matches, best first."""
+    whole = filters.qs.defer(None).defer("embedding", "search")
+    if not filters.text:
+        yield from whole.order_by("-pk").iterator(500)
+        return
+    hits, _ = _pool(filters)
+    rows = whole.in_bulk([hit.pk for hit in hits])
+    yield from (rows[hit.pk] for hit in hits if hit.pk in rows)
 
 
-def _ids(teams: Team | Iterable[int]) -> list[int]:
-    return [teams.pk] if isinstance(teams, Team) else list(teams)
+def label(name: str, value: str) -> str:
+    """A facet's value for people."""
+    return value if name in ("chip", "model", "family") else _LABELS.get(value, value.replace("_", " "))
 
 
-def _of(ids: Sequence[int]) -> Q:
-    return Q(team=None) | Q(team_id__in=ids)
-
-
-def _position(row: HistoryRecord, filters: Filters, number: int) -> Position:
-    return Position(row.order if filters.by_effect else 0.0, row.pk, number)
-
-
-def _in_order(ids: list[int], filters: Filters, total: int) -> tuple[list[HistoryRecord], int, bool, bool]:
-    """(rows, number of the first, whether more follow, whether some stand before)."""
-    back, position = filters.before is not None, filters.before or filters.after
-    order = _order(filters, back)
-    wanted = narrowing(filters) & (_beyond(filters, position, back) if position else Q())
-    size = filters.size + 1
-    if total <= FEW and filters.narrows:
-        pairs = sorted(
-            _pairs(ids, wanted),
-            key=lambda pair: pair if filters.by_effect else pair[1],
-            reverse=order[0].startswith("-"),
-        )[:size]
-    else:
-        pairs = _merged([HistoryRecord.objects.filter(scope, wanted) for scope in _scopes(ids)], order, size)
-    more = len(pairs) > filters.size
-    pks = [pk for _, pk in pairs[: filters.size]]
-    by_pk = HistoryRecord.objects.defer(*UNSEEN).in_bulk(pks)
-    rows = [by_pk[pk] for pk in pks if pk in by_pk]
-    if not back:
-        first = position.number + 1 if position else 1
-        return rows, first, more, position is not None and bool(rows)
-    assert position is not None
-    rows.reverse()
-    first = max(1, position.number - len(rows)) if more else 1
-    return rows, first, bool(rows), more
-
-
-def _scopes(ids: Sequence[int]) -> list[Q]:
-    """One condition for each part of an index that begins with the team."""
-    return [Q(team=None), *(Q(team_id=pk) for pk in ids)]
-
-
-def _pairs(ids: Sequence[int], wanted: Q) -> list[tuple[float, int]]:
-    """(order, pk) of all that match, in no order: with a limit the planner might walk an index of the order through
-    everything else, so this is for few."""
-    parts = [HistoryRecord.objects.filter(scope, wanted).order_by() for scope in _scopes(ids)]
-    return [pair for part in parts for pair in part.values_list("order", "pk")]
-
-
-def _merged(parts: list[QuerySet[HistoryRecord]], order: list[str], size: int) -> list[tuple[float, int]]:
-    """The first of all parts together: each is read in the order of its own part of the index."""
-    ordered = [part.order_by(*order).values_list("order", "pk")[:size] for part in parts]
-    if len(ordered) == 1:
-        return list(ordered[0])
-    return list(ordered[0].union(*ordered[1:], all=True).order_by(*order)[:size])
-
-
-def _order(filters: Filters, back: bool) -> list[str]:
-    """Columns to sort by; `back` reads from the end."""
-    columns = ["order", "pk"] if filters.by_effect else ["pk"]
-    descending = (filters.sort != "worst") != back
-    return [f"-{column}" for column in columns] if descending else columns
-
-
-def _beyond(filters: Filters, at: Position, back: bool) -> Q:
-    side = "lt" if (filters.sort != "worst") != back else "gt"
-    if not filters.by_effect:
-        return Q(**{f"pk__{side}": at.pk})
-    # The first condition bounds the index; the second decides among equals.
-    return Q(**{f"order__{side}e": at.order}) & (Q(**{f"order__{side}": at.order}) | Q(**{f"pk__{side}": at.pk}))
-
-
-def _ranked_page(ids: list[int], filters: Filters, available: int) -> Page:
-    hits, notes = _pool(ids, filters)
-    rows = _tallied(hits)
-    visible_hits = [hit for hit in hits if hit.pk in rows]
-    if filters.by_effect:
-        visible_hits.sort(key=lambda hit: (rows[hit.pk].order, hit.pk), reverse=filters.sort == "effect")
-    elif filters.sort == "newest":
-        visible_hits.sort(key=lambda hit: hit.pk, reverse=True)
-    start = filters.after.number if filters.after else 0
-    if filters.before:
-        start = max(0, filters.before.number - 1 - filters.size)
-    start = min(start, max(0, len(visible_hits) - 1))
-    end = start + filters.size
-    counts = {name: _tally(name, rows.values()) for name in FACETS}
-    others = alternatives(FacetCount.objects.filter(_of(ids)), filters)
-    listed = HistoryRecord.objects.defer(*UNSEEN).in_bulk([hit.pk for hit in visible_hits[start:end]])
-    return Page(
-        tuple(Listed(listed[hit.pk], hit) for hit in visible_hits[start:end] if hit.pk in listed),
-        len(visible_hits),
-        available,
-        presented(counts, filters, others),
-        filters,
-        start + 1,
-        filters.at(after=Position(0.0, 0, end)) if end < len(visible_hits) else None,
-        filters.at(before=Position(0.0, 0, start + 1)) if start else None,
-        bounded=len(hits) == POOL,
-        notes=notes,
-    )
-
-
-def _tallied(hits: Sequence[Hit]) -> dict[int, HistoryRecord]:
-    """The records with the columns that they are counted and sorted by."""
-    return HistoryRecord.objects.only(*_TALLIED).in_bulk([hit.pk for hit in hits])
-
-
-_TALLIED = (
-    "hardware",
-    "chip",
-    "chips",
-    "model_name",
-    "model_family",
-    "bottleneck",
-    "changes",
-    "outcome",
-    "provenance",
-    "order",
-)
-
-
-def _pool(ids: list[int], filters: Filters) -> tuple[list[Hit], tuple[str, ...]]:
-    wanted, query = narrowing(filters), words.query_words(filters.q)
-    if filters.narrows and count(FacetCount.objects.filter(_of(ids), wanted)) <= FEW:
-        # Few are compared one by one: an index of vectors would be walked far for them.
-        pks = [pk for _, pk in _pairs(ids, wanted)]
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SET LOCAL enable_indexscan = off")
-            retrieved = retrieve(HistoryRecord.objects.filter(_among(pks)), query, k=POOL)
-    else:
-        retrieved = retrieve(HistoryRecord.objects.filter(_of(ids), wanted), query, k=POOL)
+def _pool(filters: RecordFilters) -> tuple[list[Hit], tuple[str, ...]]:
+    retrieved = retrieve(filters.qs, words.query_words(filters.text), k=POOL)
     nearest = max((hit.vector.score for hit in retrieved.hits if hit.vector), default=0.0)
     hits = [hit for hit in retrieved.hits if hit.text or (hit.vector and hit.vector.score >= nearest - NEAR)]
     return hits, retrieved.notes
 
 
-def _among(pks: list[int]) -> Any:
-    """The condition `id = ANY(array)`: one parameter, however many there are."""
-    array = Value(pks, output_field=ArrayField(BigIntegerField()))
-    return Func(F("pk"), array, template="%(expressions)s)", arg_joiner=" = ANY(", output_field=BooleanField())
+def _facets(filters: RecordFilters, found: QuerySet[Any]) -> Iterator[Facet]:
+    """Yield the facets that have a value; of a facet with a chosen value as if none of it were chosen.
+
+    Then, under a query in words, only what is chosen is counted: what the others hold another search would tell.
+    """
+    whole = count_values(found, *(column for _, column, _ in FACETS.values()))
+    for name, (title, column, order) in FACETS.items():
+        own = ("chips_min", "chips_max") if name == "size" else (name,)
+        is_chosen = any(filters.asked[each] for each in own)
+        others = count_values(filters.without(*own).qs, column)[column] if is_chosen else {}
+        counts = others if is_chosen and not filters.text else whole[column]
+        if name == "size":
+            values = tuple(_sizes(filters, counts))
+            made = Facet(name, title, values)
+        else:
+            numbers = dict.fromkeys(filters.asked[name] or (), 0) | counts
+            if is_chosen and filters.text:
+                numbers = {value: numbers[value] for value in filters.asked[name]}
+            labels = {value: label(name, value) for value in in_order({**numbers, **others}, order)}
+            made = facet(filters, name, title, labels, numbers)
+        if made.values:
+            yield made
 
 
-def _tally(name: str, records: Iterable[HistoryRecord]) -> dict[str, int]:
-    return dict(Counter(value for record in records for value in FACETS[name].values(record)))
+def _sizes(filters: RecordFilters, counts: Mapping[int, int]) -> Iterator[Value]:
+    for low, high in SIZES:
+        count = sum(n for chips, n in counts.items() if low <= chips and (high is None or chips <= high))
+        chosen = (filters.asked["chips_min"], filters.asked["chips_max"]) == (low, high or "")
+        if count or chosen:
+            words = f"{low:,}–{high:,}" if high else f"{low:,} or more"
+            changed = {"chips_min": "", "chips_max": ""} if chosen else {"chips_min": low, "chips_max": high}
+            yield Value(f"{low}-{high or ''}", words, count, chosen, filters.address(**changed))

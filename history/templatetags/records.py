@@ -14,7 +14,7 @@ from experiments import bars
 from experiments.templatetags.components import badge
 from experiments.templatetags.quantities import pv
 from history import presentation
-from history.services import facets
+from history.services import search
 
 register = template.Library()
 
@@ -76,4 +76,4 @@ def _effect_bar(record: Any) -> SafeString:
 @register.filter
 def facet_label(value: str, facet: str) -> str:
     """A facet's value as a reader names it: `xla_flags` is XLA flags."""
-    return facets.label(facet, value)
+    return search.label(facet, value)

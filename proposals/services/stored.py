@@ -21,7 +21,6 @@ from history.case import Case
 from history.models import HistoryRecord
 from history.record import Record
 from history.services import search, similar
-from history.services.filters import Filters
 from history.services.store import to_record
 from knowledge.services import search as knowledge
 from perfmodel.config import ConfigError
@@ -88,15 +87,8 @@ class StoredRetrieval:
         self, query: str, k: int, bottleneck: str = "", chip: str = "", outcome: str = ""
     ) -> tuple[Sequence[RecordFound], Sequence[str]]:
         query = clean(query).strip()
-        asked = Filters(
-            q=query,
-            bottleneck=_one(bottleneck),
-            chip=_one(chip),
-            outcome=_one(outcome),
-            sort="relevance" if query else "newest",
-            size=k,
-        )
-        page = search.page(self._team, asked)
+        asked = {"q": query, "bottleneck": bottleneck, "chip": chip, "outcome": outcome, "size": k}
+        page = search.page(search.filtered(self._team, asked))
         whole = self._records([item.record.pk for item in page.rows])
         records = []
         for item in page.rows:
@@ -151,10 +143,6 @@ class StoredRetrieval:
 
     def launches(self) -> Sequence[Result]:
         return [item for read in LAUNCHES for item in read(self._experiment)]
-
-
-def _one(value: str) -> tuple[str, ...]:
-    return (clean(value),) if value else ()
 
 
 def _passage(row: Any) -> PassageFound:

@@ -6,9 +6,7 @@ import io
 import json
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.test import AsyncClient
 
 from history.models import HistoryRecord
 from history.services import formats, store
@@ -73,8 +71,8 @@ def test_the_list_is_narrowed_counted_and_paged(people, own):
 
 def test_nonsense_in_the_address_is_a_sentence(people, own):
     api = people.api("viewer")
-    assert api.get(f"{RECORDS}?chips_min=many").json() == {"detail": "chips_min must be a whole number."}
-    assert "sort must be one of" in api.get(f"{RECORDS}?sort=size").json()["detail"]
+    for nonsense in ("chips_min=many", "sort=size", "page=x"):
+        assert nonsense.split("=")[0] in api.get(f"{RECORDS}?{nonsense}").json()["detail"]
     assert api.get(f"{RECORDS}?team=999999").status_code == 404
     assert api.get(f"{RECORDS}999999999999/").status_code == 404
     assert api.get(f"{RECORDS}export/?type=xlsx").status_code == 400
@@ -141,16 +139,3 @@ def test_an_export_is_a_download_of_what_one_may_see(people, own, kind):
     assert {row.record.id for row in formats.read(io.BytesIO(content), kind)} == {"own", "shipped"}
     foreign = b"".join(people.client("outsider").get(f"{RECORDS}export/?type={kind}").streaming_content)
     assert {row.record.id for row in formats.read(io.BytesIO(foreign), kind)} == {"shipped"}
-
-
-def test_an_export_streams_from_the_asynchronous_server(people, own):
-    client = AsyncClient()
-    client.force_login(people.viewer)
-
-    async def download() -> bytes:
-        answer = await client.get(f"{RECORDS}export/?type=jsonl")
-        assert answer.is_async
-        return b"".join([piece async for piece in answer.streaming_content])
-
-    rows = formats.read(io.BytesIO(async_to_sync(download)()), "jsonl")
-    assert {row.record.id for row in rows} == {"own", "shipped"}

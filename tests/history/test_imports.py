@@ -10,8 +10,7 @@ from django.utils import timezone
 
 from experiments.services import storage
 from history.models import HistoryRecord, RecordImport
-from history.services import exports, formats, imports, store
-from history.services.filters import Filters
+from history.services import formats, imports, search, store
 from history.services.imports import ImportRefused, State
 from history.tasks import forget_imports, work_import
 from tests.backend.services import dead_process
@@ -140,11 +139,10 @@ def test_a_report_of_many_bad_rows_is_bounded(people):
 
 
 @pytest.mark.parametrize("kind", formats.FORMATS)
-def test_an_export_of_one_team_is_an_import_of_another(people, kind, monkeypatch):
-    monkeypatch.setattr(exports, "BATCH", 3)
+def test_an_export_of_one_team_is_an_import_of_another(people, kind):
     given = [record(f"r{n}", caveats=("=one", "two, and; three"), effect='with "quotes"\nand lines') for n in range(8)]
     store.add_many(given, people.team, None)
-    content = b"".join(formats.write(exports.records(people.team, Filters()), kind))
+    content = b"".join(formats.download(search.records(search.filtered(people.team, {})), kind))
     assert [row.record for row in formats.read(io.BytesIO(content), kind)] == given[::-1]
     other = people.outsider.memberships.get().team
     made = imports.receive(other, people.outsider, SimpleUploadedFile(f"r.{kind}", content), straight=True)
@@ -156,6 +154,7 @@ def test_an_export_of_one_team_is_an_import_of_another(people, kind, monkeypatch
 def test_an_export_holds_what_the_filters_leave(people):
     store.add_many([record("a"), record("b", chip="h100", topology=(8, 64))], people.team, None)
     store.add(record("foreign"), people.outsider.memberships.get().team)
-    assert [value.id for value in exports.records(people.team, Filters(chip=("h100",)))] == ["b"]
-    assert [value.id for value in exports.records(people.team, Filters(q="h100", sort="relevance"))] == ["b"]
-    assert [value.id for value in exports.records([], Filters())] == []
+    for teams, asked, expected in (
+        (people.team, {"chip": "h100"}, ["b"]), (people.team, {"q": "h100"}, ["b"]), ([], {}, []),
+    ):  # fmt: skip
+        assert [row.key for row in search.records(search.filtered(teams, asked))] == expected
