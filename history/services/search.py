@@ -22,7 +22,7 @@ from history.record import BOTTLENECKS, CHANGES, OUTCOMES, PROVENANCES
 from history.services import words
 from knowledge.retrieval import Hit, retrieve
 
-#: So many records at most are the answer to a query in words.
+#: A query in words has at most as many results.
 POOL = 100
 #: What only the vector finds counts as found up to so far below the nearest record, in cosine similarity.
 NEAR = 0.2
@@ -60,8 +60,8 @@ class RecordFilters(Filters):
     change = ValuesFilter("changes", "overlap")
     outcome = ValuesFilter("outcome")
     provenance = ValuesFilter("provenance")
-    chips_min = NumberFilter("chips", "gte", help_text="At least so many chips.")
-    chips_max = NumberFilter("chips", "lte", help_text="At most so many chips.")
+    chips_min = NumberFilter("chips", "gte", help_text="Lower limit of the number of chips.")
+    chips_max = NumberFilter("chips", "lte", help_text="Upper limit of the number of chips.")
     sort = django_filters.ChoiceFilter(choices=[(name, name) for name in SORTS], method="unchanged")
     size = NumberFilter(method="unchanged", help_text=f"Page size; default {SIZE}, at most {MAX_SIZE}.")
 
