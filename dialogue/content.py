@@ -53,14 +53,7 @@ def of_computed(answered: ComputedAnswer) -> Content:
         {"kind": "text", "text": answered.template, "values": answered.rendered.to_json()},
     ]
     if answered.bars:
-        rows = [
-            {
-                "label": bar.label, "parts": dict(bar.parts), "unit": bar.unit,
-                "total": Rendered((bar.total,)).to_json()[0] if bar.total else None,
-            }
-            for bar in answered.bars
-        ]  # fmt: skip
-        blocks.insert(0, {"kind": "bars", "rows": rows})
+        blocks.insert(0, {"kind": "bars", "rows": list(answered.bars)})
     return {
         "computation": answered.computation.key, "arguments": dict(answered.arguments), "title": answered.title,
         "blocks": blocks, "next": answered.further(),

@@ -22,7 +22,6 @@ from proposals.agents.tool_result import Result, about_of
 from proposals.agents.toolbox import call
 from proposals.agents.tools.look import kpi_name
 from proposals.agents.tools.shared import Absent, as_tool_error, same_work
-from proposals.agents.values import Value
 from proposals.agents.workbench import Workbench
 from proposals.facts import setting
 
@@ -34,22 +33,9 @@ _REGISTRY = {item.key: item for item in TABLE}
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A stacked step or memory bar.
-
-    parts: by the keys of `Diagnosis.breakdown_s`, or of memory, in SI.  total: printed beside it, with the interval.
-    """
-
-    label: str
-    parts: Mapping[str, float | None]
-    total: Value | None
-    unit: str = "s"
-
-
-@dataclass(frozen=True)
 class ComputedAnswer:
     """An answer.  arguments: as it was computed with; results: of tools, by the names that references begin with;
-    rendered: its text; next: (key, title, arguments)."""
+    rendered: its text; bars: as they are stored, of steps or of memory; next: (key, title, arguments)."""
 
     computation: Computation
     arguments: Mapping[str, Any]
@@ -57,7 +43,7 @@ class ComputedAnswer:
     results: Mapping[str, object]
     template: str
     rendered: Rendered
-    bars: tuple[Bar, ...]
+    bars: tuple[dict[str, Any], ...]
     next: tuple[tuple[str, str, Mapping[str, Any]], ...]
 
     def further(self) -> list[dict[str, Any]]:
@@ -156,11 +142,11 @@ def _text(of: Computation, results: Mapping[str, object]) -> str:
     return "\n\n".join(filter(None, paragraphs))
 
 
-def _bars(of: Computation, results: Mapping[str, object]) -> Iterator[Bar]:
+def _bars(of: Computation, results: Mapping[str, object]) -> Iterator[dict[str, Any]]:
     """Yield the step that ran and the configurations that are priced beside it, as far as they do the same work."""
     if of.bars == "memory":
         for row in getattr(results["found"], "configurations", ()):
-            yield Bar("Memory", row.memory_parts_bytes, _value("r.memory_bytes", row), "bytes")
+            yield _bar("Memory", row.memory_parts_bytes, row, "memory_bytes", "bytes")
         return
     drawn: set[str] = set()
     found = [result for result in results.values() if isinstance(result, Result)] if of.bars else []
@@ -172,16 +158,18 @@ def _bars(of: Computation, results: Mapping[str, object]) -> Iterator[Bar]:
             time = "step_time_s" if own.step_time_s is not None else "predicted_step_time_s"
             drawn.add("Now")
             if parts:
-                yield Bar("Now", parts, _value(f"r.{time}", own))
+                yield _bar("Now", parts, own, time)
         rows = (row for name in ("proposals", "configurations", "candidates") for row in result.get(name, ()))
         for row in list(rows)[:MOST_BARS]:
             named = about_of(row)["subject"]
             label = named.capitalize() if row.number else named
             if row["terms_s"] and same_work(row) and not row.is_current and label not in drawn:
                 drawn.add(label)
-                yield Bar(label, row.terms_s, _value("r.step_time_s", row))
+                yield _bar(label, row.terms_s, row, "step_time_s")
 
 
-def _value(path: str, result: Result) -> Value | None:
-    """Return the value at a path of a result `r`; None where it is not known."""
-    return next(iter(resolve(f"{{{path}}}", {"r": result}).values), None)
+def _bar(label: str, parts: Mapping[str, float | None], of: Result, total: str, unit: str = "s") -> dict[str, Any]:
+    """Return a stacked bar.  parts: by the keys of `Diagnosis.breakdown_s`, or of memory; total: the key of what is
+    printed beside it."""
+    shown = resolve(f"{{r.{total}}}", {"r": of})
+    return {"label": label, "parts": dict(parts), "unit": unit, "total": shown.to_json()[0] if shown.values else None}

@@ -84,41 +84,20 @@ class Workbench:
 
     @classmethod
     def of_values(
-        cls,
-        profile: StepProfile,
-        config: ExperimentConfig,
-        diagnosis: Diagnosis | None = None,
-        plan: Plan | None = None,
-        constraints: Constraints | None = None,
+        cls, profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis | None = None,
         retrieval: Retrieval | None = None,
-    ) -> Workbench:
-        """Without a database.  Diagnosis and plan are computed where they are not given, the plan when it is asked for;
-        history and knowledge are those that ship with the product."""
-        return cls(
-            profile,
-            config,
-            diagnosis or diagnose(profile, config),
-            retrieval or Shipped(),
-            constraints or Constraints(),
-            stored=plan,
-            rows=tuple(ProposalState(item) for item in plan.proposals) if plan else (),
-        )
+    ) -> Workbench:  # fmt: skip
+        """Without a database.  A diagnosis is computed if none is given, the plan when it is asked for; history and
+        knowledge are those that ship with the product."""
+        return cls(profile, config, diagnosis or diagnose(profile, config), retrieval or Shipped())
 
     @cached_property
     def pricer(self) -> Pricer:
         """The proposer's bench.  Raises ConfigError where nothing can be priced."""
         if self.shared_pricer is not None:
             return self.shared_pricer
-        return _pricer(
-            ComparedByIdentity(self.profile),
-            ComparedByIdentity(self.diagnosis),
-            ComparedByIdentity(self.config),
-            self._learnt,
-        )
-
-    @property
-    def _learnt(self) -> tuple[ComparedByIdentity[Sequence[Precedent] | None], ComparedByIdentity[Confidence | None]]:
-        return ComparedByIdentity(self.precedents), ComparedByIdentity(self.confidence)
+        parts = (self.profile, self.config, self.diagnosis, self.precedents, self.confidence)
+        return _pricer(*map(ComparedByIdentity, parts))
 
     @cached_property
     def plan(self) -> Plan:
@@ -137,49 +116,28 @@ class Workbench:
         """The profile's ops by key."""
         return {op.key: op for op in self.profile.ops}
 
-    def under(self, facts: Mapping[str, Any], constraints: Constraints) -> Workbench:
-        """The same run with what a thread holds, beside what the plan was made under.  Raises ConfigError."""
-        start = self.origin or self
-        return start.with_facts(facts).with_constraints(start.constraints.joined(constraints))
-
-    def with_constraints(self, constraints: Constraints) -> Workbench:
-        """The same run under these constraints only.  Raises ConfigError where it makes no sense."""
-        if constraints == self.constraints:
-            return self
-        constraints.check(self.config)
-        start = self.origin or self
-        if constraints == start.constraints and dict(self.facts) == dict(start.facts):
-            return start
-        return replace(self, constraints=constraints, stored=None, rows=(), origin=start)
-
-    def with_facts(self, facts: Mapping[str, Any]) -> Workbench:
-        """The same run under these facts and the constraints it has; facts told before are gone.
+    def under(self, facts: Mapping[str, Any], constraints: Constraints | None = None) -> Workbench:
+        """The same run under these facts and no others, and under constraints beside those that the plan was made
+        under; None: under those that it has.
 
         facts: by configuration path (`model.name`, `training.global_batch`, `hardware.overrides.hbm_bytes`).  Raises
-        ConfigError for a path or value that no configuration can have.
+        ConfigError for a path or value that no configuration can have, and for constraints that make no sense.
         """
-        facts = dict(facts)
-        if facts == dict(self.facts):
-            return self
         start = self.origin or self
-        if facts == dict(start.facts):
-            return start.with_constraints(self.constraints)
-        own = config_to_json(start.config)
+        held = self.constraints if constraints is None else start.constraints.joined(constraints)
+        for same in (start, self):
+            if (dict(facts), held) == (dict(same.facts), same.constraints):
+                return same
+        told = start if dict(facts) == dict(start.facts) else start._told(dict(facts))
+        held.check(told.config)
+        return replace(told, constraints=held, stored=None, rows=(), origin=start)
+
+    def _told(self, facts: Mapping[str, Any]) -> Workbench:
+        own = config_to_json(self.config)
         known = tuple(parse_config(own)[1])
         text = json.dumps(_config_with_facts(own, facts), default=str)
-        config, diagnosis = _under(ComparedByIdentity(start.profile), text, known)
-        return replace(
-            start,
-            config=config,
-            diagnosis=diagnosis,
-            constraints=self.constraints,
-            facts=facts,
-            stored=None,
-            rows=(),
-            origin=start,
-            shared_pricer=None,
-            compiled=None,
-        )
+        config, diagnosis = _under(ComparedByIdentity(self.profile), text, known)
+        return replace(self, config=config, diagnosis=diagnosis, facts=facts, shared_pricer=None, compiled=None)
 
 
 @lru_cache(maxsize=KEPT)
@@ -195,14 +153,8 @@ def _under(
 
 
 @lru_cache(maxsize=KEPT)
-def _pricer(
-    profile: ComparedByIdentity[StepProfile],
-    diagnosis: ComparedByIdentity[Diagnosis],
-    config: ComparedByIdentity[ExperimentConfig],
-    learnt: tuple[ComparedByIdentity[Sequence[Precedent] | None], ComparedByIdentity[Confidence | None]],
-) -> Pricer:
-    precedents, confidence = learnt
-    return Pricer(profile.value, config.value, diagnosis.value, precedents.value, confidence.value)
+def _pricer(*parts: ComparedByIdentity[Any]) -> Pricer:
+    return Pricer(*(part.value for part in parts))
 
 
 @lru_cache(maxsize=KEPT)

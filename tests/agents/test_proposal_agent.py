@@ -285,7 +285,7 @@ def test_only_what_runs_is_of_the_kind_keep(propose: Propose) -> None:
 def test_the_users_constraints_bind_the_model(propose: Propose) -> None:
     ran = dict(bench().config.mesh.ici)
     axis = next(axis for axis in ran if any(c["mesh"].get(axis, 1) != ran[axis] for c in configurations()))
-    of = bench().with_constraints(Constraints(keep_axes=(axis,)))
+    of = bench().under({}, Constraints(keep_axes=(axis,)))
     events, found, _ = propose(prices_then(lambda body: answer(agreeing())), of)
     assert any("your constraint" in text for text in told(events))
     assert found.source == "fallback"
@@ -293,7 +293,7 @@ def test_the_users_constraints_bind_the_model(propose: Propose) -> None:
 
 def test_on_fewer_chips_a_gain_is_one_per_chip(propose: Propose) -> None:
     """Half the chips take longer per token and may yet be the better use of each: that is not slower."""
-    of = bench().with_constraints(Constraints(at_most_chips=128))
+    of = bench().under({}, Constraints(at_most_chips=128))
     fewer = [item.proposal for item in of.proposals]
     assert any((item.predicted.speedup or 1.0) < 1.0 for item in fewer)
 

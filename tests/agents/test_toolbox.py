@@ -243,7 +243,7 @@ def test_what_cannot_be_priced_is_named_and_the_rest_is_priced() -> None:
 def test_a_change_of_what_is_unknown_is_not_priced_until_it_is_stated(change: dict[str, int], missing: str) -> None:
     of = bench("asap-experiment-2")
     assert missing in refusal(of, "price", configurations=[{"changes": change}])
-    told = of.with_facts(TOLD)
+    told = of.under(TOLD)
     assert ask(told, "price", configurations=[{"changes": change}])["configurations"][0]["step_time_s"]
 
 
@@ -283,7 +283,7 @@ def test_on_a_chip_with_less_memory_remat_changes_unless_it_is_kept() -> None:
     config = replace(
         of.config, hardware=Hardware("v5p", (2, 2, 2)), mesh=Mesh((("fsdp", 8),)),
         training=replace(of.config.training, remat="minimal", global_batch=16, seq_len=4096),
-        model=of.with_facts(TOLD).config.model,
+        model=of.under(TOLD).config.model,
     )  # fmt: skip
     small = Workbench.of_values(replace(of.profile, memory=Memory()), config)  # its peak is another run's
     (there,) = ask(small, "hardware", chip="v6e")["rows"]
@@ -294,7 +294,7 @@ def test_on_a_chip_with_less_memory_remat_changes_unless_it_is_kept() -> None:
 
 
 def test_another_number_of_chips_is_priced_on_the_mesh_that_the_search_puts_first() -> None:
-    of = bench("asap-experiment-1").with_facts(TOLD)
+    of = bench("asap-experiment-1").under(TOLD)
     (there,) = ask(of, "hardware", chips=[16])["rows"]
     chip = load_chips()[of.config.hardware.chip]
     best = fastest(of.config, of.pricer.evidence, chip, 16)
@@ -307,7 +307,7 @@ def test_another_number_of_chips_is_priced_on_the_mesh_that_the_search_puts_firs
 
 
 def test_the_split_at_the_measured_peak_is_that_of_the_page() -> None:
-    of = bench("asap-experiment-1").with_facts(TOLD)
+    of = bench("asap-experiment-1").under(TOLD)
     schedule = HeapSchedule("step", 2, (0, 1), (3e9, 4e9), ("a", "b"), 1, 4e9, (
         Buffer("p", "parameter", 3e9, path="state.params['w']"),
         Buffer("t", "temporary", 1e9, path="jit(step)/mlp/dot"),
@@ -341,7 +341,7 @@ def test_the_bytes_of_collectives_are_their_payload() -> None:
 
 
 def test_a_published_run_is_not_compared_with_itself() -> None:
-    of = bench("asap-experiment-1").with_facts(TOLD)
+    of = bench("asap-experiment-1").under(TOLD)
     config = of.config
     assert config.model is not None
     own = {
@@ -384,7 +384,7 @@ def test_a_fact_under_a_key_that_nobody_reads_is_refused_with_the_nearest() -> N
 
 
 def test_limits_of_the_book_follow_from_chip_and_sizes() -> None:
-    of = bench("asap-experiment-1").with_facts(TOLD)
+    of = bench("asap-experiment-1").under(TOLD)
     result = ask(of, "hardware")
     found, chip = result["bounds"], result["own"]
     assert chip["ridge_flops_per_byte"] == pytest.approx(chip["peak_flops_per_s"] / chip["hbm_bytes_per_s"])
@@ -442,7 +442,7 @@ def test_orders_in_names_and_documents_come_back_as_data() -> None:
 def test_what_is_supposed_of_the_run_is_priced_as_if_it_had_been_told_and_told_to_nobody_else() -> None:
     of, mesh = bench("asap-experiment-2"), {"data": 2, "model": 8}
     supposed = call(of, "price", {"configurations": [{"mesh": mesh}], "facts": TOLD}).result
-    told = call(of.with_facts(TOLD), "price", {"configurations": [{"mesh": mesh}]}).result
+    told = call(of.under(TOLD), "price", {"configurations": [{"mesh": mesh}]}).result
     assert supposed["configurations"] == told["configurations"] and supposed["assumed"] == TOLD
     assert call(of, "price", {"configurations": [{"mesh": mesh}]}).result["configurations"] != told["configurations"]
     refused = call(of, "price", {"configurations": [{"mesh": mesh}], "facts": {"weather": "rain"}})

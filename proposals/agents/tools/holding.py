@@ -38,5 +38,5 @@ def hold(bench: Workbench, asked: Hold) -> Result:
     with as_tool_error():
         wanted = asked.constraints.constraints()
         wanted.check(bench.config)
-        bench.with_facts({**bench.facts, **asked.facts})
+        bench.under({**bench.facts, **asked.facts})
     return Result(constraint=wanted.to_json(), facts=asked.facts, sentence=asked.sentence, state=STATE)

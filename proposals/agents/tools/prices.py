@@ -60,7 +60,7 @@ def price(bench: Workbench, asked: PriceArguments) -> Prices:
     plans, others = stated, list(asked.configurations)
     if asked.facts:
         with as_tool_error():
-            bench = bench.with_facts({**bench.facts, **asked.facts})
+            bench = bench.under({**bench.facts, **asked.facts})
         # The proposals of the page, priced anew: this run would have others.
         of_page = [Configuration.model_validate(arguments_of(page.config, plan)) for plan, _ in stated]
         plans, others = [], [*of_page, *others]
