@@ -80,7 +80,6 @@ def campaign(request: MemberRequest, pk: int) -> HttpResponse:
         parallel=parallel,
         parallel_chart=charts.parallel(parallel) if parallel else "",
         importance=presentation.importance(trials),
-        health=presentation.stored_sentence(row.analysis.get("sentence", "")),
         memory=presentation.memory_of(row),
         page=listed,
         rows=[presentation.row(trial, names) for trial in listed],

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from agent.provider.settings import SettingsError
 from asapweb.user_error import UserError
 from campaigns.backends import Backend, Compiled, Landscape, Local, Modelled, read_landscape
-from campaigns.engine.analysis import fastest, mfu_of
 from campaigns.engine.candidates import Candidates, listed
 from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
@@ -23,6 +22,7 @@ from formatting.numbers import whole_number
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import read_config
 from perfmodel.price import NOTHING, Evidence, baseline_of, evidence_of
+from perfmodel.roofline import mfu
 from proposals.compiling import targets
 from proposals.compiling.cache import Cache
 from proposals.constraints import Constraints
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         by_key = {key: row for row, key in reversed(list(enumerate(keys)))}
         adviser = _adviser(config, by_key, rules, isinstance(backend, Modelled | Compiled), most_tokens)
     played, whys, ended = _played(candidates, baseline, backend, trials, adviser)
-    best = fastest(candidates, played)
+    best = played.fastest(candidates.tokens)
     return {
         "name": config.name,
         "best": None if best is None else _row(candidates, best),
@@ -167,12 +167,12 @@ def _tried(c: Candidates, row: int, backend: Backend) -> Trial:
 
 
 def _row(c: Candidates, trial: Trial) -> dict[str, Any]:
-    failure = trial.failure
+    failure, config = trial.failure, c.configs[trial.candidate]
     return {
-        "parameters": parameters_of(c.configs[trial.candidate]),
+        "parameters": parameters_of(config),
         "state": trial.state,
         "step_time_s": trial.step_time_s,
-        "mfu": mfu_of(c, trial.candidate, trial.step_time_s),
+        "mfu": mfu(config, trial.step_time_s, config.training.precision),
         "peak_memory_bytes": trial.peak_bytes,
         "failure": None if failure is None else failure.to_json(),
     }

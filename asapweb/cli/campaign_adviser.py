@@ -36,7 +36,7 @@ class TunerClient:
         if provider is None or self.most_tokens - self.tokens < tuner.LEAST_TOKENS:
             return choice, tuner.instead(choice, f"The limit of {self.most_tokens:,} tokens is reached.")
         question = Question(
-            look(c, pool), step.analysis, CandidateLookup(self.config, c, self.by_key, self.constraints),
+            look(c, pool), CandidateLookup(self.config, c, self.by_key, self.constraints),
             range(len(pool)), 1, {"trials": left}, self.modelled,
         )  # fmt: skip
         limits = tuner.bounds(endpoint.limits(), self.most_tokens - self.tokens)

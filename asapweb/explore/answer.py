@@ -13,7 +13,6 @@ from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
 from perfmodel.prediction import Prediction
 from perfmodel.price import NOTHING, Evidence, predict
-from perfmodel.roofline import Operation, layer_operations, roofs
 from proposals.plan import Memory
 
 #: What a missing fact costs, in a sentence; key: dotted name as in `Prediction.missing`.
@@ -61,15 +60,6 @@ class Part(NamedTuple):
 
     term: Term
     share: float
-
-
-class LayerOperation(NamedTuple):
-    """An operation of the layer: seconds per step and chip of the forward pass, at the roof."""
-
-    operation: Operation
-    time_s: float
-    attainable: float
-    bound_by: str
 
 
 @dataclass(frozen=True)
@@ -138,32 +128,6 @@ class Answer:
         """The parts of the memory that are known."""
         held = self.memory
         return [Part(term, term.value / held.capacity) for term in bars.memory_terms(vars(held))] if held else []
-
-    @cached_property
-    def operations(self) -> list[LayerOperation]:
-        """Operations of one layer under the roofs of the chip."""
-        if self.prediction.missing:
-            return []
-        peak, bandwidth = roofs(self.config)
-        return [
-            LayerOperation(
-                operation,
-                operation.lower_s(peak, bandwidth) * operation.occurrences,
-                operation.attainable_flops_per_s(peak, bandwidth),
-                "Compute" if operation.compute_s(peak) >= operation.transfer_s(bandwidth) else "HBM",
-            )
-            for operation in layer_operations(self.config)
-        ]
-
-    @property
-    def roofline(self) -> dict[str, Any] | None:
-        """The operations and the roofs, for the chart."""
-        peak, bandwidth = roofs(self.config)
-        points = [
-            [item.operation.name, item.operation.intensity, item.attainable / 1e12, item.time_s * 1e3, item.bound_by, n]
-            for n, item in enumerate(self.operations, start=1)
-        ]
-        return {"peak": peak / 1e12, "bw": bandwidth / 1e9, "points": points} if points else None
 
 
 def answer(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,11 +10,10 @@ import numpy.typing as npt
 
 from experiments.lru_cache import LruCache
 from perfmodel import legality
-from perfmodel.config import BATCH_ROLES, ExperimentConfig, Mesh
+from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.price import NOTHING, Evidence
 from perfmodel.search import PricedSpace, price_space
 from perfmodel.space import SearchBounds, build_space
-from perfmodel.workload import AxisSizes
 
 Ints = npt.NDArray[np.int64]
 
@@ -84,23 +82,3 @@ def meshes_of(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Meshes:
 
     meshes: Meshes = _kept.get((repr(of), evidence.digest), price)
     return meshes
-
-
-def legal_sizes(config: ExperimentConfig, candidates: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
-    """Sizes by axis that break no rule by themselves, all other axes being one."""
-    numbers = np.array(candidates, dtype=np.float64)
-    training = config.training
-    micro_batches = np.array([1.0 if training.micro_batch else float(training.grad_accum)])
-    virtual_stages = np.array([float(training.virtual_stages)])
-    result: dict[str, tuple[int, ...]] = {}
-    for axis, _ in config.mesh.ici:
-        role = config.mesh.role(axis)
-        sizes, batch, length = AxisSizes(**{role: numbers}), training.global_batch, training.seq_len
-        broken = legality.broken_rules(sizes, micro_batches, virtual_stages, config.model, batch, length)
-        bad = np.zeros(len(numbers), dtype=bool)
-        for name, flags in broken.items():
-            if not (name == "batch" and role not in BATCH_ROLES):
-                bad |= np.broadcast_to(flags, bad.shape)
-        kept = tuple(n for n, flag in zip(candidates, bad, strict=True) if not flag)
-        result[axis] = kept or (1,)
-    return result

@@ -20,7 +20,7 @@ from asapweb.explore.answer import Answer, Bar
 from asapweb.explore.measured import evidence_of
 from asapweb.explore.spaces import Meshes
 from asapweb.explore.state import State, from_config, read, searchable
-from asapweb.explore.table import mesh_query, plot, table
+from asapweb.explore.table import plot, table
 from experiments import config_form
 from experiments.models import Experiment
 from experiments.pages import ExperimentPage, experiment_page
@@ -127,7 +127,6 @@ def _context(
         "controls": _controls(state),
         "errors": config_form.errors_by_slot(state.errors, config_form.SLOTS),
         "slots": sorted(slot for slot in config_form.SLOTS | {"form"} if not slot.startswith("measured-")),
-        "fixes": _fixes(state),
         "product": config_form.product_check(state.data),
         "query": state.query(),
         "handed_over": urlencode({"config": json.dumps(state.data)}),
@@ -177,14 +176,11 @@ def _controls(state: State) -> dict[str, Any]:
     """What the form shows: fields, and for each axis its size and the sizes its slider stops at."""
     fields = config_form.fields_from(state.data)
     fields["topology"] = fields["topology"].replace(" × ", "×")
-    total, config = state.total, searchable(state)
+    total = state.total
     stops: dict[str, list[int]] = {}
     if total is not None:
         every = divisors(total)
-        legal = spaces.legal_sizes(config, every) if config is not None else {}
-        for axis, size in state.sizes.items():
-            kept = set(legal.get(axis, every)) | ({size} if size in every else {1})
-            stops[axis] = sorted(kept)
+        stops = {axis: sorted({*every, size if size in every else 1}) for axis, size in state.sizes.items()}
     overrides = state.data.get("hardware", {}).get("overrides", {})
     software = {key: value for key, value in state.data.get("software", {}).items() if key != "framework"}
     return {
@@ -213,23 +209,6 @@ def _controls(state: State) -> dict[str, Any]:
             "product": config_form.product_check(state.data),
         },
     }
-
-
-def _fixes(state: State) -> list[tuple[str, int, str]]:
-    """One axis at a time that would make the product right: (axis, size, address)."""
-    total, sizes = state.total, state.sizes
-    if "mesh.ici" not in state.errors or total is None:
-        return []
-    if not all(isinstance(size, int) and size > 0 for size in sizes.values()):
-        return []
-    fixes = []
-    for axis in sizes:
-        rest = 1
-        for name, size in sizes.items():
-            rest *= size if name != axis else 1
-        if total % rest == 0:
-            fixes.append((axis, total // rest, mesh_query(state, {**sizes, axis: total // rest})))
-    return fixes
 
 
 @require(Role.VIEWER, "GET")

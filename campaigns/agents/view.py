@@ -11,11 +11,11 @@ import numpy as np
 
 from agent.tools import ToolError
 from campaigns.engine.acquisition import Acquisition, ScoredCandidate
-from campaigns.engine.analysis import Analysis, mfu_of
 from campaigns.engine.pool import Trial
 from campaigns.engine.requested_trials import CandidateLookup, Refused
 from campaigns.engine.space import key_of, parameters_of, settings_of
 from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.roofline import mfu
 from proposals.agents.tool_result import present
 from proposals.agents.tools.shared import Configuration
 from proposals.failures import CAUSES
@@ -35,7 +35,6 @@ class Question:
     """
 
     acquisition: Acquisition
-    analysis: Analysis
     register: CandidateLookup
     numbers: Sequence[int]
     most: int
@@ -50,7 +49,7 @@ class Tools:
         self.question = question
 
     def campaign(self) -> dict[str, Any]:
-        """State of the campaign: current configuration, health state, trials, space, budget and the built-in
+        """State of the campaign: current configuration, trials, space, budget and the built-in
         candidates."""
         q = self.question
         config, pool = q.register.config, q.acquisition.pool
@@ -60,12 +59,6 @@ class Tools:
         return present(
             {
                 "current": _current_configuration(config) | self._ran_as(config),
-                "health_state": q.analysis.health.state,
-                "asks_for": str(q.analysis.health.sentence),
-                "most_promising": [
-                    {"parameter": item.parameter, "expected_improvement_share": _rounded(item.gain)}
-                    for item in q.analysis.leverage[:6]
-                ],
                 "best_trials": [self._trial(trial) for trial in order[:BEST]],
                 "last_trials": [self._trial(trial) for trial in pool.trials[-LAST:]],
                 "failed_trials_by_cause": dict(failures),
@@ -127,7 +120,7 @@ class Tools:
     def _trial(self, trial: Trial) -> dict[str, Any]:
         q = self.question
         place = next(at for at, other in enumerate(q.acquisition.pool.trials) if other is trial)
-        failure = trial.failure
+        failure, config = trial.failure, q.acquisition.candidates.configs[trial.candidate]
         of = "predicted_" if q.modelled else ""
         return present(
             {
@@ -135,7 +128,7 @@ class Tools:
                 **self._configuration(trial.candidate),
                 "state": trial.state,
                 f"{of}step_time_s": _rounded(trial.step_time_s),
-                f"{of}mfu_share": _rounded(mfu_of(q.acquisition.candidates, trial.candidate, trial.step_time_s)),
+                f"{of}mfu_share": _rounded(mfu(config, trial.step_time_s, config.training.precision)),
                 f"{of}peak_memory_bytes": _rounded(trial.peak_bytes),
                 "cause": failure and CAUSES[failure.cause],
                 "cause_confidence_share": failure and failure.confidence,

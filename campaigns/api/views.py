@@ -24,8 +24,8 @@ from launches.services.choices import MOST_STEPS, TOOLS
 
 
 class CampaignSerializer(serializers.ModelSerializer[Campaign]):
-    """A campaign.  analysis: the latest bottleneck analysis, with the parameters ranked by expected improvement and the
-    outcome of the language model's request.  tokens, cost_usd: language-model usage so far."""
+    """A campaign.  analysis: of the latest plan, candidates held back and the outcome of the language
+    model's request.  tokens, cost_usd: language-model usage so far."""
 
     config = serializers.DictField(read_only=True)
     constraints = serializers.DictField(read_only=True)
@@ -45,10 +45,7 @@ class CampaignSerializer(serializers.ModelSerializer[Campaign]):
 
     @extend_schema_field(OpenApiTypes.OBJECT)
     def get_analysis(self, made: Campaign) -> dict[str, Any]:
-        analysis = dict(made.analysis or {})
-        if "sentence" in analysis:
-            analysis["sentence"] = str(presentation.stored_sentence(analysis["sentence"]))
-        return analysis
+        return {key: value for key, value in (made.analysis or {}).items() if key in ("held_back", "advice")}
 
 
 class TrialSerializer(serializers.ModelSerializer[Trial]):

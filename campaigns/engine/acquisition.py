@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from campaigns.engine.analysis import fastest
 from campaigns.engine.candidates import PARTS, Candidates
 from campaigns.engine.pool import MOST_ATTEMPTS, Pool, Trial
 from campaigns.engine.posteriors import CandidatePosterior, VarianceComponents, posterior_of, shipped
@@ -297,7 +296,7 @@ def look(
     belief = posterior_of(
         c, pool, division or shipped(), learning=abilities.learning, analyse_failures=abilities.failures
     )
-    best = fastest(c, pool)
+    best = pool.fastest(c.tokens)
     return Acquisition(c, pool, rules, belief, best, np.where(rules.rows, _worth(c, belief, best), 0.0))
 
 

@@ -1,4 +1,4 @@
-"""One iteration of a campaign: bottleneck analysis of the pool, strategy generation, and whether to go on.
+"""One iteration of a campaign: the next trials, and whether to go on.
 
 Validation is running the trial, which is the backend's; failure analysis is reading its log (`proposals.failures`).
 Both end in the pool, from which the next iteration starts (OptiCo, seed 003, algorithm 1).
@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from campaigns.engine.acquisition import Abilities, ScoredCandidate, look
-from campaigns.engine.analysis import Analysis, analyse
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.posteriors import VarianceComponents, shipped
@@ -33,7 +30,6 @@ REFRESHED = 8
 class Iteration:
     """What an iteration came to.  choices: empty where the campaign ends, and `ended` says why."""
 
-    analysis: Analysis
     held_back: Mapping[str, int]
     choices: tuple[ScoredCandidate, ...]
     ended: Sentence | None = None
@@ -55,14 +51,13 @@ def iterate(
     """
     model = division or shipped()
     choices: list[ScoredCandidate] = []
-    first: tuple[Analysis, Mapping[str, int]] | None = None
+    held_back: Mapping[str, int] | None = None
     ended: Sentence | None = None
     asked = list(dict.fromkeys(requested))
     while len(choices) < count:
         seen = pool if abilities.pool else Pool(pool.trials[-1:])
         acquisition = look(c, seen, division=model, abilities=abilities)
-        if first is None:
-            first = analyse(c, seen, acquisition.worth), acquisition.rules.held_back
+        held_back = held_back or acquisition.rules.held_back
         ended = _ended(
             seen, bool(acquisition.rules.rows.any()), acquisition.best, float(acquisition.worth.max()), least_gain
         )
@@ -72,8 +67,7 @@ def iterate(
         rows = wanted or acquisition.first(min(max(1, count // REFRESHED), count - len(choices)))
         choices.extend(acquisition.choice(row, requested=bool(wanted)) for row in rows)
         pool, asked = pool.with_(*(Trial(row, "running") for row in rows)), []
-    analysis, held_back = first or (analyse(c, pool, np.zeros(len(c))), {})
-    return Iteration(analysis, held_back, tuple(choices), None if choices else ended)
+    return Iteration(held_back or {}, tuple(choices), None if choices else ended)
 
 
 def _ended(pool: Pool, any_left: bool, best: Trial | None, most: float, least_gain: float) -> Sentence | None:

@@ -72,6 +72,10 @@ class Pool:
     def with_(self, *trials: Trial) -> Pool:
         return Pool((*self.trials, *trials))
 
+    def fastest(self, tokens: Floats) -> Trial | None:
+        """Return the fastest trial by time per token; None where none ran.  tokens: per step, by candidate."""
+        return min(self.done, key=lambda trial: (trial.step_time_s or 0.0) / tokens[trial.candidate], default=None)
+
     def attempts(self, candidate: int) -> int:
         """How often a candidate was run."""
         return self._attempts[candidate]

@@ -20,7 +20,6 @@ from pydantic import TypeAdapter
 from campaigns.agents.tuner import MOST_WISHES
 from campaigns.agents.view import Question
 from campaigns.engine.acquisition import look
-from campaigns.engine.analysis import Analysis
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.loop import LEAST_GAIN, Iteration, ScoredCandidate, iterate
 from campaigns.engine.pool import Pool
@@ -32,7 +31,7 @@ from campaigns.services.queues import CAMPAIGNS, TRIALS
 from experiments.sentences import Sentence, Text
 from formatting import dollars, duration
 
-__all__ = ["AHEAD", "CAMPAIGNS", "SENTENCE", "TRIALS", "analysis_json", "cost_of", "plan", "wanted"]
+__all__ = ["AHEAD", "CAMPAIGNS", "SENTENCE", "TRIALS", "cost_of", "plan", "wanted"]
 
 #: Of so many trials one more is planned ahead, so that long campaigns do not read their whole pool for each trial.
 AHEAD = 20
@@ -145,7 +144,6 @@ def _question(campaign: Campaign, c: Candidates, pool: Pool, step: Iteration, mo
         left["dollars"] = max(0.0, campaign.most_dollars - cost_of(campaign, _ran_s(campaign)))
     return Question(
         acquisition=look(c, pool),
-        analysis=step.analysis,
         register=spaces.register_of(campaign, c),
         numbers=list(campaign.trials.order_by("number").values_list("number", flat=True)),
         most=most,
@@ -167,7 +165,7 @@ def _store(campaign: Campaign, c: Candidates, step: Iteration, number: int, advi
     made = Trial.objects.bulk_create(
         [_trial(campaign, c, choice, number + n, advice, planned) for n, choice in enumerate(new)], batch_size=500
     )
-    analysis = analysis_json(step.analysis) | {"held_back": dict(step.held_back)}
+    analysis: dict[str, object] = {"held_back": dict(step.held_back)}
     if advice is not None:
         analysis["advice"] = ADVICE.write(advice) | {"wishes": len(advice.wishes), "planned": planned}
     Campaign.objects.filter(pk=campaign.pk).update(analysis=analysis, advice=None)
@@ -195,11 +193,3 @@ def _trial(
         faster=choice.faster,
         runs_probability=choice.runs,
     )
-
-
-def analysis_json(step: Analysis) -> dict[str, object]:
-    return {
-        "state": step.health.state,
-        "sentence": SENTENCE.dump_python(step.health.sentence, mode="json"),
-        "leverage": [{"parameter": item.parameter, "gain": item.gain} for item in step.leverage],
-    }

@@ -13,7 +13,6 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from campaigns.backends import Outcome
-from campaigns.engine.analysis import mfu_of
 from campaigns.engine.pool import MOST_ATTEMPTS
 from campaigns.models import Trial, TrialStatus
 from campaigns.services import spaces
@@ -21,6 +20,7 @@ from campaigns.services.queues import TRIALS
 from experiments.services import secrets
 from experiments.services.text import clean
 from perfmodel.config import ExperimentConfig
+from perfmodel.roofline import mfu
 
 Rows = QuerySet[Trial]
 
@@ -81,4 +81,7 @@ def _mfu(trial: Trial, step_s: float) -> float | None:
         return None
     field = spaces.field_of(trial.campaign)
     row = field.by_key.get(trial.key)
-    return None if row is None else mfu_of(field.candidates, row, step_s)
+    if row is None:
+        return None
+    config = field.candidates.configs[row]
+    return mfu(config, step_s, config.training.precision)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from campaigns.engine.acquisition import Abilities
-from campaigns.engine.analysis import fastest, mfu_of
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.loop import LEAST_GAIN, PATIENCE, iterate, since
 from campaigns.engine.pool import Pool
@@ -16,6 +15,7 @@ from evaluation.campaigns.baselines import BUDGET
 from evaluation.campaigns.fit import fold_of, without_folds
 from evaluation.campaigns.recorded import Recorded
 from perfmodel.legality import MemoryPosterior
+from perfmodel.roofline import mfu
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def run(
         if not found.choices:
             break
         choice = found.choices[0]
-        best = fastest(c, pool)
+        best = pool.fastest(c.tokens)
         settled = best is not None and since(pool, best) >= PATIENCE
         if converged is None and settled and choice.gain is not None and choice.gain < LEAST_GAIN:
             converged = len(tried)
@@ -67,7 +67,7 @@ def without_model(c: Candidates) -> Candidates:
     """Candidates of whose times and memory nothing is known but the ideal compute time, the same for all."""
     count = len(c)
     nothing = np.zeros(count)
-    ideal_s = np.array([mfu_of(c, row, 1.0) for row in range(count)])
+    ideal_s = np.array([mfu(config, 1.0, config.training.precision) for config in c.configs])
     roomy = replace(
         c.used, params=np.exp(-2.0) * c.used.capacity, optimizer=nothing, gradients=nothing, activations=nothing,
         held=nothing,

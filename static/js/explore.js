@@ -36,27 +36,6 @@
     take("?" + query);
   };
 
-  /* operations of a layer all lie on the roof, so their names go down in steps at its right: [name, FLOP/byte, TFLOP/s, ms, bound, rank] */
-  kinds.layer = function (d, c, el) {
-    const option = kinds.roofline(d, c, el), narrow = el.clientWidth < 300, ridge = d.peak * 1000 / d.bw;
-    /* so far down that the roof leaves a name its room, in pixels */
-    const { grid, xAxis, yAxis } = option, plot = el.clientWidth - grid.left - grid.right, decades = side => Math.log10(side.max / side.min);
-    const slope = (el.clientHeight - grid.top - grid.bottom) / decades(yAxis) / (plot / decades(xAxis)), room = plot * (1 - Math.log10(ridge / xAxis.min) / decades(xAxis));
-    const steps = new Map();
-    let down = 13;
-    d.points.filter(point => point[1] >= ridge).sort((a, b) => b[1] - a[1]).forEach(point => steps.set(point[5], down = Math.max(down + 17, (point[0].length * 6 + 8 - room) * slope)));
-    const series = option.series.map(one => one.type !== "scatter" ? one : {
-      ...one, cursor: "default",
-      label: { show: !narrow, position: "right", fontSize: 11, color: c.text_2, formatter: p => p.value[2] },
-      labelLine: { show: !narrow, lineStyle: { color: c.line_2 } },
-      labelLayout(p) {
-        const point = one.data[p.dataIndex].value, step = steps.get(point[4]), x = p.rect.x + p.rect.width / 2, y = p.rect.y + p.rect.height / 2;
-        return step === undefined ? { x: x + 16, y, align: "left", verticalAlign: "middle" } : { x: el.clientWidth - grid.right, y: y + step, align: "right", verticalAlign: "middle" };
-      }
-    });
-    return { ...option, animation: false, yAxis: { ...option.yAxis, name: "attainable TFLOP/s per chip (log)" }, series };
-  };
-
   /* predicted against measured: points [measured s, estimate s, model, chip, id] */
   kinds.agreement = function (d, c) {
     const all = d.groups.flatMap(group => group.points), values = all.flatMap(point => [point[0], point[1]]);

@@ -227,7 +227,7 @@ def logits_gigabytes(tokens: str, vocab: str) -> float:
 
 @formula
 def hbm_read_ms(chip: str, array_bytes: str) -> float:
-    return roofline.Operation("read", 1.0, float(array_bytes)).transfer_s(get_chip(chip).hbm_bytes_per_s) * 1e3
+    return float(array_bytes) / get_chip(chip).hbm_bytes_per_s * 1e3
 
 
 @formula

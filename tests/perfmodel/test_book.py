@@ -24,50 +24,15 @@ def links_of(chip_name, topology, axes, members):
     return group_links(chip, layout, members, chip.wraps(topology))
 
 
-def crosses_at(chip_name, rows):
-    """Whether a bf16 matmul with wide weights is bound by HBM with 3 % fewer rows, and by compute with 3 % more."""
-    chip = get_chip(chip_name)
-    fewer, more = (roofline.matmul(factor * rows, 1e6, 1e6) for factor in (0.97, 1.03))
-    peak, hbm = chip.peak("bf16"), chip.hbm_bytes_per_s
-    return fewer.transfer_s(hbm) > fewer.compute_s(peak) and more.transfer_s(hbm) < more.compute_s(peak)
-
-
 # Chapter 1
 
 
-def test_1_1_v5e_needs_about_240_rows_per_product():
-    assert crosses_at("v5e", 240)
-
-
-def test_1_1_1_dot_product_does_half_a_flop_per_byte():
-    dot = roofline.matmul(1, 1_000_000, 1)
-    assert dot.intensity == pytest.approx(0.5, rel=1e-3)
-
-
-def test_exercise_1_1_an_int8_matmul_of_100_rows_is_bound_by_hbm():
-    product = roofline.matmul(100, 4096, 8192, 1, 1, 1)
-    assert product.flops == 2 * 100 * 4096 * 8192
-    assert product.hbm_bytes == 100 * 4096 + 4096 * 8192 + 100 * 8192
-    assert product.lower_s(3.94e14, 8.1e11) == product.transfer_s(8.1e11) > product.compute_s(3.94e14)
-
-
-def test_exercise_1_4_a_matrix_per_row_has_intensity_two():
-    rows, inner, columns = 64, 4096, 8192
-    moved = rows * inner + rows * inner * columns + rows * columns
-    operation = roofline.Operation("batched", 2 * rows * inner * columns, moved)
-    assert operation.intensity == pytest.approx(2, rel=1e-3)
-
-
-def test_exercise_1_5_h100_needs_298_rows():
-    assert crosses_at("h100", 298)
+@pytest.mark.parametrize(("chip", "rows"), [("v5e", 240), ("h100", 298)])
+def test_1_1_rows_from_which_a_product_is_bound_by_compute(chip, rows):
+    assert roofline.hbm_tokens(get_chip(chip)) == pytest.approx(rows, rel=0.03)
 
 
 # Chapter 2
-
-
-def test_exercise_2_1_200b_parameters_stream_in_10_ms():
-    load = roofline.Operation("weights", 1.0, 2 * 200e9 / 32)
-    assert load.transfer_s(get_chip("v4").hbm_bytes_per_s) == pytest.approx(10e-3, rel=0.05)
 
 
 def test_exercise_2_2_pods():
@@ -79,22 +44,10 @@ def test_exercise_2_2_pods():
     assert np.prod(v5p.pod) * v5p.peak("bf16") == pytest.approx(4e18, rel=0.05)
 
 
-def test_exercise_2_4_general_matmul_crosses_at_271_rows():
-    def product(rows):
-        return roofline.matmul(rows, 4096, 16384, 1, 1, 1)
-
-    peak, hbm = 3.94e14, 8.1e11
-    assert product(260).transfer_s(hbm) > product(260).compute_s(peak)
-    assert product(272).transfer_s(hbm) < product(272).compute_s(peak)
-    from_vmem = 22 * hbm
-    assert product(12).transfer_s(from_vmem) < product(12).compute_s(peak)
-
-
 def test_exercise_2_6_gathering_16_gb_over_two_axes_takes_about_167_ms():
     """The book bounds the ICI copy by 15 GB over two one-way links and says a gather takes roughly as long."""
     links = links_of("v5e", (4, 4), [4, 4], [0, 1])
     assert float(topology.collective_s("all-gather", links, 16e9)[0]) == pytest.approx(0.167, rel=0.25)
-    assert roofline.Operation("load", 1.0, 16e9).transfer_s(8.1e11) == pytest.approx(19e-3, rel=0.05)
 
 
 # Chapter 3
