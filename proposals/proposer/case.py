@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 from diagnosis.report import Diagnosis, Finding
-from formatting import counted
 from history.moves import RECOMPUTES
 from history.similarity import Alike
 from perfmodel.confidence import claimed
@@ -30,11 +29,9 @@ _BEARS_ON = {
     "weight_sharding": ("data", "hbm"),
     "virtual_stages": ("idle",),
     "chips": ("compute", "data"),
-    "xla_flags": (),  # nothing of it is priced
 }
 #: Rules of findings that a changed training key bears on.
 _ANSWERS = {
-    "xla_flags": ("exposed_communication", "async_collective_waits", "gradient_reduction", "fsdp_gathers_exposed"),
     "weight_sharding": ("replicated_weights", "fsdp_gathers_exposed", "optimizer_update", "memory_near_capacity"),
     "global_batch": ("gradient_reduction", "fsdp_gathers_exposed", "low_matrix_efficiency"),
 }
@@ -180,10 +177,6 @@ class Case:
                 was, becomes = getattr(training, key), changes[key]
                 more = ladder.index(becomes) > ladder.index(was)
                 yield self._setting(key, more, f"{words} {was} → {becomes}")
-        if "xla_flags" in changes:
-            count = len(set(changes["xla_flags"]) - set(training.xla_flags))
-            words = f"{counted(count, 'XLA flag')} set" if count else "XLA flags removed"
-            yield self._setting("xla_flags", bool(count), words)
         if "topology" in changes:
             was, becomes = self.config.hardware.chips, new.hardware.chips
             yield self._setting("chips", becomes > was, f"chips {was:g} → {becomes:g}")

@@ -12,9 +12,7 @@ from itertools import product
 from math import log2, prod
 from typing import Any
 
-from diagnosis.report import AxisCollective, Diagnosis
 from history.moves import RECOMPUTES
-from perfmodel import known_flags
 from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Mesh, Training
 from perfmodel.config_file import TRAINING_KEYS, read_training
 from perfmodel.reading import shown
@@ -32,8 +30,6 @@ BATCH_FACTORS = (0.5, 2.0)
 FACTORS = (1, 2, 4, 8)
 #: Training keys that change together on every mesh; more of them on the best meshes (`Pricer`).
 MOST_AT_FIRST = 2
-#: Share of exposed communication from which schedule flags are worth a trial.
-WORTH_HIDING = 0.02
 
 
 def further_changes(
@@ -110,44 +106,6 @@ def without_model(config: ExperimentConfig, constraints: Constraints) -> Iterato
         # Only more of it: less costs memory that is not known to be there.
         more = SHARDING[SHARDING.index(training.weight_sharding) + 1 :]
         yield from ({"weight_sharding": name} for name in reversed(more))
-
-
-def missing_flags(config: ExperimentConfig, diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Documented flags (perfmodel/xla_flags.toml) of this chip for what is exposed, that the run does not set."""
-    sets = _flag_sets(config, diagnosis)
-    given = config.training.xla_flags
-    return tuple(dict.fromkeys(flag for group, _ in sets for flag in known_flags.missing(group, given)))
-
-
-def _flag_sets(config: ExperimentConfig, diagnosis: Diagnosis) -> list[tuple[known_flags.FlagSet, float]]:
-    """(flags, exposed share of the step that they bear on) for every cause worth hiding, costliest first."""
-    causes = sorted(exposed_by_cause(config, diagnosis).items(), key=lambda item: -item[1])
-    sets = [
-        (known_flags.flag_set(config.hardware.chip, cause), share) for cause, share in causes if share >= WORTH_HIDING
-    ]
-    return [(group, share) for group, share in sets if group is not None]
-
-
-def exposed_by_cause(config: ExperimentConfig, diagnosis: Diagnosis) -> dict[str, float]:
-    """Exposed share of the step by what flags know it as; empty for a collective that no flag is documented for."""
-    seconds: dict[str, float] = {}
-    for row in diagnosis.collectives:
-        cause = _cause(row, config)
-        seconds[cause] = seconds.get(cause, 0.0) + _exposed(row, diagnosis)
-    return seconds
-
-
-def _cause(row: AxisCollective, config: ExperimentConfig) -> str:
-    """The next matmul waits for a tensor-parallel collective, so that only collective matmul overlaps it."""
-    if row.axis and "model" in {config.mesh.role(axis) for axis in row.axis.split("+")}:
-        return "collective_matmul"
-    return known_flags.cause_of(row.kind, row.axis == "dcn") or ""
-
-
-def _exposed(row: AxisCollective, diagnosis: Diagnosis) -> float:
-    """Share of the step that a collective is exposed."""
-    step = diagnosis.kpis.get("step_time_s")
-    return row.exposed_s / step if row.exposed_s is not None and step else row.share
 
 
 def doublings_of(training: Training, change: Mapping[str, Any]) -> dict[str, float]:

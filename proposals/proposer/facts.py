@@ -8,8 +8,7 @@ holds then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import log2
 
@@ -19,11 +18,9 @@ from experiments.sentences import Value
 from knowledge.supports import Quantity
 from perfmodel import accounting, memory, roofline
 from perfmodel.config import ExperimentConfig, micro_batches, missing_facts
-from perfmodel.known_flags import flag_set
 from perfmodel.workload import chip_of, from_config
 from proposals.candidate import Candidate, candidate
 from proposals.proposer.case import Case
-from proposals.proposer.changes import WORTH_HIDING, exposed_by_cause
 
 Fact = Quantity | Value
 Facts = Mapping[str, Fact | Callable[[], Fact]]
@@ -76,10 +73,6 @@ def of_config(config: ExperimentConfig) -> dict[str, Quantity]:
     domain = float(hardware.topology[0]) if kind == "gpu" else None
     per_rank = tokens / mesh.token_shards if tokens else None
     slots = stages * training.virtual_stages
-    flags = (flag.partition("=") for flag in training.xla_flags)
-    on_sparsecore = hardware.chip == "tpu7x" or any(
-        "sparse_core_collective_offload" in name and value.lower() == "true" for name, _, value in flags
-    )
     return {
         "chips": float(hardware.chips),
         "slices": float(hardware.slices),
@@ -102,8 +95,6 @@ def of_config(config: ExperimentConfig) -> dict[str, Quantity]:
         "grad_accum": float(training.grad_accum),
         "micro_batch": float(training.micro_batch) if training.micro_batch else None,
         "accumulation": count,  # micro-batches per optimizer step
-        # Collectives on the SparseCores exclude fusing them; by default so on TPU7x.
-        "sparsecore_offload": "on" if on_sparsecore else "off",
         "sequence_length": float(length) if length else None,
         "tokens_per_chip": tokens / hardware.chips if tokens else None,
         "tokens_per_rank": per_rank,
@@ -179,7 +170,6 @@ def _of_run(case: Case) -> dict[str, Fact | Callable[[], Fact]]:
     spent = case.observed.parts_s
     peak, used = kpis.get("memory_peak_share"), case.baseline.hbm_per_chip_bytes
     bought = any(item.subject in _BUYS_MEMORY and item.direction == "up" for item in case.changed)
-    flags = _names(flag for flag in case.changes.get("xla_flags", ()) if flag not in case.config.training.xla_flags)
     return {
         "verdict": case.diagnosis.bottleneck.primary,
         "finding": frozenset(item.rule for item in case.diagnosis.findings),
@@ -192,8 +182,6 @@ def _of_run(case: Case) -> dict[str, Fact | Callable[[], Fact]]:
         **{name: kpis.get(kpi) for name, kpi in _KPIS.items()},
         "exposed_share": case.exposed_s / step_s,
         "small_collectives_share": _small_collectives(case),
-        "new_flags": flags,
-        "exposed_cause": _exposed_cause(case, flags),
         "was_memory_share": used.total / used.capacity if peak is None and used else peak,
         **{f"memory_without_{key}": partial(_memory_without, case, keys) for key, keys in _BUYS_MEMORY.items()},
     }
@@ -224,18 +212,3 @@ def _small_collectives(case: Case) -> Quantity:
     known = [op for op in case.diagnosis.ops if op.collective and op.collective_bytes and op.possible_bytes_per_s]
     small = (op for op in known if (op.collective_bytes or 0.0) < HOP_S * (op.possible_bytes_per_s or 0.0))
     return float(sum(op.time_share for op in small)) if known else None
-
-
-def _names(flags: Iterable[str]) -> frozenset[str]:
-    return frozenset(flag.removeprefix("--").partition("=")[0] for flag in flags)
-
-
-def _exposed_cause(case: Case, added: frozenset[str]) -> Quantity:
-    """Exposed transfers that the proposed mesh still has and for which it sets flags, as these are documented
-    (perfmodel/xla_flags.toml)."""
-    left = {axis for axis, size in case.mesh.ici if size > 1} | ({"dcn"} if case.mesh.dcn_product > 1 else set())
-    rows = (row for row in case.diagnosis.collectives if not row.axis or left & set(row.axis.split("+")))
-    exposed = exposed_by_cause(case.config, replace(case.diagnosis, collectives=tuple(rows)))
-    chip = case.config.hardware.chip
-    flag_sets = {cause: flag_set(chip, cause) for cause, share in exposed.items() if share >= WORTH_HIDING}
-    return frozenset(cause for cause, flags in flag_sets.items() if flags and added & _names(flags.flags))

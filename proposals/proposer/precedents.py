@@ -32,7 +32,6 @@ from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from proposals.candidate import MeshAndChanges, candidate
 from proposals.plan import Citation
-from proposals.proposer.changes import missing_flags
 
 #: Changes of a record that a candidate can make too; a record that changed anything else tells of that as well.
 COMPARABLE = frozenset(("mesh", "batch", "remat", "weight_sharding", "xla_flags"))
@@ -150,7 +149,7 @@ def sizes_by_role(mesh: Mesh) -> dict[str, int]:
 
 
 def situation(config: ExperimentConfig, diagnosis: Diagnosis) -> Case:
-    """What precedents are compared with: the run at hand, and the flags that a proposal would set."""
+    """What precedents are compared with: the run at hand."""
     chip, training = config.hardware.chip, config.training
     held = {key: value for key in ("global_batch", "grad_accum", "micro_batch") if (value := getattr(training, key))}
     return Case(
@@ -167,7 +166,6 @@ def situation(config: ExperimentConfig, diagnosis: Diagnosis) -> Case:
         roles=sizes_by_role(config.mesh),
         settings={key: str(getattr(training, key)) for key in moves.SETTINGS},
         mixture=config.model.experts > 0 if config.model is not None else None,
-        flags=known_flags.changed((), missing_flags(config, diagnosis), chip),
         before=config if can_be_priced(config) else None,
     )
 

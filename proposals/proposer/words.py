@@ -209,8 +209,6 @@ def lowers(case: Case, of: Words) -> Iterator[Sentence | str]:
 
 def _decisions(case: Case) -> dict[str, Any]:
     config, changes, hardware = case.config, case.changes, case.config.hardware
-    more_flags = len(changes.get("xla_flags", ())) > len(config.training.xla_flags)
-    alone = len(changes) == 1 and not case.resized
     batch, verdict = changes.get("global_batch", config.training.global_batch), case.diagnosis.bottleneck
     bubble = case.mesh.size("pipeline") > 1 and case.falls("idle")
     unpriced = [name for name in changes if name not in PRICED_KEYS]
@@ -230,8 +228,6 @@ def _decisions(case: Case) -> dict[str, Any]:
         "rows": case.rows_ratio,
         "shrinks_bubble": " and shrink the pipeline bubble" if bubble else "",
         "matrix_units": "the MXU" if chip_of(hardware).kind == "tpu" else "tensor cores",
-        "more_flags": yes(more_flags),
-        "flags_alone": " Mesh, memory and training results are unchanged." if alone else "",
         "slice": _slice(changes.get("topology", hardware.topology), changes.get("slices", hardware.slices)),
         "was_slice": _slice(hardware.topology, hardware.slices),
         "recomputes": float(RECOMPUTES[changes.get("remat", config.training.remat)]),
@@ -280,18 +276,12 @@ def _fresh(case: Case) -> list[str]:
 
 def _moves(case: Case) -> dict[str, Any]:
     observed = case.observed
-    exposed, share = spent("exposed", case.exposed_s, observed)
     return {
         "moves": yes(bool(case.moved)),
         "more": frozenset(role for role, doublings in case.moved.items() if doublings > 0),
         "less": frozenset(role for role, doublings in case.moved.items() if doublings < 0),
         "doublings": Value("doublings", case.doublings, "", field="proposal.doublings"),
         "fresh": " and no ".join(_fresh(case)),
-        "exposed_now": (
-            say("{} of communication per step", exposed)
-            if observed.timed
-            else say("Communication that takes {} of device time", share)
-        ),
         "tensor_now": _now("tensor", observed, "now"),
         "weights_hbm_now": _now("weights_hbm", observed, "reading weights from HBM now"),
         "sequence_now": _now("sequence", observed, "now"),

@@ -239,8 +239,8 @@ def generate_step_ms(
     hbm = n * found.hbm_bytes_per_s
     attention = float(sequences) * float(kv_bytes) / hbm
     flops = 2 * float(sequences) * float(parameters_held)
-    weights = roofline.Operation("weights", flops, float(parameters_held) * float(parameter_bytes))
-    return 1e3 * (attention + weights.lower_s(n * found.peak("bf16"), hbm))
+    weights = max(flops / (n * found.peak("bf16")), float(parameters_held) * float(parameter_bytes) / hbm)
+    return 1e3 * (attention + weights)
 
 
 @formula

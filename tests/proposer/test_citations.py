@@ -22,7 +22,6 @@ from knowledge.supports import SupportError, read
 from perfmodel.chips import get_chip, load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.config_file import parse_config
-from perfmodel.known_flags import CAUSES
 from proposals.candidate import Candidate
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
@@ -53,10 +52,8 @@ def test_a_statement_names_quantities_that_are_computed_and_words_that_they_can_
         "verdict": {"compute", "memory", "communication", "input", "host", "idle", "unknown"},
         "chip": set(load_chips()),
         "kind": {"tpu", "gpu"},
-        "exposed_cause": set(CAUSES),
         "remat": {"none", "minimal", "full", "offload"},
         "weight_sharding": {"none", "zero1", "fsdp"},
-        "sparsecore_offload": {"on", "off"},
         "links": {"equal", "unequal"},
         "chunks": {"whole", "uneven"},
         **{f"{part}_falls": {"yes", "no"} for part in ("communication", "compute", "dcn")},
@@ -285,31 +282,6 @@ def test_fsdp_is_set_against_tensor_parallelism_only_on_links_of_one_kind() -> N
 def test_cutting_sequences_is_not_cited_where_there_are_more_than_ranks() -> None:
     bench = run("v5p", [4, 4, 4], {"data": 8, "model": 8})
     assert "context-parallel" not in cited(bench, {"data": 8, "seq": 4, "model": 2})
-
-
-def test_fusion_of_collectives_is_not_cited_beside_sparsecore_offload() -> None:
-    bench = labelled("gathers on v6e")
-    flags = (
-        "--xla_tpu_enable_async_collective_fusion=true",
-        "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
-    )
-    offload = "--xla_tpu_enable_sparse_core_collective_offload_all_gather=true"
-    same = dict(bench.config.mesh.ici)
-    assert "async-collective-fusion" in cited(bench, same, xla_flags=list(flags))
-    assert "async-collective-fusion" not in cited(bench, same, xla_flags=[*flags, offload])
-
-
-def test_flags_are_not_cited_for_a_transfer_that_the_proposed_mesh_no_longer_has() -> None:
-    bench = labelled("gathers on v6e")
-    flags = ["--xla_tpu_enable_async_collective_fusion=true"]
-    assert "async-collective-fusion" not in cited(bench, {"data": 1, "model": 256}, xla_flags=flags)
-
-
-def test_no_flags_without_a_change_of_flags() -> None:
-    flags = {passage.id for passage, line in citable() if line.subject == "xla_flags"}
-    for name in ("gathers on v6e", "8-way tensor parallelism in the open"):
-        for item in labelled(name).propose().proposals:
-            assert "xla_flags" in item.changes or not flags & {source.key for source in item.citations}
 
 
 # Any run
