@@ -171,16 +171,6 @@ class Communication:
 
 
 @dataclass(frozen=True)
-class PerChip:
-    """One quantity per chip, before and after.  name: `weights`, `optimizer`, `gradients`, `activations` (bytes held),
-    `sequences` and `tokens` (of a step, that it works on).  None where a missing fact forbids it."""
-
-    name: str = ""
-    before: float | None = None
-    after: float | None = None
-
-
-@dataclass(frozen=True)
 class ProposalPlan:
     """One proposed configuration.  mesh: {"ici": {...}, "dcn": {...}}; changes: training keys that change.
 
@@ -217,7 +207,6 @@ class ProposalPlan:
     sensitivity: tuple[Neighbour, ...] = ()
     memory_headroom_bytes: float | None = None
     communication: tuple[Communication, ...] = ()
-    per_chip: tuple[PerChip, ...] = ()
     violations: tuple[Broken, ...] = ()
     doublings: float = 0.0
     support: str = ""

@@ -98,20 +98,6 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Held:
-    """One quantity of a chip before and after.  unit: `bytes` or `count`."""
-
-    name: str
-    before: float | None
-    after: float | None
-    unit: str
-
-    @property
-    def ratio(self) -> float | None:
-        return self.after / self.before if self.before and self.after is not None else None
-
-
-@dataclass(frozen=True)
 class OneStep:
     """A neighbour of the proposal, and what opens it in the form of one's own mesh."""
 
@@ -156,7 +142,6 @@ class Card:
     memory: list[bars.Term] = field(default_factory=list)
     loop: measured.Loop | None = None
     traffic: list[Traffic] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
     steps: list[OneStep] = field(default_factory=list)
     range_bar: str = ""
     column: str = ""
@@ -371,17 +356,8 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
         memory=bars.memory_terms(vars(predicted.hbm_per_chip_bytes)) if predicted.hbm_per_chip_bytes else [],
         loop=measured.loop(item) if item.pk else None,
         traffic=_traffic(data.communication, roles),
-        held=[
-            Held(row.name, row.before, row.after, _HELD_UNITS.get(row.name, "bytes"))
-            for row in data.per_chip
-            if row.before is not None or row.after is not None
-        ],
         steps=[OneStep(row, _query(row)) for row in data.sensitivity],
     )
-
-
-#: Units of `PerChip` rows that are no bytes.
-_HELD_UNITS = {"sequences": "count", "tokens": "count"}
 
 
 def _traffic(communication: Sequence[Communication], roles: Mapping[str, str]) -> list[Traffic]:

@@ -53,10 +53,10 @@ class Changed:
 class Case:
     """Everything the sentences of one proposal are made from.
 
-    changes: training keys that change.  exposed_s: communication per step that schedule flags may hide.  faster:
+    changes: training keys that change.  exposed_s: communication per step that is not hidden.  faster:
     probability that it runs and the step gets faster per token; keeping: that no legal candidate gains what is worth a
-    change.  utility: what candidates are ranked by (`ranking`).  split: whether an axis takes a part of a torus
-    dimension.  precedent: the measured change most alike; warning: an alike run that failed; bears, warns: why.
+    change.  utility: what candidates are ranked by (`ranking`).
+    precedent: the measured change most alike; warning: an alike run that failed; bears, warns: why.
     broken: rules of legality and constraints that it breaks; unchecked: sentences on what is not known to be legal.
     disputed: elements on whose gain the measurement and the model alone disagree (`detail.disputed`).  parts:
     the step by part, before and after (`detail.parts`).
@@ -73,7 +73,6 @@ class Case:
     predicted: Predicted
     faster: float
     keeping: float
-    split: bool
     exposed_s: float
     utility: float
     missing: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Details of a proposal: communication by axis, bytes per chip, and neighbouring configurations."""
+"""Details of a proposal: communication by axis, and neighbouring configurations."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from math import exp, log
 
 import numpy as np
 
-from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh, missing_facts
 from perfmodel.price import NOTHING, Evidence, predict_all
-from perfmodel.workload import from_config
 from proposals.candidate import Candidate, candidate
-from proposals.plan import Communication, Neighbour, PerChip
+from proposals.plan import Communication, Neighbour
 from proposals.proposer.case import LADDER
 from proposals.proposer.changes import Change
 from proposals.proposer.limits import Rule, reason
 from proposals.proposer.prices import Field, axes_of_group, gains
-from proposals.proposer.space import Candidates
 
 #: Traffic on the links of each group of axes.
 MOVES = {
@@ -95,32 +92,6 @@ def _moved_tensors(roles: set[str]) -> str:
     if roles & {"data", "fsdp", "replica"} or not words:
         words.insert(0, "weights and gradients")
     return ", ".join(words)
-
-
-def per_chip(candidates: Candidates, index: int) -> tuple[PerChip, ...]:
-    """Bytes of weights, optimizer, gradients and activations, and what the chip computes on, before and after."""
-    c = candidates
-    sides = [_per_chip_load(c.configured(at)) for at in (c.baseline, index)]
-    return tuple(PerChip(name, sides[0][name], sides[1][name]) for name in sides[0])
-
-
-def _per_chip_load(config: ExperimentConfig) -> dict[str, float | None]:
-    """Of one chip: bytes it holds, and sequences and tokens of a step that it works on."""
-    training, mesh = config.training, config.mesh
-    shards = mesh.batch_shards
-    batch, length = training.global_batch, training.seq_len
-    held: dict[str, float | None] = dict.fromkeys(("weights", "optimizer", "gradients", "activations"))
-    if config.model is not None:
-        known = (
-            memory.parameters_only(config)
-            if missing_facts(config)
-            else {name: float(np.max(value)) for name, value in memory.per_chip(from_config(config)).parts().items()}
-        )
-        held |= {"weights": known["params"], "optimizer": known["optimizer"], "gradients": known["gradients"]}
-        held["activations"] = known["activations"]
-    held["sequences"] = batch / shards if batch else None
-    held["tokens"] = batch * length / shards / mesh.size("seq") if batch and length else None
-    return held
 
 
 def disputed(config: ExperimentConfig, mesh: Mesh, change: Change, evidence: Evidence) -> dict[str, dict[str, float]]:

@@ -266,7 +266,6 @@ class Pricer:
             predicted=baseline if mesh == self.config.mesh and not changes else field.predicted(index),
             faster=float(ranked.faster[index]),
             keeping=keeping,
-            split=bool(candidates.split[index]),
             exposed_s=exposed_s(prices, candidates),
             utility=float(ranked.utility[index]),
             missing=self.missing,
@@ -284,7 +283,6 @@ class Pricer:
             proposal_of(case),
             memory_headroom_bytes=used.headroom if used else None,
             communication=detail.communication(field, index),
-            per_chip=detail.per_chip(candidates, index),
         )
 
     def _around(self, of: Candidate) -> tuple[list[detail.Step], Field]:

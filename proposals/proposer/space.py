@@ -19,7 +19,7 @@ from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh, Training, mesh_distance, missing_facts
 from perfmodel.legality import MemoryPosterior
 from perfmodel.space import SearchBounds, Space, build_space, changed, space_workload
-from perfmodel.workload import Workload, chip_of, from_config, stack
+from perfmodel.workload import Workload, from_config, stack
 from proposals.candidate import Candidate, candidate
 from proposals.proposer.changes import Change, doublings_of
 
@@ -140,23 +140,6 @@ class Candidates:
         return np.asarray((np.delete(self.changed, CHANGE_KINDS.index("xla_flags"), axis=1) != 0).any(axis=1))
 
     @cached_property
-    def split(self) -> Bools:
-        """Whether an axis takes a part of a torus dimension, so that the mesh needs split physical axes."""
-        if chip_of(self.config.hardware).kind != "tpu":
-            return np.zeros(len(self), dtype=bool)
-        ran = self.config.hardware.topology
-        inside = [i for i, (place, _) in enumerate(self.columns) if place == "ici"]
-        if isinstance(self.meshes, Space):
-            rows = [([int(n) for n in sizes if n > 1], ran) for sizes in self.sizes[:, inside]]
-        else:  # side by side, each has a change of its own
-            rows = [
-                ([n for _, n in mesh.ici if n > 1], change.get("topology", ran))
-                for mesh, change in zip(self.meshes, self.changes, strict=True)
-            ]
-        splits = np.array([not fills_whole_dimensions(row, [n for n in dims if n > 1]) for row, dims in rows])
-        return np.asarray(splits[self.mesh_of])
-
-    @cached_property
     def tokens_ratio(self) -> Floats:
         """Tokens of a candidate's step over those of the current configuration."""
         tokens = self.flat(self.work.training.global_batch * self.work.training.seq_len)
@@ -262,15 +245,3 @@ def side_by_side(
         at=np.arange(count),
         posterior=known or MemoryPosterior(),
     )
-
-
-def fills_whole_dimensions(sizes: Sequence[int], dims: Sequence[int]) -> bool:
-    """Whether the axes, in order, are products of whole neighbouring dimensions."""
-    left = list(dims)
-    for size in sizes:
-        product = 1
-        while product < size and left:
-            product *= left.pop(0)
-        if product != size:
-            return False
-    return True

@@ -223,7 +223,6 @@ def _decisions(case: Case) -> dict[str, Any]:
         ),
         "idle_falls": yes(case.falls("idle")),
         "resized": yes(bool(case.resized)),
-        "split": yes(case.split),
         "splits": yes(case.splits_anew),
         "rows": case.rows_ratio,
         "shrinks_bubble": " and shrink the pipeline bubble" if bubble else "",
