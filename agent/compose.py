@@ -29,13 +29,6 @@ def complaint(complaints: Sequence[str]) -> str:
     )
 
 
-def calls_dropped(dropped: int, limits: Limits) -> str:
-    return (
-        f"(From the program that runs you, not from the user:) You called {dropped + limits.calls_per_turn} tools at "
-        f"once, and at most {limits.calls_per_turn} are taken from one answer; the other {dropped} did not run."
-    )
-
-
 def bound(reason: str, limits: Limits) -> str:
     """Which bound was reached, for the user."""
     limits_named = {

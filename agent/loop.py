@@ -134,7 +134,6 @@ class _Loop:
     last_complaints: tuple[str, ...] = ()
     repairs: int = 0
     told: int = 0  # messages that an event has shown already
-    dropped: int = 0  # calls of the last response beyond what one may have
     next_result: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -157,8 +156,6 @@ class _Loop:
                     reason: StopReason = "tool_calls" if calls_left <= 0 else "turns"
                     raise _Stop(reason, compose.bound(reason, self.limits))
                 yield from self._call(message)
-                if self.dropped:
-                    self.conversation.append(UserMessage(compose.calls_dropped(self.dropped, self.limits)))
                 continue
             value, about, complaints = self._judge(completion, given.arguments if given else message.text)
             if not complaints:
@@ -242,11 +239,8 @@ class _Loop:
 
     def _capped(self, completion: Completion) -> Completion:
         """With the calls that one response may have; the others enter neither the conversation nor the record."""
-        message, most = completion.message, self.limits.calls_per_turn
-        self.dropped = max(len(message.tool_calls) - most, 0)
-        if not self.dropped:
-            return completion
-        return replace(completion, message=replace(message, tool_calls=message.tool_calls[:most]))
+        calls = completion.message.tool_calls[: self.limits.calls_per_turn]
+        return replace(completion, message=replace(completion.message, tool_calls=calls))
 
     def _wait_s(self, fault: Fault, retries: int) -> float:
         if fault.wait_s is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from agent.control import Cancel
+from agent.events import ModelResponse, RunEvent, drive
+from agent.limits import Limits
+from agent.loop import run
 from agent.messages import UserMessage, clean
-from agent.provider.base import Completion, ProviderError, Request
 from agent.provider.settings import Settings
 from agent.tools import Arguments, Tool
 from formatting import plain
@@ -16,9 +16,9 @@ from formatting import plain
 if TYPE_CHECKING:
     from agent.provider.openai import OpenAIProvider
 
-_TIMEOUT_S = 30.0
-_MAX_TOKENS = 2_000  # a reasoning model thinks before it says one word
-_TRIES = 6  # one request, and once more for each thing the endpoint turns out not to know
+_WORDS = "Call the tool report with the value 4. Then answer with the one word: ready"
+#: A reasoning model thinks before it says one word.
+_LIMITS = Limits(turns=2, time_s=60.0, repairs=0, retries=0, answer_tokens=2_000)
 
 
 class _Number(Arguments):
@@ -42,53 +42,31 @@ class ConnectionReport:
 
 
 def check_connection(settings: Settings, agent: str | None = None) -> ConnectionReport:
-    """Asks the model for a word and a tool call; at most half a minute each.  Raises nothing."""
+    """Asks the model to call a tool and to say a word; at most a minute.  Raises nothing."""
     model, where = settings.model_for(agent), settings.base_url
     if (missing := settings.missing()) is not None:
         return ConnectionReport(False, missing, model, where)
     from agent.provider.openai import OpenAIProvider  # the SDK takes 35 MB of every process that loads it
 
     provider = OpenAIProvider(settings, agent)
-    try:
-        _, first_s = _ask(provider, _request("Answer with the one word: ready"))
-    except ProviderError as error:
-        sentence = error.fault.sentence
-        if error.fault.kind == "not_found":
-            sentence += _offered(provider)
-        return ConnectionReport(False, sentence, model, where)
-    tools = _calls_tools(provider)
+    report = Tool("report", "Reports a number.", _Number, lambda _: "noted")
+    firsts: list[float] = []
+
+    def see(event: RunEvent) -> None:
+        if isinstance(event, ModelResponse):
+            firsts.append(event.first_token_s or event.duration_s)
+
+    outcome = drive(run(provider, [UserMessage(_WORDS)], tools=[report], limits=_LIMITS), see)
+    if not firsts:
+        fault = outcome.stopped.fault if outcome.stopped else None
+        sentence = fault.sentence if fault else "The language model did not answer."
+        return ConnectionReport(
+            False, sentence + (_offered(provider) if fault and fault.kind == "not_found" else ""), model, where
+        )
+    tools = outcome.tool_calls > 0
     lacking = "" if tools else " It did not call a tool when asked to, so agents will not work well with it."
-    sentence = f"{model} at {where} answers; first word after {plain(first_s, 's')}.{lacking}"
-    return ConnectionReport(True, sentence, model, where, first_s, tools)
-
-
-def _request(text: str, **more: Any) -> Request:
-    return Request((UserMessage(text),), max_tokens=_MAX_TOKENS, **more)
-
-
-def _ask(provider: OpenAIProvider, request: Request) -> tuple[Completion, float]:
-    """The completion, and seconds until its first piece."""
-    for attempt in range(_TRIES):
-        started_s = time.monotonic()
-        first_s: float | None = None
-        try:
-            for part in provider.complete(request, timeout_s=_TIMEOUT_S, cancel=Cancel()):
-                first_s = time.monotonic() - started_s if first_s is None else first_s
-                if isinstance(part, Completion):
-                    return part, first_s
-        except ProviderError as error:
-            if error.fault.kind != "unsupported" or attempt == _TRIES - 1:
-                raise
-    raise AssertionError("a provider ends with a completion or raises")
-
-
-def _calls_tools(provider: OpenAIProvider) -> bool:
-    report = Tool("report", "Reports a number.", _Number, lambda _: None)
-    try:
-        completion, _ = _ask(provider, _request("Call the tool report with the value 4.", tools=(report,)))
-    except ProviderError:
-        return False
-    return any(call.name == "report" for call in completion.message.tool_calls)
+    sentence = f"{model} at {where} answers; first word after {plain(firsts[0], 's')}.{lacking}"
+    return ConnectionReport(True, sentence, model, where, firsts[0], tools)
 
 
 def _offered(provider: OpenAIProvider) -> str:

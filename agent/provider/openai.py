@@ -106,7 +106,7 @@ class OpenAIProvider:
         timeout_s = min(timeout_s, self.settings.request_timeout_s)
         line = Line()
         assembly = Assembly(size_chars(request.messages), len(request.messages))
-        sent = self._parameters(request)
+        sent, hiding = self._parameters(request), self.settings.hiding
         held, shown = "", ""  # the beginning of a secret, perhaps, as it may come in pieces; and what came before
         with line.guarded(timeout_s, cancel):
             if line.cut_by:  # cancelled before anything was sent
@@ -115,10 +115,10 @@ class OpenAIProvider:
                 with closing(self._chunks(sent, line, timeout_s)) as chunks:
                     for chunk in chunks:
                         held += assembly.feed(chunk)
-                        cut = len(held) - self.settings.open_secret(held)
-                        text, held = self.settings.hide(held[:cut]), held[cut:]
+                        cut = len(held) - hiding.open_chars(held)
+                        text, held = hiding.hide(held[:cut]), held[cut:]
                         shown = (shown + text)[-_LOOKED_BACK:]
-                        if text and not self.settings.spells_secret(shown):
+                        if text and not hiding.spells(shown):
                             yield text
                         if assembly.chars > request.max_tokens * _RUNAWAY:
                             assembly.finish = "length"
@@ -133,7 +133,7 @@ class OpenAIProvider:
         if assembly.finish is None:
             raise self._spent(faults.fault("truncated", self.settings), assembly)
         if held:
-            yield self.settings.hide(held)
+            yield hiding.hide(held)
         yield self._without_secrets(assembly.completion())
 
     def _chunks(self, sent: dict[str, Any], line: Line, timeout_s: float) -> Generator[dict[str, Any], None, None]:
@@ -196,7 +196,7 @@ class OpenAIProvider:
 
     def _without_secrets(self, completion: Completion) -> Completion:
         """A server may echo what it was sent; the key must not enter the record of a run."""
-        hide, message = self.settings.hide, completion.message
+        hide, message = self.settings.hiding.hide, completion.message
         calls = tuple(ToolCall(hide(call.id), hide(call.name), hide(call.arguments)) for call in message.tool_calls)
         message = replace(message, text=hide(message.text), tool_calls=calls)
         return replace(completion, message=message, model=hide(completion.model))

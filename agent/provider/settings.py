@@ -87,24 +87,13 @@ class Settings:
         return (self.api_key,) if len(self.api_key) >= 8 else ()
 
     @cached_property
-    def _hiding(self) -> Hiding:
+    def hiding(self) -> Hiding:
+        """Hides these secrets in texts, spelt out or encoded."""
         return Hiding(self.secrets)
-
-    def hide(self, text: str) -> str:
-        """The text without these secrets, spelt out or encoded."""
-        return self._hiding.hide(text)
-
-    def spells_secret(self, text: str) -> bool:
-        """Return True if the text spells one of these secrets otherwise, or half of it."""
-        return self._hiding.spells(text)
-
-    def open_secret(self, text: str) -> int:
-        """Characters at the end of a text that comes in pieces with which one of these secrets may begin."""
-        return self._hiding.open_chars(text)
 
     def redact(self, text: str) -> str:
         """The text without these secrets, and without anything that looks like a credential."""
-        return without_credentials(self.hide(text))
+        return without_credentials(self.hiding.hide(text))
 
     def __repr__(self) -> str:
         key = HIDDEN if self.api_key else "none"

@@ -35,8 +35,6 @@ from proposals.proposer.precedents import case_of_change
 
 AGENT: Agent = "proposer"
 PROPOSALS = 3
-#: Highest confidence of a hypothesis, which has no measured precedent.
-MOST_OF_A_HYPOTHESIS = 0.5
 Support = Literal["proven", "hypothesis"]
 
 _Statement = Annotated[str, Field(min_length=3, max_length=900)]
@@ -52,7 +50,6 @@ class Proposed(Configuration):
     citations: Annotated[list[str], Field(max_length=8)] = Field(
         default_factory=list, description="Ids of records and passages that a tool returned."
     )
-    confidence: float = Field(ge=0.0, le=1.0, description="That the step gets faster; a hypothesis at most 0.5.")
 
     @property
     def cited(self) -> list[str]:
@@ -79,13 +76,11 @@ class Proposing(Written):
 class DraftProposal:
     """A proposal that passed.  plan: with the model's sentences, and every number from the performance model.
 
-    lines: its title, reasons and trade-offs with the results they refer to.  claimed: the confidence that the model
-    says; nothing shows it as a number of the product.
+    lines: its title, reasons and trade-offs with the results they refer to.
     """
 
     plan: ProposalPlan
     lines: tuple[Line, ...]
-    claimed: float
 
 
 @dataclass(frozen=True)
@@ -212,7 +207,7 @@ class Judge:
             )
 
     def unbacked(self, answer: Proposing, sources: Sources) -> Iterator[str]:
-        """Yield what is wrong with citations and confidence."""
+        """Yield what is wrong with citations."""
         known = cited(sources)
         for number, item in enumerate(answer.proposals, start=1):
             for key in item.cited:
@@ -221,12 +216,6 @@ class Judge:
                         f"Proposal {number} cites `{key}`, which no tool result of this run has; `history` and "
                         "`knowledge` return what can be cited."
                     )
-            if item.confidence > MOST_OF_A_HYPOTHESIS and self.support(item, sources) == "hypothesis":
-                claimed, most = map(formatting.probability, (item.confidence, MOST_OF_A_HYPOTHESIS))
-                yield (
-                    f"Proposal {number} cites no record in which such a change was measured to be faster, so it is a "
-                    f"hypothesis, and claims {claimed}: claim at most {most}, or cite such a record."
-                )
 
     def support(self, item: Proposed, sources: Sources) -> Support:
         """`proven` where it cites a record, returned in this run, in which such a change was measured to be faster."""
@@ -239,7 +228,6 @@ class Judge:
     def argued(self, number: int, item: Proposed, sources: Sources) -> DraftProposal:
         """The proposal with its numbers from the performance model, and what its sentences refer to."""
         priced = self.priced(item)
-        support = self.support(item, sources)
         known = cited(sources)
         quoted = [citation(self.bench.retrieval, key) for key in item.cited if key in known]
         plan = replace(
@@ -250,10 +238,9 @@ class Judge:
             reasoning=tuple(map(sources.sentence, item.reasoning)),
             trade_offs=tuple(map(sources.sentence, item.trade_offs)) or priced.trade_offs,
             citations=tuple(one for one in quoted if one is not None) or priced.citations,
-            support=support,
+            support=self.support(item, sources),
         )
-        claimed = min(item.confidence, MOST_OF_A_HYPOTHESIS) if support == "hypothesis" else item.confidence
-        return DraftProposal(plan, tuple(map(sources.line, _texts(item))), claimed)
+        return DraftProposal(plan, tuple(map(sources.line, _texts(item))))
 
 
 def _times(speedup: float) -> str:

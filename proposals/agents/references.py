@@ -11,9 +11,11 @@ import keyword
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from formatting import NBSP, listed
 from proposals.agents import markdown
@@ -72,24 +74,14 @@ class Rendered:
 
     def to_json(self) -> list[Any]:
         """What is stored beside a template, so that it can be shown without its results."""
-        return [part if isinstance(part, str) else _written(part) for part in self.parts]
+        return list(_PARTS.dump_python(self.parts, mode="json", exclude_defaults=True))
 
     @classmethod
     def from_json(cls, data: Iterable[Any]) -> Rendered:
-        known = {each.name for each in fields(Value)}
-        return cls(
-            tuple(
-                Value(**{key: value for key, value in part.items() if key in known})
-                if isinstance(part, dict)
-                else str(part)
-                for part in data
-            )
-        )
+        return cls(_PARTS.validate_python(data))
 
 
-def _written(value: Value) -> dict[str, Any]:
-    defaults = {each.name: each.default for each in fields(Value)}
-    return {key: each for key, each in vars(value).items() if defaults[key] is MISSING or each != defaults[key]}
+_PARTS: TypeAdapter[tuple[str | Value, ...]] = TypeAdapter(tuple[str | Value, ...])
 
 
 def resolve(template: str, results: Mapping[str, object], typed: Typed | None = None) -> Rendered:

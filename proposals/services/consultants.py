@@ -23,7 +23,7 @@ from jobs import workers
 from perfmodel.config import ConfigError
 from proposals.agents import analyzer_agent, endpoint, proposal_agent
 from proposals.agents.drafts import Line
-from proposals.agents.proposal_agent import DraftProposal, EvaluatedProposal
+from proposals.agents.proposal_agent import EvaluatedProposal
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.toolbox import Agent
 from proposals.agents.workbench import Workbench
@@ -179,7 +179,7 @@ def _store(made: Consultation, proposed: EvaluatedProposal, base: PlanRecord, mo
     plan = replace(base.value, proposals=tuple(item.plan for item in proposed.proposals), author=model)
     record = plans.store(
         made.run, plan, constraints=base.constraints, precedents=base.precedents, again=True, user=made.created_by,
-        said_of={"consultation": made.pk, "model_confidence": [_claimed(item) for item in proposed.proposals]},
+        said_of={"consultation": made.pk},
         config=base.config,
     )  # fmt: skip
     verdict = checks.check(record)
@@ -187,11 +187,6 @@ def _store(made: Consultation, proposed: EvaluatedProposal, base: PlanRecord, mo
         raise Refused(f"The model's proposals did not pass the final check: {'; '.join(verdict.broken)}.")
     checks.store(made.run, verdict)
     return record
-
-
-def _claimed(item: DraftProposal) -> dict[str, Any]:
-    """What the model itself says of its confidence: a word of the model's, no number of the product."""
-    return {"rank": item.plan.rank, "confidence": item.claimed, "support": item.plan.support}
 
 
 def _outcome_data(outcome: analyzer_agent.Reported | EvaluatedProposal, model: str) -> dict[str, Any]:

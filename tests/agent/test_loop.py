@@ -359,14 +359,13 @@ def many(count: int, name: str = "axis_size") -> Stream:
 
 
 @pytest.mark.slow
-def test_calls_of_one_response_are_capped_and_the_model_is_told(serve: Serve) -> None:
+def test_calls_of_one_response_are_capped(serve: Serve) -> None:
     server = serve([many(400), text("It is 4.")])
     events, outcome = ask(server, tools=TOOLS)
     assert outcome.answer == "It is 4."
     assert outcome.tool_calls == len(outcome.results) == Limits().calls_per_turn
     assert len(events) < 100
     assert len(only(events[:5], ModelResponse).message.tool_calls) == Limits().calls_per_turn
-    assert "384 did not run" in server.requests[1].messages[-1]["content"]
     assert len([m for m in server.requests[1].messages if m["role"] == "tool"]) == Limits().calls_per_turn
 
 

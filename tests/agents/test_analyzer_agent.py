@@ -91,7 +91,7 @@ def test_a_report_in_references_is_printed_and_is_the_models(write: Write) -> No
     config, longest = bench().config, bench().diagnosis.ops[0]
     assert f"{config.hardware.chip}, `{config.mesh.text()}`, {config.hardware.chips} chips" in said(reported)
     (line,) = reported.sections[IDENTIFICATION]
-    assert longest.name in line.text and line.results == ("r7",) and line.claims == 3
+    assert longest.name in line.text and line.results == ("r2",) and line.claims == 3
     assert {"ops", "look"} <= set(server.requests[0].tool_names)
     assert not {"price", "search", "hold", "approve", "add"} & set(server.requests[0].tool_names)
 

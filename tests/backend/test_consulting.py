@@ -79,7 +79,7 @@ def true_proposals(of: Any) -> list[dict[str, Any]]:
                 "kind": item.kind, "title": "Move less over the links", "mesh": flat_sizes(item.mesh),
                 "changes": item.changes, "trade_offs": ["It has not been run here."],
                 "reasoning": [f"It is predicted at {{{priced}}} per token.", "What is moved less, waits less."],
-                "citations": [], "confidence": 0.4,
+                "citations": [],
             }
         )  # fmt: skip
     return found
@@ -147,8 +147,7 @@ def test_numbers_of_the_models_proposals_are_the_performance_models(serve: Serve
         assert row.confidence == own.confidence
         assert row.data["sensitivity"] and row.data["support"] == "hypothesis"
         assert row.data["reasoning"][1] == "What is moved less, waits less."
-    (event,) = Event.objects.filter(kind="proposal", data__consultation=made.pk)
-    assert [item["confidence"] for item in event.data["model_confidence"]] == [0.4] * made.plan.proposals.count()
+    assert Event.objects.filter(kind="proposal", data__consultation=made.pk).count() == 1
 
 
 def test_every_step_is_on_record_and_backs_the_sentences(serve: Serve, people: Any, ready: Any) -> None:

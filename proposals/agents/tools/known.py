@@ -44,7 +44,7 @@ class Records(Arguments):
     bottleneck: _Bottleneck = ""
     chip: str = Field(default="", max_length=40)
     outcome: Literal["", "faster", "slower", "no_change", "failed", "not_timed"] = ""
-    top: int = Field(default=4, ge=1, le=20)
+    top: int = Field(default=3, ge=1, le=20)
 
 
 def history(bench: Workbench, asked: Records) -> Result:
@@ -99,7 +99,7 @@ class Passages(Arguments):
     query: str = Field(default="", max_length=400, description="In words: when does FSDP become bound by ICI.")
     id: str = Field(default="", max_length=120, description="Or one passage, whole.")
     hardware: str = Field(default="", max_length=40, description="tpu, gpu or a chip.")
-    top: int = Field(default=4, ge=1, le=12)
+    top: int = Field(default=3, ge=1, le=12)
 
 
 def knowledge(bench: Workbench, asked: Passages) -> Result:
