@@ -15,8 +15,8 @@ from django.views.decorators.cache import never_cache
 from accounts.models import Role
 from accounts.pages import page_or_part, refusals_as_messages
 from accounts.permissions import MemberRequest, require
+from agent.check_connection import ConnectionReport, check_connection
 from agent.limits import Price
-from agent.provider.check import ConnectionReport, check_connection
 from agent.provider.settings import Settings, SettingsError
 from experiments.services import retention
 from formatting import counted, dollars, limit

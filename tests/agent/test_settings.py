@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from agent.check_connection import check_connection
 from agent.limits import Price
 from agent.messages import Usage
-from agent.provider.check import check_connection
 from agent.provider.settings import DEFAULT_BASE_URL, Settings, SettingsError
 from tests.agent.conftest import KEY, settings_for
 from tests.agent.server import Reply, ScriptedServer, calls, error, text
