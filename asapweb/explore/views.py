@@ -162,7 +162,7 @@ def _bars(answer: Answer | None, meshes: Meshes | None, base: Bar | None) -> lis
     yours = answers.bar("This mesh", answer.config, answer.prediction)
     if yours is None:
         return []
-    bars = [bar for bar in (base, yours) if bar is not None]
+    bars = [bar for bar in (base, None if base and answer.is_measured else yours) if bar is not None]
     if meshes is not None and len(meshes.ranked):
         best = int(meshes.ranked[0])
         if best != meshes.index(answer.config.mesh):

@@ -162,9 +162,9 @@ def test_the_page_shows_what_the_model_predicts(people: People):
     html = page(people.client("viewer"), address(V5E))
     wanted = predict(parse_config(V5E)[0])
     step = formatting.by_origin(wanted.step_time_s["estimate"], "s", "predicted")
-    assert re.search(rf'id="k-step">{re.escape(step.number)}<small>{step.unit}</small><span class="pv pv-p"', html)
+    assert re.search(rf'value p" id="k-step"[^>]*>{re.escape(step.number)}<small>{step.unit}</small>', html)
     hbm = formatting.quantity(wanted.hbm_per_chip_bytes["total"], "bytes")
-    assert f'id="k-hbm">{hbm.number}<small>{hbm.unit}</small>' in html
+    assert f'memory model">{hbm.number}<small>{hbm.unit}</small>' in html
     assert data_in(html, "x-state")["sizes"] == {"data": 16, "seq": 1, "model": 16}
 
 
