@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from string import Formatter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import formatting
 from experiments.sentences import Sentence, Value, join, say
-from experiments.step_profile import MODEL, PROFILE, StepProfile
+from experiments.step_profile import MODEL, PROFILE
 from formatting import counted, listed
 from history.moves import RECOMPUTES
 from knowledge.supports import Condition, conditions
-from perfmodel.calibration import Calibration
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.prediction import predict as predict_alone
-from perfmodel.price import Evidence
 from perfmodel.workload import chip_of
 from proposals.candidate import chips_ratio
 from proposals.constraints import RULE, Constraints
@@ -32,6 +30,9 @@ from proposals.proposer.case import Case
 from proposals.proposer.facts import Fact, facts, value_of, yes
 from proposals.proposer.observed import Observed
 from proposals.proposer.precedents import sizes_by_role
+
+if TYPE_CHECKING:
+    from proposals.proposer.pricer import Pricer
 
 Words = Mapping[str, "Fact | Sentence | Callable[[], Fact]"]
 
@@ -417,25 +418,11 @@ def _history(case: Case) -> dict[str, Any]:
     return words
 
 
-class Run(Protocol):
-    """Hold what is known of a run (`Pricer`)."""
-
-    profile: StepProfile
-    config: ExperimentConfig
-    observed: Observed
-    exchange_unrecorded: str
-    recomputes_nothing: bool
-    calibration: Calibration
-    evidence: Evidence
-    missing: tuple[str, ...]
-
-
 def notes(
-    run: Run, asked: Constraints, baseline: Predicted, proposals: Sequence[ProposalPlan], unanswered: str
+    run: Pricer, asked: Constraints, baseline: Predicted, proposals: Sequence[ProposalPlan], unanswered: str
 ) -> tuple[Sentence, ...]:
     """Sentences on the run, its profile, what could not be checked, and all its proposals."""
     config, memory = run.config, baseline.hbm_per_chip_bytes
-    slower = [str(item.rank) for item in proposals if item.slower]
     assumed, wanted = "", ""
     if "model" in run.calibration.assumed:
         assumed, wanted = _assumed(run.calibration.baseline, config)
@@ -462,8 +449,6 @@ def notes(
         "recomputes_nothing": yes(run.recomputes_nothing),
         "remat": config.training.remat,
         "worth_a_trial": float(sum(item.kind != "keep" for item in proposals)),
-        "slower": float(len(slower)),
-        "slower_ranks": listed(slower) if slower else "",
         "unanswered": unanswered,
     }
     if memory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from math import isfinite, prod
 from typing import Any
@@ -110,9 +109,6 @@ def check(found: Plan, setup: ExperimentConfig, constraints: Constraints) -> Non
     kinds = {(repr(item.mesh), repr(sorted(item.changes.items()))) for item in found.proposals}
     assert len(kinds) == len(found.proposals)
     running = predict(setup)
-    slower = [item.rank for item in found.proposals if f"{item.predicted.speedup or 1.0:.2f}" < "1.00"]
-    slower = [] if constraints.at_most_chips else slower  # gains count per chip then
-    assert [int(n) for note in found.notes if note.startswith("Proposal") for n in re.findall(r"\d+", note)] == slower
     for item in found.proposals:
         assert 0.0 <= item.confidence <= 1.0
         assert all(
