@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+import formatting
 from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
+from experiments.sentences import Sentence
 from experiments.step_profile import PROFILE, StepProfile
+from formatting import listed
 from perfmodel.confidence import Confidence, shipped
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh, check_products, mesh_text, missing_facts
 from perfmodel.efficiency import ErrorRange, load_efficiencies
+from perfmodel.prediction import predict as predict_alone
 from perfmodel.space import Space
 from proposals.candidate import Candidate, MeshAndChanges
 from proposals.constraints import RULE, Constraints
@@ -35,6 +40,7 @@ from proposals.proposer.changes import (
     without_model,
 )
 from proposals.proposer.choose import Choice, asked_by, choose, in_order, keeping_is_right, left_out, shortlist
+from proposals.proposer.facts import yes
 from proposals.proposer.limits import broken_by, fewer_chips, legal, rules_of
 from proposals.proposer.observed import Observed, evidence_of, observe, recomputes_nothing, refuse
 from proposals.proposer.precedents import (
@@ -54,7 +60,7 @@ from proposals.proposer.prices import (
     rank,
 )
 from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, side_by_side
-from proposals.proposer.words import notes
+from proposals.proposer.words import memory_of, said
 
 
 class Pricer:
@@ -314,3 +320,56 @@ def propose(
         measured = as_measured(profile, diagnosis, Predicted())
         return Plan(measured, (), basis=profile.basis, not_modelled=diagnosis.not_modelled)
     return Pricer(profile, config, diagnosis, precedents, confidence).propose(constraints)
+
+
+def notes(
+    run: Pricer, asked: Constraints, baseline: Predicted, proposals: Sequence[ProposalPlan], unanswered: str
+) -> tuple[Sentence, ...]:
+    """Sentences on the run, its profile, what could not be checked, and all its proposals."""
+    config, memory = run.config, baseline.hbm_per_chip_bytes
+    assumed, wanted = "", ""
+    if "model" in run.calibration.assumed:
+        assumed, wanted = _assumed(run.calibration.baseline, config)
+    told = {
+        "run": not run.missing,
+        "unrecorded": run.exchange_unrecorded,
+        "memory": memory,
+        "peak": run.evidence.memory.has_peak,
+        "assumed": assumed,
+        "unanswered": unanswered,
+    }
+    of: dict[str, Any] = {
+        "known": frozenset(name for name, fact in told.items() if fact),
+        "basis": run.observed.basis,
+        "unrecorded": run.exchange_unrecorded,
+        "stand_in": yes(run.observed.stand_in),
+        "recorded_on": run.profile.device.kind or "another chip",
+        "chip": config.hardware.chip,
+        "headroom": memory.headroom if memory else None,
+        "fits_alone": yes(bool(run.missing) or predict_alone(config).fits is not False),
+        "margin": yes(bool(asked.memory_margin)),
+        "assumed": assumed,
+        "wanted": wanted,
+        "recomputes_nothing": yes(run.recomputes_nothing),
+        "remat": config.training.remat,
+        "worth_a_trial": float(sum(item.kind != "keep" for item in proposals)),
+        "unanswered": unanswered,
+    }
+    if memory:
+        of["memory"], of["capacity"] = memory_of(memory, "plan.baseline")
+    return tuple(said("Notes", of))
+
+
+def _assumed(filled: ExperimentConfig, given: ExperimentConfig) -> tuple[str, str]:
+    """Return what candidates are priced with where nobody said what was trained, and what would tell better."""
+    shape, training = filled.model, filled.training
+    assert shape is not None
+    assumed = [f"a dense LLaMA-3-like shape with {shape.layers} layers of width {formatting.number(shape.d_model)}"]
+    wanted = ["model"]
+    if given.training.global_batch is None:
+        assumed.append(f"global batch {formatting.number(training.global_batch or 0)}")
+        wanted.append("batch")
+    if given.training.seq_len is None:
+        assumed.append(f"sequence length {formatting.number(training.seq_len or 0)}")
+        wanted.append("sequence length")
+    return listed(assumed), listed(wanted)

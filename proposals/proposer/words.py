@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from string import Formatter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import formatting
 from experiments.sentences import Sentence, Value, join, say
@@ -20,19 +20,15 @@ from formatting import counted, listed
 from history.moves import RECOMPUTES
 from knowledge.supports import Condition, conditions
 from perfmodel.config import ExperimentConfig, Mesh
-from perfmodel.prediction import predict as predict_alone
 from perfmodel.workload import chip_of
 from proposals.candidate import chips_ratio
-from proposals.constraints import RULE, Constraints
+from proposals.constraints import RULE
 from proposals.facts import not_known
-from proposals.plan import Memory, Predicted, ProposalPlan
+from proposals.plan import Memory, Predicted
 from proposals.proposer.case import Case
 from proposals.proposer.facts import Fact, facts, value_of, yes
 from proposals.proposer.observed import Observed
 from proposals.proposer.precedents import sizes_by_role
-
-if TYPE_CHECKING:
-    from proposals.proposer.pricer import Pricer
 
 Words = Mapping[str, "Fact | Sentence | Callable[[], Fact]"]
 
@@ -416,56 +412,3 @@ def _history(case: Case) -> dict[str, Any]:
             "warning_source": case.warning.source,
         }
     return words
-
-
-def notes(
-    run: Pricer, asked: Constraints, baseline: Predicted, proposals: Sequence[ProposalPlan], unanswered: str
-) -> tuple[Sentence, ...]:
-    """Sentences on the run, its profile, what could not be checked, and all its proposals."""
-    config, memory = run.config, baseline.hbm_per_chip_bytes
-    assumed, wanted = "", ""
-    if "model" in run.calibration.assumed:
-        assumed, wanted = _assumed(run.calibration.baseline, config)
-    told = {
-        "run": not run.missing,
-        "unrecorded": run.exchange_unrecorded,
-        "memory": memory,
-        "peak": run.evidence.memory.has_peak,
-        "assumed": assumed,
-        "unanswered": unanswered,
-    }
-    of: dict[str, Any] = {
-        "known": frozenset(name for name, fact in told.items() if fact),
-        "basis": run.observed.basis,
-        "unrecorded": run.exchange_unrecorded,
-        "stand_in": yes(run.observed.stand_in),
-        "recorded_on": run.profile.device.kind or "another chip",
-        "chip": config.hardware.chip,
-        "headroom": memory.headroom if memory else None,
-        "fits_alone": yes(bool(run.missing) or predict_alone(config).fits is not False),
-        "margin": yes(bool(asked.memory_margin)),
-        "assumed": assumed,
-        "wanted": wanted,
-        "recomputes_nothing": yes(run.recomputes_nothing),
-        "remat": config.training.remat,
-        "worth_a_trial": float(sum(item.kind != "keep" for item in proposals)),
-        "unanswered": unanswered,
-    }
-    if memory:
-        of["memory"], of["capacity"] = memory_of(memory, "plan.baseline")
-    return tuple(said("Notes", of))
-
-
-def _assumed(filled: ExperimentConfig, given: ExperimentConfig) -> tuple[str, str]:
-    """Return what candidates are priced with where nobody said what was trained, and what would tell better."""
-    shape, training = filled.model, filled.training
-    assert shape is not None
-    assumed = [f"a dense LLaMA-3-like shape with {shape.layers} layers of width {formatting.number(shape.d_model)}"]
-    wanted = ["model"]
-    if given.training.global_batch is None:
-        assumed.append(f"global batch {formatting.number(training.global_batch or 0)}")
-        wanted.append("batch")
-    if given.training.seq_len is None:
-        assumed.append(f"sequence length {formatting.number(training.seq_len or 0)}")
-        wanted.append("sequence length")
-    return listed(assumed), listed(wanted)
