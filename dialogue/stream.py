@@ -59,20 +59,11 @@ class Place:
         return f"{self.revision}.{self.characters}.{self.steps}.{self.done}.{self.effects}"
 
 
-@dataclass(frozen=True)
-class Piece:
-    """What a stream sends next: events as (name, data), how far that leads, and whether the answer has ended."""
-
-    events: list[tuple[str, dict[str, Any]]]
-    place: Place
-    over: bool
-
-
 def steps_done(steps: list[dict[str, Any]]) -> int:
     return sum(step["ok"] is not None for step in steps)
 
 
-def read(pk: int, place: Place) -> Piece:
+def read(pk: int, place: Place) -> Part[Place]:
     """What came after `place`; text that was withdrawn meanwhile is announced by `reset`."""
     columns = ("revision", "status", "steps", "effects", "note", "provider")
     row = (
@@ -82,7 +73,7 @@ def read(pk: int, place: Place) -> Piece:
         .first()
     )
     if row is None:
-        return Piece([("end", {"status": "gone"})], place, True)
+        return _part([("end", {"status": "gone"})], place, True)
     events: list[tuple[str, dict[str, Any]]] = []
     if row["revision"] != place.revision:
         place = Place(row["revision"])
@@ -99,7 +90,7 @@ def read(pk: int, place: Place) -> Piece:
     over = Message.Status(row["status"]).is_final
     if over:
         events.append(("end", {"status": row["status"], "note": row["note"], "provider": row["provider"]}))
-    return Piece(events, place, over)
+    return _part(events, place, over)
 
 
 def _find(request: HttpRequest, pk: int) -> bool:
@@ -129,10 +120,8 @@ async def stream(request: HttpRequest, pk: int) -> HttpResponseBase:
         await sync_to_async(_find)(request, pk)
     except SignedOut:
         return HttpResponse("Sign in to follow this answer.\n", status=401, content_type="text/plain")
-    return live.response(live.follow(_WATCHERS, pk, place, _part, retry_ms=1000))
+    return live.response(live.follow(_WATCHERS, pk, place, read, retry_ms=1000))
 
 
-def _part(pk: int, place: Place) -> Part[Place]:
-    piece = read(pk, place)
-    messages = [f"id: {piece.place}\nevent: {name}\ndata: {json.dumps(data)}\n\n" for name, data in piece.events]
-    return Part(messages, piece.place, piece.over)
+def _part(events: list[tuple[str, dict[str, Any]]], place: Place, over: bool) -> Part[Place]:
+    return Part([f"id: {place}\nevent: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events], place, over)

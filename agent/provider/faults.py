@@ -63,7 +63,7 @@ _SAYS: dict[FaultKind, str] = {
 
 def fault(kind: FaultKind, settings: Settings, said: str = "", model: str = "the model", **more: Any) -> Fault:
     """Return a fault with its sentence."""
-    code = f" with status {more['status']}" if more.get("status") else ""
+    code = f" with status {more['status']}" if more.get("status") else " within its answer"
     sentence = _SAYS[kind].format(where=settings.base_url, said=said, model=model, code=code)
     return Fault(kind, sentence, attempts=ATTEMPTS.get(kind, 1), **more)
 
