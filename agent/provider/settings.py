@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from agent.limits import Limits, Price
 from agent.provider.credentials import without_credentials
-from agent.provider.hiding import HIDDEN, Hiding
+from agent.provider.hiding import Hiding
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
@@ -94,10 +94,6 @@ class Settings:
     def redact(self, text: str) -> str:
         """The text without these secrets, and without anything that looks like a credential."""
         return without_credentials(self.hiding.hide(text))
-
-    def __repr__(self) -> str:
-        key = HIDDEN if self.api_key else "none"
-        return f"Settings(model={self.model!r}, base_url={self.base_url!r}, api_key={key}, models={dict(self.models)})"
 
 
 def _plain_address(url: str) -> bool:

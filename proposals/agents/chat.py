@@ -13,7 +13,6 @@ from agent.events import Complaint, Final, Retry, RunEvent, Stopped, TextDelta, 
 from agent.loop import Outcome, run
 from agent.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from agent.provider.base import Provider
-from perfmodel.config import ConfigError, mesh_text
 from proposals.agents import endpoint
 from proposals.agents.conversation import (
     AnswerStep,
@@ -26,7 +25,6 @@ from proposals.agents.conversation import (
 from proposals.agents.drafts import REPAIRS, Sources, look, prompt, roots
 from proposals.agents.references import resolve
 from proposals.agents.toolbox import Agent, toolbox
-from proposals.agents.tools.prices import PriceArguments
 from proposals.agents.workbench import Workbench
 
 AGENT: Agent = "coordinator"
@@ -106,7 +104,7 @@ def answer(
         yield TextDelta(outcome.turns, rendered.plain)
     yield AnswerText(template, tuple(rendered.to_json()))
     yield outcome.final(rendered.plain, "model")
-    yield from offers(bench, template, outcome.results)
+    yield from offers(template, outcome.results)
 
 
 def _printed(
@@ -176,27 +174,19 @@ def _row(name: str, item: ToolReturned) -> str:
     return f"{name} {item.name} {json.dumps(item.arguments, sort_keys=True)}: {shown(item.result)}"
 
 
-def offers(bench: Workbench, template: str, results: Sequence[ToolReturned]) -> Iterator[MeshOffered]:
+def offers(template: str, results: Sequence[ToolReturned]) -> Iterator[MeshOffered]:
     """Yield configurations that were priced, can run, are no proposal yet, and that the answer speaks of."""
     named = roots(template, {item.result_id: item for item in results})
-    offered: list[MeshOffered] = []
-    for item in results:
-        if item.result_id not in named or item.name != "price" or not isinstance(item.result, dict):
-            continue
-        rows: list[Any] = item.result.get("configurations", [])  # type: ignore[assignment]
-        legal = {
-            (row["mesh"], json.dumps(row.get("changes", {}), sort_keys=True, default=str))
-            for row in rows
-            if "step_time_s" in row and not ("violations" in row or "number" in row)
-        }
-        for asked in PriceArguments.model_validate(item.arguments).configurations:
-            try:
-                one = asked.candidate(bench.config)
-            except ConfigError:  # refused when it was priced
-                continue
-            mesh = {place: dict(sizes) for place, sizes in one.mesh.items()}
-            key = (mesh_text(mesh), json.dumps(dict(one.changes), sort_keys=True, default=str))
-            offer = MeshOffered(mesh, dict(one.changes), key[0])
-            if key in legal and offer not in offered:
-                offered.append(offer)
-    yield from offered[:MOST_OFFERED]
+    priced: list[Any] = [item.result for item in results if item.result_id in named and item.name == "price"]
+    rows = {
+        (row["mesh"], json.dumps(row.get("changes", {}), sort_keys=True)): row
+        for found in priced
+        for row in (found or {}).get("configurations", ())
+        if "step_time_s" in row and not ("violations" in row or "number" in row)
+    }
+    for row in list(rows.values())[:MOST_OFFERED]:
+        mesh: dict[str, dict[str, int]] = {"ici": {}, "dcn": {}}
+        for part in row["mesh"].split(" · "):
+            axis, _, size = part.partition(" ")
+            mesh["dcn" if axis.startswith("dcn.") else "ici"][axis.removeprefix("dcn.")] = int(size)
+        yield MeshOffered({place: sizes for place, sizes in mesh.items() if sizes}, row.get("changes", {}), row["mesh"])

@@ -88,7 +88,7 @@ def test_a_setting_that_cannot_be_used_is_named_in_one_sentence(name: str, value
 
 def test_the_key_is_never_shown() -> None:
     settings = Settings.from_env({"OPENAI_API_KEY": KEY, "ASAP_LLM_MODEL": "m"})
-    assert KEY not in repr(settings) + str(settings) and "[hidden]" in repr(settings)
+    assert KEY not in repr(settings) + str(settings)
     assert settings.redact(f"at {KEY}, sk-proj-****abcd and Bearer xyz") == "at [hidden], [hidden] and Bearer [hidden]"
     assert replace(settings, api_key="none").redact("none of them") == "none of them"
 
