@@ -74,6 +74,12 @@ class Node:
         )  # fmt: skip
         return node._entered()
 
+    def only_grandchild(self, key: str | int) -> Node | None:
+        """Return what stands at a key of one part alone; None where none has it, or several."""
+        parts = [part for name, _ in members_of(self.item) if isinstance(key, str) and (part := self.child(name))]
+        found = [node for part in parts if (node := part.child(key))]
+        return found[0] if len(found) == 1 else None
+
     def _entered(self, number: str = "") -> Node:
         """With what the item says of itself.  number: of a row in a list."""
         about = about_of(self.item)
@@ -123,8 +129,8 @@ class Node:
 
     def _words(self, item: Any) -> str:
         if isinstance(item, Mapping):
-            if item and all(isinstance(size, int) for size in item.values()):
-                return " · ".join(f"{axis} {size}" for axis, size in item.items())
+            if item and all(isinstance(value, int | str) for value in item.values()):
+                return " · ".join(f"{key} {value}" for key, value in item.items())
             if set(item) <= {"ici", "dcn"} and item:
                 return mesh_text(item)
         if isinstance(item, list | tuple) and item and all(isinstance(each, str | int) for each in item):

@@ -248,7 +248,7 @@ def _lookup(tree: ast.expr, results: Mapping[str, object]) -> Node:
         raise PathError(f"there is no result {name!s:.40}; there are {listed(list(results)) or 'none'}")
     node = Node.of(results[name], name)
     for key in path:
-        found = node.child(key)
+        found = node.child(key) or node.only_grandchild(key)
         if found is None:
             near = nearest(results, name, [str(each) for each in path])
             hint = f"; nearest: {', '.join(near)}" if near else ""

@@ -45,7 +45,7 @@ _SAME_UNIT = {
 #: Numbers of a list's items, levels of intervals, chapters; and names: versions, years, sizes of models.
 _COUNTED = re.compile(
     rf"""^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?\d+[.)](?=\s) | \b(?:sections?|chapters?)\s+\d+(?:\.\d+)*
-    | \b(?:80|95)\s?%(?=[- ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)) | (?<=at\ )80\s?%
+    | \b(?:80|95)\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)) | (?<=at\ )80\s?%
     | \b(?:CUDA|cuDNN|NCCL|ROCm|JAX|jaxlib|libtpu|PyTorch|Python|Triton|arXiv:?|version|Llama|Gemma|Qwen|Phi|GPT)
       [ -]?v?\d+(?:\.\d+)*\b(?!{_UNIT.pattern}|[\d.]) | (?<![\w.])\d+(?:\.\d+){{2,}}(?![\w.]*\d)
     | (?<![\w.,])(?:\d+x)?\d{{1,4}}(?:\.\d)?B\b(?!\s*(?:tok|param))
@@ -202,7 +202,8 @@ class Typed:
     @cached_property
     def _sizes(self) -> frozenset[float]:
         """Whole numbers in results, in their texts and in arguments."""
-        said = (value for text in self._texts for number in _NUMBER.finditer(text) for value in _values(number))
+        texts = (re.sub(r",(?!\d{3}(?!\d))", " ", text) for text in self._texts)  # a shape holds several numbers
+        said = (value for text in texts for number in _NUMBER.finditer(text) for value in _values(number))
         return frozenset((*(value for _, value in self._nodes if type(value) is int), *said))
 
     @cached_property

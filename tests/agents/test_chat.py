@@ -92,7 +92,7 @@ def test_the_first_request_is_short(talk: Talk) -> None:
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
-        ("Proposal 1 takes 4.2 s.", "4.2"), ("It takes {r1.step_time_s}.", "r1.kpis.step_time_s"),
+        ("Proposal 1 takes 4.2 s.", "4.2"), ("It takes {r1.steptime_s}.", "r1.kpis.step_time_s"),
         ("It takes {r77.step_time_s}.", "no result r77"),
         ("{r1.kpis.step_time_s + r1.run.chips}", "cannot be added"),
         ("Use `data=4096`.", "data=4096"),

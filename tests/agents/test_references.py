@@ -155,7 +155,7 @@ def test_what_cannot_be_resolved_is_a_complaint(reference: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "right"),
     [
-        ("r1.rows[0].step_time.estimate", "r1.rows[0].step_time_s"), ("r1.compute", "r1.breakdown_s.compute"),
+        ("r1.rows[0].step_time.estimate", "r1.rows[0].step_time_s"), ("r1.computed", "r1.breakdown_s.compute"),
         ("r1.breakdown_s.ici_tensor", "r1.breakdown_s.ici_model"), ("r1.proposals[0].mfu", "r1.rows[0].mfu"),
     ],
 )  # fmt: skip
@@ -220,6 +220,13 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
 def test_other_digits_are_refused(text: str, digits: str) -> None:
     (found,) = resolve(text, RESULTS, TYPED).complaints
     assert digits in found.message and digits in text[found.start : found.end]
+
+
+def test_a_part_of_one_section_alone_is_found_and_settings_print_as_a_whole() -> None:
+    assert one("r1.compute") == one("r1.breakdown_s.compute")
+    assert not list(Typed(results={"r1": {"hlo": "bf16[512,36864]"}}).refused("It is 36864 wide, on 512 rows."))
+    changed = {"rows": [{"changes": {"remat": "none", "global_batch": 16}}]}
+    assert resolve("{r1.rows[0].changes}", {"r1": changed}).plain == "remat none · global_batch 16"
 
 
 def test_what_is_complained_of_goes_with_its_sentence_alone() -> None:
