@@ -105,9 +105,7 @@ def retrieve(rows: QuerySet[Any], query: str, *, k: int = 5, mode: Mode = "fused
             embedder = current_embedder()
             vector = _vector_of(_with_synonyms(query), embedder.name)
             embedder_name = embedder.name
-            by_vector = nearest_with_questions(
-                words.without_excluded(rows), vector, embedder_name, candidates, k + offset
-            )
+            by_vector = nearest_with_questions(words.without_excluded(rows), vector, embedder_name, candidates)
         except EmbeddingError as error:
             notes.append(f"{error} Keyword search only.")
     by_text = [] if mode == "vector" and embedder_name else matching(rows, words, candidates)
@@ -143,7 +141,7 @@ def similar(rows: QuerySet[Any], to: Embedded, *, k: int = 5) -> Retrieval:
     if to.embedding is None:
         return Retrieval((), "vector", notes=("It has no embedding yet: the workers are computing it.",))
     others = rows.exclude(pk=to.pk) if rows.model is type(to) else rows
-    neighbours = nearest(others, np.asarray(to.embedding, np.float32), to.embedding_model, k, k)
+    neighbours = nearest(others, np.asarray(to.embedding, np.float32), to.embedding_model, k)
     hits = tuple(Hit(pk, score, vector=Place(n, score)) for n, (pk, score) in enumerate(neighbours, 1))
     return Retrieval(hits, "vector", to.embedding_model)
 

@@ -9,15 +9,14 @@ each stem, which saturates with its count and is normalised by length.  Rows tha
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import combinations
+from functools import reduce
 from math import log
+from operator import add
 from typing import Any
 
-from django.contrib.postgres.search import SearchQueryField
+from django.contrib.postgres.search import SearchQueryField, SearchRank
 from django.db import connection
 from django.db.models import BooleanField, Case, Count, F, Func, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Cast, Concat, Length
@@ -26,14 +25,10 @@ from django.db.models.lookups import GreaterThan
 from knowledge.embedded import WORDS, Embedded
 from knowledge.synonyms import other_words
 
-#: Rows that are ranked; where more hold a stem of the query, its rarest stems and pairs of stems decide which.
-RANKED = 500
-CORRELATION = 3.0
+#: About as many rows are ranked at most.
+RANKED = 1000
 #: A synonym says less than the word that was typed.
 SYNONYM_WEIGHT = 0.5
-#: Above so many pages of 8 kB the frequency of a stem is taken from the planner's statistics, not counted.
-COUNTED_PAGES = 1000
-REMEMBERED_S = 300.0
 START, STOP = "\x02", "\x03"
 #: Stands for "<" in what `ts_headline` reads, which takes `a<b and c>d` for markup and drops it.
 LESS = "\x01"
@@ -92,29 +87,36 @@ def parse(query: str) -> Words:
 
 
 def matching(rows: QuerySet[Any], words: Words, limit: int) -> list[tuple[Any, float]]:
-    """(pk, score) of the rows that hold words of the query, best first."""
-    if not words.stems:
-        return []
-    total, frequency = _frequencies(rows, (*words.stems, *words.also))
+    """Return (pk, score) of up to `limit` rows that hold words of the query, best first."""
+    stems = dict.fromkeys(words.stems, 1.0) | dict.fromkeys(words.also, SYNONYM_WEIGHT)
+    counts = rows.order_by().aggregate(
+        total=Count("pk"), **{f"n{i}": Count("pk", filter=Q(_holds(_quoted(stem)))) for i, stem in enumerate(stems)}
+    )
+    total = counts["total"]
+    frequency = {stem: counts[f"n{i}"] for i, stem in enumerate(stems)}
     idf = {
-        stem: log(1 + (total - n + 0.5) / (n + 0.5)) * (1.0 if stem in words.stems else SYNONYM_WEIGHT)
-        for stem, n in frequency.items()
-        if n > 0
+        stem: weight * log(1 + (total - frequency[stem] + 0.5) / (frequency[stem] + 0.5))
+        for stem, weight in stems.items()
+        if frequency[stem]
     }
-    if not idf:
+    # A synonym is found by all of its stems; of the query's own the rarest count, where too many rows hold one.
+    room = RANKED
+    wanted: list[tuple[str, ...]] = []
+    for stem in sorted((stem for stem in words.stems if stem in idf), key=lambda stem: -idf[stem]):
+        room -= frequency[stem]
+        if room >= 0 or not wanted:
+            wanted.append((stem,))
+    wanted += [phrase for phrase in words.synonyms if all(stem in idf for stem in phrase)]
+    if not wanted or not words.stems:
         return []
-    wanted = words.without_excluded(rows).filter(_holds(_candidates(words, total, frequency, idf))).order_by()
-    inner, parameters = wanted.values("pk", "search")[:RANKED].query.sql_with_params()
-    # Joined to an empty vector in a subquery of its own, a row's stems are read from the disk's format once, not once
-    # for each stem of the query.
-    statement = f"""
-        select pk, {" + ".join(["%s * ts_rank(stems, %s::tsquery, 1)"] * len(idf))} as score
-        from (select pk, search || ''::tsvector as stems from ({inner}) as held (pk, search) offset 0) as ranked
-        order by stems @@ %s::tsquery desc, score desc, pk limit %s"""
-    weights = [part for stem, weight in idf.items() for part in (weight, _quoted(stem))]
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [*weights, *parameters, words.strict, limit])
-        return [(pk, float(score)) for pk, score in cursor.fetchall()]
+    ranks = (SearchRank(F("search"), _tsquery(_quoted(stem)), normalization=1) * weight for stem, weight in idf.items())
+    ranked = (
+        words.without_excluded(rows)
+        .filter(_holds(" | ".join(f"({' & '.join(map(_quoted, stems))})" for stems in wanted)))
+        .annotate(score=reduce(add, ranks), whole=_holds(words.strict))
+        .order_by("-whole", "-score", "pk")
+    )
+    return [(pk, float(score)) for pk, score in ranked.values_list("pk", "score")[:limit]]
 
 
 def excerpts(
@@ -162,81 +164,6 @@ def _fragments(marked: str) -> tuple[tuple[Fragment, ...], tuple[str, ...]]:
     )
     matched = dict.fromkeys(fragment.text.lower() for fragment in fragments if fragment.matched)
     return fragments, tuple(matched)
-
-
-def _frequencies(rows: QuerySet[Any], stems: Sequence[str]) -> tuple[float, dict[str, float]]:
-    """(number of rows, {stem: rows that hold it}): counted in a small table, estimated in a large one."""
-    table = rows.model._meta.db_table
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "select reltuples, pg_relation_size(oid) / 8192 from pg_class where oid = %s::regclass",
-            [connection.ops.quote_name(table)],
-        )
-        tuples, pages = cursor.fetchone()
-    if pages > COUNTED_PAGES:
-        return _estimated(table, max(float(tuples), float(pages)), stems)
-    counts = rows.order_by().aggregate(
-        total=Count("pk"), **{f"n{i}": Count("pk", filter=Q(_holds(_quoted(stem)))) for i, stem in enumerate(stems)}
-    )
-    return counts["total"], {stem: counts[f"n{i}"] for i, stem in enumerate(stems)}
-
-
-def _estimated(table: str, total: float, stems: Sequence[str]) -> tuple[float, dict[str, float]]:
-    common = _common_stems(table, int(time.monotonic() / REMEMBERED_S))
-    if not common:  # not analysed yet: any stem may be in every other row
-        return total, dict.fromkeys(stems, total / 2)
-    rare = min(common.values()) / 2
-    return total, {stem: max(1.0, total * common.get(stem, rare)) for stem in stems}
-
-
-@lru_cache(maxsize=8)
-def _common_stems(table: str, period: int) -> dict[str, float]:
-    """{stem: share of the rows that hold it} as the planner's statistics list them."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """select most_common_elems::text::text[], most_common_elem_freqs from pg_stats
-               where schemaname = any (current_schemas(false)) and tablename = %s and attname = 'search'""",
-            [table],
-        )
-        row = cursor.fetchone()
-    # The last two frequencies are the least and the greatest of the list.
-    return {} if row is None or row[0] is None else dict(zip(row[0], row[1], strict=False))
-
-
-def _candidates(words: Words, total: float, frequency: Mapping[str, float], idf: Mapping[str, float]) -> str:
-    """The tsquery of the rows worth ranking: those with a stem of the query, or with all stems of a synonym, as long as
-    few enough hold its rarest."""
-    typed = {stem: weight for stem, weight in idf.items() if stem in words.stems}
-    conditions = [_affordable(total, frequency, typed)] if typed else []
-    room = RANKED - sum(frequency[stem] for stem in typed)
-    for phrase in words.synonyms:
-        if all(stem in idf for stem in phrase) and (rarest := min(frequency[stem] for stem in phrase)) <= room:
-            room -= rarest
-            conditions.append("(" + " & ".join(_quoted(stem) for stem in phrase) + ")")
-    return " | ".join(conditions) or _any_of(words.stems)
-
-
-def _affordable(total: float, frequency: Mapping[str, float], idf: Mapping[str, float]) -> str:
-    """The tsquery of the rows worth ranking: any stem, or where too many hold one, what says most of them and of pairs.
-
-    How many hold a pair is estimated as if a stem made the other CORRELATION times as likely.
-    """
-    if sum(frequency[stem] for stem in idf) <= RANKED:
-        return _any_of(list(idf))
-    expected = {(stem,): frequency[stem] for stem in idf} | {
-        (one, other): min(frequency[one] * frequency[other] / total * CORRELATION, frequency[one], frequency[other])
-        for one, other in combinations(idf, 2)
-    }
-    chosen: list[tuple[str, ...]] = []
-    rows = 0.0
-    for stems in sorted(expected, key=lambda stems: -sum(idf[stem] for stem in stems)):
-        if any(set(each) <= set(stems) for each in chosen):
-            continue
-        if chosen and rows + expected[stems] > RANKED:
-            break
-        rows += expected[stems]
-        chosen.append(stems)
-    return " | ".join(" & ".join(_quoted(stem) for stem in stems) for stems in chosen)
 
 
 def _stems(tsquery: str) -> list[str]:
