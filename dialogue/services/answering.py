@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +47,6 @@ from proposals.agents.conversation import (
     MeshOffered,
     Turn,
 )  # fmt: skip
-from proposals.agents.recorded import run_event
 from proposals.agents.retrieval import Unavailable
 from proposals.services import recording, stored
 
@@ -60,8 +58,6 @@ FLUSH_EVERY_S = 0.05
 LOOK_EVERY_S = 0.3
 #: Earlier messages that an answer can read.
 REMEMBERED = 40
-#: Number of the newest ones whose tool results an answer may cite.
-RESTS_ON = 8
 _EFFECTS = (ConstraintStated, FactStated, MeshOffered)
 
 
@@ -179,27 +175,11 @@ def end(answer: Message, worker: str, status: Message.Status, **values: Any) -> 
     return bool(ours.update(status=status, finished_at=timezone.now(), **values))
 
 
-def _returned(answer: Message, earlier: Iterable[Message]) -> dict[int, list[ToolReturned]]:
-    """What tools returned for the newest earlier answers, as far as it is still on record."""
-    kept = {step["returned"]: m.pk for m in list(earlier)[:RESTS_ON] for step in m.steps if step.get("returned")}
-    by_turn: dict[int, list[ToolReturned]] = {}
-    for row in answer.thread.experiment.events.filter(pk__in=kept).order_by("pk"):
-        with suppress(ValueError):  # its payload was removed by the team's retention
-            event = run_event(row.kind, row.data)
-            if isinstance(event, ToolReturned):
-                by_turn.setdefault(kept[row.pk], []).append(event)
-    return by_turn
-
-
 def question_of(answer: Message) -> Ask:
     """What the agents are asked: the question, the thread before it, and its constraints and facts."""
     assert answer.question is not None
     earlier = answer.thread.messages.filter(pk__lt=answer.question_id).exclude(text="").order_by("-pk")[:REMEMBERED]
-    returned = _returned(answer, earlier)
-    turns = [
-        Turn("user" if m.role == Message.Role.USER else "assistant", m.text, tuple(returned.get(m.pk, ())))
-        for m in reversed(earlier)
-    ]
+    turns = [Turn("user" if m.role == Message.Role.USER else "assistant", m.text) for m in reversed(earlier)]
     held = holding.held_by(answer.thread)
     return Ask(answer.question.text, tuple(turns), holding.constraints_of(held), holding.facts_of(held))
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agent.events import Final, ToolReturned
+from agent.events import Final
 from agent.provider.base import Provider
 from dialogue.computations import run
 from dialogue.computations.matching import matches
@@ -54,8 +54,7 @@ def answered(of: Workbench, question: Mapping[str, Any], provider: Provider | No
     for message in (*question.get("before", ()), question["text"]):
         said = list(chat.answer(of, Ask(message, tuple(turns)), provider=provider))
         text = next((str(each.answer) for each in said if isinstance(each, Final)), "")
-        results = tuple(each for each in said if isinstance(each, ToolReturned))
-        turns += [Turn("user", message), Turn("assistant", text, results)]
+        turns += [Turn("user", message), Turn("assistant", text)]
     return {**question, "answer": text}
 
 

@@ -10,18 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from agent.events import RunEvent, ToolReturned
+from agent.events import RunEvent
 from experiments.codec import Codec
 from proposals.constraints import Constraints
 
 
 @dataclass(frozen=True)
 class Turn:
-    """An earlier message of the thread, as it was shown.  results: of the tools, on which an answer rests."""
+    """An earlier message of the thread, as it was shown."""
 
     role: Literal["user", "assistant"]
     text: str
-    results: tuple[ToolReturned, ...] = ()
 
 
 @dataclass(frozen=True)

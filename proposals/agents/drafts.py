@@ -102,16 +102,10 @@ class Sources:
     typed: Typed = field(default_factory=Typed)
 
     @classmethod
-    def of(
-        cls,
-        returned: Iterable[ToolReturned],
-        words: Sequence[str] = (),
-        earlier: Mapping[str, ToolReturned] | None = None,
-    ) -> Sources:
-        """words: what the engineer wrote.  earlier: results of earlier answers, by their names here."""
-        known = {**(earlier or {}), **{item.result_id: item for item in returned}}
-        results = {name: item.result if item.ok else {"error": item.error} for name, item in known.items()}
-        arguments = [item.arguments for item in known.values() if item.ok]
+    def of(cls, returned: Sequence[ToolReturned], words: Sequence[str] = ()) -> Sources:
+        """words: of the conversation."""
+        results = {item.result_id: item.result if item.ok else {"error": item.error} for item in returned}
+        arguments = [item.arguments for item in returned if item.ok]
         return cls(results, Typed(words, results, arguments))
 
     def resolve(self, text: str) -> Rendered:

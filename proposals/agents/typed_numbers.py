@@ -1,8 +1,8 @@
 """Which numbers a text of a language model may hold as digits; all others are references.
 
-A quantity (a decimal, or a number with a unit) must be the engineer's, with the same unit.  A whole number may also be
-any that results, tool calls or the engineer hold; a mesh must be one that was priced, proposed or stated.  Names,
-single digits and levels of intervals pass, and in backticks what a result says word for word.
+A quantity (a decimal, or a number with a unit) must stand in the conversation, with the same unit.  A whole number may
+also be any that results, tool calls or the conversation hold; a mesh must be one that was priced, proposed or stated.
+Names, single digits and levels of intervals pass, and in backticks what a result says word for word.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _UNKNOWN = (
 class Typed:
     """What a text may hold as digits.
 
-    words: what the engineer wrote.  results: tool results by their name.  arguments: of tool calls.
+    words: of the conversation.  results: tool results by their name.  arguments: of tool calls.
     """
 
     words: Sequence[str] = ()
@@ -117,11 +117,11 @@ class Typed:
                 yield match.start(), match.end(), f"“{match[0][:60]}” in “{' '.join(around.split())}” {_TYPED}."
 
     def may_compute_with(self, number: float) -> bool:
-        """Return True for a number that an expression may hold unsaid: the engineer's, a known size, a power of ten."""
+        """Return True for a number that an expression may hold unsaid: a stated one, a known size, a power of ten."""
         return number in self._stated or number in self._sizes or (number >= 1 and log10(number).is_integer())
 
     def _may_stand(self, word: re.Match[str]) -> bool:
-        """Return True for names, for the engineer's numbers, and for whole numbers that results or arguments hold."""
+        """Return True for names, for stated numbers, and for whole numbers that results or arguments hold."""
         text = word.string
         if word[0].casefold() in self._names:
             return True
@@ -164,7 +164,7 @@ class Typed:
 
     @cached_property
     def _quantities(self) -> frozenset[tuple[float, str]]:
-        """Numbers that the engineer wrote, each with its unit, empty where it has none."""
+        """Numbers of the conversation, each with its unit, empty where it has none."""
         written = ((text, match) for text in self.words for match in _NUMBER.finditer(text))
         return frozenset(
             (each, _unit(_UNIT.match(text, match.end()))) for text, match in written for each in _values(match)
@@ -193,7 +193,7 @@ class Typed:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        """Words with a digit in texts of results, and in what the engineer wrote; topologies as `4x4x8`."""
+        """Words with a digit in texts of results, and in the conversation; topologies as `4x4x8`."""
         words = [word.casefold() for text in self._texts for word in _WORD.findall(text)]
         words += [part for word in words for part in re.split(r"[-/_.]", word)]
         shapes = ("x".join(map(str, each)) for _, each in self._nodes if isinstance(each, list))
@@ -215,7 +215,7 @@ class Typed:
 
     @cached_property
     def _meshes(self) -> list[dict[str, int]]:
-        """Sizes by role of every mesh in results, arguments and the engineer's words."""
+        """Sizes by role of every mesh in results, arguments and the conversation."""
         written = [_axes(match[0]) for text in self._texts for match in _MESH.finditer(text)]
         return written + [_roles(value.items()) for _, value in self._nodes if isinstance(value, dict)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -194,23 +193,14 @@ def test_what_the_thread_holds_is_what_is_priced(talk: Talk) -> None:
     assert all(f"model {size}" in row["mesh"] for row in looked.result["proposals"])  # type: ignore[index, call-overload, union-attr]
 
 
-def test_earlier_turns_and_their_results_can_be_referred_to(talk: Talk) -> None:
-    rows = [
-        ToolReturned(1, f"r{n}", f"c{n}", "bounds", True, {}, {"chip": "v5p", "batch_divides": n, "precision": "bf16"})
-        for n in (31, 32)
-    ]
-    refused = ToolReturned(1, "r3", "c3", "ops", False, {}, None, (), "There is no op x.")
-    earlier = (Turn("user", "Is batch 512 possible?"), Turn("assistant", "It may be.", (*rows, refused)))
-    said, server = talk(lambda body: text("It divides by {e1.batch_divides}; 512 does."), earlier=earlier)
+def test_numbers_of_earlier_turns_may_be_typed_and_no_others(talk: Talk) -> None:
+    earlier = (Turn("user", "Is batch 512 possible?"), Turn("assistant", "It may be, at 640 ms."))
+    said, server = talk(lambda body: text("512 does, at 640 ms."), earlier=earlier)
     contents = [m["content"] for m in server.requests[0].messages if m["role"] in ("user", "assistant")]
-    assert contents[:2] == ["Is batch 512 possible?", "It may be."]
-    (before,) = [each for each in contents if "earlier questions" in str(each)]
-    assert before.index("e1 bounds") < before.index("e2 bounds") and "There is no op" not in before
-    assert final(said).answer == "It divides by 32; 512 does."
-    long = replace(rows[0], result={"text": "x" * chat.ROOM_FOR_EARLIER})
-    _, server = talk(lambda body: text("Well."), earlier=(Turn("assistant", "So.", (long, rows[1])),))
-    (before,) = [m["content"] for m in server.requests[0].messages if "earlier questions" in str(m["content"])]
-    assert "xxx" not in before and "32" in before
+    assert contents[:2] == [turn.text for turn in earlier]
+    assert final(said).answer == "512 does, at 640 ms."
+    said, _ = talk(lambda body: text("It takes 641 ms."), earlier=earlier)
+    assert [item for item in said if isinstance(item, Complaint)]
 
 
 def test_stopping_ends_the_model_and_nothing_answers_instead(talk: Talk) -> None:

@@ -72,7 +72,7 @@ def poisoned(carrier: str, words: str) -> tuple[Workbench, Ask]:
         bad = replace(first, name=words) if carrier == "op name" else replace(first, source=words, op_name=words)
         return Workbench.of_values(replace(of.profile, ops=(bad, *others)), of.config), ask
     if carrier == "run name":
-        return replace(of, name=words), ask
+        return replace(of, config=replace(of.config, name=words)), ask
     if carrier in ("record", "passage", "document asked about"):
         asked = "What does my document say?" if carrier == "document asked about" else ask.text
         return replace(of, retrieval=Poisoned(words)), replace(ask, text=asked)
