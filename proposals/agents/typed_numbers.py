@@ -1,6 +1,6 @@
 """Which numbers a text of a language model may hold as digits; all others are references.
 
-A quantity (a decimal, or a number with a unit) must stand in the conversation, with the same unit.  A whole number may
+A quantity (a decimal, or a number with a unit) must occur in the conversation, with the same unit.  A whole number may
 also be any that results, tool calls or the conversation hold; a mesh must be one that was priced, proposed or stated.
 Names, single digits and levels of intervals pass, and in backticks what a result says word for word.
 """
