@@ -23,7 +23,7 @@ from agent.tools import AnswerError, Tool, by_name, call_tool, parse
 from experiments import sentences
 from experiments.sentences import Sentence
 from proposals.agents import endpoint
-from proposals.agents.references import Complaint, Rendered, resolve, without_sentences
+from proposals.agents.references import Rendered, resolve, without_sentences
 from proposals.agents.toolbox import Agent, toolbox
 from proposals.agents.typed_numbers import Typed
 from proposals.agents.values import Value
@@ -122,8 +122,8 @@ class Sources:
             found = self.resolve(text).complaints
             if not found:
                 return text, gone
-            gone += len({_sentence_of(text, item) for item in found})
-            text = without_sentences(text, found)
+            text, count = without_sentences(text, found)
+            gone += count
         return ("", gone) if self.resolve(text).complaints else (text, gone)
 
     def line(self, text: str) -> Line:
@@ -134,11 +134,6 @@ class Sources:
     def sentence(self, text: str) -> Sentence:
         """Return a statement as spans of words and values, as plans store it."""
         return Sentence(*(span for part in self.resolve(one_line(text)).parts for span in _spans(part)))
-
-
-def _sentence_of(text: str, item: Complaint) -> tuple[int, int]:
-    """The sentence's place, roughly: between the line breaks and full stops around it."""
-    return max(text.rfind(". ", 0, item.start), text.rfind("\n", 0, item.start)), text.find("\n", item.end)
 
 
 def _spans(part: str | Value) -> Iterator[str | sentences.Value]:

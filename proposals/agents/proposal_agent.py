@@ -24,7 +24,8 @@ from history.record import Record
 from history.similarity import most_similar
 from perfmodel.config import ConfigError, mesh_text
 from proposals.agents.drafts import Draft, Line, Sources, Written, drafted
-from proposals.agents.retrieval import PassageFound, Retrieval
+from proposals.agents.retrieval import Retrieval
+from proposals.agents.tool_result import Result
 from proposals.agents.toolbox import Agent
 from proposals.agents.tools.shared import Configuration
 from proposals.agents.workbench import Workbench
@@ -273,7 +274,7 @@ def of_record(record: Record) -> Citation:
     return Citation("history", record.id, record.title, said, record.url, record.id)
 
 
-def of_passage(passage: PassageFound) -> Citation:
+def of_passage(passage: Result) -> Citation:
     said = excerpt_of(passage.text)
     if passage.source.startswith(BOOK):
         return Citation("book", passage.section, passage.title, said, passage.url, passage.key)

@@ -140,8 +140,8 @@ def _told_apart(parts: Sequence[str | Value]) -> list[str | Value]:
     return list(parts)
 
 
-def without_sentences(template: str, complaints: Sequence[Complaint]) -> str:
-    """Return the template without the sentences, rows and list items that complaints are about."""
+def without_sentences(template: str, complaints: Sequence[Complaint]) -> tuple[str, int]:
+    """Return the template without the sentences, rows and list items that complaints are about, and how many went."""
     spans = list(_sentences(template))
     starts = [start for start, _ in spans]
     wrong = {max(bisect_right(starts, each.start) - 1, 0) for each in complaints}
@@ -149,7 +149,7 @@ def without_sentences(template: str, complaints: Sequence[Complaint]) -> str:
         template = template[:start] + template[end:]
     lines = template.split("\n")
     kept = [line for line in lines if not re.fullmatch(r"\s*(?:[-*+]|\d+[.)])\s*", line)]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip(), len(wrong)
 
 
 def _sentences(text: str) -> Iterator[tuple[int, int]]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from diagnosis.compare.comparison import Comparison
 from history.case import Case
 from history.record import Record
 from history.similarity import Expected
-from proposals.agents.tool_result import Result
+from proposals.agents.tool_result import Result, taken
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,10 @@ class RecordFound:
     expected: Expected | None = None
 
 
-@dataclass(frozen=True)
-class PassageFound:
-    """A passage of the knowledge base.  key: what a citation names; own: from a document of the team's own."""
-
-    key: str
-    title: str
-    text: str
-    formula: str = ""
-    applies_when: str = ""
-    counter_indications: str = ""
-    source: str = ""
-    section: str = ""
-    url: str = ""
-    own: bool = False
+def passage_row(item: Any, key: str, source: str, own: bool) -> Result:
+    """Return a passage of the knowledge base.  key: what a citation names; own: from a document of the team's own."""
+    names = "title text formula applies_when counter_indications section url"
+    return taken(item, names, key=key, source=source, own=own)
 
 
 class Unavailable(LookupError):
@@ -61,10 +51,10 @@ class Retrieval(Protocol):
 
     def search_knowledge(
         self, query: str, hardware: str, bottleneck: str, k: int
-    ) -> tuple[Sequence[PassageFound], Sequence[str]]:
+    ) -> tuple[Sequence[Result], Sequence[str]]:
         """Passages that answer a query, best first, and notes.  hardware: `tpu`, `gpu`, a chip or empty."""
 
-    def passage(self, key: str) -> PassageFound | None: ...
+    def passage(self, key: str) -> Result | None: ...
 
     def experiments(self, text: str, k: int) -> Sequence[Result]:
         """Diagnosed experiments of the team whose name holds the text, newest first; this one is not among them: id,

@@ -14,7 +14,7 @@ from history.case import Case, cases_of
 from history.record import Record
 from knowledge import passage_file
 from perfmodel.chips import load_chips
-from proposals.agents.retrieval import PassageFound, RecordFound, Unavailable
+from proposals.agents.retrieval import RecordFound, Unavailable, passage_row
 from proposals.agents.tool_result import Result
 
 _WORD = re.compile(r"[a-z0-9]+")
@@ -100,7 +100,7 @@ class Shipped:
 
     def search_knowledge(
         self, query: str, hardware: str, bottleneck: str, k: int
-    ) -> tuple[Sequence[PassageFound], Sequence[str]]:
+    ) -> tuple[Sequence[Result], Sequence[str]]:
         passages, counts = _passages()
         kinds = {"any", hardware, load_chips()[hardware].kind if hardware in load_chips() else hardware}
         allowed = [
@@ -110,7 +110,7 @@ class Shipped:
         ]
         return [_passage_found(passages[n]) for n, _ in _best(counts, query, allowed, k)], ()
 
-    def passage(self, key: str) -> PassageFound | None:
+    def passage(self, key: str) -> Result | None:
         return next((_passage_found(passage) for passage in _passages()[0] if passage.id == key), None)
 
     def experiments(self, text: str, k: int) -> Sequence[Result]:
@@ -123,8 +123,5 @@ class Shipped:
         return ()
 
 
-def _passage_found(passage: passage_file.ShippedPassage) -> PassageFound:
-    return PassageFound(
-        passage.id, passage.title, passage.text, passage.formula, passage.applies_when, passage.counter_indications,
-        passage.source, passage.section, passage.url,
-    )  # fmt: skip
+def _passage_found(passage: passage_file.ShippedPassage) -> Result:
+    return passage_row(passage, passage.id, passage.source, own=False)

@@ -24,7 +24,7 @@ from history.services import search, similar
 from history.services.store import to_record
 from knowledge.services import search as knowledge
 from perfmodel.config import ConfigError
-from proposals.agents.retrieval import PassageFound, RecordFound, Unavailable
+from proposals.agents.retrieval import RecordFound, Unavailable, passage_row
 from proposals.agents.tool_result import Result, about, taken
 from proposals.agents.workbench import ProposalState, Workbench
 from proposals.models import PlanRecord
@@ -112,11 +112,11 @@ class StoredRetrieval:
 
     def search_knowledge(
         self, query: str, hardware: str, bottleneck: str, k: int
-    ) -> tuple[Sequence[PassageFound], Sequence[str]]:
+    ) -> tuple[Sequence[Result], Sequence[str]]:
         answer = knowledge.search(self._team, clean(query), k, hardware=hardware, bottleneck=clean(bottleneck))
         return [_passage(item.passage) for item in answer.found], answer.notes
 
-    def passage(self, key: str) -> PassageFound | None:
+    def passage(self, key: str) -> Result | None:
         stored_passage = knowledge.passage([self._team.pk], clean(key))
         return _passage(stored_passage) if stored_passage is not None else None
 
@@ -145,8 +145,6 @@ class StoredRetrieval:
         return [item for read in LAUNCHES for item in read(self._experiment)]
 
 
-def _passage(row: Any) -> PassageFound:
-    return PassageFound(
-        row.key, row.title, row.text, row.formula, row.applies_when, row.counter_indications,
-        row.source or row.document.source or row.document.title, row.section, row.url, row.team_id is not None,
-    )  # fmt: skip
+def _passage(row: Any) -> Result:
+    source = row.source or row.document.source or row.document.title
+    return passage_row(row, row.key, source, own=row.team_id is not None)

@@ -15,8 +15,9 @@ from evaluation.quality.evidence import bench
 from history.record import Record, Side
 from proposals.agents import chat
 from proposals.agents.conversation import AnswerStep, Ask, ConstraintStated, FactStated, Turn
-from proposals.agents.retrieval import PassageFound, RecordFound
+from proposals.agents.retrieval import RecordFound
 from proposals.agents.shipped import Shipped
+from proposals.agents.tool_result import Result
 from proposals.agents.workbench import Workbench
 from tests.agent.conftest import KEY, settings_for
 from tests.agent.server import ScriptedServer, calls, text
@@ -61,8 +62,9 @@ class Poisoned(Shipped):
 
     def search_knowledge(
         self, query: str, hardware: str, bottleneck: str, k: int
-    ) -> tuple[Sequence[PassageFound], Sequence[str]]:
-        return [PassageFound("evil", self._words, self._words, source="upload.pdf", own=True)], ()
+    ) -> tuple[Sequence[Result], Sequence[str]]:
+        known = Shipped().passage("ring-attention") or {}
+        return [Result(known, key="evil", title=self._words, text=self._words, source="upload.pdf", own=True)], ()
 
 
 def poisoned(carrier: str, words: str) -> tuple[Workbench, Ask]:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.accounting import parameters
-from proposals.agents.retrieval import PassageFound, RecordFound
+from proposals.agents.retrieval import RecordFound
 from proposals.agents.tool_result import ABOUT, Result, about, present, taken
 from proposals.agents.tools.hardware import chip_named
 from proposals.agents.tools.shared import Absent, as_tool_error, proposal
@@ -118,7 +118,7 @@ def knowledge(bench: Workbench, asked: Passages) -> Result:
     return Result(passages=[*map(_passage, found)], notes=_notes(found, notes))
 
 
-def _passage(item: PassageFound, whole: bool = False) -> Result:
+def _passage(item: Result, whole: bool = False) -> Result:
     """Return a passage of the knowledge base."""
     named = f"{item.source} {item.section}".strip() or item.title
     return taken(
