@@ -265,11 +265,7 @@ class ConfigFile(FilePart):
     @classmethod
     def _fits_the_hardware(cls, given: MeshFile, info: ValidationInfo) -> MeshFile:
         roles = {**info.data.get("axis_roles", {}), **given.axis_roles}
-        wrong = []
-        for part, axes in (("ici", given.ici), ("dcn", given.dcn)):
-            for axis in (axis for axis in axes if axis not in ROLES and axis not in roles):
-                text = f'is not a known role{suggestion(axis, ROLES)}; add "axis_roles": {{"{axis}": ROLE}}'
-                wrong.append(ConfigError(f"mesh.{part}.{axis}", f"{text} with ROLE one of {' '.join(ROLES)}"))
+        wrong = _without_role(given, roles)
         if not wrong and (hardware := info.data.get("hardware")) is not None:
             wrong = product_errors(_mesh(given, roles), hardware.value())
         for axis in roles.keys() - given.ici.keys() - given.dcn.keys():
@@ -314,6 +310,19 @@ class ConfigFile(FilePart):
             hardware, mesh, self.model, training, self.name, self.notes, MappingProxyType(extra),
             measured if measured != Measured() else None,
         )  # fmt: skip
+
+
+def _without_role(given: MeshFile, roles: Mapping[str, str]) -> list[ConfigError]:
+    return [
+        ConfigError(
+            f"mesh.{part}.{axis}",
+            f'is not a known role{suggestion(axis, ROLES)}; add "axis_roles": {{"{axis}": ROLE}} with ROLE one of '
+            f"{' '.join(ROLES)}",
+        )
+        for part, axes in (("ici", given.ici), ("dcn", given.dcn))
+        for axis in axes
+        if axis not in ROLES and axis not in roles
+    ]
 
 
 def _mesh(given: MeshFile, roles: Mapping[str, str]) -> Mesh:
@@ -376,6 +385,21 @@ def read_training(config: ExperimentConfig, given: Mapping[str, Any]) -> Trainin
     except ValidationError as error:
         raise complaints(error, "training")[0] from error
     return replace(config.training, **{key: getattr(read, key) for key in given if key in TRAINING_KEYS})
+
+
+def read_mesh(config: ExperimentConfig, given: Mapping[str, Any]) -> Mesh:
+    """The mesh of {"ici": {axis: size}, "dcn": {…}} as the file's is read, with the configuration's roles and, without
+    `dcn`, its sizes there.  Raises ConfigError naming the key."""
+    try:
+        read = MeshFile.model_validate(given)
+    except ValidationError as error:
+        raise complaints(error, "mesh", MISSING)[0] from error
+    for key in given.keys() - {"ici", "dcn"}:
+        raise ConfigError(f"mesh.{key[:40]}", "is not known; a mesh has ici and dcn")
+    for wrong in _without_role(read, config.mesh.axis_roles):
+        raise wrong
+    across = read.dcn or dict(config.mesh.dcn)
+    return Mesh(tuple(read.ici.items()), tuple(across.items()), config.mesh.axis_roles)
 
 
 def config_to_json(config: ExperimentConfig) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.space import key_of, settings_of
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.config_file import read_mesh
 from proposals.candidate import Candidate, MeshAndChanges, candidate
 from proposals.constraints import Constraints
-from proposals.proposer.changes import Change, given_changes, given_mesh, products
+from proposals.proposer.changes import Change, given_changes, products
 from proposals.proposer.limits import broken_by, rules_of
 from proposals.proposer.space import side_by_side
 
@@ -35,7 +36,7 @@ class CandidateLookup:
     def find(self, of: MeshAndChanges) -> int:
         """Return the row of a mesh with training keys, however they are written.  Raises Refused."""
         try:
-            own, change = given_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
+            own, change = read_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
         except ConfigError as error:
             raise Refused(f"It is not a valid configuration: {error}") from None
         if wrong := products(self.config, own, {}):

@@ -13,8 +13,8 @@ from math import log2, prod
 from typing import Any
 
 from history.moves import RECOMPUTES
-from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Mesh, Training
-from perfmodel.config_file import TRAINING_KEYS, read_training
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh, Training
+from perfmodel.config_file import MAX_CHIPS, TRAINING_KEYS, read_training
 from perfmodel.reading import shown
 from perfmodel.space import divisors, program_of
 from perfmodel.workload import SHARDING
@@ -127,37 +127,6 @@ def doublings_of(training: Training, change: Mapping[str, Any]) -> dict[str, flo
     return moved
 
 
-#: Axes that a mesh may name, and the largest size: beyond them nobody means it.
-MOST_AXES = 12
-MOST_SIZE = 10**7
-
-
-def given_mesh(config: ExperimentConfig, data: Mapping[str, Any]) -> Mesh:
-    """The mesh of {"ici": {axis: size}, "dcn": {…}}; without `dcn` the configuration's.  Raises ConfigError for what is
-    no mesh: another form, no size, an axis whose role nobody knows."""
-    if not isinstance(data, Mapping) or not isinstance(data.get("ici"), Mapping) or not data["ici"]:
-        raise ConfigError("mesh", 'must be of the form {"ici": {"data": 4, "model": 2}}')
-    if unknown := set(data) - {"ici", "dcn"}:
-        raise ConfigError(f"mesh.{str(sorted(map(str, unknown))[0])[:40]}", "is not known; a mesh has ici and dcn")
-    across = data.get("dcn")
-    sides = {"ici": data["ici"], "dcn": across or dict(config.mesh.dcn)}
-    read = {place: _sizes(config, f"mesh.{place}", sizes) for place, sizes in sides.items()}
-    return Mesh(read["ici"], read["dcn"], config.mesh.axis_roles)
-
-
-def _sizes(config: ExperimentConfig, path: str, sizes: Any) -> tuple[tuple[str, int], ...]:
-    if not isinstance(sizes, Mapping) or len(sizes) > MOST_AXES:
-        raise ConfigError(path, f"must map at most {MOST_AXES} axes to their sizes")
-    pairs_given = []
-    for axis, size in sizes.items():
-        if not isinstance(axis, str) or config.mesh.role(axis) not in ROLES:
-            raise ConfigError(path, f"has the axis {shown(axis)}, whose role is not known; use {' '.join(ROLES)}")
-        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MOST_SIZE:
-            raise ConfigError(f"{path}.{axis}", f"is {shown(size)}; give a whole number from 1 to {MOST_SIZE:,}")
-        pairs_given.append((axis, size))
-    return tuple(pairs_given)
-
-
 def given_changes(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
     """Training keys that differ from the current configuration.  Raises ConfigError for an unknown key or a value it
     cannot take."""
@@ -186,7 +155,7 @@ def _fewer(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
     if len(whole) != len(own.topology) or list(whole) != list(topology):
         text = f"is {shown(topology)}; give {len(own.topology)} whole numbers of chips"
         raise ConfigError("hardware.topology", text)
-    if type(slices) is not int or not 1 <= slices <= MOST_SIZE:
+    if type(slices) is not int or not 1 <= slices <= MAX_CHIPS:
         raise ConfigError("hardware.slices", f"is {shown(slices)}; give a whole number of at least 1")
     if prod(whole) * slices > own.chips:
         raise ConfigError(

@@ -22,6 +22,7 @@ from experiments.step_profile import PROFILE, StepProfile
 from formatting import listed
 from perfmodel.confidence import Confidence, shipped
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh, check_products, mesh_text, missing_facts
+from perfmodel.config_file import read_mesh
 from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.prediction import predict as predict_alone
 from perfmodel.space import Space
@@ -34,7 +35,6 @@ from proposals.proposer.case import Case
 from proposals.proposer.changes import (
     further_changes,
     given_changes,
-    given_mesh,
     impossible,
     products,
     without_model,
@@ -174,7 +174,7 @@ class Pricer:
         """
         asked = constraints or Constraints()
         asked.check(self.config)
-        own, change = given_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
+        own, change = read_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
         wrong = products(self.config, own, change)
         if wrong:
             return impossible(own, change, wrong, self.missing)

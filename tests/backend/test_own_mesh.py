@@ -64,7 +64,7 @@ def test_an_illegal_mesh_names_its_rule_and_is_not_added(people, ready, ici, rul
     [
         ({"ici": {"data": "many"}}, {}, "whole number"),
         ({"ici": {"depth": 16}}, {}, "role"),
-        ({}, {}, "must be of the form"),
+        ({}, {}, "is missing"),
         (LEGAL, {"remat": "sometimes"}, "remat"),
         (LEGAL, {"speed": "high"}, "not a training key"),
     ],

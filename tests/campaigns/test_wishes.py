@@ -56,7 +56,7 @@ def test_every_candidate_is_found_by_its_mesh_and_changes_however_they_are_writt
         ({"data": 16}, {"topology": [2, 2]}, "does not change slices, topology"),
         ({"data": 16}, {"remat": "none", "weight_sharding": "none"}, "GB are usable"),
         ({"data": 16}, {"remat": "everything"}, "use one of"),
-        ({"warp": 16}, {}, "role is not known"),
+        ({"warp": 16}, {}, "is not a known role"),
         ({"data": True}, {}, "whole number"),
     ],
 )

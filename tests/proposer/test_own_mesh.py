@@ -84,10 +84,10 @@ def test_the_users_constraints_are_checked_too(pricer: Pricer) -> None:
 @pytest.mark.parametrize(
     ("mesh", "changes", "what"),
     [
-        ({}, {}, "mesh: must be of the form"),
+        ({}, {}, "mesh.ici: is missing"),
         ({"ici": {"data": 0}}, {}, "mesh.ici.data: is 0"),
-        ({"ici": {"data": 2.5}}, {}, "mesh.ici.data: is 2.5"),
-        ({"ici": {"datum": 256}}, {}, "mesh.ici: has the axis 'datum'"),
+        ({"ici": {"data": 2.5}}, {}, "mesh.ici.data: must be a whole number, not 2.5"),
+        ({"ici": {"datum": 256}}, {}, "mesh.ici.datum: is not a known role"),
         ({"ici": {"data": 256}, "odd": {}}, {}, "mesh.odd: is not known"),
         ({"ici": {"data": 256}}, {"remat": "some"}, "training.remat: is 'some'"),
         ({"ici": {"data": 256}}, {"batch": 4}, "training.batch: is not a training key"),
