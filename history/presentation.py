@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import formatting
+from history.reading import SHARES
 from history.record import Record
-from history.services.compare import AxisChange, Changed, Measured, difference
+
+Mesh = Mapping[str, Mapping[str, int]]
 
 OUTCOME_WORDS = {
     "faster": "faster", "slower": "slower", "no_change": "no change", "failed": "failed",
@@ -47,81 +49,103 @@ TRAINING_WORDS = {
 }  # fmt: skip
 
 
+#: Measured quantities in the order of a page; others follow.
+_ORDER = (
+    "step_time_s", "tokens_per_s_per_chip", "flops_per_s_per_chip", "mfu", "duty_cycle", "communication",
+    "hbm_utilization", "flops_utilization", "peak_bytes",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Line:
-    """One quantity on both sides, as text.  change: what became of it; good: whether that is for the better."""
+    """One quantity on both sides, as text."""
 
     group: str
     label: str
     before: str
     after: str
-    differs: bool
+    differs: bool  # both sides give it, and differ
     change: str = ""
-    good: bool | None = None
+    good: bool | None = None  # whether the change is for the better
 
 
 def lines(record: Record) -> list[Line]:
-    """Everything that either side says: mesh by axis, training, then what was measured."""
-    compared = difference(record)
+    """Return everything that either side says: mesh by axis, training, then what was measured."""
+    before, after = record.before, record.after
+    trained = [key for key in _in_order(TRAINING_WORDS, before.training, after.training) if not _flags(record, key)]
+    axes = [
+        (part, axis)
+        for part in ("ici", "dcn")
+        for axis in dict.fromkeys([*(before.mesh or {}).get(part, {}), *(after.mesh or {}).get(part, {})])
+    ]
     return [
-        *(_axis(axis) for axis in compared.axes if (axis.before, axis.after) != (1, 1)),
-        *(_setting(setting) for setting in _ordered(compared.training) if not _is_flags(setting)),
-        *(_kpi(kpi, "precision" in record.changes) for kpi in compared.kpis),
+        *(line for part, axis in axes if (line := _axis(part, axis, before.mesh, after.mesh))),
+        *(_setting(key, before.training.get(key), after.training.get(key)) for key in trained),
+        *(
+            _kpi(key, before.kpis.get(key), after.kpis.get(key), "precision" in record.changes)
+            for key in _in_order(_ORDER, before.kpis, after.kpis)
+        ),
     ]
 
 
 @dataclass(frozen=True)
 class Flags:
-    """XLA flags of both sides.  same: how many are on both; dropped, added: the others."""
+    """XLA flags of both sides."""
 
-    same: int
+    same: int  # flags on both sides
     dropped: tuple[str, ...]
     added: tuple[str, ...]
 
 
 def flags(record: Record) -> Flags | None:
-    """None where neither side names a flag."""
-    for setting in difference(record).training:
-        if _is_flags(setting) and (setting.before or setting.after):
-            before, after = [str(f) for f in setting.before or ()], [str(f) for f in setting.after or ()]
-            return Flags(
-                sum(flag in after for flag in before),
-                tuple(flag for flag in before if flag not in after),
-                tuple(flag for flag in after if flag not in before),
-            )
-    return None
-
-
-def _is_flags(setting: Changed) -> bool:
-    return setting.key == "xla_flags" and all(
-        value is None or isinstance(value, list | tuple) for value in (setting.before, setting.after)
+    """Return the XLA flags of both sides; None where neither names one."""
+    both = _flags(record, "xla_flags")
+    if both is None or not any(both):
+        return None
+    before, after = both
+    return Flags(
+        sum(flag in after for flag in before),
+        tuple(flag for flag in before if flag not in after),
+        tuple(flag for flag in after if flag not in before),
     )
 
 
-def _axis(axis: AxisChange) -> Line:
-    name = axis.axis if axis.part == "ici" else f"{axis.axis} across slices"
+def _flags(record: Record, key: str) -> tuple[list[str], list[str]] | None:
+    """Return the lists of flags on both sides; None for other keys, and where a side gives no list."""
+    values = [side.training.get(key) or () for side in (record.before, record.after)]
+    if key != "xla_flags" or not all(isinstance(value, list | tuple) for value in values):
+        return None
+    before, after = ([str(flag) for flag in value] for value in values)
+    return before, after
+
+
+def _in_order(first: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the keys of both sides, those of `first` in its order before the others."""
+    place = {key: number for number, key in enumerate(first)}
+    return sorted(dict.fromkeys([*before, *after]), key=lambda key: place.get(key, len(place)))
+
+
+def _axis(part: str, axis: str, before: Mesh | None, after: Mesh | None) -> Line | None:
+    """Return the line of an axis, of size 1 where a side's mesh does not name it; None where both are 1."""
+    one, other = (None if mesh is None else mesh.get(part, {}).get(axis, 1) for mesh in (before, after))
+    if (one, other) == (1, 1):
+        return None
+    name = axis if part == "ici" else f"{axis} across slices"
+    texts = ["not given" if size is None else formatting.number(size) for size in (one, other)]
     times = ""
-    if axis.changed and axis.before and axis.after:
-        grew, shrank = axis.after / axis.before, axis.before / axis.after
+    if one and other and one != other:
+        grew, shrank = other / one, one / other
         if grew.is_integer():
             times = f"{formatting.TIMES}{int(grew)}"
         elif shrank.is_integer():
             times = f"÷{int(shrank)}"
-    return Line("Mesh", name, _size(axis.before), _size(axis.after), axis.changed, times)
+    return Line("Mesh", name, texts[0], texts[1], bool(one and other and one != other), times)
 
 
-def _size(value: int | None) -> str:
-    return "not given" if value is None else formatting.number(value)
-
-
-def _ordered(settings: Sequence[Changed]) -> list[Changed]:
-    place = {key: number for number, key in enumerate(TRAINING_WORDS)}
-    return sorted(settings, key=lambda setting: place.get(setting.key, len(place)))
-
-
-def _setting(setting: Changed) -> Line:
-    label = TRAINING_WORDS.get(setting.key) or setting.key.replace("_", " ").capitalize()
-    return Line("Training", label, _value_text(setting.before), _value_text(setting.after), setting.changed)
+def _setting(key: str, before: Any, after: Any) -> Line:
+    label = TRAINING_WORDS.get(key) or key.replace("_", " ").capitalize()
+    differs = before is not None and after is not None and before != after
+    return Line("Training", label, _value_text(before), _value_text(after), differs)
 
 
 def _value_text(value: Any) -> str:
@@ -136,18 +160,23 @@ def _value_text(value: Any) -> str:
     return str(value)
 
 
-def _kpi(kpi: Measured, other_peak: bool) -> Line:
-    """other_peak: the precision changed, so that a utilisation is of another peak and says nothing about better."""
-    label, unit, more = KPIS.get(kpi.key, (kpi.key.replace("_", " ").capitalize(), "", None))
+def _kpi(key: str, before: Any, after: Any, other_peak: bool) -> Line:
+    """Return the line of a measured quantity.
+
+    other_peak: the precision changed, so that a utilisation is of another peak and says nothing about better.
+    """
+    label, unit, more = KPIS.get(key, (key.replace("_", " ").capitalize(), "", None))
+    differs = before is not None and after is not None and before != after
+    is_share = key in SHARES
     change, good = "", None
-    if kpi.difference and (kpi.share or kpi.ratio):
-        amount = 100 * kpi.difference if kpi.share else 100 * ((kpi.ratio or 1.0) - 1)
-        unit_word = "pt" if kpi.share else "%"
+    if differs and not isinstance(before, str) and not isinstance(after, str) and (is_share or (before and after)):
+        # Of a share the difference in points, else the ratio.
+        amount = 100 * (after - before) if is_share else 100 * (after / before - 1)
+        unit_word = "pt" if is_share else "%"
         change = f"{'+' if amount > 0 else ''}{formatting.number(amount, 1)}{formatting.NBSP}{unit_word}"
-        incomparable = more is None or (other_peak and kpi.key in ("mfu", "hfu", "flops_utilization"))
-        good = None if incomparable else (kpi.difference > 0) == more
-    differs = kpi.before is not None and kpi.after is not None and kpi.before != kpi.after
-    return Line("Measured", label, measured(kpi.before, unit), measured(kpi.after, unit), differs, change, good)
+        incomparable = more is None or (other_peak and key in ("mfu", "hfu", "flops_utilization"))
+        good = None if incomparable else (after > before) == more
+    return Line("Measured", label, measured(before, unit), measured(after, unit), differs, change, good)
 
 
 def measured(value: float | str | None, unit: str) -> str:

@@ -7,9 +7,9 @@ import pytest
 from history import moves
 from history.case import Case, case_of
 from history.models import HistoryRecord
+from history.presentation import Flags, flags, lines
 from history.record import Side
 from history.services import search, store
-from history.services.compare import difference
 from history.services.similar import cases_of_rows, similar
 from history.similarity import BOUND
 from tests.history.records import record, side
@@ -100,24 +100,20 @@ def test_both_sides_beside_each_other():
         after=side(data=16, seq=4, training={"remat": "full", "xla_flags": ["--a"]},
                    kpis={"step_time_s": 9.0, "mfu": 0.5, "mfu_convention": "6N"}),
     )  # fmt: skip
-    found = difference(value)
-    axes = {axis.axis: axis for axis in found.axes}
-    assert [axis.axis for axis in found.axes] == ["model", "data", "seq"]
-    assert (axes["data"].before, axes["data"].after, axes["data"].ratio) == (8, 16, 2.0)
-    assert not axes["model"].changed and axes["seq"].ratio == 0.5
-    training = {change.key: change for change in found.training}
-    assert not training["remat"].changed
-    assert training["global_batch"].after is None and not training["global_batch"].changed
-    kpis = {kpi.key: kpi for kpi in found.kpis}
-    assert kpis["step_time_s"].ratio == 0.75 and kpis["mfu"].difference == pytest.approx(0.1) and kpis["mfu"].share
-    assert kpis["note"].ratio is None and kpis["mfu_convention"].before is None
-    assert [kpi.key for kpi in found.kpis][:2] == ["step_time_s", "mfu"]
+    found = {line.label: line for line in lines(value)}
+    assert list(found)[:3] == ["model", "data", "seq"]
+    assert (found["data"].before, found["data"].after, found["data"].change) == ("8", "16", "×2")
+    assert not found["model"].differs and found["seq"].change == "÷2"
+    assert not found["Remat"].differs and not found["Global batch"].differs and found["Global batch"].after == "–"
+    assert "25" in found["Step time"].change and found["Step time"].good
+    assert found["MFU"].change.startswith("+10") and found["MFU"].change.endswith("pt")
+    assert not found["Note"].change and found["FLOPs convention"].before == "–"
+    assert flags(value) == Flags(0, (), ("--a",))
 
 
-@pytest.mark.slow
 def test_a_side_without_a_mesh_is_not_a_mesh_of_one():
-    found = difference(record("x", before=Side(), after=side()))
-    assert {(axis.before, axis.ratio) for axis in found.axes} == {(None, None)}
+    shown = lines(record("x", before=Side(), after=side()))
+    assert {(line.before, line.differs) for line in shown} == {("not given", False)}
 
 
 def test_no_record_of_another_team_is_seen(stored):
