@@ -73,7 +73,7 @@ def test_filters_and_search_keep_each_other_and_the_address(
     page.goto(f"{server}/experiments/{long.pk}/memory/")
     page.get_by_label("Conversation").select_option(str(long.thread))
     page.wait_for_url(f"**thread={long.thread}**")
-    expect(page.locator(".tl")).to_have_count(17)
+    expect(page.locator(".tl")).to_have_count(9)
     page.get_by_role("navigation", name="Kind of event").get_by_role("link", name="Model").click()
     page.wait_for_url("**kind=model**")
     expect(page.locator(".tl")).to_have_count(6)
@@ -122,13 +122,13 @@ def test_a_replay_goes_step_by_step(server: str, long: Any, as_engineer: Any, pa
     page.goto(f"{server}/experiments/{long.pk}/memory/")
     page.get_by_role("link", name="Replay").click()
     page.get_by_role("link", name="How long is the step?").click()
-    expect(page.get_by_role("heading", name="Step 1 of 16")).to_be_visible()
+    expect(page.get_by_role("heading", name="Step 1 of 8")).to_be_visible()
     page.get_by_role("link", name="Next").click()
-    expect(page.get_by_role("heading", name="Step 2 of 16")).to_be_visible()
+    expect(page.get_by_role("heading", name="Step 2 of 8")).to_be_visible()
     page.get_by_role("navigation", name="Steps").get_by_role("link", name=re.compile("Answer rejected")).click()
     expect(page.locator(".replay__body")).to_contain_text("is a number that you typed")
     page.get_by_role("link", name="All", exact=True).click()
-    expect(page.get_by_role("heading", name="All 16 steps")).to_be_visible()
+    expect(page.get_by_role("heading", name="All 8 steps")).to_be_visible()
 
 
 def test_without_a_model_the_settings_say_so(server: str, people: Any, sign_in: Any, page: Page) -> None:
