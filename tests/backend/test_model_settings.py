@@ -60,7 +60,7 @@ def test_a_variable_that_cannot_be_used_is_said_in_a_sentence(people, monkeypatc
 
 
 def test_the_connection_test_says_that_it_works_and_what_it_found(people, configured):
-    with ScriptedServer([text("ready"), calls(("report", {"value": 4}))]) as server:
+    with ScriptedServer([calls(("report", {"value": 4})), text("ready")]) as server:
         configured(server)
         response = people.client("administrator").post(TEST, headers={"HX-Request": "true"})
         assert server.left == 0
