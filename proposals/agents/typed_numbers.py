@@ -1,8 +1,9 @@
 """Which numbers a text of a language model may hold as digits; all others are references.
 
 A quantity (a decimal, or a number with a unit) must occur in the conversation, with the same unit.  A whole number may
-also be any that results, tool calls or the conversation hold; a mesh must be one that was priced, proposed or stated.
-Names, single digits and levels of intervals pass, and in backticks what a result says word for word.
+also be any that results, tool calls or the conversation hold; beside a noun that keys of results have (*16 chips*) one of
+that key.  A mesh must be one that was priced, proposed or stated; a chip, an op or the size of a model one that was named.
+Single digits and levels of intervals pass, and in backticks what a result says word for word, but for bare quantities.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from formatting.numbers import whole_number
+from perfmodel.chips import load_chips
 from proposals.agents.settings import ROLE_WORDS
 from proposals.agents.tool_result import members_of
 
@@ -24,7 +26,7 @@ _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 #: A number with the letters, points and hyphens that belong to the same word; or a figure that is no digit to Python,
 #: such as ½, unless it is the exponent of a letter.
 _WORD = re.compile(
-    r"(?<!\w)(?<!\w[-./])(?:[A-Za-z_]\w*+[-./])*+\w*\d(?:[\w]|[.,](?=\d)|-(?=\w)|/(?=\w))*"
+    r"(?<!\w)(?<!\w[-./])(?:[A-Za-z_]\w*+[-./](?=\w))*+\w*\d(?:[\w]|[.,](?=\d)|-(?=\w)|/(?=\w))*"
     r"|(?<![A-Za-z])[²³¹¼-¾\u2070-\u2089\u2150-\u218b\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]"
 )
 _NUMBER = re.compile(
@@ -48,13 +50,19 @@ _COUNTED = re.compile(
     | \b(?:80|95)\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)) | (?<=at\ )80\s?%
     | \b(?:CUDA|cuDNN|NCCL|ROCm|JAX|jaxlib|libtpu|PyTorch|Python|Triton|arXiv:?|version|Llama|Gemma|Qwen|Phi|GPT)
       [ -]?v?\d+(?:\.\d+)*\b(?!{_UNIT.pattern}|[\d.]) | (?<![\w.])\d+(?:\.\d+){{2,}}(?![\w.]*\d)
-    | (?<![\w.,])(?:\d+x)?\d{{1,4}}(?:\.\d)?B\b(?!\s*(?:tok|param))
-    | \b(?:in|since|of|by|from|until|before|after)\s+(?:199|20[0-3])\d\b
+    | \b(?:in|since|of|by|from|until|before|after)\s+(?:199|20[0-3])\d\b(?!-\d)
       (?!{_UNIT.pattern}|[\d.,]*\s+(?:chip|core|token|step|op|layer|sequence|head|expert|run|shard|mesh))""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 #: Whole numbers below this are counts and ordinals of what is before the reader.
 _FEW = 10
+#: What a number counts: the word behind it, or the one after that.
+_NOUN = re.compile(r"(?<=[\w`])[ \u00a0]([a-z]{3,})(?:[ ]([a-z]{3,}))?")
+#: Nouns whose single digits are sizes, not ordinals.
+_PARTS = frozenset(("chip", "core", "layer", "expert", "head", "host", "slice"))
+#: An op of a program by its number, a release by year and month, and a date.
+_OP = re.compile(r"[a-z][a-z_-]*[.]\d+", re.IGNORECASE)
+_RELEASE = re.compile(r"\d\d[.](?:0[1-9]|1[0-2])|20\d\d-\d\d(?:-\d\d)?")
 _THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(,\d{3})+(?!\d)")
 #: Quotations from here on are sentences, not settings.
 _SENTENCE = 30
@@ -68,7 +76,8 @@ _MESH = re.compile(rf"(?:{_PAIR.pattern}(?:[,;·× `]+(?:and |by )?`?|\Z|(?=[.)|
 #: Axes that are no other word, and the global batch: one that was never priced is not spoken of.
 _SHORT = frozenset(("tp", "fsdp", "dp", "ep", "pp", "cp"))
 _BATCH = re.compile(
-    r"(?<!micro[ _-])(?<!mini[ _-])(?<!local )(?<!chip )(?<!device )\bbatch(?:[ _-]size)?(?: of |[ =:] ?)(\d[\d,]*)\b",
+    r"(?<!micro[ _-])(?<!mini[ _-])(?<!local )(?<!chip )(?<!device )\bbatch(?:[ _-]size)?(?: (?:of|is) |[ =:] ?)"
+    r"(\d[\d,]*)\b",
     re.IGNORECASE,
 )
 _TYPED = "is a number that you typed; refer to the value of a result instead, such as {r1.step_time_s}"
@@ -123,8 +132,12 @@ class Typed:
     def _may_stand(self, word: re.Match[str]) -> bool:
         """Return True for names, for stated numbers, and for whole numbers that results or arguments hold."""
         text = word.string
-        if word[0].casefold() in self._names:
+        if word[0].casefold() in self._names and not re.match(r"\s*(?:tok|param)", text[word.end() :]):
             return True
+        if word[0].casefold() in load_chips() or _OP.fullmatch(word[0]):
+            return False
+        if _RELEASE.fullmatch(word[0]):
+            return any(word[0] in said for said in self._small)
         number = _NUMBER.match(text, word.start())
         end = max(word.end(), number.end()) if number else word.end()
         unit = _UNIT.match(text, end)
@@ -148,8 +161,13 @@ class Typed:
             return bool(said) and any(said.casefold() in text for text in self._small)
         if _VARIABLE.search(text, 0, word.start()):
             return True
-        is_whole = whole_number(number[1].replace(",", "")) is not None
-        return is_whole and any(value < _FEW or value in self._sizes for value in values)
+        if whole_number(number[1].replace(",", "")) is None:
+            return False
+        behind = _NOUN.match(text, end)
+        nouns = [noun.removesuffix("s") for noun in behind.groups("") if noun] if behind else []
+        of = next((self._counts[noun] for noun in nouns if noun in self._counts), self._sizes)
+        is_part = any(noun in _PARTS for noun in nouns) and of is not self._sizes
+        return any((value < _FEW and not is_part) or value in of for value in values)
 
     def _is_mesh(self, sizes: Mapping[str, int]) -> bool:
         """Return True if one known mesh has these sizes; an axis that it lacks is 1."""
@@ -158,6 +176,9 @@ class Typed:
     def _is_said(self, code: str) -> bool:
         """Return True for a piece of a result's text, word for word; shortened at its end where it ends in …"""
         said = code.strip("`").strip().casefold().partition("…")[0]
+        number = _NUMBER.match(said)
+        if number and (unit := _UNIT.match(said, number.end())) and len(said) < unit.end() + 3:
+            return False
         is_text = len(said) > 3 and bool(re.search(r"[a-z].*\d|\d.*[a-z]", said))
         is_setting = len(said) < _SENTENCE and bool(_PAIR.search(said))
         return is_text and not is_setting and any(said in text for text in self._small)
@@ -205,6 +226,21 @@ class Typed:
         texts = (re.sub(r",(?!\d{3}(?!\d))", " ", text) for text in self._texts)  # a shape holds several numbers
         said = (value for text in texts for number in _NUMBER.finditer(text) for value in _values(number))
         return frozenset((*(value for _, value in self._nodes if type(value) is int), *said))
+
+    @cached_property
+    def _counts(self) -> Mapping[str, set[float]]:
+        """Whole numbers by the nouns in their keys, and by the nouns behind them in texts: `chips`, `16 chips`."""
+        counts: dict[str, set[float]] = {}
+        for key, value in self._nodes:
+            for noun in key.casefold().split("_") if type(value) is int else ():
+                counts.setdefault(noun.removesuffix("s"), set()).add(value)
+        for text in self._texts:
+            for number in _NUMBER.finditer(text):
+                behind = _NOUN.match(text, number.end())
+                for noun in behind.groups("") if behind else ():
+                    if (known := counts.get(noun.removesuffix("s"))) is not None:
+                        known.update(_values(number))
+        return counts
 
     @cached_property
     def _batches(self) -> frozenset[object]:

@@ -174,7 +174,10 @@ def test_a_quotation_must_occur_in_what_it_quotes() -> None:
 
 
 TYPED = Typed(
-    ["Can we keep batch 128 and 2,048 chips with tp 8, 20 percent free, for 300B tokens?"],
+    [
+        "Can we keep batch 128 and 2,048 chips with tp 8, 20 percent free, for 300B tokens?",
+        "Is it like Llama 3 8B, Llama 3.1 405B, Mixtral 8x7B, a 13B or GPT-3 175B on V100 or v5e, with all-reduce.12?",
+    ],
     RESULTS,
     [{"mesh": {"ici": {"data": 32}}}],
 )
@@ -189,7 +192,7 @@ TYPED = Typed(
         "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
         "`NCCL_NTHREADS=512` is read", "A 4-way tensor axis.", "From tensor 4 to tp 8.",
         "It may fill 20 % on 300 billion tokens.", "**3. Flags** from 16 → 8 in 32-128 steps", "16×32 chips",
-        "Llama 3 8B, Llama 3.1 405B and Mixtral 8x7B", "GPT-3 175B on V100", "a 70B model", "1F1B and top-2 routing",
+        "Llama 3 8B, Llama 3.1 405B and Mixtral 8x7B", "GPT-3 175B on V100", "a 13B model", "1F1B and top-2 routing",
         "JAX 0.4.35, CUDA 12.4, NCCL 2.21.5", "Since 2023 it is so.", "6 FLOPs per parameter", "arXiv 2511.03844",
         "`xla_tpu_scoped_vmem_limit_kib=65536`", "micro-batch 2 of batch 128",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
@@ -220,6 +223,24 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
 def test_other_digits_are_refused(text: str, digits: str) -> None:
     (found,) = resolve(text, RESULTS, TYPED).complaints
     assert digits in found.message and digits in text[found.start : found.end]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("It runs on 64 chips.", "It runs on 16 chips."), ("It has 36 layers.", "It has 64 layers."),
+        ("4 chips hold an expert.", "8 chips hold an expert."), ("It took 4 steps.", "It took 36 steps."),
+        ("`fusion.3` waits.", "`fusion.4` waits."), ("It is an H100.", "It is a B300."),
+        ("Llama 3.1 8B", "Llama 3.1 70B"), ("NeMo 26.08 prints it.", "NeMo 26.06 prints it."),
+        ("The links reach `at most 45.0 GB/s`.", "They reach `45.0 GB/s`."),
+        ("The global batch is 256.", "The global batch is 64."),
+    ],
+)  # fmt: skip
+def test_a_number_beside_a_noun_is_one_of_that_kind_and_names_are_known(right: str, wrong: str) -> None:
+    run = {"chips": 64, "chips_of_an_expert": 4, "layers": 36, "steps": 4, "global_batch": 256, "model": "Llama 3.1 8B"}
+    told = {"note": "NeMo 26.08 on H100, links reach at most 45.0 GB/s", "op": "fusion.3"}
+    typed = Typed(results={"r1": run | told})
+    assert not list(typed.refused(right)) and len(list(typed.refused(wrong))) == 1
 
 
 def test_a_part_of_one_section_alone_is_found_and_settings_print_as_a_whole() -> None:
