@@ -1,9 +1,10 @@
 """Which numbers a text of a language model may hold as digits; all others are references.
 
 A quantity (a decimal, or a number with a unit) must occur in the conversation, with the same unit.  A whole number may
-also be any that results, tool calls or the conversation hold; beside a noun that keys of results have (*16 chips*) one of
-that key.  A mesh must be one that was priced, proposed or stated; a chip, an op or the size of a model one that was named.
-Single digits and levels of intervals pass, and in backticks what a result says word for word, but for bare quantities.
+also be any that results, tool calls or the conversation hold; beside a noun that keys of results have (*16 chips*) one
+of that key.  A mesh must be one that was priced, proposed or stated; a chip, an op or the size of a model one that was
+named.  Single digits and levels of intervals pass, and in backticks what a result says word for word, but for bare
+quantities.
 """
 
 from __future__ import annotations
