@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +13,7 @@ from accounts.filters import Filters, SearchFilter
 from accounts.models import Role
 from accounts.services import memberships
 from audit.models import Action, Entry
-from formatting.cells import guarded
+from formatting.cells import csv_line
 
 COLUMNS = ("id", "at", "team_id", "team_name", "actor_id", "actor_name", "action", "about_id", "about_name", "data")
 FORMATS = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
@@ -47,22 +45,14 @@ def entries_of(team_ids: list[int]) -> QuerySet[Entry]:
 def export(rows: QuerySet[Entry], kind: str) -> Iterator[bytes]:
     """Yield the entries as a file of the format `kind`, in pieces."""
     if kind == "csv":
-        yield _line(COLUMNS)
+        yield csv_line(COLUMNS).encode()
     for entry in rows.iterator(chunk_size=500):
         values = {name: getattr(entry, name) for name in COLUMNS} | {"at": entry.at.isoformat()}
         if kind == "csv":
-            yield _line(_cell(value) for value in values.values())
+            yield csv_line(map(_cell, values.values())).encode()
         else:
             yield json.dumps(values, ensure_ascii=False).encode() + b"\n"
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return guarded(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _line(cells: Any) -> bytes:
-    line = io.StringIO()
-    csv.writer(line).writerow(cells)
-    return line.getvalue().encode()
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +13,7 @@ from django.db.models import F, Max, QuerySet
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
 from experiments.models import Experiment, Origin
+from formatting.cells import csv_line
 from proposals.models import Measurement
 
 #: Heading, name to sort by (empty where it is not sorted by), class of the cells (`opt-l`: left out on narrower screens
@@ -33,6 +32,10 @@ COLUMNS = {
     "updated": ("Updated", "updated", "n opt opt-l", True),
 }
 SHOWN = ("state", "mesh", "bottleneck", "parts", "step", "mfu", "gain", "updated")
+_TABLE = (
+    "experiment", "name", "state", "chip", "chips", "model", "mesh", "bottleneck", "step_time_s", "mfu",
+    "predicted_speedup", "measured_speedup", "updated",
+)  # fmt: skip
 #: Runs of one kind from which on their step times are drawn, and the most that are.
 FEWEST, MOST = 4, 400
 #: A step time that moves by less is no change, whatever its noise; noise below this is none of a cluster's.
@@ -90,8 +93,7 @@ def rows(experiments: Iterable[Experiment]) -> list[ListedRun]:
 
 def table(experiments: QuerySet[Experiment]) -> Iterator[str]:
     """Yield the whole list as lines of CSV, times in seconds, gains per token."""
-    yield _line("experiment", "name", "state", "chip", "chips", "model", "mesh", "bottleneck", "step_time_s", "mfu",
-                "predicted_speedup", "measured_speedup", "updated")  # fmt: skip
+    yield csv_line(_TABLE)
     batch: list[Experiment] = []
     for item in experiments.iterator(500):
         batch.append(item)
@@ -104,17 +106,10 @@ def table(experiments: QuerySet[Experiment]) -> Iterator[str]:
 def _lines(batch: Sequence[Experiment]) -> Iterator[str]:
     for row in rows(batch):
         item = row.item
-        yield _line(item.pk, item.name, item.state, item.chip, item.chips, item.model_name, item.placement,
-                    item.bottleneck, item.step_time_s, row.mfu, item.best_speedup, row.measured,
-                    item.updated_at.isoformat())  # fmt: skip
-
-
-def _line(*values: object) -> str:
-    """Return one line of CSV; a text that a spreadsheet would run as a formula begins with an apostrophe."""
-    safe = [f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" else value for value in values]
-    text = io.StringIO()
-    csv.writer(text).writerow(safe)
-    return text.getvalue()
+        yield csv_line((
+            item.pk, item.name, item.state, item.chip, item.chips, item.model_name, item.placement, item.bottleneck,
+            item.step_time_s, row.mfu, item.best_speedup, row.measured, item.updated_at.isoformat(),
+        ))  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from django.http import StreamingHttpResponse
 from django.utils import timezone
 
-from formatting.cells import guarded, unguarded
+from formatting.cells import csv_line, unguarded
 from history.models import HistoryRecord
 from history.reading import COLUMNS, SIDE_KEYS, Complaint, Row, read_row
 from history.record import RECORD, Record
@@ -62,8 +62,8 @@ def read(file: BinaryIO, kind: str) -> Iterator[Row]:
 def write(records: Iterable[Record], kind: str) -> Iterator[bytes]:
     """The records as a file of this format, in pieces."""
     if kind == "csv":
-        yield _line(_CELLS)
-        yield from (_line(_to_cells(record)) for record in records)
+        yield csv_line(_CELLS).encode()
+        yield from (csv_line(_to_cells(record)).encode() for record in records)
         return
     before, between, after = ("", "\n", "\n") if kind == "jsonl" else ("[\n", ",\n", "\n]\n")
     number = 0
@@ -82,19 +82,13 @@ def download(rows: Iterable[HistoryRecord], kind: str) -> StreamingHttpResponse:
     return answer
 
 
-def _line(cells: Iterable[str]) -> bytes:
-    line = io.StringIO()
-    csv.writer(line).writerow(cells)
-    return line.getvalue().encode()
-
-
 def _to_cells(record: Record) -> Iterator[str]:
     data = RECORD.write(record)
     for cell in _CELLS:
         column, _, key = cell.partition(".")
         value = data[column][key] if key else data[column]
         if isinstance(value, str):
-            yield guarded(value)
+            yield value
         elif column == "topology":
             yield "x".join(map(str, value))
         elif column == "changes":

@@ -119,28 +119,6 @@ def test_facets_narrow_and_count(people, seeded, own):
     assert "No record matches" in none and "Remove a filter" in none
 
 
-def test_pages_follow_one_another_without_loss_or_repeat(people):
-    for number in range(60):
-        store.add(record(f"n-{number}", title=f"Sweep {number:03}"), people.team)
-    client = people.client("viewer")
-    seen, address = [], "/history/?sort=effect"
-    while address:
-        page = client.get(address).context["page"]
-        seen += [item.record.key for item in page.rows]
-        address = f"/history/?sort=effect&page={page.listed.next_page_number()}" if page.listed.has_next() else ""
-    assert sorted(seen) == sorted(f"n-{number}" for number in range(60))
-    assert len(set(seen)) == 60
-
-
-def test_largest_gain_first_and_worst_first(people):
-    for key, speedup in (("slow", 0.8), ("fast", 1.9), ("same", 1.0)):
-        store.add(record(key, title=key, speedup=speedup), people.team)
-    client = people.client("viewer")
-    for sort, expected in (("effect", ["fast", "same", "slow"]), ("worst", ["slow", "same", "fast"])):
-        page = client.get(f"/history/?sort={sort}").context["page"]
-        assert [item.record.key for item in page.rows] == expected
-
-
 def test_words_find_and_the_page_says_how(people, seeded):
     page = text(people.client("viewer").get("/history/", {"q": "sequence sharding traded v5p"}))
     assert "Sequence sharding traded for data parallelism" in page
