@@ -9,7 +9,7 @@ from typing import Any
 import django_filters
 from django.core.paginator import Page as Listed
 from django.core.paginator import Paginator
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from accounts.facets import Facet, count_values, facet, in_order
 from accounts.filters import Filters, NumberFilter, TextFilter
@@ -17,8 +17,8 @@ from accounts.models import Team
 from formatting.numbers import whole_number
 from knowledge.models import HARDWARE, Document, Passage
 from knowledge.passage_file import BOTTLENECKS
-from knowledge.retrieval import MODES, Hit, retrieve
-from knowledge.services.search import names_of, visible, whole
+from knowledge.retrieval import MODES, retrieve
+from knowledge.services.search import Found, for_hardware, found_of, visible, whole
 from perfmodel.chips import load_chips
 
 SIZE = 20
@@ -44,7 +44,7 @@ class PassageFilters(Filters):
         fields = ()
 
     def of(self, rows: QuerySet[Any], name: str, hardware: str) -> QuerySet[Any]:
-        return rows.filter(Q(hardware=[]) | Q(hardware__overlap=["any", *names_of(hardware)]))
+        return for_hardware(rows, hardware)
 
     def addressing(self, rows: QuerySet[Any], name: str, bottleneck: str) -> QuerySet[Any]:
         return rows.filter(bottlenecks__contains=[bottleneck])
@@ -62,22 +62,9 @@ class PassageFilters(Filters):
 
 
 @dataclass(frozen=True)
-class Row:
-    """A passage of the page, and why it was found; None where nothing was asked for in words."""
-
-    passage: Passage
-    hit: Hit | None = None
-
-    @property
-    def fused(self) -> float | None:
-        """The score of both lists together; None where only one list had anything."""
-        return self.hit.score if self.hit is not None and self.hit.fused else None
-
-
-@dataclass(frozen=True)
 class Page:
     filters: PassageFilters
-    rows: tuple[Row, ...]
+    rows: tuple[Found, ...]
     listed: Listed[Any]  # its number among the pages
     total: int  # passages that the filters leave
     available: int  # passages that the team sees
@@ -104,16 +91,14 @@ def page(filters: PassageFilters, number: str = "1") -> Page:
         keys = left.order_by("document_id", "position", "pk").values_list("pk", flat=True)
         listed = Paginator(keys, SIZE).get_page(number)
         passages = whole().in_bulk(list(listed))
-        rows = tuple(Row(passages[pk]) for pk in listed if pk in passages)
+        rows = tuple(Found(passages[pk]) for pk in listed if pk in passages)
         return Page(filters, rows, listed, total, available)
     number_now = min(whole_number(number, 9) or 1, LAST_PAGE)
     # One more than are shown: then another page follows.
     wanted = number_now * SIZE + (number_now < LAST_PAGE)
     result = retrieve(left, filters.text, k=wanted, mode=filters.mode_or_both)
     listed = Paginator(result.hits, SIZE).get_page(number_now)
-    passages = whole().in_bulk([hit.pk for hit in listed])
-    rows = tuple(Row(passages[hit.pk], hit) for hit in listed if hit.pk in passages)
-    return Page(filters, rows, listed, total, available, result.embedder, result.notes)
+    return Page(filters, found_of(listed), listed, total, available, result.embedder, result.notes)
 
 
 def facets(filters: PassageFilters) -> list[Facet]:

@@ -22,10 +22,15 @@ KINDS = ("tpu", "gpu")
 
 @dataclass(frozen=True)
 class Found:
-    """A passage, and why it was found (`hit`: rank and score in each list, fused score, matched words)."""
+    """A passage, and why it was found: its rank and score in each list, fused score, matched words."""
 
     passage: Passage
-    hit: Hit
+    hit: Hit | None = None  # None where nothing was asked for in words
+
+    @property
+    def fused(self) -> float | None:
+        """The score of both lists together; None where only one list had anything."""
+        return self.hit.score if self.hit is not None and self.hit.fused else None
 
 
 @dataclass(frozen=True)
@@ -69,12 +74,17 @@ def visible(
     """The passages a team may see, those that were retired left out."""
     rows = Passage.objects.filter(seen_by(team), retired_at=None)
     if hardware:
-        rows = rows.filter(Q(hardware=[]) | Q(hardware__overlap=["any", *names_of(hardware)]))
+        rows = for_hardware(rows, hardware)
     if bottleneck:
         rows = rows.filter(bottlenecks__contains=[bottleneck])
     if document is not None:
         rows = rows.filter(document=document)
     return rows
+
+
+def for_hardware(rows: QuerySet[Any], hardware: str) -> QuerySet[Any]:
+    """Return the passages that hold for `tpu`, `gpu` or a chip, those for all hardware too."""
+    return rows.filter(Q(hardware=[]) | Q(hardware__overlap=["any", *names_of(hardware)]))
 
 
 def passage(teams: Iterable[int], key: str) -> Passage | None:
@@ -90,9 +100,14 @@ def similar(team: Team | None, to: Passage, k: int = 5) -> Answer:
 
 
 def _answer(result: Retrieval) -> Answer:
-    passages = whole().in_bulk([hit.pk for hit in result.hits])
-    passages_found = tuple(Found(passages[hit.pk], hit) for hit in result.hits if hit.pk in passages)
-    return Answer(passages_found, result.mode, result.embedder, result.notes)
+    return Answer(found_of(result.hits), result.mode, result.embedder, result.notes)
+
+
+def found_of(hits: Iterable[Hit]) -> tuple[Found, ...]:
+    """Return the hits with their passages."""
+    kept = list(hits)
+    passages = whole().in_bulk([hit.pk for hit in kept])
+    return tuple(Found(passages[hit.pk], hit) for hit in kept if hit.pk in passages)
 
 
 def whole() -> QuerySet[Passage]:
