@@ -60,6 +60,15 @@ class Prices:
         return np.asarray(self.step_time_s * np.exp(Z80 * self.spread))
 
     @cached_property
+    def speedup_low80(self) -> Floats:
+        return np.asarray(self.speedup * self.step_time_s / self.high80_s)
+
+    @cached_property
+    def speedup_high80(self) -> Floats:
+        """As the step, no faster than everything at its peak."""
+        return np.asarray(self.speedup * self.step_time_s / self.low80_s)
+
+    @cached_property
     def lower_s(self) -> Floats:
         """Bound below: everything at its peak and at the same time."""
         return np.minimum(self.low80_s, self.at_peak_s)

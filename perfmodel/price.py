@@ -260,8 +260,8 @@ def _one(given: ExperimentConfig, evidence: Evidence, prices: Prices, at: int) -
         "estimate": time
     }
     assert evidence.calibration is not None
-    ran, to = evidence.calibration.baseline, float(np.exp(Z80 * spread))
-    speedup = number(prices.speedup) / (config.hardware.chips / ran.hardware.chips)
+    per_chip = evidence.calibration.baseline.hardware.chips / config.hardware.chips
+    speedup = {"estimate": prices.speedup, "low80": prices.speedup_low80, "high80": prices.speedup_high80}
     prediction = replace(
         own,
         step_time_s={name: step[name] for name in ("lower", "estimate", "upper", "low80", "high80")},
@@ -275,7 +275,7 @@ def _one(given: ExperimentConfig, evidence: Evidence, prices: Prices, at: int) -
         error=None,
         stall={**own.stall, "step_time_s": own.stall["step_time_s"] * ratio} if own.stall and spread else None,
         calibrated_from={
-            **evidence.facts, "speedup": {"estimate": speedup, "low80": speedup / to, "high80": speedup * to},
+            **evidence.facts, "speedup": {name: number(values) * per_chip for name, values in speedup.items()},
         },
     )  # fmt: skip
     return _with_memory(prediction, config, evidence)

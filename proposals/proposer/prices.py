@@ -27,7 +27,6 @@ from perfmodel.confidence import Confidence
 from perfmodel.config import BATCH_ROLES, ExperimentConfig, Mesh, missing_facts
 from perfmodel.prediction import predict as predict_alone
 from perfmodel.price import Evidence, transfer_spread
-from perfmodel.step_time import Z80
 from perfmodel.workload import GROUPS
 from proposals.plan import Memory, Predicted, Range, Rejected
 from proposals.proposer.precedents import Library, Support
@@ -184,15 +183,14 @@ class Field:
             alone = predict_alone(c.configured(index)).step_time_s
             step = Range(**alone) if alone else step
         parts = {name: float(values[index]) for name, values in prices.parts_s.items() if values[index] > 0}
-        speedup, wide = float(prices.speedup[index]), float(np.exp(Z80 * prices.spread[index]))
         used = {name: float(value[index]) for name, value in c.used.parts().items()}
         assert self.evidence.calibration is not None
         assumed = self.evidence.calibration.assumed
         return Predicted(
             step_time_s=step if self.timed else None,
-            speedup=speedup,
-            speedup_low80=speedup / wide,
-            speedup_high80=speedup * wide,
+            speedup=float(prices.speedup[index]),
+            speedup_low80=float(prices.speedup_low80[index]),
+            speedup_high80=float(prices.speedup_high80[index]),
             sigma=float(prices.sigma[index]),
             hbm_per_chip_bytes=Memory(**used) if not missing_facts(c.config) else None,
             breakdown_s=by_axis(parts, c.config, c.mesh(index)) if self.timed else {},
