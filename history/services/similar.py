@@ -17,8 +17,8 @@ from accounts.models import Team
 from history import moves
 from history.case import Case, cases_of, hardware_kind
 from history.models import HistoryRecord
-from history.record import Record, Side
 from history.services.search import visible
+from history.services.store import to_record
 from history.similarity import Expected, most_similar
 
 #: Candidates of each kind.
@@ -44,19 +44,15 @@ def similar(teams: Team | Iterable[int], to: HistoryRecord | Case, k: int = 5) -
         case, rows = cases_of_rows([to])[0], rows.exclude(pk=to.pk)
     else:
         case = to
-    near = list(HistoryRecord.objects.filter(pk__in=_candidates(rows, case)).only(*_RATED).order_by("-pk"))
-    shown = [(near[n].pk, match) for n, match in most_similar(cases_of_rows(near), case, k)]
-    best = visible(teams).in_bulk([pk for pk, _ in shown])
+    near = list(
+        HistoryRecord.objects.filter(pk__in=_candidates(rows, case)).defer("embedding", "search").order_by("-pk")
+    )
     return tuple(
-        Alike(best[pk], match.likeness, match.reason, match.expected) for pk, match in shown if pk in best
-    )  # fmt: skip
+        Alike(near[n], match.likeness, match.reason, match.expected)
+        for n, match in most_similar(cases_of_rows(near), case, k)
+    )
 
 
-#: What likeness is computed from; whole records are loaded only for the best.
-_RATED = (
-    "chip", "chips", "topology", "slices", "model_name", "model_family", "parameters", "bottleneck", "changes",
-    "before", "after", "speedup", "failure", "extra", "version", "created_at",
-)  # fmt: skip
 #: Prices of records, as far as this process has asked for them; what a record holds changes with its version only.
 _KNOWN: dict[tuple[int, int, datetime], Case] = {}
 MOST_KNOWN = 20_000
@@ -67,36 +63,12 @@ def cases_of_rows(rows: Sequence[HistoryRecord]) -> list[Case]:
     keys = [(row.pk, row.version, row.created_at) for row in rows]
     known = {key: case for key in keys if (case := _KNOWN.get(key)) is not None}
     new = [(key, row) for key, row in zip(keys, rows, strict=True) if key not in known]
-    made = cases_of([_value(row) for _, row in new])
+    made = cases_of([to_record(row) for _, row in new])
     known |= {key: case for (key, _), case in zip(new, made, strict=True)}
     if len(_KNOWN) > MOST_KNOWN:
         _KNOWN.clear()
     _KNOWN.update(known)
     return [known[key] for key in keys]
-
-
-def _value(row: HistoryRecord) -> Record:
-    return Record(
-        id="",
-        title="",
-        change="",
-        changes=tuple(row.changes),
-        before=Side(**row.before),
-        after=Side(**row.after),
-        outcome="",
-        source="",
-        chip=row.chip,
-        chips=row.chips,
-        topology=tuple(row.topology),
-        slices=row.slices,
-        model_name=row.model_name,
-        model_family=row.model_family,
-        parameters=row.parameters,
-        bottleneck=row.bottleneck,
-        speedup=row.speedup,
-        failure=row.failure,
-        shape=row.extra.get("shape") or {},
-    )
 
 
 def _candidates(rows: QuerySet[HistoryRecord], case: Case) -> set[int]:
