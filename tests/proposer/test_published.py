@@ -46,7 +46,7 @@ def test_recipes_are_found(found: tuple[Outcome, ...]) -> None:
     # With every micro-batch that divides, more meshes than the recipe's are as good in its world (`as_good` below), and
     # of these only those that no other dominates are proposed.
     assert every["family_three"] >= 0.45 and every["family_top"] >= 0.35
-    assert tpu["family_three"] >= 0.75 and tpu["family_top"] >= 0.55
+    assert tpu["family_three"] >= 0.7 and tpu["family_top"] >= 0.55
     # Where the first is another mesh, it is no slower than the recipe in the recipe's own world.
     assert np.mean([one.first <= 1.0 + 1e-9 for one in [*of(found, "v"), *of(found, "tpu")]]) >= 0.9
 
