@@ -50,7 +50,7 @@ _COUNTED = re.compile(
     rf"""^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?\d+[.)](?=\s) | \b(?:sections?|chapters?)\s+\d+(?:\.\d+)*
     | \b(?:80|95)\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)) | (?<=at\ )80\s?%
     | \b(?:CUDA|cuDNN|NCCL|ROCm|JAX|jaxlib|libtpu|PyTorch|Python|Triton|arXiv:?|version|Llama|Gemma|Qwen|Phi|GPT)
-      [ -]?v?\d+(?:\.\d+)*\b(?!{_UNIT.pattern}|[\d.]) | (?<![\w.])\d+(?:\.\d+){{2,}}(?![\w.]*\d)
+      [ -]?v?\d+(?:\.\d+)*\b(?!{_UNIT.pattern}|[\d.]|-\w) | (?<![\w.])\d+(?:\.\d+){{2,}}(?![\w.]*\d)
     | \b(?:in|since|of|by|from|until|before|after)\s+(?:199|20[0-3])\d\b(?!-\d)
       (?!{_UNIT.pattern}|[\d.,]*\s+(?:chip|core|token|step|op|layer|sequence|head|expert|run|shard|mesh))""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
@@ -58,7 +58,7 @@ _COUNTED = re.compile(
 #: Whole numbers below this are counts and ordinals of what is before the reader.
 _FEW = 10
 #: What a number counts: the word behind it, or the one after that.
-_NOUN = re.compile(r"(?<=[\w`])[ \u00a0]([a-z]{3,})(?:[ ]([a-z]{3,}))?")
+_NOUN = re.compile(r"(?<=[\w`])[ \u00a0]([a-z]{2,})(?:[ ]([a-z]{3,}))?")
 #: Nouns whose single digits are sizes, not ordinals.
 _PARTS = frozenset(("chip", "core", "layer", "expert", "head", "host", "slice"))
 #: An op of a program by its number, a release by year and month, and a date.
@@ -157,7 +157,7 @@ class Typed:
         if any((value, _unit(unit)) in self._quantities or (not unit and value in self._stated) for value in values):
             return True
         if unit or text[word.start() - 1 : word.start()] == "$":
-            titled = re.search(r"[\w-]+\s+\Z", text[: word.start()])
+            titled = re.search(r"\w*\d[\w-]*\s+\Z", text[: word.start()])
             said = text[titled.start() : unit.end()] if titled and unit else ""
             return bool(said) and any(said.casefold() in text for text in self._small)
         if _VARIABLE.search(text, 0, word.start()):
@@ -241,6 +241,8 @@ class Typed:
                 for noun in behind.groups("") if behind else ():
                     if (known := counts.get(noun.removesuffix("s"))) is not None:
                         known.update(_values(number))
+        if "token" in counts:
+            counts["token"] |= counts.get("len", set())  # of a sequence
         return counts
 
     @cached_property
