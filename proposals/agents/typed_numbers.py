@@ -58,7 +58,7 @@ _COUNTED = re.compile(
 #: Whole numbers below this are counts and ordinals of what is before the reader.
 _FEW = 10
 #: What a number counts: the word behind it, or the one after that.
-_NOUN = re.compile(r"(?<=[\w`])[ \u00a0]([a-z]{2,})(?:[ ]([a-z]{3,}))?")
+_NOUN = re.compile(r"(?<=[\w`])[ \u00a0](kv|[a-z]{3,})(?:[ ]([a-z]{3,}))?")
 #: Nouns whose single digits are sizes, not ordinals.
 _PARTS = frozenset(("chip", "core", "layer", "expert", "head", "host", "slice"))
 #: An op of a program by its number, a release by year and month, and a date.

@@ -232,13 +232,13 @@ def test_other_digits_are_refused(text: str, digits: str) -> None:
         ("4 chips hold an expert.", "8 chips hold an expert."), ("It took 4 steps.", "It took 36 steps."),
         ("`fusion.3` waits.", "`fusion.4` waits."), ("It is an H100.", "It is a B300."),
         ("Llama 3.1 8B", "Llama 3.1 70B"), ("NeMo 26.08 prints it.", "NeMo 26.06 prints it."),
-        ("The links reach `at most 45.0 GB/s`.", "They reach `45.0 GB/s`."),
+        ("It says `its links reach at most 45.0 GB/s`.", "They reach `45.0 GB/s`."),
         ("The global batch is 256.", "The global batch is 64."),
     ],
 )  # fmt: skip
 def test_a_number_beside_a_noun_is_one_of_that_kind_and_names_are_known(right: str, wrong: str) -> None:
     run = {"chips": 64, "chips_of_an_expert": 4, "layers": 36, "steps": 4, "global_batch": 256, "model": "Llama 3.1 8B"}
-    told = {"note": "NeMo 26.08 on H100, links reach at most 45.0 GB/s", "op": "fusion.3"}
+    told = {"note": "NeMo 26.08 on H100, its links reach at most 45.0 GB/s", "op": "fusion.3"}
     typed = Typed(results={"r1": run | told})
     assert not list(typed.refused(right)) and len(list(typed.refused(wrong))) == 1
 
