@@ -16,17 +16,18 @@ from accounts.rest import Detail
 from agent.tools import ToolError
 from dialogue import computations
 from dialogue.computations import Computation, registry
+from dialogue.computations.matching import ASKED
 from experiments.api.common import ConfigErrors
 from proposals.api.views_tools import CallSerializer, read_call
 
 
 class ComputationSerializer(serializers.Serializer[Any]):
-    """A computation available for an experiment.  words: what people also call it; about: what it is about; schema:
+    """A computation available for an experiment.  asked: how people ask for it; about: what it is about; schema:
     JSON schema of its arguments."""
 
     key = serializers.CharField()
     title = serializers.CharField()
-    words = serializers.CharField()
+    asked = serializers.ListField(child=serializers.CharField())
     about = serializers.CharField()
     schema = serializers.DictField()
 
@@ -44,7 +45,7 @@ class ComputedSerializer(serializers.Serializer[Any]):
 
 def _described(of: Computation) -> dict[str, Any]:
     return {
-        "key": of.key, "title": of.title, "about": of.about,
+        "key": of.key, "title": of.title, "asked": ASKED[of.key], "about": of.about,
         "schema": of.arguments.model_json_schema(),
     }  # fmt: skip
 

@@ -27,7 +27,7 @@ _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 #: A number with the letters, points and hyphens that belong to the same word; or a figure that is no digit to Python,
 #: such as ½, unless it is the exponent of a letter.
 _WORD = re.compile(
-    r"(?<!\w)(?<!\w[-./])(?:[A-Za-z_]\w*+[-./](?=\w))*+\w*\d(?:[\w]|[.,](?=\d)|-(?=\w)|/(?=\w))*"
+    r"(?<!\w)(?<!\w[-./])(?:[A-Za-z_]\w*[-./](?=\w))*\w*\d(?:[\w]|[.,](?=\d)|-(?=\w)|/(?=\w))*"
     r"|(?<![A-Za-z])[²³¹¼-¾\u2070-\u2089\u2150-\u218b\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]"
 )
 _NUMBER = re.compile(

@@ -150,7 +150,7 @@ def _without_effect(c: Candidates) -> Iterator[Rule]:
     """Training keys that change nothing on a mesh, or that its schedule cannot take."""
     stages, micro = c.role("pipeline"), c.flat(c.work.training.micro_batches)
     text = "Virtual stages need a pipeline, and as many micro-batches as its stages or a multiple of that."
-    wrong = (stages == 1) | (np.mod(np.rint(micro), stages) != 0)
+    wrong = (stages == 1) & (c.flat(c.work.training.virtual_stages) > 1) | (np.mod(np.rint(micro), stages) != 0)
     yield Rule("virtual_stages", c.changes_kind("virtual_stages") & wrong, text, False)
     alone = c.role(*TOKEN_ROLES) == 1
     text = "All tokens are on one shard, so there is nothing to shard weights or optimizer state over."

@@ -61,7 +61,7 @@ def records(draw) -> Record:
         before=draw(sides),
         after=draw(sides),
         outcome="failed" if failure else "faster" if speedup is None else outcome_of(speedup),
-        source=draw(text.filter(bool)),
+        source=draw(titles),
         provenance=draw(st.sampled_from(PROVENANCES)),
         chip=draw(st.sampled_from(["", "v5p", "h100"]) | text),
         chips=draw(st.none() | st.integers(1, 10**6)),
