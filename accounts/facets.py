@@ -15,7 +15,7 @@ from accounts.filters import Filters
 
 
 @dataclass(frozen=True)
-class Value:
+class FacetValue:
     value: str
     label: str
     count: int | None  # None: not counted
@@ -27,7 +27,7 @@ class Value:
 class Facet:
     name: str
     title: str
-    values: tuple[Value, ...]
+    values: tuple[FacetValue, ...]
 
 
 def count_values(rows: QuerySet[Any], *columns: str) -> dict[str, Counter[Any]]:
@@ -70,7 +70,7 @@ def facet(
     asked = filters.asked[name]
     chosen = asked if isinstance(asked, list) else [asked]
     values = (
-        Value(str(value), label, counts.get(value), value in chosen, filters.toggled(name, value))
+        FacetValue(str(value), label, counts.get(value), value in chosen, filters.toggled(name, value))
         for value, label in labels.items()
     )
     return Facet(name, title, tuple(values))

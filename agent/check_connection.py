@@ -27,7 +27,7 @@ class _Number(Arguments):
 
 @dataclass(frozen=True)
 class ConnectionReport:
-    """What came of a test of the connection.
+    """Report a test of the connection.
 
     ok: the model answered.  sentence: for the user.  tools: whether it called a tool when asked to, None where not
     tried.
@@ -42,7 +42,7 @@ class ConnectionReport:
 
 
 def check_connection(settings: Settings, agent: str | None = None) -> ConnectionReport:
-    """Asks the model to call a tool and to say a word; at most a minute.  Raises nothing."""
+    """Ask the model to call a tool and to say a word; at most a minute.  Raises nothing."""
     model, where = settings.model_for(agent), settings.base_url
     if (missing := settings.missing()) is not None:
         return ConnectionReport(False, missing, model, where)
@@ -70,7 +70,7 @@ def check_connection(settings: Settings, agent: str | None = None) -> Connection
 
 
 def _offered(provider: OpenAIProvider) -> str:
-    """What the endpoint lists, where it lists something."""
+    """Return the models that the endpoint lists, in a sentence; empty where it lists none."""
     from agent.provider.openai import FAILURES
 
     try:

@@ -94,7 +94,7 @@ def _price(price: Price) -> tuple[str, str, str]:
 
 
 def check_in_time(settings: Settings, agent: str, limit_s: float = CHECK_LIMIT_S) -> ConnectionReport:
-    """What came of a test of the connection, within so many seconds whatever the endpoint does."""
+    """Test the connection within so many seconds, whatever the endpoint does."""
     patient = replace(
         settings,
         connect_timeout_s=min(settings.connect_timeout_s, _CHECK_CONNECT_S),

@@ -48,7 +48,7 @@ _AXES = re.compile(rf"\s*{_AXIS.pattern}\s*=\s*\d{{1,9}}(\s*[,;]\s*{_AXIS.patter
 
 
 @dataclass(frozen=True)
-class Complaint:
+class RowProblem:
     """One wrong value and what to do about it."""
 
     row: int  # as the file's own program counts
@@ -60,23 +60,23 @@ class Complaint:
 
 
 @dataclass(frozen=True)
-class Row:
+class ReadRow:
     """One row as it was read: a record, or the errors for which it is none.  Warnings do not keep it out."""
 
     number: int
     record: Record | None
-    errors: tuple[Complaint, ...] = ()
-    warnings: tuple[Complaint, ...] = ()
+    errors: tuple[RowProblem, ...] = ()
+    warnings: tuple[RowProblem, ...] = ()
 
 
-def read_row(number: int, data: Any, provenance: str = "imported") -> Row:
+def read_row(number: int, data: Any, provenance: str = "imported") -> ReadRow:
     """Return the row read from a JSON object.
 
     Absent keys keep their default; `outcome` may be left to the speed-up, and lists and meshes may be written as text:
     `mesh; remat`, `16x16`, `data=8,seq=4`.
     """
     if not isinstance(data, Mapping):
-        return Row(number, None, (Complaint(number, "", "must be a JSON object of one record"),))
+        return ReadRow(number, None, (RowProblem(number, "", "must be a JSON object of one record"),))
     warnings = [
         (str(key), f"is not a known column and is ignored{suggestion(str(key), COLUMNS)}")
         for key in data
@@ -105,11 +105,11 @@ def read_row(number: int, data: Any, provenance: str = "imported") -> Row:
         else:
             errors = list(_problems(record))
             warnings += _oddities(record)
-    return Row(number, None if errors else record, _complaints(number, errors), _complaints(number, warnings))
+    return ReadRow(number, None if errors else record, _complaints(number, errors), _complaints(number, warnings))
 
 
-def _complaints(number: int, problems: list[tuple[str, str]]) -> tuple[Complaint, ...]:
-    return tuple(Complaint(number, clean(column)[:80], clean(message)) for column, message in problems[:20])
+def _complaints(number: int, problems: list[tuple[str, str]]) -> tuple[RowProblem, ...]:
+    return tuple(RowProblem(number, clean(column)[:80], clean(message)) for column, message in problems[:20])
 
 
 def _sentences(error: ValidationError) -> dict[str, str]:

@@ -87,7 +87,7 @@ class ShippedPassage:
 
 @dataclass(frozen=True)
 class Front:
-    """Where the passages of a file come from, unless they say otherwise."""
+    """Hold the source of a file's passages, unless they give their own."""
 
     __pydantic_config__ = _STRICT
     source: Text

@@ -154,6 +154,10 @@ class Evidence:
         """Return True if the configuration is that of the run, however it is written."""
         return self.config is not None and config_key(self.filled(config)) == config_key(self.filled(self.config))
 
+    def has_step_of(self, config: ExperimentConfig) -> bool:
+        """Return True if the configuration is that of the run and its step was measured."""
+        return self.calibration is not None and self.is_measured and self.is_run(config)
+
 
 NOTHING = Evidence()
 
@@ -336,7 +340,7 @@ def answer(
     prediction = predict(config, evidence)
     prediction = replace(prediction, warnings=(*warnings, *prediction.warnings))
     answered = {"name": config.name, "mesh": config.mesh.to_json(), **prediction.to_json()}
-    if evidence.calibration is not None and evidence.is_run(config):
+    if evidence.has_step_of(config):
         answered["model_alone"] = {"step_time_s": predict_alone(evidence.filled(config)).step_time_s}
     return answered
 

@@ -65,17 +65,12 @@ class Part(NamedTuple):
 @dataclass(frozen=True)
 class Answer:
     """Everything the page says beside the list of all meshes.  bounded: whether the roofline's bounds are shown, which
-    know nothing of what was measured."""
+    know nothing of what was measured; is_measured: it is the run, priced as it was measured."""
 
     config: ExperimentConfig
     prediction: Prediction
     bounded: bool = True
-
-    @property
-    def is_measured(self) -> bool:
-        """True for the run itself, which is priced as it was measured: its interval has no width."""
-        time = self.prediction.step_time_s
-        return time is not None and time["low80"] == time["high80"]
+    is_measured: bool = False
 
     @property
     def chip_title(self) -> str:
@@ -141,7 +136,7 @@ class Answer:
 
 def answer(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Answer:
     """Price the configuration's own mesh under the evidence.  Raises ConfigError as `perfmodel.price.predict` does."""
-    return Answer(config, predict(config, evidence), evidence is NOTHING)
+    return Answer(config, predict(config, evidence), evidence is NOTHING, evidence.has_step_of(config))
 
 
 def flat(parts: Mapping[str, Any], mesh: Mesh) -> dict[str, float]:

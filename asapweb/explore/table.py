@@ -38,6 +38,7 @@ class Row:
     why: str
     front: bool
     yours: bool
+    measured: bool
     query: str
 
 
@@ -87,6 +88,7 @@ def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None) -
                 why=" ".join(violation.message for violation in made.violations) if broken >= 0 else "",
                 front=bool(meshes.front[index]),
                 yours=index == yours,
+                measured=meshes.evidence.has_step_of(config),
                 query=mesh_query(state, sizes),
             )
         )

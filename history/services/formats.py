@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from formatting.cells import csv_line, unguarded
 from history.models import HistoryRecord
-from history.reading import COLUMNS, SIDE_KEYS, Complaint, Row, read_row
+from history.reading import COLUMNS, SIDE_KEYS, ReadRow, RowProblem, read_row
 from history.record import RECORD, Record
 from history.services.store import to_record
 
@@ -48,7 +48,7 @@ def format_of(name: str, given: str = "") -> str:
     return wanted
 
 
-def read(file: BinaryIO, kind: str) -> Iterator[Row]:
+def read(file: BinaryIO, kind: str) -> Iterator[ReadRow]:
     """Every row of the file, good and bad, in its order; blank ones are left out.  Raises FileError."""
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     try:
@@ -97,7 +97,7 @@ def _to_cells(record: Record) -> Iterator[str]:
             yield "" if value is None or (not value and key != "mesh") else json.dumps(value, ensure_ascii=False)
 
 
-def _read_csv(text: io.TextIOWrapper) -> Iterator[Row]:
+def _read_csv(text: io.TextIOWrapper) -> Iterator[ReadRow]:
     csv.field_size_limit(LONGEST_RECORD)
     header: list[str] | None = None
     number = 0
@@ -153,7 +153,7 @@ def _value(cell: str) -> Any:
         return unguarded(cell)
 
 
-def _read_lines(text: io.TextIOWrapper) -> Iterator[Row]:
+def _read_lines(text: io.TextIOWrapper) -> Iterator[ReadRow]:
     number = 0
     while line := text.readline(LONGEST_RECORD):
         number += 1
@@ -170,7 +170,7 @@ def _read_lines(text: io.TextIOWrapper) -> Iterator[Row]:
         yield read_row(number, data)
 
 
-def _read_json(text: io.TextIOWrapper) -> Iterator[Row]:
+def _read_json(text: io.TextIOWrapper) -> Iterator[ReadRow]:
     """Yield the objects of one JSON list without holding the whole of it.
 
     Not by ijson: the path that it keeps of each value takes 50 GB for lists 100,000 deep.
@@ -210,5 +210,5 @@ def _reason(error: Exception) -> str:
     return "too deep" if isinstance(error, RecursionError) else "a number with too many digits"
 
 
-def _bad(number: int, message: str) -> Row:
-    return Row(number, None, (Complaint(number, "", message),))
+def _bad(number: int, message: str) -> ReadRow:
+    return ReadRow(number, None, (RowProblem(number, "", message),))

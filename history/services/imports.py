@@ -23,7 +23,7 @@ from experiments.services import storage
 from experiments.services.text import clean_json
 from formatting import limit
 from history.models import HistoryRecord, RecordImport
-from history.reading import Complaint, Row
+from history.reading import ReadRow, RowProblem
 from history.record import Record
 from history.services import formats
 from history.services.formats import FileError
@@ -62,9 +62,9 @@ class Report:
     good: int = 0
     duplicates: int = 0
     bad: int = 0
-    errors: tuple[Complaint, ...] = ()
+    errors: tuple[RowProblem, ...] = ()
     errors_left_out: int = 0
-    warnings: tuple[Complaint, ...] = ()
+    warnings: tuple[RowProblem, ...] = ()
     warnings_left_out: int = 0
     preview: tuple[dict[str, Any], ...] = ()
 
@@ -77,7 +77,7 @@ class Report:
         written: dict[str, Any] = clean_json({**asdict(self), "new": self.new})
         return written
 
-    def take(self, row: Row) -> None:
+    def take(self, row: ReadRow) -> None:
         """Count a row, and store its message while there is room."""
         self.rows += 1
         self.good += row.record is not None
@@ -186,7 +186,7 @@ def _write(file: File[bytes]) -> tuple[str, int]:
     return path, size
 
 
-def _rows(made: RecordImport) -> Iterator[Row]:
+def _rows(made: RecordImport) -> Iterator[ReadRow]:
     """The rows as they would be stored.  Raises FileError after too many."""
     with storage.absolute(made.path).open("rb") as file:
         for count, row in enumerate(formats.read(file, made.format), 1):

@@ -14,7 +14,7 @@ from django.core.paginator import Page as Listed
 from django.core.paginator import Paginator
 from django.db.models import F, Q, QuerySet
 
-from accounts.facets import Facet, Value, count_values, facet, in_order
+from accounts.facets import Facet, FacetValue, count_values, facet, in_order
 from accounts.filters import Filters, NumberFilter, TextFilter, ValuesFilter
 from accounts.models import Team
 from history.models import HistoryRecord
@@ -192,11 +192,11 @@ def _facets(filters: RecordFilters, found: QuerySet[Any]) -> Iterator[Facet]:
             yield made
 
 
-def _sizes(filters: RecordFilters, counts: Mapping[int, int]) -> Iterator[Value]:
+def _sizes(filters: RecordFilters, counts: Mapping[int, int]) -> Iterator[FacetValue]:
     for low, high in SIZES:
         count = sum(n for chips, n in counts.items() if low <= chips and (high is None or chips <= high))
         chosen = (filters.asked["chips_min"], filters.asked["chips_max"]) == (low, high or "")
         if count or chosen:
             words = f"{low:,}–{high:,}" if high else f"{low:,} or more"
             changed = {"chips_min": "", "chips_max": ""} if chosen else {"chips_min": low, "chips_max": high}
-            yield Value(f"{low}-{high or ''}", words, count, chosen, filters.address(**changed))
+            yield FacetValue(f"{low}-{high or ''}", words, count, chosen, filters.address(**changed))

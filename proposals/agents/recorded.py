@@ -1,4 +1,4 @@
-"""What agents did, on record: events of a run as the data of Events, and back.
+"""Convert the events of an agent's run to the data of Events, and back.
 
 `event_data` and `run_event` are inverses; `steps` prepares them for a reader.
 """

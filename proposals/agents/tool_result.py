@@ -1,4 +1,4 @@
-"""What tools return: JSON that is read by attribute, whose keys say unit and subject, and whose rows say what they are.
+"""Results of tools: JSON that is read by attribute, whose keys give unit and subject and whose rows give their origin.
 
 The same value is used in the process, stored, and read again from what was stored: there is no type to read it into.
 """
@@ -16,7 +16,7 @@ ABOUT = "_about"
 
 @dataclass(frozen=True)
 class Is:
-    """What the values under a key are.  subject: in words; unit, origin: as in `values.Value`, None and "" as of the
+    """Describe the values under a key.  subject: in words; unit, origin: as in `values.Value`, None and "" as of the
     row."""
 
     subject: str | None = None

@@ -304,6 +304,8 @@ def test_an_experiment_opens_with_its_configuration_and_its_measured_step(ready:
     assert state.config.training == parse_config(CONFIG)[0].training
     html = page(client, answer.url)
     assert ready.experiment.name in html and "Measured" in html and "1.25\u00a0s" in html
+    assert "measured: this is the run" in html and 'value p" id="k-step"' not in html
+    assert 'value p" id="k-step"' in page(client, f"{answer.url}&evidence=none")
 
 
 @pytest.mark.parametrize(
