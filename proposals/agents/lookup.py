@@ -108,7 +108,8 @@ class Node:
         )  # fmt: skip
 
     @property
-    def _of(self) -> str:
+    def named(self) -> str:
+        """What it is: the subject of its row, and the words of its keys."""
         return " · ".join(part for part in (self.subject, " ".join(self.words)) if part)
 
     def value(self) -> Value:
@@ -124,7 +125,7 @@ class Node:
             item = item.replace("`", "")  # it is put in after the Markdown is read
         elif not isinstance(item, int | float | str):
             item = self._words(item)
-        return Value(item, "" if isinstance(item, str) else self.unit, self.origin, self._of,  # type: ignore[arg-type]
+        return Value(item, "" if isinstance(item, str) else self.unit, self.origin, self.named,  # type: ignore[arg-type]
                      self.href, low=low, high=high, in_text=in_text)  # fmt: skip
 
     def _words(self, item: Any) -> str:
@@ -145,7 +146,7 @@ class Node:
         if not any(wanted in _flat(text) for text in _texts(self.item)):
             raise PathError(f"“{words[:60]}” does not occur in {self.path}")
         words = words.replace("\\n", " ")
-        return Value(words, origin="stated", subject=self._of or self.path, href=self.href)
+        return Value(words, origin="stated", subject=self.named or self.path, href=self.href)
 
 
 def nearest(results: Mapping[str, object], name: str, path: Sequence[str]) -> list[str]:

@@ -68,14 +68,15 @@ def to_html(parts: Iterable[str | Value], link: Link = no_link) -> str:
 
 def of_value(value: Value, link: Link = no_link) -> str:
     """Return the HTML of one value."""
-    if isinstance(value.value, str) and not value.href:
+    if isinstance(value.value, str) and not (value.href or value.subject):
         return escape(value.text)
     facts = {
         "of": value.subject, "origin": value.origin, "formula": value.formula, "interval": value.interval,
         "target": value.href,
     }  # fmt: skip
     data = "".join(f' data-{key}="{escape(text)}"' for key, text in facts.items() if text)
-    classes = "" if isinstance(value.value, str) else f'class="nb{" p" if value.origin == "predicted" else ""}"'
+    is_predicted = value.origin == "predicted" and not isinstance(value.value, str)
+    classes = f'class="nb{" p" if is_predicted else ""}"'
     address = link(value.href) if value.href else ""
     start = f'<a {classes} href="{escape(address)}"' if address else f'<span {classes} tabindex="0"'
     shown = escape(value.text if isinstance(value.value, str) else value.number)
@@ -84,15 +85,14 @@ def of_value(value: Value, link: Link = no_link) -> str:
 
 
 def _put(html: str, values: Sequence[Value], link: Link) -> str:
-    """Put the values into texts as HTML, into links without a link of their own, into code and attributes as text."""
+    """Put the values into texts as HTML, into links and code without a link of their own, into attributes as text."""
     pieces, in_link, in_code = _TAG.split(html), 0, 0
 
     def put(match: re.Match[str]) -> str:
         if int(match[1]) >= len(values):  # brackets can be written as entities
             return ""
         value = values[int(match[1])]
-        is_plain = place % 2 or in_code
-        return escape(value.text) if is_plain else of_value(value, no_link if in_link else link)
+        return escape(value.text) if place % 2 else of_value(value, no_link if in_link or in_code else link)
 
     for place, piece in enumerate(pieces):
         pieces[place] = _MARK.sub(put, piece)

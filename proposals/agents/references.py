@@ -90,29 +90,29 @@ def resolve(template: str, results: Mapping[str, object], typed: Typed | None = 
     results: by the name that references begin with; `ToolResult`s, dataclasses or JSON.  typed: which numbers may
     be digits in the template; None: any.  Braces that refer to nothing are words.
     """
-    parts: list[str | Value] = []
+    pieces: list[tuple[int, int, Sequence[str | Value]]] = []
     complaints: list[Complaint] = []
-    places: list[tuple[int, int]] = []
-    end = 0
     for match in _BRACES.finditer(template):
         if not _refers(match[1], results) and not _is_arithmetic(match[1]):
             continue
-        parts.append(template[end : match.start()])
-        places.append(match.span())
-        end = match.end()
         try:
-            parts += _resolved(match[1], results, typed)
+            pieces.append((*match.span(), _resolved(match[1], results, typed)))
         except (PathError, UnitError) as error:
-            parts.append(match[0])
+            pieces.append((*match.span(), [match[0]]))
             complaints.append(Complaint(*match.span(), f"`{match[0]}`: {error}."))
-    parts.append(template[end:])
-    parts = _told_apart(_without_second_units(parts))
+    found = list(typed.found(template, [(start, end) for start, end, _ in pieces])) if typed else []
+    pieces += [(start, end, [value]) for start, end, value in found if isinstance(value, Value)]
+    complaints += [Complaint(start, end, said) for start, end, said in found if isinstance(said, str)]
+    parts: list[str | Value] = []
+    last = 0
+    for start, end, values in sorted(pieces, key=lambda piece: piece[0]):
+        parts += [template[last:start], *values]
+        last = end
+    parts = _told_apart(_without_second_units([*parts, template[last:]]))
     complaints += [
-        Complaint(*found.span(), f"`{found[0].strip()[:60]}`: its closing brace is missing.")
-        for found in _OPEN.finditer(template)
+        Complaint(*opened.span(), f"`{opened[0].strip()[:60]}`: its closing brace is missing.")
+        for opened in _OPEN.finditer(template)
     ]
-    if typed is not None:
-        complaints += [Complaint(*found) for found in typed.refused(template, places)]
     return Rendered(tuple(part for part in parts if part != ""), tuple(sorted(complaints, key=lambda c: c.start)))
 
 

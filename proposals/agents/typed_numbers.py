@@ -1,10 +1,9 @@
-"""Which numbers a text of a language model may hold as digits; all others are references.
+"""Digits in a text of a language model: bound to what they state, else refused.
 
-A quantity (a decimal, or a number with a unit) must occur in the conversation, with the same unit.  A whole number may
-also be any that results, tool calls or the conversation hold; beside a noun that keys of results have (*16 chips*) one
-of that key.  A mesh must be one that was priced, proposed or stated; a chip, an op or the size of a model one that was
-named.  Single digits and levels of intervals pass, and in backticks what a result says word for word, but for bare
-quantities.
+A whole number is bound to a value of a result or of a tool call whose key or text has the same word next to it (*16
+chips*, *batch of 64*), a mesh or setting to one that was priced, proposed or is current, *proposal 2* to that proposal:
+each is printed with its subject and origin, as references are.  A quantity (a decimal, or a number with a unit) is refused unless the
+conversation has it.  Levels of intervals, names, and in backticks what a result says word for word pass.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import log10
-from typing import Any
-
-from pydantic_core import to_jsonable_python
 
 from formatting.numbers import whole_number
 from perfmodel.chips import load_chips
-from proposals.agents.settings import ROLE_WORDS
+from proposals.agents.lookup import Node
+from proposals.agents.settings import ROLE_WORDS, SETTING_WORDS
 from proposals.agents.tool_result import members_of
+from proposals.agents.values import Value
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 #: A number with the letters, points and hyphens that belong to the same word; or a figure that is no digit to Python,
@@ -55,18 +53,24 @@ _COUNTED = re.compile(
       (?!{_UNIT.pattern}|[\d.,]*\s+(?:chip|core|token|step|op|layer|sequence|head|expert|run|shard|mesh))""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
-#: Whole numbers below this are counts and ordinals of what is before the reader.
+#: Whole numbers below this may be ordinals of what is before the reader, and are with one of these words before them.
 _FEW = 10
-#: What a number counts: the word behind it, or the one after that.
-_NOUN = re.compile(r"(?<=[\w`])[ \u00a0](kv|[a-z]{3,})(?:[ ]([a-z]{3,}))?")
-#: Nouns whose single digits are sizes, not ordinals.
-_PARTS = frozenset(("chip", "core", "layer", "expert", "head", "host", "slice"))
+_ORDINAL = re.compile(
+    r"\b(proposal|finding|step|core|rank|stage|layer|row|host|chip|device|option|point|item|number|slot)s?"
+    r"((?: #?\d\b(?![.%\d])(?:,|,? and|,? or|,? to)?)+)",
+    re.IGNORECASE,
+)
+#: A word beside a number, and how many of them are looked at on either side, within a clause.
+_BESIDE = re.compile(r"[a-z]+", re.IGNORECASE)
+_CLAUSE = re.compile(r"[.;!?()|](?=\s|\Z|\()|\n")
+_BEFORE, _BEHIND = 4, 3
+#: What a word of a key means in text; words that say nothing of what a number counts.
+_SAID_OF = {"seq": ("sequence",), "len": ("length", "token"), "accum": ("accumulate", "micro"), "vocab": ("vocabulary",)}
+_SILENT = frozenset(("per", "the", "and", "for", "all", "are", "its", "was", "has", "with", "from", "than", "that", "one"))
 #: An op of a program by its number, a release by year and month, and a date.
 _OP = re.compile(r"[a-z][a-z_-]*[.]\d+", re.IGNORECASE)
 _RELEASE = re.compile(r"\d\d[.](?:0[1-9]|1[0-2])|20\d\d-\d\d(?:-\d\d)?")
 _THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(,\d{3})+(?!\d)")
-#: Quotations from here on are sentences, not settings.
-_SENTENCE = 30
 #: A program's own variable or flag, which is not priced; axes and training keys are looked at before.
 _VARIABLE = re.compile(r"(?:[A-Z_]{3}|\b(?!\w*(?:batch|seq|len|parallel))[a-z0-9]+(?:_[a-z0-9]+){3,})=\Z")
 _SEPARATORS = re.compile(r"(?<=\d)[-–/x:×](?=\d)")
@@ -74,18 +78,18 @@ _PAIR = re.compile(r"([A-Za-z_][\w.]*)(?:\s*[=:]\s*[\"']?| (?:of )?(?=\d))(\w*)"
 #: What programs write around the name of an axis.
 _AXIS = re.compile(r"^.*\.|^(?:ici|dcn)_|_parallelism$")
 _MESH = re.compile(rf"(?:{_PAIR.pattern}(?:[,;·× `]+(?:and |by )?`?|\Z|(?=[.)|])))+")
-#: Axes that are no other word, and the global batch: one that was never priced is not spoken of.
+_SETTINGS = frozenset((*ROLE_WORDS, *SETTING_WORDS, *SETTING_WORDS.values()))
+#: Axes that are no other word: one that was never priced is not spoken of.
 _SHORT = frozenset(("tp", "fsdp", "dp", "ep", "pp", "cp"))
-_BATCH = re.compile(
-    r"(?<!micro[ _-])(?<!mini[ _-])(?<!local )(?<!chip )(?<!device )\bbatch(?:[ _-]size)?(?: (?:of|is) |[ =:] ?)"
-    r"(\d[\d,]*)\b",
-    re.IGNORECASE,
-)
 _TYPED = "is a number that you typed; refer to the value of a result instead, such as {r1.step_time_s}"
 _UNKNOWN = (
     "is no size or mesh that is current, proposed, priced in this conversation or stated by the engineer; price the "
     "configuration first, or refer to the value of a result"
 )
+#: The root of the arguments of tool calls.
+_CALLS = "call"
+#: A piece of a text from start to end: the value that it states, or what is wrong with it.
+Found = tuple[int, int, Value | str]
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,8 @@ class Typed:
     results: Mapping[str, object] = field(default_factory=dict)
     arguments: Sequence[object] = ()
 
-    def refused(self, text: str, references: Iterable[tuple[int, int]] = ()) -> Iterator[tuple[int, int, str]]:
-        """Yield (start, end, sentence) of each number that may not be digits in `text`.
+    def found(self, text: str, references: Iterable[tuple[int, int]] = ()) -> Iterator[Found]:
+        """Yield the value of each number that is bound, and a sentence about each that may not be digits in `text`.
 
         references: places of the references in it.
         """
@@ -110,28 +114,45 @@ class Typed:
         code = [match.span() for match in _CODE.finditer(text)]
         text = _CODE.sub(lambda match: _blank(match) if self._is_said(match[0]) else match[0], text)
         text = _COUNTED.sub(_blank, text)
-        for match in _MESH.finditer(text):
-            sizes = _axes(match[0])
-            is_setting = len(sizes) > 1 or "=" in match[0] or any(start <= match.start() < end for start, end in code)
-            is_setting |= match[1].casefold() in _SHORT
-            if sizes and is_setting and not self._is_mesh(sizes):
-                yield *match.span(), f"“{match[0].strip()[:60]}” {_UNKNOWN}."
-                text = text[: match.start()] + _blank(match) + text[match.end() :]
-        for match in _BATCH.finditer(text):
-            if whole_number(match[1].replace(",", "")) not in self._batches:
-                yield *match.span(), f"“{match[0]}” {_UNKNOWN}."
-                text = text[: match.start()] + _blank(match) + text[match.end() :]
+        for pattern, bound in ((_MESH, self._mesh), (_ORDINAL, self._ordinal)):
+            for match in pattern.finditer(text):
+                if (pieces := bound(match, code)) is not None:
+                    yield from pieces
+                    text = text[: match.start()] + _blank(match) + text[match.end() :]
         for match in _WORD.finditer(text):
-            if not self._may_stand(match):
+            value = self._value(match)
+            if isinstance(value, Value):
+                yield match.start(), match.start() + len(str(value.value)), value
+            elif not value:
                 around = text[max(0, match.start() - 20) : match.end() + 20].strip()
                 yield match.start(), match.end(), f"“{match[0][:60]}” in “{' '.join(around.split())}” {_TYPED}."
 
     def may_compute_with(self, number: float) -> bool:
         """Return True for a number that an expression may hold unsaid: a stated one, a known size, a power of ten."""
-        return number in self._stated or number in self._sizes or (number >= 1 and log10(number).is_integer())
+        return number in self._stated or number in self._counts or (number >= 1 and log10(number).is_integer())
 
-    def _may_stand(self, word: re.Match[str]) -> bool:
-        """Return True for names, for stated numbers, and for whole numbers that results or arguments hold."""
+    def _mesh(self, match: re.Match[str], code: Sequence[tuple[int, int]]) -> list[Found] | None:
+        """Return what a mesh or one size of it states; None for other words."""
+        sizes = _roles(_written(match[0]))
+        is_setting = len(sizes) > 1 or "=" in match[0] or any(start <= match.start() < end for start, end in code)
+        if not sizes or not (is_setting or match[1].casefold() in _SHORT):
+            return None
+        said = match[0].rstrip(" ,;·×`")
+        known = [node for mesh, node in self._meshes if all(mesh.get(axis, 1) == size for axis, size in sizes.items())]
+        if not known:
+            return [(*match.span(), f"“{match[0].strip()[:60]}” {_UNKNOWN}.")]
+        node = known[0]
+        is_bound = node is not None and "`" not in said
+        return [(match.start(), match.start() + len(said), _bound(said, node))] if node and is_bound else []
+
+    def _ordinal(self, match: re.Match[str], _: Sequence[tuple[int, int]]) -> list[Found] | None:
+        """Return the proposals or findings that are named by their numbers; nothing of other ordinals."""
+        noun, numbers = match[1].casefold(), re.finditer(r"\d", match[2])
+        places = [(match.start(2) + each.start(), self._subjects.get(f"{noun} {each[0]}"), each[0]) for each in numbers]
+        return [(start, start + 1, _bound(digit, node)) for start, node, digit in places if node]
+
+    def _value(self, word: re.Match[str]) -> Value | bool:
+        """Return what a number is bound to; True for names and stated numbers, False for what may not be digits."""
         text = word.string
         if word[0].casefold() in self._names and not re.match(r"\s*(?:tok|param)", text[word.end() :]):
             return True
@@ -147,8 +168,8 @@ class Typed:
         is_list = "," in word[0] and not _THOUSANDS.search(word[0])
         if is_list or _SEPARATORS.search(word[0]):  # a range or a shape: each of its numbers for itself
             parts = _SEPARATORS.sub(" ", word[0].replace(",", " ") if is_list else word[0]).split()
-            tail = text[word.end() : unit.end()] if unit else ""
-            return all(self._may_stand(each) for part in parts for each in _WORD.finditer(f"{part}{tail}"))
+            each = (_WORD.match(f"{part}{text[word.end() :]}", 0, len(part)) for part in parts)
+            return all(found is None or self._value(found) for found in each)
         rest = text[number.end() : end]
         if re.search(r"\d", rest):
             return bool(re.fullmatch(r"[A-Z]\d+[A-Z]?", rest))  # 1F1B, 8X7B
@@ -164,15 +185,12 @@ class Typed:
             return True
         if whole_number(number[1].replace(",", "")) is None:
             return False
-        behind = _NOUN.match(text, end)
-        nouns = [noun.removesuffix("s") for noun in behind.groups("") if noun] if behind else []
-        of = next((self._counts[noun] for noun in nouns if noun in self._counts), self._sizes)
-        is_part = any(noun in _PARTS for noun in nouns) and of is not self._sizes
-        return any((value < _FEW and not is_part) or value in of for value in values)
-
-    def _is_mesh(self, sizes: Mapping[str, int]) -> bool:
-        """Return True if one known mesh has these sizes; an axis that it lacks is 1."""
-        return any(all(mesh.get(axis, 1) == size for axis, size in sizes.items()) for mesh in self._meshes)
+        beside = _beside(text, word.start(), number.end())
+        known = [each for value in values for each in self._counts.get(value, ())]
+        words, node = max(known, key=lambda each: len(each[0] & beside), default=(frozenset(), None))
+        if node and (words & beside or ".facts." in node.path):
+            return _bound(number[0], node)
+        return values[0] < _FEW and not beside & self._counted
 
     def _is_said(self, code: str) -> bool:
         """Return True for a piece of a result's text, word for word; shortened at its end where it ends in …"""
@@ -181,7 +199,7 @@ class Typed:
         if number and (unit := _UNIT.match(said, number.end())) and len(said) < unit.end() + 3:
             return False
         is_text = len(said) > 3 and bool(re.search(r"[a-z].*\d|\d.*[a-z]", said))
-        is_setting = len(said) < _SENTENCE and bool(_PAIR.search(said))
+        is_setting = any(_AXIS.sub("", key) in _SETTINGS for key, _ in _written(said))
         return is_text and not is_setting and any(said in text for text in self._small)
 
     @cached_property
@@ -197,79 +215,97 @@ class Typed:
         return frozenset(value for value, _ in self._quantities)
 
     @cached_property
-    def _nodes(self) -> tuple[tuple[str, Any], ...]:
-        """(key, value) of everything in results and arguments."""
-        return tuple(_nodes(to_jsonable_python([dict(self.results), list(self.arguments)], serialize_unknown=True)))
+    def _nodes(self) -> tuple[Node, ...]:
+        """Everything in results and arguments."""
+        calls = Node(list(self.arguments), _CALLS, origin="stated")
+        whole = (*(Node.of(result, name) for name, result in self.results.items()), calls)
+        return tuple(node for each in whole for node in _nodes(each))
 
     @cached_property
-    def _texts(self) -> tuple[str, ...]:
+    def _texts(self) -> tuple[tuple[str, Node | None], ...]:
+        """Texts of results with their places, their keys, and the words of the conversation."""
+        keys = ((key, None) for node in self._nodes for key, _ in members_of(node.item))
         return (
-            *(key for key, _ in self._nodes),
-            *(each for _, each in self._nodes if isinstance(each, str)),
-            *self.words,
-        )
+            *((node.item, node) for node in self._nodes if isinstance(node.item, str)),
+            *keys, *((text, None) for text in self.words),
+        )  # fmt: skip
 
     @cached_property
     def _small(self) -> tuple[str, ...]:
-        return tuple(text.casefold() for text in self._texts)
+        return tuple(text.casefold() for text, _ in self._texts)
 
     @cached_property
     def _names(self) -> frozenset[str]:
         """Words with a digit in texts of results, and in the conversation; topologies as `4x4x8`."""
-        words = [word.casefold() for text in self._texts for word in _WORD.findall(text)]
+        words = [word.casefold() for text, _ in self._texts for word in _WORD.findall(text)]
         words += [part for word in words for part in re.split(r"[-/_.]", word)]
-        shapes = ("x".join(map(str, each)) for _, each in self._nodes if isinstance(each, list))
+        shapes = ("x".join(map(str, node.item)) for node in self._nodes if isinstance(node.item, list))
         return frozenset(word for word in (*words, *shapes) if re.search(r"[a-z_]|\..*\.", word))
 
     @cached_property
-    def _sizes(self) -> frozenset[float]:
-        """Whole numbers in results, in their texts and in arguments."""
-        texts = (re.sub(r",(?!\d{3}(?!\d))", " ", text) for text in self._texts)  # a shape holds several numbers
-        said = (value for text in texts for number in _NUMBER.finditer(text) for value in _values(number))
-        return frozenset((*(value for _, value in self._nodes if type(value) is int), *said))
-
-    @cached_property
-    def _counts(self) -> Mapping[str, set[float]]:
-        """Whole numbers by the nouns in their keys, and by the nouns behind them in texts: `chips`, `16 chips`."""
-        counts: dict[str, set[float]] = {}
-        for key, value in self._nodes:
-            for noun in key.casefold().split("_") if type(value) is int else ():
-                counts.setdefault(noun.removesuffix("s"), set()).add(value)
-        for text in self._texts:
-            for number in _NUMBER.finditer(text):
-                behind = _NOUN.match(text, number.end())
-                for noun in behind.groups("") if behind else ():
-                    if (known := counts.get(noun.removesuffix("s"))) is not None:
-                        known.update(_values(number))
-        if "token" in counts:
-            counts["token"] |= counts.get("len", set())  # of a sequence
+    def _counts(self) -> Mapping[float, list[tuple[frozenset[str], Node]]]:
+        """What whole numbers count: the words of their keys, and those beside them in texts of results."""
+        counts: dict[float, list[tuple[frozenset[str], Node]]] = {}
+        for node in self._nodes:
+            if type(node.item) is int and node.unit in ("", "count", "tokens"):
+                counts.setdefault(node.item, []).append((_key_words(node), node))
+        for text, place in self._texts:
+            text = re.sub(r",(?!\d{3}(?!\d))", " ", text)  # a shape holds several numbers
+            for number in _NUMBER.finditer(text) if place else ():
+                for value in _values(number):
+                    counts.setdefault(value, []).append((_beside(text, *number.span()), place))
         return counts
 
     @cached_property
-    def _batches(self) -> frozenset[object]:
-        """Global batches in results and arguments, and all numbers of the engineer."""
-        said = (whole_number(match[1].replace(",", "")) for text in self._texts for match in _BATCH.finditer(text))
-        held = (value for key, value in self._nodes if key.endswith("global_batch"))
-        return frozenset((*self._stated, *said, *(value for value in held if isinstance(value, int))))
+    def _counted(self) -> frozenset[str]:
+        """Words of keys that have whole numbers."""
+        return frozenset(
+            word for node in self._nodes if type(node.item) is int and not node.unit for word in _key_words(node)
+        )
 
     @cached_property
-    def _meshes(self) -> list[dict[str, int]]:
-        """Sizes by role of every mesh in results, arguments and the conversation."""
-        written = [_axes(match[0]) for text in self._texts for match in _MESH.finditer(text)]
-        return written + [_roles(value.items()) for _, value in self._nodes if isinstance(value, dict)]
+    def _subjects(self) -> Mapping[str, Node]:
+        """The first place of each row that says what it is, `proposal 2`."""
+        return {node.subject: node for node in reversed(self._nodes) if node.subject}
+
+    @cached_property
+    def _meshes(self) -> list[tuple[dict[str, int], Node | None]]:
+        """Sizes by role of every mesh in results, arguments and the conversation, with its place in results."""
+        whole = [(_roles(node.item.items()), node) for node in self._nodes if isinstance(node.item, Mapping)]
+        written = ((_roles(_written(match[0])), node) for text, node in self._texts for match in _MESH.finditer(text))
+        known = [(sizes, node) for sizes, node in (*whole, *written) if sizes]
+        return sorted(known, key=lambda each: each[1] is not None and each[1].path.startswith(_CALLS))
 
 
-def _nodes(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of JSON and of all that is in it; rows of a list have its key."""
-    yield key, value
-    inside = ((key, each) for each in value) if isinstance(value, list) else members_of(value)
-    for name, each in inside:
-        yield from _nodes(each, name)
+def _nodes(node: Node) -> Iterator[Node]:
+    """Yield a place and all that is in it."""
+    yield node
+    keys = range(len(node.item)) if isinstance(node.item, list) else [key for key, _ in members_of(node.item)]
+    for key in keys:
+        if inside := node.child(key):
+            yield from _nodes(inside)
 
 
-def _axes(text: str) -> dict[str, int]:
-    """Return the axes of a mesh as it is written, by their roles."""
-    return _roles(_written(text))
+def _key_words(node: Node) -> frozenset[str]:
+    """Return the words of the key of a value."""
+    key = re.sub(r"(?:\[\d+\])+\Z", "", node.path).rpartition(".")[2].casefold()
+    words = [word.removesuffix("s") for word in key.split("_") if len(word) > 1 and word not in _SILENT]
+    return frozenset((*words, *(said for word in words for said in _SAID_OF.get(word, ()))))
+
+
+def _beside(text: str, start: int, end: int) -> frozenset[str]:
+    """Return the words next to a number, within its clause."""
+    before = _BESIDE.findall(_CLAUSE.split(text[max(0, start - 60) : start])[-1])[-_BEFORE:]
+    behind = _BESIDE.findall(_CLAUSE.split(text[end : end + 60])[0])[:_BEHIND]
+    said = [word.casefold() for word in (*before, *behind) if len(word) > 1]
+    meant = (part for word in said for part in SETTING_WORDS.get(word, word).split("_"))
+    return frozenset(word.removesuffix("s") for word in (*said, *meant)) - _SILENT
+
+
+def _bound(text: str, node: Node) -> Value:
+    """Return a piece of a text as a value with the subject of its place."""
+    subject = "asked in this conversation" if node.path.startswith(_CALLS) else node.named or node.path
+    return Value(text, origin=node.origin, subject=subject, href=node.href)  # type: ignore[arg-type]
 
 
 def _written(text: str) -> Iterator[tuple[str, int]]:
@@ -278,7 +314,8 @@ def _written(text: str) -> Iterator[tuple[str, int]]:
     return ((key, value) for key, value in named if value is not None)
 
 
-def _roles(sizes: Iterable[tuple[str, Any]]) -> dict[str, int]:
+def _roles(sizes: Iterable[tuple[str, object]]) -> dict[str, int]:
+    """Return the axes of a mesh by their roles."""
     named = ((_AXIS.sub("", name.casefold()), size) for name, size in sizes if type(size) is int)
     return {ROLE_WORDS[name]: size for name, size in named if name in ROLE_WORDS}
 

@@ -11,7 +11,7 @@ import pytest
 
 from proposals.agents.references import Rendered, resolve, without_sentences
 from proposals.agents.tool_result import Result, about, to_json
-from proposals.agents.typed_numbers import Typed
+from proposals.agents.typed_numbers import Found, Typed
 from proposals.agents.values import UnitError, Value, combined, shown_as
 
 HOSTILE = '<img src=x onerror=alert(1)> **bold** [a](javascript:alert(1)) {r1.total_bytes} ⁅0⁆ `"'
@@ -167,6 +167,10 @@ def test_a_wrong_path_comes_back_with_the_nearest_that_exist(wrong: str, right: 
 # Quotations and digits
 
 
+def refused(typed: Typed, text: str) -> list[Found]:
+    return [found for found in typed.found(text) if isinstance(found[2], str)]
+
+
 def test_a_quotation_must_occur_in_what_it_quotes() -> None:
     assert one('r1.rows[0] "850 GB/s"').value == "850 GB/s"
     assert one('r1.rows[0].note "850 GB/s"').origin == "stated"
@@ -191,7 +195,7 @@ TYPED = Typed(
         "A 3-D torus.", "Finding, number 7", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4", "Cores 6 and 7 wait.",
         "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
         "`NCCL_NTHREADS=512` is read", "A 4-way tensor axis.", "From tensor 4 to tp 8.",
-        "It may fill 20 % on 300 billion tokens.", "**3. Flags** from 16 → 8 in 32-128 steps", "16×32 chips",
+        "It may fill 20 % on 300 billion tokens.", "**3. Flags**",
         "Llama 3 8B, Llama 3.1 405B and Mixtral 8x7B", "GPT-3 175B on V100", "a 13B model", "1F1B and top-2 routing",
         "JAX 0.4.35, CUDA 12.4, NCCL 2.21.5", "Since 2023 it is so.", "6 FLOPs per parameter", "arXiv 2511.03844",
         "`xla_tpu_scoped_vmem_limit_kib=65536`", "micro-batch 2 of batch 128",
@@ -240,12 +244,28 @@ def test_a_number_beside_a_noun_is_one_of_that_kind_and_names_are_known(right: s
     run = {"chips": 64, "chips_of_an_expert": 4, "layers": 36, "steps": 4, "global_batch": 256, "model": "Llama 3.1 8B"}
     told = {"note": "NeMo 26.08 on H100, its links reach at most 45.0 GB/s", "op": "fusion.3"}
     typed = Typed(results={"r1": run | told})
-    assert not list(typed.refused(right)) and len(list(typed.refused(wrong))) == 1
+    assert not refused(typed, right) and len(refused(typed, wrong)) == 1
+
+
+def test_a_typed_number_is_printed_with_what_it_is_of() -> None:
+    proposals = [
+        {"mesh": "data 2 · model 2", "changes": {"global_batch": size}, "_about": about("predicted", f"proposal {n}")}
+        for n, size in ((1, 8), (2, 16))
+    ]
+    results = {"r1": {"run": {"chips": 4}, "proposals": proposals, "note": "A host has 4 chips."}}
+    text = "It runs on 4 chips; proposal 2 sets `global_batch` to `16` on data 2 · model 2."
+    printed = resolve(text, results, Typed([], results))
+    assert printed.plain == text.replace("`global_batch`", "`global_batch`") and printed.complaints == ()
+    assert [(value.text, value.subject) for value in printed.values] == [
+        ("4", "run chips"), ("2", "proposal 2"), ("16", "proposal 2 · changes global batch"),
+        ("data 2 · model 2", "proposal 1 · mesh"),
+    ]  # fmt: skip
+    assert 'data-of="proposal 2 · changes global batch"' in printed.html()
 
 
 def test_a_part_of_one_section_alone_is_found_and_settings_print_as_a_whole() -> None:
     assert one("r1.compute") == one("r1.breakdown_s.compute")
-    assert not list(Typed(results={"r1": {"hlo": "bf16[512,36864]"}}).refused("It is 36864 wide, on 512 rows."))
+    assert refused(Typed(results={"r1": {"hlo": "bf16[512,36864]"}}), "It is 36864 wide.")
     changed = {"rows": [{"changes": {"remat": "none", "global_batch": 16}}]}
     assert resolve("{r1.rows[0].changes}", {"r1": changed}).plain == "remat none · global_batch 16"
 
@@ -375,4 +395,4 @@ def test_stored_values_are_shown_without_their_results() -> None:
 
 def test_brackets_written_as_entities_name_no_value() -> None:
     html = resolve("{r1.total_bytes} `{r1.total_bytes}` &#8261;7&#8262; <b>", RESULTS).html()
-    assert html.count("32.9") == 2 and html.count("data-of") == 1 and "&lt;b&gt;" in html and "7" not in html
+    assert html.count("32.9") == 2 and html.count("data-of") == 2 and "&lt;b&gt;" in html and "7" not in html
