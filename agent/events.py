@@ -139,14 +139,12 @@ class Complaint:
 
 @dataclass(frozen=True)
 class Retry:
-    """A request failed and is sent again after `wait_s`; text of this turn so far is withdrawn.  note: of earlier
-    versions."""
+    """A request failed and is sent again after `wait_s`; text of this turn so far is withdrawn."""
 
     turn: int
     attempt: int
     fault: Fault
     wait_s: float
-    note: str = ""
     kind: Literal["retry"] = "retry"
 
 

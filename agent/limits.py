@@ -15,19 +15,16 @@ Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Price(BaseModel):
-    """What a model charges, as an operator writes it: USD per million tokens.  cached_input: read from the server's
-    cache, as `input` where it is not given."""
+    """What a model charges, as an operator writes it: USD per million tokens."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     input: Usd
     output: Usd
-    cached_input: Usd | None = None
 
     def cost_usd(self, usage: Usage) -> float:
-        cached = self.input if self.cached_input is None else self.cached_input
-        input_usd = (usage.tokens_in - usage.tokens_cached) * self.input + usage.tokens_cached * cached
-        return (input_usd + usage.tokens_out * self.output) / 1e6
+        """Return what tokens cost, as if none were read from the server's cache."""
+        return (usage.tokens_in * self.input + usage.tokens_out * self.output) / 1e6
 
 
 @dataclass(frozen=True)

@@ -70,22 +70,17 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 class Usage:
     """Tokens of one or more model requests.
 
-    tokens_in: prompt, of which tokens_cached were read from the server's cache.  tokens_out: generated, reasoning
-    included.  estimated: some of it is not the server's count but a quarter of the characters.
+    tokens_in: prompt.  tokens_out: generated, reasoning included.  estimated: some of it is not the server's count but
+    a quarter of the characters.
     """
 
     tokens_in: int = 0
     tokens_out: int = 0
-    tokens_cached: int = 0
     estimated: bool = False
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.tokens_in + other.tokens_in,
-            self.tokens_out + other.tokens_out,
-            self.tokens_cached + other.tokens_cached,
-            self.estimated or other.estimated,
-        )
+        tokens_in, tokens_out = self.tokens_in + other.tokens_in, self.tokens_out + other.tokens_out
+        return Usage(tokens_in, tokens_out, self.estimated or other.estimated)
 
     @property
     def tokens(self) -> int:

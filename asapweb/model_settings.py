@@ -47,7 +47,7 @@ class Shown:
     key: str = "not set"
     agents: tuple[tuple[str, str, str, str], ...] = ()
     limits: tuple[tuple[str, str], ...] = ()
-    prices: tuple[tuple[str, str, str, str], ...] = ()
+    prices: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def models(self) -> list[tuple[str, str]]:
@@ -87,10 +87,9 @@ def shown() -> Shown:
     )  # fmt: skip
 
 
-def _price(price: Price) -> tuple[str, str, str]:
-    """USD per million tokens: in, from the cache, out."""
-    cached = "as input" if price.cached_input is None else dollars(price.cached_input)
-    return dollars(price.input), cached, dollars(price.output)
+def _price(price: Price) -> tuple[str, str]:
+    """Return USD per million tokens: in, out."""
+    return dollars(price.input), dollars(price.output)
 
 
 def check_in_time(settings: Settings, agent: str, limit_s: float = CHECK_LIMIT_S) -> ConnectionReport:

@@ -36,7 +36,7 @@ def step(number: int, words: list[str]) -> tuple[str, dict[str, Any]]:
     if place == 1:
         call = {"id": "c", "name": "ops", "arguments": f'{{"family": "{named}"}}'}
         said = {"role": "assistant", "text": "", "tool_calls": [call]}
-        usage = {"tokens_in": 5200, "tokens_out": 80, "tokens_cached": 0, "estimated": False}
+        usage = {"tokens_in": 5200, "tokens_out": 80, "estimated": False}
         return "model_response", {**where, "said": said, "finish": "tool_calls", "usage": usage, "model": "m"}
     if place == 7:
         return "final", {**where, "answer": f"{named} is bound by HBM.", "source": "model", "turns": 2}

@@ -11,7 +11,7 @@ from jobs.models import Job
 
 
 class Thread(models.Model):
-    """One conversation about an experiment.  title: the beginning of its first question, or as renamed."""
+    """One conversation about an experiment.  title: the beginning of its first question."""
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
     experiment = models.ForeignKey("experiments.Experiment", on_delete=models.CASCADE, related_name="threads")

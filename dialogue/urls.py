@@ -17,7 +17,6 @@ urlpatterns = [
     path("experiments/<int:pk>/compute/<slug:key>/", views_palette.computation, name="computation"),
     path("experiments/<int:pk>/compute/<slug:key>/row/", views_palette.row, name="palette-row"),
     path("experiments/<int:pk>/number/", views_palette.number, name="number"),
-    path("threads/<int:pk>/rename/", views_ask.rename, name="thread-rename"),
     path("threads/<int:pk>/delete/", views_ask.delete, name="thread-delete"),
     path("threads/<int:pk>/propose/", views_ask.propose, name="thread-propose"),
     path("answers/<int:pk>/", views.message, name="answer"),
@@ -27,7 +26,6 @@ urlpatterns = [
     path("answers/<int:pk>/cards/<int:index>/<str:decision>/", views_ask.card, name="answer-card"),
     path("answers/<int:pk>/offers/<int:index>/add/", views_ask.add, name="answer-add"),
     path("held/<int:pk>/release/", views_ask.release, name="held-release"),
-    path("experiments/<int:pk>/replay/", views_replay.replays, name="replays"),
     path("experiments/<int:pk>/replay/<int:message>/", views_replay.replay, name="replay"),
     path("experiments/<int:pk>/replay/run/<int:run>/<slug:agent>/", views_replay.replay, name="replay-work"),
 ]

@@ -1,4 +1,4 @@
-"""What a member does in a dialogue: ask, stop, ask again, take back, add, propose, rename, delete."""
+"""What a member does in a dialogue: ask, stop, ask again, take back, add, propose, delete."""
 
 from __future__ import annotations
 
@@ -78,13 +78,6 @@ def propose(request: MemberRequest, pk: int) -> HttpResponse:
     except DialogueError as error:
         return refused(request, _page(request, thread), thread, str(error))
     return go(request, f"{reverse('proposals', args=[thread.experiment_id])}?asked={made.pk}")
-
-
-@require(Role.VIEWER, "POST")
-def rename(request: MemberRequest, pk: int) -> HttpResponse:
-    """Give a thread another name."""
-    thread = get_for(request.user, threads(), Role.ENGINEER, pk=pk)
-    return _done(request, thread, lambda: asking.rename(thread, request.user, request.POST.get("title", "")))
 
 
 @require(Role.VIEWER, "POST")

@@ -1,11 +1,10 @@
-"""Replays: the recorded answers of an experiment, and one step by step."""
+"""The replay of a recorded answer, or of what an agent did with a run, step by step."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.http import Http404, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 
 from accounts.models import Role
@@ -17,15 +16,6 @@ from experiments import event_words
 from experiments.pages import experiment_page
 
 
-@require(Role.VIEWER, "GET")
-def replays(request: MemberRequest, pk: int) -> HttpResponse:
-    """Which answers are on record."""
-    page = experiment_page(request, pk, Role.ENGINEER)
-    thread = whole_number(request.GET.get("thread", ""))
-    rows = recorded_answers.listed(page.experiment, thread)
-    return render(request, "replay/replays.html", page.context("memory", rows=rows, thread=thread))
-
-
 @require(Role.VIEWER, "GET", htmx=True)
 def replay(
     request: MemberRequest, pk: int, message: int | None = None, run: int | None = None, agent: str = ""
@@ -33,19 +23,20 @@ def replay(
     """The steps of one answer, or of what an agent did with a run.  `?step=` is the number of a step, or `all`."""
     page = experiment_page(request, pk, Role.ENGINEER)
     if message is not None:
-        shown = recorded_answers.replayed(page.experiment, message=message)
+        events, steps = recorded_answers.replayed(page.experiment, message=message)
         what, url = f"answer {message}", reverse("replay", args=[pk, message])
     else:
-        shown = recorded_answers.replayed(page.experiment, run=run, actor=agent)
+        events, steps = recorded_answers.replayed(page.experiment, run=run, actor=agent)
         what, url = f"{event_words.ACTORS.get(agent, agent)}, run {run}", reverse("replay-work", args=[pk, run, agent])
-    if shown is None:
+    if not events:
         raise Http404("There is no such recorded step.")
     asked = request.GET.get("step", "")
-    at = min(max(whole_number(asked) or 1, 1), max(len(shown.steps), 1))
-    rows = list(zip((event_words.describe(each, page.experiment) for each in shown.events), shown.steps, strict=False))
+    at = min(max(whole_number(asked) or 1, 1), max(len(steps), 1))
+    rows = list(zip((event_words.describe(each, page.experiment) for each in events), steps, strict=False))
     context: dict[str, Any] = {
-        "found": shown, "what": what, "replay_url": url, "rows": rows, "at": at, "everything": asked == "all",
-        "shown": rows if asked == "all" else rows[at - 1 : at], "previous": at - 1 if at > 1 else None,
+        "thread": events[0].thread, "what": what, "replay_url": url, "rows": rows, "at": at,
+        "everything": asked == "all", "shown": rows if asked == "all" else rows[at - 1 : at],
+        "previous": at - 1 if at > 1 else None,
         "next": at + 1 if at < len(rows) else None,
     }  # fmt: skip
     return page_or_part(request, "replay/replay.html", "replay/_replay.html", page.context("memory", **context))

@@ -130,7 +130,6 @@ class RetryFacts:
     fault: str | None = None
     sentence: str = ""
     wait_s: float | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ def _facts(kind: str, data: Mapping[str, Any]) -> StepFacts:
         fault = _dict(data.get("fault"))
         return RetryFacts(
             attempt=data.get("attempt"), fault=fault.get("kind"), sentence=cut(fault.get("sentence", "")),
-            wait_s=data.get("wait_s"), note=cut(data.get("note") or ""),
+            wait_s=data.get("wait_s"),
         )  # fmt: skip
     if kind == "stopped":
         return StoppedFacts(reason=data.get("reason"), sentence=cut(data.get("sentence", ""), 600))

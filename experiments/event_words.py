@@ -284,8 +284,7 @@ def _complaint(data: event_text.ComplaintFacts) -> Step:
 def _retry(data: event_text.RetryFacts) -> Step:
     fault = _FAULTS.get(data.fault or "", (data.fault or "it failed").replace("_", " "))
     wait = f" Retried after {formatting.duration(data.wait_s)}." if data.wait_s else " Retried immediately."
-    note = f" {data.note.capitalize()}." if data.note else ""
-    return "", f"Request failed: {fault}", f"{data.sentence}{note}{wait}".strip(), "err"
+    return "", f"Request failed: {fault}", f"{data.sentence}{wait}".strip(), "err"
 
 
 def _stopped(data: event_text.StoppedFacts) -> Step:

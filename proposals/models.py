@@ -175,7 +175,7 @@ class Consultation(Job):
 
     status moves one way by compare-and-set: queued → working → done, failed or cancelled; another worker takes over a
     dead one's, and continues unfinished work.  model: who was asked.  report, proposals: what each agent came
-    to, with source (`model` or `fallback`), model, claims, struck and sentence (why the built-in text stands); of the
+    to, with source (`model` or `fallback`), model, struck and sentence (why the built-in text stands); of the
     report its sections, of the proposals the lines of each, every line with the Events behind it.  plan: with the
     model's proposals, None if the built-in ones are used.  note: a sentence where it failed or was cancelled.
     created_by: who asked; empty where the Coordinator did.

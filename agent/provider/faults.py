@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import email.utils
 import json
 import math
 import re
 import socket
 import ssl
-import time
 from typing import Any
 
 import httpx2
@@ -153,18 +151,13 @@ def _error_quotation(error: openai.APIError, settings: Settings) -> str:
 
 def quotation(settings: Settings, words: str) -> str:
     """Return what a server says, as the end of a sentence."""
-    said = _short(settings, words[:_LONGEST_WORDS])
-    return f": “{said}”" if said else "."
-
-
-def _short(settings: Settings, words: str) -> str:
-    words = settings.redact(clean(words))
-    words = " ".join("".join(sign if sign.isprintable() else " " for sign in words).split())
-    return words if len(words) <= 200 else words[:199] + "…"
+    words = settings.redact(clean(words[:_LONGEST_WORDS]))
+    said = " ".join("".join(sign if sign.isprintable() else " " for sign in words).split())
+    return f": “{said if len(said) <= 200 else said[:199] + '…'}”" if said else "."
 
 
 def retry_after_s(headers: Any) -> float | None:
-    """Seconds that `Retry-After-Ms` or `Retry-After` (seconds or a date) asks for; None where there is none."""
+    """Return the seconds that `Retry-After-Ms` or `Retry-After` asks for; None where there are none."""
     for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         text = str(headers.get(name) or "")
         try:
@@ -173,8 +166,4 @@ def retry_after_s(headers: Any) -> float | None:
             seconds_s = math.nan
         if math.isfinite(seconds_s) and seconds_s >= 0:
             return seconds_s
-    try:
-        date = email.utils.parsedate_tz(str(headers.get("retry-after") or "")[:100])
-        return None if date is None else max(email.utils.mktime_tz(date) - time.time(), 0.0)
-    except (ValueError, OverflowError, TypeError, IndexError):  # a day or a year that no calendar has
-        return None
+    return None

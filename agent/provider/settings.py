@@ -88,7 +88,7 @@ class Settings:
 
     @cached_property
     def hiding(self) -> Hiding:
-        """Hides these secrets in texts, spelt out or encoded."""
+        """Hides these secrets in texts."""
         return Hiding(self.secrets)
 
     def redact(self, text: str) -> str:
@@ -129,6 +129,6 @@ def _prices(text: str) -> Mapping[str, Price]:
         return MappingProxyType(_PRICES.validate_json(text or "{}"))
     except ValidationError:
         raise SettingsError(
-            'ASAP_LLM_PRICES must be JSON such as {"my-model": {"input": 2.5, "output": 10, "cached_input": 1.25}}, '
+            'ASAP_LLM_PRICES must be JSON such as {"my-model": {"input": 2.5, "output": 10}}, '
             "in USD per million tokens."
         ) from None

@@ -166,10 +166,7 @@ class Assembly:
 
 def _usage(usage: dict[str, Any]) -> Usage | None:
     """As the server counts; None where that is no count of tokens."""
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    tokens_in = _count(usage.get("prompt_tokens"))
-    counted = Usage(tokens_in, _count(usage.get("completion_tokens")), min(_count(cached), tokens_in))
+    counted = Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
     return counted if counted.tokens <= _MOST_TOKENS else None
 
 

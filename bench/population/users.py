@@ -31,7 +31,7 @@ SEARCHES = (
     "wider model axis",
 )
 COMPUTATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("verdict", {}), ("price", {"changes": {"remat": "none"}}), ("which_first", {}), ("fits", {}),
+    ("verdict", {}), ("price", {"changes": "remat=none"}), ("which_first", {}), ("fits", {}),
 )  # fmt: skip
 _LINK = re.compile(r'href="/experiments/(\d+)/"')
 _number = itertools.count()
@@ -114,8 +114,7 @@ class Engineer(FastHttpUser):
     def compute(self) -> None:
         """A computation about a run, as the palette and the questions on objects ask for it."""
         key, arguments = random.choice(COMPUTATIONS)
-        given = {"experiment": int(self._one()), "arguments": arguments}
-        self.client.post(f"/api/computations/{key}/", json=given, headers=self._referer(), name="API: compute")
+        self.client.get(f"/experiments/{self._one()}/compute/{key}/", params=arguments, name="Computation")
 
     @task(1)
     def upload(self) -> None:

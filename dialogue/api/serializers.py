@@ -24,10 +24,6 @@ class NewThread(serializers.Serializer[Any]):
     experiment = serializers.IntegerField(min_value=1)
 
 
-class ThreadTitle(serializers.Serializer[Any]):
-    title = serializers.CharField(max_length=asking.TITLE_CHARACTERS)
-
-
 class MessageSerializer(serializers.ModelSerializer[Message]):
     """A question, or an answer; an answer grows while `status` is queued or answering.
 

@@ -6,7 +6,6 @@ from django.urls import include, path
 from rest_framework.routers import DefaultRouter
 
 from dialogue.api.views import AnswerViewSet, HeldViewSet, ThreadViewSet
-from dialogue.api.views_computations import ComputationsView, ComputationView
 
 router = DefaultRouter()
 router.include_root_view = False
@@ -17,6 +16,4 @@ router.register("held", HeldViewSet)
 
 urlpatterns = [
     path("", include(router.urls)),
-    path("computations/", ComputationsView.as_view(), name="computations"),
-    path("computations/<slug:key>/", ComputationView.as_view(), name="computation-api"),
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema, extend_schema_view
-from rest_framework import exceptions, mixins, serializers, status
+from rest_framework import exceptions, mixins, status
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -22,11 +22,9 @@ from dialogue.api.serializers import (
     NewThread,
     OfferRequest,
     ThreadSerializer,
-    ThreadTitle,
 )
 from dialogue.models import Held, Message, Thread
 from dialogue.services import acting, asking, holding
-from dialogue.services.asking import DialogueError
 from experiments.api.common import ConfigErrors
 from experiments.models import Experiment
 from proposals.api.views import ProposalContractSerializer, ProposalSerializer
@@ -43,30 +41,15 @@ class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
 
     @extend_schema(
         request=NewThread,
-        responses={200: ThreadSerializer, 201: ThreadSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
+        responses={201: ThreadSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
         tags=["dialogue"],
     )  # fmt: skip
     def create(self, request: Request) -> Response:
-        """Open a thread; requires an engineer.  200 with your unused thread if you have one, else 201."""
+        """Open a thread, or return the one that you have not used yet; requires an engineer."""
         values = validated(NewThread, request)
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
-        if (unused := asking.unused_thread(experiment, request.user)) is not None:
-            return Response(ThreadSerializer(unused).data)
-        made = asking.open_thread(experiment, request.user)
-        return Response(ThreadSerializer(made).data, status=status.HTTP_201_CREATED)
-
-    @extend_schema(
-        request=ThreadTitle, responses={200: ThreadSerializer, 400: ConfigErrors, 403: Detail}, tags=["dialogue"]
-    )
-    def partial_update(self, request: Request, pk: str) -> Response:
-        """Rename a thread; requires an engineer."""
-        thread = self.get_object()
-        values = validated(ThreadTitle, request)
-        try:
-            asking.rename(thread, request.user, values["title"])
-        except DialogueError as error:
-            raise serializers.ValidationError({"detail": str(error)}) from error
-        return Response(ThreadSerializer(thread).data)
+        opened = ThreadSerializer(asking.open_thread(experiment, request.user))
+        return Response(opened.data, status=status.HTTP_201_CREATED)
 
     @extend_schema(responses={204: None, 403: Detail}, tags=["dialogue"])
     def destroy(self, request: Request, pk: str) -> Response:

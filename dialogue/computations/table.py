@@ -19,7 +19,7 @@ from proposals.agents.tools.known import OnChip, Other, Records
 from proposals.agents.tools.look import Look
 from proposals.agents.tools.operations import Filter
 from proposals.agents.tools.prices import PriceArguments, SearchArguments
-from proposals.agents.tools.shared import Configuration, arguments_of
+from proposals.agents.tools.shared import Configuration, arguments_of, mesh_of
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate
 
@@ -129,10 +129,7 @@ def _vary(bench: Workbench, asked: OfKey) -> Mapping[str, Arguments]:
 def _each(key: str, rows: Iterable[Any], bench: Workbench, most: int = 2) -> Iterator[Next]:
     """Yield a question about each of the first configurations."""
     for row in [row for row in rows if not getattr(row, "is_current", False)][:most]:
-        sizes = {name: int(size) for name, _, size in (part.partition(" ") for part in row.mesh.split(" · "))}
-        inside = {name: size for name, size in sizes.items() if "." not in name}
-        across = {name.removeprefix("dcn."): size for name, size in sizes.items() if "." in name}
-        yield key, arguments_of(bench.config, Candidate({"ici": inside, "dcn": across}, row.changes))
+        yield key, arguments_of(bench.config, Candidate(mesh_of(row.mesh), row.changes))
 
 
 def _after_finding(_: Workbench, asked: OfFinding, results: Mapping[str, Any]) -> Iterator[Next]:

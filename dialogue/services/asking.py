@@ -37,14 +37,9 @@ class DialogueError(Refused):
     """What was asked for cannot be done."""
 
 
-def unused_thread(experiment: Experiment, user: User) -> Thread | None:
-    """Return the thread that the user has opened here and not used yet."""
-    return Thread.objects.filter(experiment=experiment, created_by=user, messages=None).first()
-
-
 def open_thread(experiment: Experiment, user: User) -> Thread:
     """Return a new, empty thread, or the user's unused one."""
-    unused = unused_thread(experiment, user)
+    unused = Thread.objects.filter(experiment=experiment, created_by=user, messages=None).first()
     if unused is not None:
         return unused
     if Thread.objects.filter(experiment=experiment).count() >= MOST_THREADS:
@@ -108,19 +103,6 @@ def stop(answer: Message) -> bool:
     if waiting.update(**ended):
         return True
     return bool(Message.objects.filter(pk=answer.pk, status=Message.Status.ANSWERING).update(stop_asked=True))
-
-
-def rename(thread: Thread, user: User, text: str) -> None:
-    """Another title; raises DialogueError for an empty one."""
-    name = title(text)[:TITLE_CHARACTERS].strip()
-    if not name:
-        raise DialogueError("Give the conversation a name of at least one character.")
-    with transaction.atomic():
-        events.lock(thread.experiment_id)
-        thread.title = name
-        thread.save(update_fields=["title"])
-        event = {"thread": thread.pk, "renamed": name}
-        events.append(thread.experiment_id, "message", "user", user=user, data=event)
 
 
 def may_delete(thread: Thread, membership: Membership) -> bool:

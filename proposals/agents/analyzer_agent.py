@@ -57,11 +57,6 @@ class Reported(Draft[Report]):
 
     sections: dict[str, list[Line]]
 
-    @property
-    def claims(self) -> int:
-        """References in it."""
-        return sum(line.claims for lines in self.sections.values() for line in lines)
-
 
 def report(
     bench: Workbench, provider: Provider, cancel: Cancel | None = None, limits: Limits | None = None

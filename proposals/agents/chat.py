@@ -24,6 +24,7 @@ from proposals.agents.conversation import (
 from proposals.agents.drafts import REPAIRS, Sources, look, prompt, roots
 from proposals.agents.references import resolve
 from proposals.agents.toolbox import Agent, toolbox
+from proposals.agents.tools.shared import mesh_of
 from proposals.agents.workbench import Workbench
 
 AGENT: Agent = "coordinator"
@@ -155,8 +156,4 @@ def offers(template: str, results: Sequence[ToolReturned]) -> Iterator[MeshOffer
         if "step_time_s" in row and not ("violations" in row or "number" in row)
     }
     for row in list(rows.values())[:MOST_OFFERED]:
-        mesh: dict[str, dict[str, int]] = {"ici": {}, "dcn": {}}
-        for part in row["mesh"].split(" · "):
-            axis, _, size = part.partition(" ")
-            mesh["dcn" if axis.startswith("dcn.") else "ici"][axis.removeprefix("dcn.")] = int(size)
-        yield MeshOffered({place: sizes for place, sizes in mesh.items() if sizes}, row.get("changes", {}), row["mesh"])
+        yield MeshOffered(mesh_of(row["mesh"]), row.get("changes", {}), row["mesh"])

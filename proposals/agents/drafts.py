@@ -87,11 +87,10 @@ def look(
 
 @dataclass(frozen=True)
 class Line:
-    """A line of an answer, printed.  results: that its references lead to; claims: how many there are."""
+    """A line of an answer, printed.  results: that its references lead to."""
 
     text: str
     results: tuple[str, ...] = ()
-    claims: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,12 +127,12 @@ class Sources:
 
     def line(self, text: str) -> Line:
         """Return a statement, printed, with the results behind it."""
-        printed = self.sentence(text)
-        return Line(str(printed), tuple(dict.fromkeys(roots(text, self.results))), len(self.resolve(text).values))
+        return Line(str(self.sentence(text)), tuple(dict.fromkeys(roots(text, self.results))))
 
     def sentence(self, text: str) -> Sentence:
-        """Return a statement as spans of words and values, as plans store it."""
-        return Sentence(*(span for part in self.resolve(one_line(text)).parts for span in _spans(part)))
+        """Return a statement as spans of words and values, as plans store it: on one line, without a list's marker."""
+        line = _MARKER.sub("", " ".join(text.split()))
+        return Sentence(*(span for part in self.resolve(line).parts for span in _spans(part)))
 
 
 def _spans(part: str | Value) -> Iterator[str | sentences.Value]:
@@ -149,11 +148,6 @@ def _spans(part: str | Value) -> Iterator[str | sentences.Value]:
 def roots(text: str, results: Mapping[str, object]) -> list[str]:
     """Return the names of the results that a text refers to, in its order."""
     return [name for braces in re.findall(r"\{[^{}\n]+\}", text) for name in _ROOT.findall(braces) if name in results]
-
-
-def one_line(text: str) -> str:
-    """Return a statement on one line, without the marker of a list or heading in front."""
-    return _MARKER.sub("", " ".join(text.split()))
 
 
 @dataclass(frozen=True)

@@ -90,11 +90,6 @@ class EvaluatedProposal(Draft[Proposing]):
 
     proposals: tuple[DraftProposal, ...]
 
-    @property
-    def claims(self) -> int:
-        """References in them."""
-        return sum(line.claims for item in self.proposals for line in item.lines)
-
 
 def propose(
     bench: Workbench, provider: Provider, cancel: Cancel | None = None, limits: Limits | None = None

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.events import (
-    Final,
     ModelRequest,
     RunEvent,
-    Stopped,
     TextDelta,
     ToolCalled,
     ToolReturned,
@@ -66,9 +64,7 @@ def last_attempt(events: Iterable[RunEvent]) -> tuple[RunEvent, ...]:
         begins = (isinstance(event, ToolCalled) and event.result_id == _FIRST_RESULT) or (
             isinstance(event, ModelRequest) and (event.turn, event.attempt, event.since) == (1, 1, 0)
         )
-        # After a model that stopped, answers of earlier versions went on without one: no other attempt.
-        goes_on = attempt and not isinstance(attempt[-1], Final) and any(isinstance(one, Stopped) for one in attempt)
-        if begins and event.kind in marks and not goes_on:
+        if begins and event.kind in marks:
             attempt, marks = [], set()
         if begins:
             marks.add(event.kind)

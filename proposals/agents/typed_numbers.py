@@ -2,8 +2,9 @@
 
 A whole number is bound to a value of a result or of a tool call whose key or text has the same word next to it (*16
 chips*, *batch of 64*), a mesh or setting to one that was priced, proposed or is current, *proposal 2* to that proposal:
-each is printed with its subject and origin, as references are.  A quantity (a decimal, or a number with a unit) is refused unless the
-conversation has it.  Levels of intervals, names, and in backticks what a result says word for word pass.
+each is printed with its subject and origin, as references are.  A quantity (a decimal, or a number with a unit) is
+refused unless the conversation has it.  Levels of intervals, names, and in backticks what a result says word for word
+pass.
 """
 
 from __future__ import annotations
@@ -43,14 +44,12 @@ _SAME_UNIT = {
     "second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h", "day": "days",
     "g": "gb",
 }  # fmt: skip
-#: Numbers of a list's items, levels of intervals, chapters; and names: versions, years, sizes of models.
+#: Numbers of a list's items, levels of intervals, chapters; and names: versions, sizes of models.
 _COUNTED = re.compile(
     rf"""^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?\d+[.)](?=\s) | \b(?:sections?|chapters?)\s+\d+(?:\.\d+)*
     | \b(?:80|95)\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)) | (?<=at\ )80\s?%
     | \b(?:CUDA|cuDNN|NCCL|ROCm|JAX|jaxlib|libtpu|PyTorch|Python|Triton|arXiv:?|version|Llama|Gemma|Qwen|Phi|GPT)
-      [ -]?v?\d+(?:\.\d+)*\b(?!{_UNIT.pattern}|[\d.]|-\w) | (?<![\w.])\d+(?:\.\d+){{2,}}(?![\w.]*\d)
-    | \b(?:in|since|of|by|from|until|before|after)\s+(?:199|20[0-3])\d\b(?!-\d)
-      (?!{_UNIT.pattern}|[\d.,]*\s+(?:chip|core|token|step|op|layer|sequence|head|expert|run|shard|mesh))""",
+      [ -]?v?\d+(?:\.\d+)*\b(?!{_UNIT.pattern}|[\d.]|-\w) | (?<![\w.])\d+(?:\.\d+){{2,}}(?![\w.]*\d)""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 #: Whole numbers below this may be ordinals of what is before the reader, and are with one of these words before them.
@@ -65,14 +64,16 @@ _BESIDE = re.compile(r"[a-z]+", re.IGNORECASE)
 _CLAUSE = re.compile(r"[.;!?()|](?=\s|\Z|\()|\n")
 _BEFORE, _BEHIND = 4, 3
 #: What a word of a key means in text; words that say nothing of what a number counts.
-_SAID_OF = {"seq": ("sequence",), "len": ("length", "token"), "accum": ("accumulate", "micro"), "vocab": ("vocabulary",)}
-_SILENT = frozenset(("per", "the", "and", "for", "all", "are", "its", "was", "has", "with", "from", "than", "that", "one"))
+_SAID_OF = {
+    "seq": ("sequence",), "len": ("length", "token"), "accum": ("accumulate", "micro"), "vocab": ("vocabulary",),
+}  # fmt: skip
+_SILENT = frozenset(
+    ["per", "the", "and", "for", "all", "are", "its", "was", "has", "with", "from", "than", "that", "one"]
+)
 #: An op of a program by its number, a release by year and month, and a date.
 _OP = re.compile(r"[a-z][a-z_-]*[.]\d+", re.IGNORECASE)
 _RELEASE = re.compile(r"\d\d[.](?:0[1-9]|1[0-2])|20\d\d-\d\d(?:-\d\d)?")
 _THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(,\d{3})+(?!\d)")
-#: A program's own variable or flag, which is not priced; axes and training keys are looked at before.
-_VARIABLE = re.compile(r"(?:[A-Z_]{3}|\b(?!\w*(?:batch|seq|len|parallel))[a-z0-9]+(?:_[a-z0-9]+){3,})=\Z")
 _SEPARATORS = re.compile(r"(?<=\d)[-–/x:×](?=\d)")
 _PAIR = re.compile(r"([A-Za-z_][\w.]*)(?:\s*[=:]\s*[\"']?| (?:of )?(?=\d))(\w*)")
 #: What programs write around the name of an axis.
@@ -177,13 +178,7 @@ class Typed:
         values = _values(number)
         if any((value, _unit(unit)) in self._quantities or (not unit and value in self._stated) for value in values):
             return True
-        if unit or text[word.start() - 1 : word.start()] == "$":
-            titled = re.search(r"\w*\d[\w-]*\s+\Z", text[: word.start()])
-            said = text[titled.start() : unit.end()] if titled and unit else ""
-            return bool(said) and any(said.casefold() in text for text in self._small)
-        if _VARIABLE.search(text, 0, word.start()):
-            return True
-        if whole_number(number[1].replace(",", "")) is None:
+        if unit or text[word.start() - 1 : word.start()] == "$" or whole_number(number[1].replace(",", "")) is None:
             return False
         beside = _beside(text, word.start(), number.end())
         known = [each for value in values for each in self._counts.get(value, ())]
@@ -249,9 +244,10 @@ class Typed:
         for node in self._nodes:
             if type(node.item) is int and node.unit in ("", "count", "tokens"):
                 counts.setdefault(node.item, []).append((_key_words(node), node))
-        for text, place in self._texts:
-            text = re.sub(r",(?!\d{3}(?!\d))", " ", text)  # a shape holds several numbers
-            for number in _NUMBER.finditer(text) if place else ():
+        told = ((text, place) for text, place in self._texts if place is not None)
+        for said, place in told:
+            text = re.sub(r",(?!\d{3}(?!\d))", " ", said)  # a shape holds several numbers
+            for number in _NUMBER.finditer(text):
                 for value in _values(number):
                     counts.setdefault(value, []).append((_beside(text, *number.span()), place))
         return counts

@@ -36,7 +36,7 @@ class ToolSerializer(serializers.Serializer[Any]):
 
 
 class CallSerializer(serializers.Serializer[Any]):
-    """A tool or computation to run.  arguments: as defined by its schema."""
+    """A tool to call.  arguments: as defined by its schema."""
 
     experiment = serializers.IntegerField(min_value=1)
     arguments = serializers.DictField(default=dict)

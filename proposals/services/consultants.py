@@ -103,7 +103,6 @@ class Work:
             {
                 "text": line.text,
                 "events": [self.events[result] for result in line.results if result in self.events],
-                "claims": line.claims,
             }
             for line in rows
         ]
@@ -193,7 +192,6 @@ def _outcome_data(outcome: analyzer_agent.Reported | EvaluatedProposal, model: s
     return {
         "source": outcome.source,
         "model": model,
-        "claims": outcome.claims,
         "struck": outcome.struck,
         "sentence": outcome.sentence,
         "tokens": outcome.outcome.usage.tokens,

@@ -71,10 +71,9 @@ def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> dict
     return head | {"choices": choices} | more
 
 
-def usage(tokens_in: int = 100, tokens_out: int = 20, cached: int = 0) -> dict[str, Any]:
-    details = {"cached_tokens": cached}
+def usage(tokens_in: int = 100, tokens_out: int = 20) -> dict[str, Any]:
     counted = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, "total_tokens": tokens_in + tokens_out}
-    return chunk({}) | {"choices": [], "usage": counted | {"prompt_tokens_details": details}}
+    return chunk({}) | {"choices": [], "usage": counted}
 
 
 def pieces(words: str, size: int = 7) -> list[str]:

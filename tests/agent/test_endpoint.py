@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import email.utils
 import json
 import socket
-import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -117,12 +115,9 @@ def test_a_wait_longer_than_the_run_is_not_waited(serve: Serve) -> None:
     assert kind == "rate_limit" and "asks to wait 3,600 s, longer than the time left for this run" in sentence
 
 
-def test_retry_after_is_read_in_all_its_forms() -> None:
+def test_retry_after_is_read() -> None:
     assert retry_after_s({"retry-after": "2.5"}) == 2.5
     assert retry_after_s({"retry-after-ms": "1500", "retry-after": "9"}) == 1.5
-    in_a_minute = email.utils.formatdate(time.time() + 60, usegmt=True)
-    assert 50 < retry_after_s({"retry-after": in_a_minute}) <= 60  # type: ignore[operator]
-    assert retry_after_s({"retry-after": email.utils.formatdate(0)}) == 0
     for useless in ({}, {"retry-after": "soon"}, {"retry-after": "nan"}, {"retry-after": "-3"}):
         assert retry_after_s(useless) is None
 

@@ -30,16 +30,14 @@ def test_settings_are_read_from_the_environment() -> None:
             "ASAP_LLM_TOKENS": "50000",
             "ASAP_LLM_COST_USD": "0.5",
             "ASAP_LLM_READ_TIMEOUT_S": "20",
-            "ASAP_LLM_PRICES": json.dumps(
-                {"small": {"input": 0.5, "output": 2}, "large": {"input": 3, "output": 15, "cached_input": 0.3}}
-            ),
+            "ASAP_LLM_PRICES": json.dumps({"small": {"input": 0.5, "output": 2}, "large": {"input": 3, "output": 15}}),
         }
     )
     assert settings.api_key == KEY and settings.base_url == "http://localhost:8000/v1"
     assert [settings.model_for(agent) for agent in (None, "analyzer", "proposer")] == ["small", "small", "large"]
     assert (settings.limits.time_s, settings.limits.tokens, settings.limits.cost_usd) == (90, 50000, 0.5)
     assert settings.read_timeout_s == 20
-    assert settings.prices["large"].cost_usd(Usage(1_000_000, 1_000_000, 500_000)) == pytest.approx(1.5 + 0.15 + 15)
+    assert settings.prices["large"].cost_usd(Usage(1_000_000, 1_000_000)) == pytest.approx(3 + 15)
     assert settings.prices["small"] == Price(input=0.5, output=2)
     assert settings.configured and settings.missing() is None
 

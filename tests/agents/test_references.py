@@ -194,11 +194,11 @@ TYPED = Typed(
         "`fsdp=16, tensor 4` or `data: 32` on v5e-256 in bf16.", "{r1.step_time_s as ms} at r1",
         "A 3-D torus.", "Finding, number 7", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4", "Cores 6 and 7 wait.",
         "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
-        "`NCCL_NTHREADS=512` is read", "A 4-way tensor axis.", "From tensor 4 to tp 8.",
+        "A 4-way tensor axis.", "From tensor 4 to tp 8.",
         "It may fill 20 % on 300 billion tokens.", "**3. Flags**",
         "Llama 3 8B, Llama 3.1 405B and Mixtral 8x7B", "GPT-3 175B on V100", "a 13B model", "1F1B and top-2 routing",
-        "JAX 0.4.35, CUDA 12.4, NCCL 2.21.5", "Since 2023 it is so.", "6 FLOPs per parameter", "arXiv 2511.03844",
-        "`xla_tpu_scoped_vmem_limit_kib=65536`", "micro-batch 2 of batch 128",
+        "JAX 0.4.35, CUDA 12.4, NCCL 2.21.5", "6 FLOPs per parameter", "arXiv 2511.03844",
+        "micro-batch 2 of batch 128",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
     ],
 )  # fmt: skip
@@ -334,7 +334,7 @@ def test_arithmetic_of_known_sizes_is_printed_and_no_braces_of_numbers_are_words
 def test_numbers_of_what_was_supposed_and_of_a_title_pass() -> None:
     facts = [{"facts": {"model.d_model": 16384, "training.global_batch": 768}}]
     typed = Typed(["Would 30-40 chips do, as for Qwen3 235B?"], {"r1": {"title": "NVIDIA H100 80 GB"}}, facts)
-    for text in ("A width of 16,384 at batch 768.", "768 × H100 80 GB.", "30-40 chips",
+    for text in ("A width of 16,384 at batch 768.", "30-40 chips",
                  "`d_model 16384`", "Qwen3 235B"):  # fmt: skip
         assert resolve(text, {}, typed).complaints == (), text
     for text in ("It frees 80 GB.", "A width of 8,192.", "The mesh is `data=16384`."):

@@ -227,7 +227,7 @@ def test_work_done_twice_changes_nothing(serve: Serve, people: Any, ready: Any) 
 def test_another_worker_goes_on_where_a_dead_one_stopped(serve: Serve, people: Any, ready: Any) -> None:
     server = serve(honest(ready))
     made = consulting.request(ready.experiment, people.engineer)
-    report = {"source": "model", "model": "scripted", "sections": {}, "claims": 3, "struck": 0, "sentence": ""}
+    report = {"source": "model", "model": "scripted", "sections": {}, "struck": 3, "sentence": ""}
     Consultation.objects.filter(pk=made.pk).update(
         status="working", worker="elsewhere/1/2/3/4", heartbeat_at=timezone.now() - timedelta(minutes=2), attempts=1,
         report=report,
@@ -235,7 +235,7 @@ def test_another_worker_goes_on_where_a_dead_one_stopped(serve: Serve, people: A
     assert consulting.CONSULTATIONS.sweep() == [made.pk]
     consultants.consult(made.pk)
     made.refresh_from_db()
-    assert (made.status, made.attempts, made.report["claims"]) == ("done", 2, 3)
+    assert (made.status, made.attempts, made.report["struck"]) == ("done", 2, 3)
     assert all(is_proposer(r.body) for r in server.requests)
     assert made.plan is not None
 
@@ -342,15 +342,15 @@ def test_the_pages_say_who_wrote_what_and_switch(serve: Serve, people: Any, read
     assert made.plan is not None
     page = client.get(f"{base}proposals/").content.decode()
     assert "Plan 2 · scripted" in page
-    assert 'Written by <span class="mono">scripted</span>' in page and "claims checked" in page
+    assert 'Written by <span class="mono">scripted</span>' in page
     assert "no precedent" in page and "What is moved less, waits less." in page
     assert f"/memory/{made.proposals['lines']['1'][1]['events'][0]}/" in page
     built_in = client.get(f"{base}proposals/?plan={ready.plan.pk}").content.decode()
     assert "A smaller axis moves fewer bytes." in built_in and "What is moved less" not in built_in
     report = client.get(f"{base}report/").content.decode()
-    assert "claims checked against tool results" in report and "?written=built-in" in report
+    assert "numbers are from the diagnosis" in report and "?written=built-in" in report
     own = client.get(f"{base}report/?written=built-in").content.decode()
-    assert "claims checked against tool results" not in own and "the built-in rules" in own
+    assert "numbers are from the diagnosis" not in own and "the built-in rules" in own
 
 
 def test_an_experiments_name_that_orders_approval_approves_nothing(serve: Serve, people: Any, ready: Any) -> None:

@@ -55,7 +55,7 @@ def _answered() -> list[Any]:
 
 PATHS = (
     "/experiments/{pk}/memory/", "/experiments/{pk}/memory/?thread={thread}", "/experiments/{pk}/memory/?q=nowhere",
-    "/experiments/{pk}/replay/", "/experiments/{pk}/replay/{answer}/?step=7",
+    "/experiments/{pk}/replay/{answer}/?step=7",
     "/experiments/{pk}/replay/{answer}/?step=all",
     "/settings/model/",
 )  # fmt: skip
@@ -120,8 +120,7 @@ def test_an_address_of_an_event_opens_at_its_place(server: str, long: Any, as_en
 
 def test_a_replay_goes_step_by_step(server: str, long: Any, as_engineer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{long.pk}/memory/")
-    page.get_by_role("link", name="Replay").click()
-    page.get_by_role("link", name="How long is the step?").click()
+    page.get_by_role("link", name="Step by step").first.click()
     expect(page.get_by_role("heading", name="Step 1 of 8")).to_be_visible()
     page.get_by_role("link", name="Next").click()
     expect(page.get_by_role("heading", name="Step 2 of 8")).to_be_visible()

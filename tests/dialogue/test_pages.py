@@ -168,11 +168,8 @@ def test_what_is_held_is_taken_back(people, ready, thread, answer):
     assert held.removed_by == people.engineer
 
 
-def test_threads_are_renamed_and_deleted_by_those_who_may(people, ready, thread, answer):
+def test_threads_are_deleted_by_those_who_may(people, ready, thread, answer):
     engineer, reviewer = people.client("engineer"), people.client("reviewer")
-    assert engineer.post(f"/threads/{thread.pk}/rename/", {"title": "Batch 32"}).status_code == 302
-    assert "Batch 32" in engineer.get(of(ready.experiment)).content.decode()
-    assert engineer.post(f"/threads/{thread.pk}/rename/", {"title": ""}).status_code == 422
     assert "Delete conversation" not in reviewer.get(of(ready.experiment)).content.decode()
     assert reviewer.post(f"/threads/{thread.pk}/delete/").status_code == 403
     assert "Delete conversation" in people.client("administrator").get(of(ready.experiment)).content.decode()
@@ -195,7 +192,7 @@ def test_stop_and_retry(people, ready, thread):
 
 READS = ("dialogue/", "dialogue/{thread}/", "dialogue/panel/")
 WRITES = (
-    "/experiments/{experiment}/dialogue/ask/", "/threads/{thread}/rename/", "/threads/{thread}/propose/",
+    "/experiments/{experiment}/dialogue/ask/", "/threads/{thread}/propose/",
     "/answers/{answer}/stop/", "/answers/{answer}/cards/0/hold/", "/experiments/{experiment}/dialogue/hold/",
     "/answers/{answer}/retry/", "/answers/{answer}/offers/2/add/", "/held/{held}/release/",
     "/threads/{thread}/delete/",

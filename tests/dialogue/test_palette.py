@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-from dialogue.computations import registry
 from dialogue.models import Message, Thread
 from perfmodel.workload import REMAT
 from tests.dialogue.answerers import model_set_up
@@ -166,25 +165,6 @@ def test_a_viewer_reads_answers_and_keeps_none(people, ready):
     assert people.client("outsider").post(of(ready.experiment, "verdict/"), {}).status_code == 404
     assert people.client("engineer").get(of(ready.experiment, "nothing/")).status_code == 404
     assert people.client("engineer").post(of(ready.experiment), {}).status_code == 405
-
-
-def test_rest_lists_and_computes_and_changes_nothing(people, ready):
-    client = people.client("viewer")
-    listed = client.get("/api/computations/").json()
-    assert {item["key"] for item in listed} == set(registry())
-    assert all(item["schema"]["type"] == "object" for item in listed)
-    body = {"experiment": ready.experiment.pk, "arguments": {"mesh": {"data": 8, "model": 2}}}
-    found = client.post("/api/computations/price/", body, content_type="application/json")
-    assert found.status_code == 200, found.content
-    assert found.json()["values"][0]["origin"] == "predicted" and found.json()["next"][0]["key"] == "fits"
-    wrong = {**body, "arguments": {"colour": "red"}}
-    refused = client.post("/api/computations/price/", wrong, content_type="application/json")
-    assert refused.status_code == 400 and "colour" in refused.content.decode()
-    assert client.post("/api/computations/nothing/", body, content_type="application/json").status_code == 404
-    outside = people.client("outsider").post("/api/computations/price/", body, content_type="application/json")
-    assert outside.status_code == 404
-    assert client.get("/api/computations/verdict/").json()["title"] == registry()["verdict"].title
-    assert not Message.objects.exists()
 
 
 def test_messages_of_earlier_versions_stay_readable(people, ready, thread):

@@ -53,7 +53,7 @@ def everything(people, ready) -> str:
     parts.append(json.dumps(list(Message.objects.values("text", "note", "steps", "effects", "supports")), default=str))
     parts.append(json.dumps(list(Held.objects.values("sentence", "value")), default=str))
     parts.append(b"".join(client.get(f"/experiments/{pk}/memory.jsonl").streaming_content).decode())
-    for path in (f"/experiments/{pk}/memory/", f"/experiments/{pk}/replay/", f"/experiments/{pk}/dialogue/"):
+    for path in (f"/experiments/{pk}/memory/", f"/experiments/{pk}/dialogue/"):
         response = client.get(path)
         assert response.status_code == 200
         parts.append(response.content.decode())

@@ -292,15 +292,10 @@ def test_a_mesh_is_offered_and_survives_as_data(people, thread):
     assert list(answer.effects[0]["mesh"]["ici"]) == ["data", "seq", "model"]  # the order is the layout
 
 
-def test_threads_are_opened_renamed_and_deleted_and_the_memory_keeps_what_they_did(people, ready, thread):
+def test_threads_are_opened_and_deleted_and_the_memory_keeps_what_they_did(people, ready, thread):
     assert asking.open_thread(ready.experiment, people.engineer) == thread  # not used yet
     answered(thread, people.engineer, final("Yes."))
     assert asking.open_thread(ready.experiment, people.engineer) != thread
-    asking.rename(thread, people.engineer, "  Memory\nis tight ")
-    thread.refresh_from_db()
-    assert thread.title == "Memory is tight"
-    with pytest.raises(asking.DialogueError):
-        asking.rename(thread, people.engineer, " ")
     pk = thread.pk
     asking.delete(thread, people.engineer)
     assert not Thread.objects.filter(pk=pk).exists() and not Message.objects.filter(thread_id=pk).exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -66,40 +65,18 @@ class Behaviour:
 
 
 def spellings() -> dict[str, str]:
-    """The key as a reader, or a browser, turns it back without effort."""
-    data = KEY.encode()
+    """Return the key as an endpoint may put it between other characters."""
     return {
         "as it is": KEY,
         "in upper case": KEY.upper(),
-        "reversed": KEY[::-1],
         "spaced": " ".join(KEY),
         "in bold letters": "".join(f"**{letter}**" for letter in KEY),
         "joined by zero-width spaces": "\u200b".join(KEY),
-        "its first half": KEY[: len(KEY) // 2 + 1],
-        "hexadecimal": data.hex(),
-        "Base64": base64.b64encode(data).decode(),
-        "Base64 in a sentence": base64.b64encode(b"The key: " + data + b" .").decode(),
-        "Base32": base64.b32encode(data).decode(),
-        "HTML references": "".join(f"&#{ord(letter)};" for letter in KEY),
-        "percent-encoded": "".join(f"%{ord(letter):02X}" for letter in KEY),
     }
 
 
 def shows_key(text: str) -> bool:
-    """Whether any of these spellings is in a text, JSON and HTML escapes undone; two thirds of it are enough."""
+    """Return True if the key is in a text, JSON and HTML escapes undone, whatever stands between its letters."""
     text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
     text = re.sub(r"&(?:amp;)?#([0-9]+);", lambda found: chr(int(found[1])), text)
-    text = re.sub(r"%([0-9a-fA-F]{2})", lambda found: chr(int(found[1], 16)), text)
-    letters = re.sub(r"[^A-Za-z0-9]", "", text).lower()
-    for spelling in (KEY, KEY[::-1], KEY.encode().hex(), *_encoded()):
-        small = re.sub(r"[^A-Za-z0-9]", "", spelling).lower()
-        size = len(small) * 2 // 3
-        if any(small[at : at + size] in letters for at in range(len(small) - size + 1)):
-            return True
-    return False
-
-
-def _encoded() -> list[str]:
-    data = KEY.encode()
-    shifted = [base64.b64encode(b"x" * before + data).decode()[2 * before : -4] for before in range(3)]
-    return [base64.b32encode(data).decode().rstrip("="), *shifted]
+    return re.sub(r"[^A-Za-z0-9]", "", KEY).lower() in re.sub(r"[^A-Za-z0-9]", "", text).lower()

@@ -176,5 +176,5 @@ SHAPES = (
         for count in (10**12, -5, "many", float("nan"), {"a": 1}, 1e300)
     ),
     Behaviour("counts less than it cached", counted(0, 7, prompt_tokens_details={"cached_tokens": 9_000_000}), stands="model",
-              more={"ASAP_LLM_PRICES": '{"scripted": {"input": 1, "output": 2, "cached_input": 0.1}}'}),
+              more={"ASAP_LLM_PRICES": '{"scripted": {"input": 1, "output": 2}}'}),
 )  # fmt: skip

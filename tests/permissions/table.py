@@ -314,15 +314,13 @@ DIALOGUE = (
     ),
     *reads(SIGNED_IN, "/api/tools/"),
     asks(VIEWER, "/api/tools/hardware/", experiment="{experiment}", arguments={}),
-    *reads(SIGNED_IN, "/api/threads/ /api/held/ /api/computations/ /api/computations/price/"),
-    asks(VIEWER, "/api/computations/price/", experiment="{experiment}", arguments={"mesh": "data=2, seq=8"}),
-    *reads(ENGINEER, "/experiments/{experiment}/replay/ /experiments/{experiment}/replay/{answer}/"),
+    *reads(SIGNED_IN, "/api/threads/ /api/held/"),
+    *reads(ENGINEER, "/experiments/{experiment}/replay/{answer}/"),
     *reads(ENGINEER, "/experiments/{experiment}/replay/run/{run}/analyzer/", missing=True),
     stores(ENGINEER, "/experiments/{experiment}/dialogue/ask/", text="Why not model 1?"),
     stores(ENGINEER, "/experiments/{experiment}/compute/verdict/"),
     stores(ENGINEER, "/experiments/{experiment}/dialogue/hold/", text="model=1"),
     stores(ENGINEER, "/answers/{answer}/cards/1/hold/"),
-    stores(ENGINEER, "/threads/{thread}/rename/", title="Another name"),
     stores(ENGINEER, "/threads/{thread}/propose/"),
     Row("post", "/threads/{thread}/delete/", ADMINISTRATOR, stores=True, also="author"),
     stores(ENGINEER, "/answers/{queued}/stop/"),
@@ -373,7 +371,7 @@ CROSSED = (
         /experiments/{experiment}/compute/?thread={their.thread}
         /experiments/{experiment}/compute/verdict/?thread={their.thread}
         /experiments/{experiment}/dialogue/?proposal={their.proposal}
-        /experiments/{experiment}/replay/{their.answer}/ /experiments/{experiment}/replay/?thread={their.thread}
+        /experiments/{experiment}/replay/{their.answer}/
         /plans/{plan}/own/?proposal={their.proposal}
         /experiments/{experiment}/timeline/?profile={their.profile}
         /api/experiments/{experiment}/timeline/?profile={their.profile}

@@ -143,7 +143,7 @@ def published(bench: Workbench, asked: OnChip) -> Result:
 
     def distance(run: Mapping[str, Any]) -> float:
         shape = (run["seq_len"] or length) / length, (run.get("parameters") or size) / size if size else 1.0
-        return sum(abs(_log(ratio)) for ratio in (run["chips"] / chips, *shape))
+        return sum(abs(log2(ratio)) if ratio > 0 else 64.0 for ratio in (run["chips"] / chips, *shape))
 
     # The published record of this very run is not among those that it is compared with.
     same = [run for run in runs if mfu and distance(run) < SAME_RUN and abs(run["mfu"] / mfu - 1) < SAME_RUN]
@@ -155,10 +155,6 @@ def published(bench: Workbench, asked: OnChip) -> Result:
         "runs": len(runs), "own_record": ", ".join(run["id"] for run in same), "own_mfu": mfu, **figures,
         "nearest": [Result(run, _about=about("stated", run["id"])) for run in sorted(runs, key=distance)[:MOST_LISTED]],
     })  # fmt: skip
-
-
-def _log(ratio: float) -> float:
-    return log2(ratio) if ratio > 0 else 64.0
 
 
 @cache

@@ -75,6 +75,14 @@ def arguments_of(config: ExperimentConfig, of: MeshAndChanges) -> dict[str, Any]
     return {"mesh": sizes, **({"changes": dict(of.changes)} if of.changes else {})}
 
 
+def mesh_of(text: str) -> dict[str, dict[str, int]]:
+    """Return the mesh that a row of a result names, `data 2 · dcn.data 4`."""
+    sizes: dict[str, dict[str, int]] = {"ici": {}, "dcn": {}}
+    for axis, _, size in (part.partition(" ") for part in text.split(" · ")):
+        sizes["dcn" if axis.startswith("dcn.") else "ici"][axis.removeprefix("dcn.")] = int(size)
+    return {place: each for place, each in sizes.items() if each}
+
+
 #: Sentences on what lowers a probability; what is not known of its legality comes first.
 DOUBTS = 2
 
