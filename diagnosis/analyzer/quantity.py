@@ -29,7 +29,11 @@ def evidence(
 def share_of(
     label: str, value: float | None, formula: str, ops: Iterable[OpFacts] = (), source: str = OPS
 ) -> SourcedValue:
-    """A share (0–1) that `formula` gives; ops: those that it was taken from."""
+    """A share (0–1) that `formula` gives; ops: those that it was taken from.
+
+    Ops that ran beside each other may add up to more than the whole: all of it is the most that they take.
+    """
+    value = None if value is None else min(value, 1.0)
     return evidence(label, value, "share", "computed", formula, source, keys(ops))
 
 

@@ -16,11 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from diagnosis.analyzer import diagnose, read_facts, rules
-from diagnosis.analyzer.rules import consistency_checks
+from diagnosis.analyzer import diagnose
 from diagnosis.report import BOTTLENECKS, Diagnosis
 from evaluation.report import percent, wrapped
-from evaluation.steps import drawn, paper, real
+from evaluation.steps import drawn, paper
 from evaluation.steps.generated import made
 from evaluation.steps.scenario import Ledger, Scenario, config
 from evaluation.steps.scenarios import SCENARIOS
@@ -198,41 +197,6 @@ def reliability(score: Score) -> list[dict[str, float]]:
     return rows
 
 
-@dataclass
-class RejectedClaims:
-    """How many claims each rule made, and how many of them each law struck, over one set of profiles."""
-
-    claims: Counter[str] = field(default_factory=Counter)
-    struck: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def add(self, profile: StepProfile, run: ExperimentConfig | None) -> None:
-        for one in rules.weighed_claims(read_facts(profile, run)):
-            rule = one.claim.finding.rule
-            self.claims[rule] += 1
-            if one.broken is not None:
-                self.struck[rule, one.broken.name] += 1
-
-
-def struck_on_generated(seeds: range = range(DRAWN.start, DRAWN.start + 200)) -> RejectedClaims:
-    """The labelled steps and some of those drawn at random."""
-    struck = RejectedClaims()
-    for s in SCENARIOS:
-        struck.add(made(s, 0)[0], config(s))
-    for seed in seeds:
-        s, profile, _ = drawn.step(seed)
-        struck.add(profile, config(s))
-    return struck
-
-
-def struck_on_real() -> tuple[RejectedClaims, list[str]]:
-    """The shipped recordings and reconstructions, and profiles that others recorded where they are at hand."""
-    struck, names = RejectedClaims(), []
-    for name, profile, run in real.profiles():
-        struck.add(profile, run)
-        names.append(name)
-    return struck, names
-
-
 def as_json(sets: dict[str, Score]) -> dict[str, Any]:
     return {
         name: {
@@ -261,41 +225,7 @@ def _confusion(score: Score) -> list[str]:
     return lines
 
 
-def _laws(generated: RejectedClaims, recorded: RejectedClaims, names: list[str]) -> list[str]:
-    lines = [
-        "",
-        "## Consistency checks",
-        "",
-        "`diagnosis/analyzer/rules/consistency_checks.py` checks every finding with its ops; a claim that fails a "
-        "check is not shown. `tests/diagnosis/test_consistency_checks.py` tests the same conditions independently on "
-        "arbitrary profiles.",
-        "",
-        "| check | condition |",
-        "|---|---|",
-        *(f"| {law.name} | {law.says} |" for law in consistency_checks.CONSISTENCY_CHECKS),
-        "",
-        f"Claims, and those rejected by the checks, on {len(SCENARIOS)} labelled and 200 random steps (generated), "
-        f"and on {len(names)} recorded or reconstructed profiles ({', '.join(names)}), each with its configuration if "
-        "it has one:",
-        "",
-        "| rule | generated: claims | rejected | recorded: claims | rejected | by |",
-        "|---|--:|--:|--:|--:|---|",
-    ]
-    for rule in sorted({*generated.claims, *recorded.claims}):
-        both = generated.struck + recorded.struck
-        counts = [sum(n for (name, _), n in of.struck.items() if name == rule) for of in (generated, recorded)]
-        by = ", ".join(sorted({law for name, law in both if name == rule})) or "–"
-        lines.append(
-            f"| `{rule}` | {generated.claims[rule]} | {counts[0]} | {recorded.claims[rule]} | {counts[1]} | {by} |"
-        )
-    for title, of in (("generated", generated), ("recorded", recorded)):
-        total, struck = of.claims.total(), of.struck.total()
-        lines.append("")
-        lines.append(f"Of {total} claims on {title} profiles the checks rejected {struck} ({percent(struck / total)}).")
-    return lines
-
-
-def report(sets: dict[str, Score], generated: RejectedClaims, recorded: RejectedClaims, names: list[str]) -> str:
+def report(sets: dict[str, Score]) -> str:
     chosen, random, printed = sets["labelled"], sets["drawn"], sets["paper"]
     lines = [
         "# Accuracy of the diagnosis",
@@ -354,7 +284,6 @@ def report(sets: dict[str, Score], generated: RejectedClaims, recorded: Rejected
         "",
         "Rules about the placement of axes (`axis_on_slow_links`, `open_rings`), aggregate rules, and rules for "
         "transfers and custom calls have no cause in the ledger; each has a case in `tests/diagnosis`.",
-        *_laws(generated, recorded, names),
         "",
     ]
     return "\n".join(lines)
@@ -363,7 +292,7 @@ def report(sets: dict[str, Score], generated: RejectedClaims, recorded: Rejected
 def main() -> None:
     sets = {"labelled": labelled(), "drawn": at_random(), "paper": papers()}
     JSON_FILE.write_text(json.dumps(as_json(sets), indent=1) + "\n")
-    REPORT.write_text(wrapped(report(sets, struck_on_generated(), *struck_on_real())))
+    REPORT.write_text(wrapped(report(sets)))
     for name, score in sets.items():
         print(f"{name}: {score.verdicts.total()} verdicts, {score.accuracy:.1%} right", end="")
         print(f", rules: precision {score.precision:.1%}, recall {score.recall:.1%}" if name != "paper" else "")

@@ -1,14 +1,12 @@
-"""The rules.  Each reads `Facts` and yields claims; those that obey the laws are ranked by what they could save."""
+"""The rules.  Each reads `Facts` and yields claims, which are ranked by what they could save."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from diagnosis.analyzer.facts import Facts, total_exposed
 from diagnosis.analyzer.rules import (
     communication,
-    consistency_checks,
     links,
     matmuls,
     memory_traffic,
@@ -17,7 +15,7 @@ from diagnosis.analyzer.rules import (
     uneven,
     weights,
 )
-from diagnosis.analyzer.rules.base import EXPOSED, OPPOSITE, Claim, Rule
+from diagnosis.analyzer.rules.base import OPPOSITE, Claim, Rule
 from diagnosis.report import Finding
 
 #: Each rule with what it needs of the recording beside `program` (`Recording.meets`).
@@ -64,26 +62,16 @@ UNPLACED, WAITS = "collectives_of_unknown_axis", "async_collective_waits"
 SAME_CAUSE = 0.9
 
 
-@dataclass(frozen=True)
-class Weighed:
-    """One claim and the law it breaks, None where it obeys all."""
-
-    claim: Claim
-    broken: consistency_checks.ConsistencyCheck | None
-
-
 def run(facts: Facts) -> tuple[Finding, ...]:
     """All findings, largest possible saving first; what saves nothing by itself comes last.
 
     That there is little to gain stands before everything: it says how to read the rest.
     """
-    claims = [one.claim for one in weighed_claims(facts) if one.broken is None]
+    applicable = (rule for rule, needs in RULES.items() if facts.recording.meets(("program", *needs)))
+    claims = [claim for rule in applicable for claim in rule(facts)]
     claims.sort(key=lambda claim: -(claim.finding.saving_share if claim.finding.saving_share is not None else -1.0))
     findings = [claim.finding for claim in agreeing(claims)]
-    first = (
-        one for one in overview.little_to_gain(facts, findings) if consistency_checks.failed_check(facts, one) is None
-    )
-    last = (one for one in overview.record_more(facts) if consistency_checks.failed_check(facts, one) is None)
+    first, last = overview.little_to_gain(facts, findings), overview.record_more(facts)
     ranked = (*(one.finding for one in first), *findings, *(one.finding for one in last))
     return tuple(finding.numbered(f"finding-{index}") for index, finding in enumerate(ranked))
 
@@ -95,21 +83,12 @@ def agreeing(claims: Sequence[Claim]) -> list[Claim]:
     for claim in claims:
         if claim.finding.rule == UNPLACED and any(_names(other, claim) for other in claims):
             continue
-        undone = {OPPOSITE[advice] for one in kept for advice in one.advice if advice in OPPOSITE}
-        if not undone.intersection(claim.advice):
+        if claim.advice not in {OPPOSITE[one.advice] for one in kept if one.advice}:
             kept.append(claim)
     return kept
 
 
 def _names(claim: Claim, general: Claim) -> bool:
     """Return whether a claim says what nearly all of the time of a general one is for."""
-    names = claim.part == EXPOSED and claim.finding.rule not in (UNPLACED, WAITS)
-    ops = {op.key for op in claim.ops} if names else set()
+    ops = set() if claim.finding.rule in (UNPLACED, WAITS) else {op.key for op in claim.ops}
     return total_exposed(op for op in general.ops if op.key in ops) >= SAME_CAUSE * total_exposed(general.ops)
-
-
-def weighed_claims(facts: Facts) -> Iterator[Weighed]:
-    """Every claim of every rule with the law that strikes it, if one does."""
-    for rule, needs in RULES.items():
-        for claim in rule(facts) if facts.recording.meets(("program", *needs)) else ():
-            yield Weighed(claim, consistency_checks.failed_check(facts, claim))

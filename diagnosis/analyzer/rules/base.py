@@ -15,37 +15,21 @@ from experiments.sentences import Sentence, say
 #: Below this share of the step a cost is not worth a finding of its own.
 WORTH_SAYING = 0.02
 
-#: What part of the time of its ops a claim is about: all of it; where nothing hides them; below their roof; below what
-#: their links carry.
-TIME, EXPOSED, BELOW_ROOF, BELOW_LINKS = "time", "exposed", "below roof", "below links"
-#: What an action advises where the configuration may already have it, or the measured ops rule it out.
-COMBINE_SMALL = "combine small collectives"
-SHARD_WEIGHTS = "shard weights"
-LESS_REMAT = "recompute less"
-SMALLER_AXIS = "smaller axis"
-FUSED_ATTENTION = "fused attention"
+#: What an action advises, where another may advise the opposite.
 SMALLER_TENSOR_AXIS, TENSOR_AXIS = "smaller tensor axis", "tensor axis"
-#: Advice that undoes the other.
 OPPOSITE = {SMALLER_TENSOR_AXIS: TENSOR_AXIS, TENSOR_AXIS: SMALLER_TENSOR_AXIS}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A finding before the laws (`diagnosis.analyzer.rules.consistency_checks`): its statement and its evidence.
+    """A finding before it is compared with the others.
 
-    ops: whose time the saving is part of; part: which part.  stalls: bars of the breakdown, or `stragglers` and
-    `step_time_spread`, whose share it is part of.  advice: what its action advises.  wasted: per op, the share 0–1 of
-    its time that is said to be wasted.  parts, whole: numbers in its text of which the first are parts of the second.
+    ops: whose time the saving is part of.  advice: a key of OPPOSITE that its action advises, empty for any other.
     """
 
     finding: Finding
     ops: tuple[OpFacts, ...] = ()
-    part: str = TIME
-    stalls: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
-    wasted: tuple[tuple[OpFacts, float], ...] = ()
-    parts: tuple[SourcedValue, ...] = ()
-    whole: SourcedValue | None = None
+    advice: str = ""
 
 
 Rule = Callable[[Facts], Iterable[Claim]]
@@ -96,15 +80,10 @@ def claim(
     saved: float | None,
     *,
     ops: Iterable[OpFacts] = (),
-    part: str = TIME,
-    stalls: tuple[str, ...] = (),
     axis: str | None = None,
     impact: str = "",
-    advice: tuple[str, ...] = (),
+    advice: str = "",
     flags: Advice | None = None,
-    wasted: Iterable[tuple[OpFacts, float]] = (),
-    parts: Iterable[SourcedValue] = (),
-    whole: SourcedValue | None = None,
 ) -> Claim:
     """A claim with its saving bound; `saved` None where nothing can be bounded, then `impact` says what it is about.
 
@@ -118,7 +97,7 @@ def claim(
     action += flags.text
     rows, source = cited(insight, action, impact), flags.source if flags.flags else ""
     finding = Finding(rule, title, insight, action, impact, rows, time, share, axis, flags.flags, source)
-    return Claim(finding, tuple(ops), part, stalls, advice, tuple(wasted), tuple(parts), whole)
+    return Claim(finding, tuple(ops), advice)
 
 
 def exposed(
@@ -134,13 +113,12 @@ def exposed(
     least: float = WORTH_SAYING,
     causes: tuple[str, ...] | None = None,
     axis: str | None = None,
-    advice: tuple[str, ...] = (),
-    parts: Iterable[SourcedValue] = (),
+    advice: str = "",
 ) -> Iterator[Claim]:
     """A claim that collectives expose time, from a share of `least` on.
 
     what: the subject of its first sentence; label: of the number in it; more: what follows that sentence.  causes: of
-    the flags to name, by default what the ops do.  axis: by default where they cost most.  parts: of the exposed time.
+    the flags to name, by default what the ops do.  axis: by default where they cost most.
     """
     share = total_exposed(ops)
     if share <= 0 or share < least:
@@ -148,7 +126,7 @@ def exposed(
     cost = exposed_of(label, ops)
     yield claim(
         facts, rule, title, say("{} expose {} {}{}{}", what, cost, facts.base, lines(ops), more or "."), action, share,
-        ops=ops, part=EXPOSED, axis=axis or costliest_axis_of(ops), advice=advice, parts=parts, whole=cost,
+        ops=ops, axis=axis or costliest_axis_of(ops), advice=advice,
         flags=advise(facts, causes_of(ops) if causes is None else causes),
     )  # fmt: skip
 

@@ -9,9 +9,6 @@ from diagnosis.analyzer.facts import Facts, OpFacts, hidden_part, keys, total_ex
 from diagnosis.analyzer.links import dcn_bytes_per_s
 from diagnosis.analyzer.quantity import count_of, evidence, share_of
 from diagnosis.analyzer.rules.base import (
-    EXPOSED,
-    SHARD_WEIGHTS,
-    SMALLER_AXIS,
     SMALLER_TENSOR_AXIS,
     WORTH_SAYING,
     Claim,
@@ -85,7 +82,7 @@ def tensor_parallel(facts: Facts) -> Iterator[Claim]:
             " it to the fastest torus dimension with wraparound and overlap its collectives with the adjacent"
             " matmuls (collective matmul).", name, smaller),
         label=f"exposed collectives on axis {name}", more="." + more, causes=("collective_matmul",), axis=name,
-        advice=(SMALLER_AXIS, SMALLER_TENSOR_AXIS),
+        advice=SMALLER_TENSOR_AXIS,
     )  # fmt: skip
 
 
@@ -150,7 +147,6 @@ def gradient_reduction(facts: Facts) -> Iterator[Claim]:
         f"Overlap them layer by layer with the backward pass. {shard}A larger batch or more gradient accumulation "
         "amortises them over more tokens.",
         label="exposed gradient all-reduces", more="." + bandwidth_text(ops),
-        advice=() if sharded else (SHARD_WEIGHTS,),
     )  # fmt: skip
 
 
@@ -182,7 +178,7 @@ def sequence_parallel(facts: Facts) -> Iterator[Claim]:
         yield from exposed(
             facts, "sequence_parallel_exposed", f"{title} on `{axis}`", some, f"{what} along `{axis}`",
             f"{remedy}, or reduce `{axis}` in favour of a batch axis.",
-            label=f"collectives of attention on axis {axis}", more=more, advice=(SMALLER_AXIS,),
+            label=f"collectives of attention on axis {axis}", more=more,
         )  # fmt: skip
 
 
@@ -219,7 +215,7 @@ def embedding_exchange(facts: Facts) -> Iterator[Claim]:
 def exposed_dcn(facts: Facts) -> Iterator[Claim]:
     """Time the step waits for DCN, and whether more than gradients crosses it (book 5.4)."""
     ops = facts.where(lambda op: op.over_dcn)
-    more, parts = ".", []
+    more = "."
     if rate := dcn_bytes_per_s(facts.config):
         row = evidence(
             "DCN bandwidth per chip", rate, "bytes_per_s", "computed", "host network ÷ chips per host", "chips.toml"
@@ -232,13 +228,13 @@ def exposed_dcn(facts: Facts) -> Iterator[Claim]:
     )
     other = [op for op in ops if op.collective and not _moves(op, "gradients", "scalars", "")]
     if total_exposed(other) >= WORTH_SAYING:
-        parts.append(exposed_of("of it, not gradients", other))
         title = "Exposed DCN communication"
-        more += say(" Of this, {} is not gradient traffic and recurs in every layer.", parts[0])
+        part = exposed_of("of it, not gradients", other)
+        more += say(" Of this, {} is not gradient traffic and recurs in every layer.", part)
         action = "Keep only gradient traffic (replica or data axes) on DCN and every other axis on ICI. " + action
     yield from exposed(
         facts, "exposed_dcn", title, ops, "Collectives between slices", action,
-        label="exposed collectives over DCN", more=more, axis="dcn", parts=parts,
+        label="exposed collectives over DCN", more=more, axis="dcn",
     )  # fmt: skip
 
 
@@ -247,10 +243,10 @@ def stalled_collectives(facts: Facts) -> Iterator[Claim]:
     ops = facts.where(lambda op: op.collective is not None and op.collective.part != "sync")
     lead = leading(facts, ops, 0.1) or (facts.thin and total_exposed(ops) >= 0.1 * total_share(facts.ops))
     starts = tuple(op for op in ops if op.collective and op.collective.part == "start")
-    more, action, parts = ".", "", []
+    more, action = ".", ""
     if total_exposed(starts) >= LEAST_START:
-        parts.append(exposed_of("of it, in their start ops", starts))
-        more = say(", {} of it in their start ops, which run on the core.", parts[0])
+        part = exposed_of("of it, in their start ops", starts)
+        more = say(", {} of it in their start ops, which run on the core.", part)
         action = "Nothing hides the time in start ops: make these collectives fewer or smaller. "
     hidden = hidden_part(ops)
     if hidden is not None and hidden < MOSTLY_HIDDEN:
@@ -266,7 +262,7 @@ def stalled_collectives(facts: Facts) -> Iterator[Claim]:
     yield from exposed(
         facts, "async_collective_waits", "Asynchronous collectives not fully hidden", ops, "Asynchronous collectives",
         f"{action}Start them earlier (more compute between start and done), or move fewer bytes over that axis.",
-        label="exposed asynchronous collectives", more=more, least=0.0 if lead else WORTH_SAYING, parts=parts,
+        label="exposed asynchronous collectives", more=more, least=0.0 if lead else WORTH_SAYING,
     )  # fmt: skip
 
 
@@ -287,13 +283,13 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
     )
     if facts.config is None:
         action = "Add a configuration with the run's mesh, so that each collective can be attributed to an axis."
-    advice: tuple[str, ...] = ()
+    advice = ""
     if role := next((role for role in EVERY_LAYER if facts.axis_of(role)), None):
         name = facts.axis_of(role)
         chips = count_of(f"size of axis {name}", facts.axis_size(role))
         more += say("; of the axes in use, {} ({} chips) communicates in every layer", name, chips)
         if role == "model":
-            advice = (SMALLER_TENSOR_AXIS,)
+            advice = SMALLER_TENSOR_AXIS
             action = (
                 f"Reduce the {name} axis in favour of a batch axis: tensor-parallel collectives run in every layer, "
                 "forward and backward; gradient reductions run once per step. " + action
@@ -327,5 +323,5 @@ def all_communication(facts: Facts) -> Iterator[Claim]:
         say("Collectives expose {} {}: {}.", total, facts.base, join(", ", parts)),
         "Start with the costliest axis: reduce it, map it to faster links, or overlap it; a different sharding "
         "saves at most all of this time.",
-        share, ops=ops, part=EXPOSED, stalls=tuple(bars), parts=rows, whole=total,
+        share, ops=ops,
     )  # fmt: skip

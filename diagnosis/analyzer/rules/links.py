@@ -9,9 +9,6 @@ from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed
 from diagnosis.analyzer.links import ideal_time_s, mesh_links, wire_bytes
 from diagnosis.analyzer.quantity import OPS, evidence, share_of
 from diagnosis.analyzer.rules.base import (
-    BELOW_LINKS,
-    COMBINE_SMALL,
-    EXPOSED,
     WORTH_SAYING,
     Claim,
     claim,
@@ -153,8 +150,7 @@ def _claim(facts: Facts, ops: tuple[OpFacts, ...], lost: float, are_small: bool)
     return claim(
         facts, "low_link_bandwidth",
         "Latency-bound small collectives" if are_small else "Low link-bandwidth utilisation", text, action, lost,
-        ops=ops, part=BELOW_LINKS, axis=costliest_axis_of(ops), advice=(COMBINE_SMALL,) if are_small else (),
-        flags=flags,
+        ops=ops, axis=costliest_axis_of(ops), flags=flags,
     )  # fmt: skip
 
 
@@ -222,7 +218,7 @@ def slow_links(facts: Facts) -> Iterator[Claim]:
     yield claim(
         facts, "axis_on_slow_links", f"Axis `{names}` mapped to slow links", text,
         f"Order the mesh axes as {_order(best_mesh)} (major to minor), with the same sizes.",
-        gain, ops=ops, part=EXPOSED, axis=costly.axes[0],
+        gain, ops=ops, axis=costly.axes[0],
     )  # fmt: skip
 
 
@@ -319,5 +315,5 @@ def open_rings(facts: Facts) -> Iterator[Claim]:
             say(
                 "Axis `{}` spans part of a torus dimension, or one without wraparound: its links carry {}, a ring"
                 " with wraparound {}. Its collectives take {} {}{}.", axis, gives, could, cost, facts.base, lines(ops)),
-            action, share * (1.0 - now / ring), ops=ops, part=EXPOSED, axis=axis,
+            action, share * (1.0 - now / ring), ops=ops, axis=axis,
         )  # fmt: skip

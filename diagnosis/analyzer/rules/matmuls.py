@@ -9,9 +9,6 @@ from math import ceil, prod
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.quantity import OPS, count_of, evidence, share_of
 from diagnosis.analyzer.rules.base import (
-    BELOW_ROOF,
-    FUSED_ATTENTION,
-    LESS_REMAT,
     WORTH_SAYING,
     Claim,
     claim,
@@ -19,7 +16,6 @@ from diagnosis.analyzer.rules.base import (
     lines,
     time_of,
 )
-from diagnosis.report import SourcedValue
 from experiments.hlo import text as hlo
 from experiments.sentences import say
 from perfmodel import accounting
@@ -62,7 +58,7 @@ def low_efficiency(facts: Facts) -> Iterator[Claim]:
             "costliest, {}, reaches {}{}.", cost, facts.base, reached, worst.op.name, own, lines(ops)),
         "Give each chip larger matmuls: more rows per chip (batch or sequence shard) or a smaller tensor axis; fuse "
         "matmuls that share an input, and tune the kernel's block sizes.",
-        lost, ops=ops, part=BELOW_ROOF,
+        lost, ops=ops,
     )  # fmt: skip
 
 
@@ -99,7 +95,7 @@ def unaligned_shapes(facts: Facts) -> Iterator[Claim]:
             worst.op.name, size, part, lines(ops)),
         "Reduce the tensor axis so that heads and features per chip fill whole tiles, or choose widths whose shards "
         "are multiples of the tile.",
-        lost, ops=ops, part=BELOW_ROOF, wasted=[(op, waste) for op, waste, _ in padded],
+        lost, ops=ops,
     )  # fmt: skip
 
 
@@ -163,7 +159,7 @@ def attention_dominates(facts: Facts) -> Iterator[Claim]:
         facts, "attention_dominates", "Attention dominates the step", text,
         f"{kernel}, skip masked blocks, split heads or sequence over more chips, or use sliding-window layers where "
         "the model allows it.",
-        share, ops=core, advice=() if already else (FUSED_ATTENTION,),
+        share, ops=core,
     )  # fmt: skip
 
 
@@ -171,7 +167,8 @@ def recompute(facts: Facts) -> Iterator[Claim]:
     """Activations recomputed in the backward pass although memory could hold them."""
     ops = facts.where(lambda op: op.phase == "recompute")
     share = total_share(ops)
-    if share < 0.05:
+    # What the configuration says is recomputed nowhere is no choice that could be taken back.
+    if share < 0.05 or (facts.config is not None and facts.config.training.remat == "none"):
         return
     used = facts.kpis.get("memory_peak_share")
     if used is not None and used >= 0.85:
@@ -190,7 +187,6 @@ def recompute(facts: Facts) -> Iterator[Claim]:
         action += "; record a memory profile to see the headroom."
     yield claim(
         facts, "recompute", "High rematerialisation overhead", text, action, share, ops=ops,
-        advice=(LESS_REMAT,),
     )  # fmt: skip
 
 
@@ -208,7 +204,6 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Claim]:
         return
     cost = time_of("custom calls without a cost model", ops)
     count = count_of("such ops", len(ops), OPS)
-    parts: list[SourcedValue] = []
     words = ("transpose", "p2p", "point-to-point", "copy", "permute")
     moves = [op for op in ops if any(word in op.op.name.lower() for word in words)]
     text = say(
@@ -217,7 +212,6 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Claim]:
     )  # fmt: skip
     if moves:
         part = time_of("of it, data movement by op name", moves)
-        parts.append(part)
         text += say(" By op name, {} is data movement (communication or layout) rather than compute.", part)
     yield claim(
         facts, "opaque_custom_calls", "Custom calls without a cost model", text,
@@ -225,6 +219,6 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Claim]:
         if facts.on_gpu
         else "Give these kernels a cost estimate (pl.CostEstimate for Pallas) so that the roofline covers them, and "
         "profile the largest by itself.",
-        None, ops=ops, parts=parts, whole=cost,
+        None, ops=ops,
         impact="The potential saving is unknown until these kernels report FLOPs and bytes.",
     )  # fmt: skip

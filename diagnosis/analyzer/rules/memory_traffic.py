@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.quantity import OPS, count_of, evidence, share_of
 from diagnosis.analyzer.rules.base import Claim, claim, lines, time_of
-from diagnosis.report import SourcedValue
 from experiments.sentences import say
 
 NOTABLE_CHAIN = 0.10
@@ -88,13 +87,11 @@ def stacked_layers(facts: Facts) -> Iterator[Claim]:
         return
     cost = time_of("dynamic-update-slice into stacked arrays", ops)
     backward = tuple(op for op in ops if op.phase in ("backward", "recompute"))
-    parts: list[SourcedValue] = []
     text = say(
         "Writing tensors of scanned layers into stacked arrays (dynamic-update-slice) takes {} {}", cost, facts.base
     )
     if total_share(backward) >= 0.5 * share:
         row = time_of("of it in the backward pass", backward)
-        parts.append(row)
         text += say(", {} of it gradients in the backward pass", row)
     text += f"{lines(ops)}."
     timed = [op for op in ops if op.limit == "hbm" and op.efficiency is not None]
@@ -113,7 +110,7 @@ def stacked_layers(facts: Facts) -> Iterator[Claim]:
         "Unroll the scan over layers by a small factor (`unroll` of jax.lax.scan) so that fewer slices are written, "
         "keep stacked gradients in bf16, check that the stacked arrays are donated and updated in place (no copy "
         "beside the update), and save fewer activations per layer.",
-        share, ops=ops, parts=parts, whole=cost,
+        share, ops=ops,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from diagnosis.analyzer.facts import Facts, total_share
 from diagnosis.analyzer.host_copies import bytes_each_way, host_copies, host_link_rate, link_time_s, offloads
 from diagnosis.analyzer.quantity import evidence, share_of
-from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, lines, time_of
+from diagnosis.analyzer.rules.base import WORTH_SAYING, Claim, claim, lines, time_of
 from diagnosis.analyzer.rules.flags import advise
 from diagnosis.analyzer.statement import unexplained
 from experiments.sentences import join, say
@@ -25,7 +25,7 @@ def input_pipeline(facts: Facts) -> Iterator[Claim]:
         say("Waiting for the next input batch takes {} {}.", cost, facts.base),
         "Prefetch batches to the device during the step, add data-loader workers, decode and tokenise off the "
         "critical path or ahead of the run, and read from closer storage.",
-        share, stalls=("input",),
+        share,
     )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
             + "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one "
             f"{'jit' if facts.of_xla else 'compiled program or CUDA graph'}, avoid recompilation with fixed shapes, "
             "move callbacks and checkpointing to another thread.",
-            own, stalls=("host",),
+            own,
         )  # fmt: skip
     if idle >= 0.05 and facts.axis_size("pipeline") < 2:
         cost = evidence("idle time", idle, "share", "measured", "1 − duty cycle − input and host time", _OVERVIEW)
@@ -65,7 +65,7 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
         yield claim(
             facts, "idle_gaps", "Device idle between ops",
             say("The device is idle {} {}{}.", cost, facts.base, unexplained(facts)),
-            action, idle, stalls=("idle",),
+            action, idle,
         )  # fmt: skip
 
 
@@ -135,8 +135,8 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
         "overlaps the compute of another layer."
     )
     yield claim(
-        facts, "host_offload", "Host-transfer bound (offload)", text, action, saved, ops=ops, part=EXPOSED,
-        stalls=("host_transfer",), impact=most, flags=None if full else advise(facts, ("host_offload",)),
+        facts, "host_offload", "Host-transfer bound (offload)", text, action, saved, ops=ops,
+        impact=most, flags=None if full else advise(facts, ("host_offload",)),
     )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def host_copies_in_step(facts: Facts) -> Iterator[Claim]:
         )
     yield claim(
         facts, "host_copies", "Input copied inside the step" if of_input else "Results copied to the host in the step",
-        text, action, share, ops=ops, part=EXPOSED, stalls=("host_transfer",),
+        text, action, share, ops=ops,
     )  # fmt: skip
 
 

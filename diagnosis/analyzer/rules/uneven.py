@@ -9,7 +9,7 @@ from diagnosis.analyzer.axes import positions
 from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed, total_share
 from diagnosis.analyzer.kpis import own_work_s, slow_host, straggler_lag_s
 from diagnosis.analyzer.quantity import OPS, count_of, evidence, share_of
-from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, lines, time_of
+from diagnosis.analyzer.rules.base import WORTH_SAYING, Claim, claim, lines, time_of
 from experiments.sentences import say
 
 _TRACE, _POD, _OVERVIEW = "intervals of the trace", "pod viewer", "XProf overview"
@@ -43,7 +43,7 @@ def stragglers(facts: Facts) -> Iterator[Claim]:
         "Look at that host first (thermal throttling, another process, a failing link); if the same core is slow in "
         "every run, replace the host; if it varies, look for uneven work (sequence packing, experts, pipeline "
         "stages).",
-        behind / step, stalls=("stragglers",),
+        behind / step,
     )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def expert_imbalance(facts: Facts) -> Iterator[Claim]:
         facts, "expert_imbalance", "Expert load imbalance", text,
         "Raise the weight of the load-balancing loss or use a bias per expert, lower the capacity factor so that "
         "full experts drop or reroute tokens, and place experts that are often used together on different chips.",
-        lost, ops=(*experts, *waits), stalls=("idle",), axis=facts.axis_of("expert"),
+        lost, ops=experts, axis=facts.axis_of("expert"),
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def pipeline_bubble(facts: Facts) -> Iterator[Claim]:
         facts, "pipeline_bubble", "Pipeline bubble", text,
         "Use more micro-batches per step or interleaved (virtual) stages, fewer stages with a larger batch or "
         "tensor axis, and balance the stages (embedding and output head cost as much as a few layers).",
-        min(seen, max(expected, idle)), ops=waits, part=EXPOSED, stalls=("idle",), axis=facts.axis_of("pipeline"),
+        min(seen, max(expected, idle)), ops=waits, axis=facts.axis_of("pipeline"),
     )  # fmt: skip
 
 
@@ -177,5 +177,5 @@ def uneven_steps(facts: Facts) -> Iterator[Claim]:
             part, mean, fastest),
         "Compare the slowest step with the fastest on the timeline: checkpointing, evaluation, recompilation, garbage "
         "collection of the input pipeline, or other jobs on the network.",
-        (step - least) / step, stalls=("step_time_spread",),
+        (step - least) / step,
     )  # fmt: skip

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from diagnosis.analyzer.facts import Facts, OpFacts, total_exposed, total_share
 from diagnosis.analyzer.quantity import count_of
 from diagnosis.analyzer.rules.base import (
-    SHARD_WEIGHTS,
     TENSOR_AXIS,
     WORTH_SAYING,
     Claim,
@@ -68,11 +67,11 @@ def replicated_weights(facts: Facts) -> Iterator[Claim]:
         cost = time_of("updates of full weights", updates)
         text += say(" Every chip updates all of them, {} {}.", cost, facts.base)
         action = "Shard the optimizer state or the weights over the batch axes (zero1, fsdp): each chip updates a part."
-    if total_share(hbm) >= WORTH_SAYING:
+    advice = TENSOR_AXIS if total_share(hbm) >= WORTH_SAYING else ""
+    if advice:
         bound = time_of("HBM-bound matmuls", hbm)
         text += say(" HBM-bound matmuls, which read full weights, take {}.", bound)
         action += f"{' ' if action else ''}Add a tensor axis, so that each chip reads only a part of every weight."
-    advice = ((SHARD_WEIGHTS,) if updates else ()) + ((TENSOR_AXIS,) if "tensor axis" in action else ())
     yield claim(
         facts, "replicated_weights", "Weights replicated on every chip", text, action, saved,
         ops=(*updates, *hbm), advice=advice,
@@ -110,5 +109,5 @@ def whole_weight_matmuls(facts: Facts) -> Iterator[Claim]:
         facts, "whole_weight_matmuls", "HBM-bound matmuls read full weights", text,
         "Trade part of a batch or sequence axis for a tensor axis, so that each chip reads only a part of every "
         "weight, for more tokens; or raise the tokens per chip.",
-        total_exposed(streaming) + _above_compute(hbm), ops=(*streaming, *hbm), advice=(TENSOR_AXIS,),
+        total_exposed(streaming) + _above_compute(hbm), ops=(*streaming, *hbm), advice=TENSOR_AXIS,
     )  # fmt: skip

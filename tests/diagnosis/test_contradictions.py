@@ -1,29 +1,21 @@
 """What no finding may do, whatever the profile: contradict a measurement, the configuration or itself.
 
-Stated here from the outside, of the diagnosis alone, for arbitrary profiles and for every real one at hand; the
-Analyzer enforces the same in `diagnosis.analyzer.rules.consistency_checks`, whose words are tested one by one.
+Stated from the outside, of the diagnosis alone, for arbitrary profiles and for every real one at hand.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from diagnosis.analyzer import bottleneck, diagnose, read_facts, rules
-from diagnosis.analyzer.facts import OpFacts
-from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules import consistency_checks
-from diagnosis.analyzer.rules.base import COMBINE_SMALL, Claim, claim
+from diagnosis.analyzer import bottleneck, diagnose, read_facts
 from diagnosis.report import Diagnosis, Finding, SourcedValue
 from evaluation.steps import real
 from evaluation.steps.generated import profile as generated
 from evaluation.steps.scenario import config as config_of
 from evaluation.steps.scenarios import SCENARIOS
-from experiments.sentences import say
 from experiments.step_profile import Op, StepProfile
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
@@ -146,11 +138,6 @@ def test_no_finding_contradicts_a_real_profile() -> None:
     assert seen >= 5
 
 
-def claims(made: StepProfile, run: ExperimentConfig | None, rule: str) -> list[Claim]:
-    facts = read_facts(made, run)
-    return [one.claim for one in rules.weighed_claims(facts) if one.claim.finding.rule == rule]
-
-
 MESH = config({"data": 4, "model": 4}, (4, 4))
 
 
@@ -164,8 +151,6 @@ def test_small_collectives_are_combined_and_large_ones_are_not() -> None:
     large = profile(matmul("fusion.1", 0.7), wide_gather("bf16[65536,8192]", 0.3, count=1))
     assert "Combine small" in find(diagnose(small, MESH), "low_link_bandwidth").action
     assert all("Combine" not in finding.action for finding in diagnose(large, MESH).findings)
-    for one in claims(large, MESH, "low_link_bandwidth"):
-        assert COMBINE_SMALL not in one.advice
 
 
 def test_a_bandwidth_above_the_links_is_not_stated() -> None:
@@ -228,30 +213,3 @@ def test_an_efficiency_above_the_roof_measures_nothing() -> None:
     assert found.saving_share == pytest.approx(0.5 * 0.7)
     values = [row.value for row in found.evidence if row.label == "their mean efficiency"]
     assert values == [pytest.approx(0.3)]
-
-
-@pytest.mark.parametrize("law", consistency_checks.CONSISTENCY_CHECKS, ids=lambda law: law.name)
-def test_every_law_can_strike(law: consistency_checks.ConsistencyCheck) -> None:
-    """Of claims that break one law each, that law strikes: none is an empty promise."""
-    facts = read_facts(profile(matmul("fusion.1", 0.6, 0.7), collective("all-gather", 0.4, OVER_DATA)), MESH)
-    product, gather = facts.ops
-    row = evidence("cost", 0.4, "share")
-    above = evidence("efficiency", 2.72, "share")
-    rates = [evidence("achieved bandwidth per chip", 6.62e11, "bytes_per_s"),
-             evidence("link bandwidth per chip", 5.4e11, "bytes_per_s")]  # fmt: skip
-
-    def made(saved: float, *rows: SourcedValue, ops: Sequence[OpFacts] = (gather,), **more: Any) -> Claim:
-        return claim(facts, "a", "a", say("{}" * len(rows), *rows), "a", saved, ops=ops, **more)
-
-    broken = {
-        "finding has evidence": made(0.0, row),
-        "saving is bounded by its evidence": made(0.5, row),
-        "padding fits efficiency": made(0.1, row, ops=[product], wasted=[(product, 0.984)]),
-        "bandwidth within links": made(0.4, *rates),
-        "axis has time": made(0.4, row, axis="model"),
-        "advice is new": made(0.4, row, advice=("shard weights",)),
-        "small collectives are small": made(0.4, row, advice=(COMBINE_SMALL,)),
-        "shares are shares": made(0.4, above),
-        "parts fit the whole": made(0.4, row, parts=[row, row], whole=row),
-    }[law.name]
-    assert consistency_checks.failed_check(facts, broken) is law
