@@ -14,8 +14,6 @@ from formatting import limit, plain
 
 __all__ = ["IngestError", "Limits", "Progress", "read_profile"]
 
-#: Hosts tried one by one when the converter died of a session, to name the one at fault.
-_MOST_PROBES = 16
 #: The event store in the private folder.
 _TRACE = "events.trace"
 
@@ -45,24 +43,10 @@ def read_profile(
     uploads = _uploads(paths, names, limits)
     arguments = {"uploads": uploads, "exclude": list(exclude), "trace": _TRACE if trace_to else ""}
     subject = uploads[0][1] if len(uploads) == 1 else f"{len(uploads)} files"
-    hosts: list[str] = []
-
-    def report(stage: str, fraction: float | None, text: str) -> None:
-        if stage == "host":
-            hosts.append(text)
-        elif on_progress is not None:
-            on_progress(stage, fraction, text)
-
     with sandbox.private_folder() as folder:
-        try:
-            (inner := folder / "read").mkdir()
-            answer = sandbox.run("read", arguments, inner, limits, report, subject=subject, meanwhile=meanwhile)
-            if trace_to and (inner / _TRACE).exists():
-                shutil.move(inner / _TRACE, trace_to)
-        except IngestError as error:
-            if error.kind not in ("crash", "converter") or len(hosts) < 2:
-                raise
-            raise _name_the_host(error, hosts, {**arguments, "trace": ""}, folder, limits, report) from error
+        answer = sandbox.run("read", arguments, folder, limits, on_progress, subject=subject, meanwhile=meanwhile)
+        if trace_to and (folder / _TRACE).exists():
+            shutil.move(folder / _TRACE, trace_to)
     try:
         return STEP_PROFILE.read(answer)
     except ValueError as error:
@@ -96,46 +80,3 @@ def _uploads(paths: Sequence[Path | str], names: Sequence[str] | None, limits: L
             )
         uploads.append((str(resolved), name))
     return uploads
-
-
-def _name_the_host(
-    error: IngestError,
-    hosts: Sequence[str],
-    arguments: dict[str, object],
-    folder: Path,
-    limits: Limits,
-    report: Progress,
-) -> IngestError:
-    """The same error with the name of the host the converter dies of, found by converting each host alone.
-
-    hosts: the files of the session's hosts, in order.
-    """
-    broken: list[str] = []
-    for index, name in enumerate(hosts[:_MOST_PROBES]):
-        report("convert", None, f"XProf failed; trying {name} alone")
-        (inner := folder / f"probe-{index}").mkdir()
-        try:
-            sandbox.run("read", {**arguments, "only": index}, inner, limits, _silent(report))
-        except IngestError:
-            broken.append(name)
-    if not broken:
-        return error
-    which = f"{broken[0]}, one" if len(broken) == 1 else f"{', '.join(broken[:3])}: {len(broken)}"
-    return IngestError(
-        f"XProf's converter fails on {which} of {len(hosts)} hosts.",
-        "Copy it again from the host, or continue without this host.",
-        broken[0],
-        kind=error.kind,
-        excludable=len(broken) < len(hosts),
-        detail=error.detail,
-    )
-
-
-def _silent(report: Progress) -> Progress:
-    """Passes on only what keeps a caller's cancelling alive: its progress was reported already."""
-
-    def pass_on(stage: str, fraction: float | None, text: str) -> None:
-        if stage == "probe":
-            report("convert", None, text)
-
-    return pass_on

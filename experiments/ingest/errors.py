@@ -11,7 +11,7 @@ class IngestError(Exception):
 
     message: what is wrong and where, one sentence.  next_step: what to do, one sentence.  file: the upload's name as
     the user knows it, None where no single file is at fault.  kind: `empty`, `format`, `truncated`, `too_large`,
-    `archive`, `duplicate_host`, `cycle`, `sessions`, `memory`, `time`, `disk`, `crash` or `converter`.  excludable: the
+    `archive`, `duplicate_host`, `sessions`, `memory`, `time`, `disk`, `crash` or `converter`.  excludable: the
     session has other hosts, and `read_profile(…, exclude=(file,))` can continue without this one.  detail: the
     converter's own words, for the log only.
     """

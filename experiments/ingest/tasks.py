@@ -71,13 +71,11 @@ def read(
     folder: Path,
     limits: Limits,
     report: Progress,
-    only: int | None = None,
     trace: str = "",
 ) -> dict[str, Any]:
     """The StepProfile, as JSON, of the uploads [(path, name), …].
 
     trace: write the event store to a file of this name in the folder.
-    only: instead, convert the one host at this index alone, to learn whether the converter dies of it.
     """
     items = [Upload(Path(path), name) for path, name in uploads]
     report("unpack", 0.0, "Unpacking the upload" if len(items) == 1 else f"Unpacking {len(items)} files")
@@ -95,15 +93,6 @@ def read(
             builder.write(folder / trace)
         return STEP_PROFILE.write(profile)
     hosts = _load_hosts(contents, exclude, folder, report, builder)
-    if only is not None:
-        if only < len(hosts):
-            session = folder / f"probe-{only}"
-            session.mkdir()
-            report("probe", None, f"Converting {hosts[only].file.name} alone")
-            convert(_write_session(hosts[only : only + 1], session, None), hosts[only].file.name)
-        return {}
-    for host in hosts:
-        report("host", None, host.file.name)
     steps = max(host.facts.steps for host in hosts)
     expected = BASE_BYTES + sum(host.facts.converter_bytes for host in hosts)
     keep = steps_that_fit(steps, expected, min(limits.sample_bytes, limits.memory_bytes // 2))
@@ -229,8 +218,8 @@ def _load_hosts(
 
 
 def _load_host(item: Found, left_out: set[str], builder: TraceBuilder | None) -> Host:
-    space, outline = load(item.path, item.name)
-    host = host_name(outline, item.name)
+    space = load(item.path, item.name)
+    host = host_name(space, item.name)
     notes = [Note("warning", f"{host}: {text[:300]}") for text in space.errors]
     label, silent = "", 0
     for text in space.warnings:
@@ -304,7 +293,7 @@ def _write_session(hosts: Sequence[Host], session: Path, keep: int | None) -> li
         if keep is None:
             path.symlink_to(host.file.path.resolve())
             continue
-        space, _ = load(host.file.path, host.file.name)
+        space = load(host.file.path, host.file.name)
         if host.facts.is_cpu:
             space = regroup(space, host.name, keep).space
         else:
@@ -328,7 +317,7 @@ def _kernels(hosts: Sequence[Host], named: set[tuple[str, str]]) -> Kernels:
     """Kernels of GPUs that are not among the named ops."""
     kernels = Kernels()
     for host in hosts:
-        kernels.add(load(host.file.path, host.file.name)[0], named)
+        kernels.add(load(host.file.path, host.file.name), named)
     return kernels
 
 

@@ -1,7 +1,7 @@
 """Checks on one host's profile before XProf sees it, and what it holds.
 
-XProf dies on a cycle in the event metadata, takes an empty file for a profile of zeros, and fails for the whole session
-when one host is broken, without naming it.
+XProf takes an empty file for a profile of zeros, and fails for the whole session when one host is broken, without
+naming it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from experiments.ingest import wire
 from experiments.ingest.errors import IngestError
 from experiments.ingest.formats import HEAD_BYTES, WHAT_IS_ACCEPTED, named_format, sniff, why_not
 from experiments.ingest.marks import Annotations
 from experiments.ingest.planes import base_ns, core_planes, op_lines, step_line
 from experiments.ingest.steps import unix_span
-from experiments.xplane import XPlane, XSpace
-from formatting import plain
+from experiments.xplane import XSpace
 
 #: What XProf needs for each op event, and more for each op of each step of each core, of which it keeps a record;
 #: beside what the process needs anyway.  Measured with xprof 2.24.2: 0.48 million events without steps 0.48 GB, 0.46
@@ -55,105 +53,35 @@ class HostFacts:
         return self.step_ops * BYTES_PER_STEP_OP + self.events * BYTES_PER_EVENT
 
 
-def check_outline(data: memoryview, name: str) -> wire.Outline:
-    """The outer levels of a profile, or an IngestError that says where it breaks."""
-    if not len(data):
-        raise IngestError(*why_not(name, "empty"), name, kind="empty")
-    try:
-        outline = wire.outline(data)
-    except wire.WireError as error:
-        raise _damaged(data, name, error) from error
-    if not outline.planes:
-        raise IngestError(
-            f"{name} contains no planes: nothing was recorded.",
-            "Profile again for at least one step.",
-            name,
-            kind="empty",
-        )
-    if not outline.named:
-        raise IngestError(
-            f"{name} is not a profile: it contains {outline.planes} unnamed planes.",
-            WHAT_IS_ACCEPTED,
-            name,
-            kind="format",
-        )
-    return outline
-
-
-def _damaged(data: memoryview, name: str, error: wire.WireError) -> IngestError:
-    head = bytes(data[:HEAD_BYTES])
-    if (kind := sniff(head)) in ("text", "json"):
-        return IngestError(*(named_format(name, head) or why_not(name, kind)), name, kind="format")
-    if isinstance(error, wire.TooManyPlanes):
-        return IngestError(
-            f"{name} is not a profile: {error.reason}; a host has a few per device.", WHAT_IS_ACCEPTED, name
-        )
-    if error.needs is not None and (error.offset > 0 or wire.looks_like_xspace(bytes(data[:HEAD_BYTES]))):
-        missing = error.needs - len(data)
-        return IngestError(
-            f"{name} is incomplete: it ends after {plain(len(data), 'bytes')}, and its last record needs "
-            f"{plain(missing, 'bytes')} more.",
-            COPY_AGAIN,
-            name,
-            kind="truncated",
-        )
-    if error.offset == 0 or not wire.looks_like_xspace(bytes(data[:HEAD_BYTES])):
-        return IngestError(f"{name} is not an XProf profile: it is not an XSpace.", WHAT_IS_ACCEPTED, name)
-    return IngestError(
-        f"{name} is damaged at byte {error.offset:,}: {error.reason}.", COPY_AGAIN, name, kind="truncated"
-    )
-
-
-def load(path: Path, name: str) -> tuple[XSpace, wire.Outline]:
-    """The profile as an XSpace, checked; IngestError with the reason otherwise."""
+def load(path: Path, name: str) -> XSpace:
+    """The profile; IngestError where it is none, or damaged."""
     data = path.read_bytes()
-    outline = check_outline(memoryview(data), name)
     space = XSpace()
     try:
         space.ParseFromString(data)
     except DecodeError as error:
         if "alloc" in str(error):
             raise MemoryError(str(error)) from error  # the limit's fault, not the file's
+        raise _undecodable(data[:HEAD_BYTES], name, str(error)) from error
+    if not any(plane.name for plane in space.planes):
         raise IngestError(
-            f"{name} is damaged: a plane in it cannot be decoded.",
-            COPY_AGAIN,
+            f"{name} contains no named planes: nothing was recorded.",
+            "Profile again for at least one step.",
             name,
-            kind="truncated",
-            detail=str(error),
-        ) from error
-    for plane in space.planes:
-        check_no_cycle(plane, name)
-    return space, outline
+            kind="empty",
+        )
+    return space
 
 
-def check_no_cycle(plane: XPlane, name: str) -> None:
-    """IngestError where event metadata are their own descendants: XProf follows child_id until its stack ends."""
-    children = {key: list(meta.child_id) for key, meta in plane.event_metadata.items() if meta.child_id}
-    done: set[int] = set()
-    for root in children:
-        if root in done:
-            continue
-        path: set[int] = {root}
-        stack = [(root, iter(children[root]))]
-        while stack:
-            node, rest = stack[-1]
-            for child in rest:
-                if child in path:
-                    raise IngestError(
-                        f"{name} is damaged: in plane {plane.name or '(no name)'}, event kind {child} is a descendant "
-                        "of itself.",
-                        "Profile again; no profiler writes this.",
-                        name,
-                        kind="cycle",
-                    )
-                if child in children and child not in done:
-                    path.add(child)
-                    stack.append((child, iter(children[child])))
-                    break
-            else:
-                stack.pop()
-                path.discard(node)
-                done.add(node)
+def _undecodable(head: bytes, name: str, detail: str) -> IngestError:
+    kind = sniff(head)
+    if kind in ("text", "json"):
+        return IngestError(*(named_format(name, head) or why_not(name, kind)), name)
+    if kind != "xplane":
+        return IngestError(f"{name} is not an XProf profile: it is not an XSpace.", WHAT_IS_ACCEPTED, name)
+    return IngestError(
+        f"{name} is incomplete or damaged: it cannot be decoded.", COPY_AGAIN, name, kind="truncated", detail=detail
+    )
 
 
 def is_cpu_recording(space: XSpace) -> bool:
@@ -200,9 +128,9 @@ def facts(space: XSpace, host: str) -> HostFacts:
     return HostFacts(host, len(space.planes), len(planes), steps, len(ops), events, step_ops, False, threads, span)
 
 
-def host_name(outline: wire.Outline, name: str) -> str:
+def host_name(space: XSpace, name: str) -> str:
     """The host a profile comes from: as written in it, else its file's name."""
-    written = next((host.strip() for host in outline.hostnames if host.strip()), "")
+    written = next((host.strip() for host in space.hostnames if host.strip()), "")
     return written or file_host(name)
 
 

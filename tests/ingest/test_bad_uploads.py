@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import os
 import random
 from dataclasses import replace
@@ -13,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from experiments.ingest import IngestError, Limits, read_profile
-from experiments.ingest.kineto import stream
 from experiments.xplane import XSpace
-from formatting import plain
 from tests.ingest.conftest import OPS, Save
 from tests.ingest.xspaces import OpSpec, tpu_xspace
 
@@ -41,14 +38,11 @@ def test_empty_file(tmp_path: Path) -> None:
     assert "host-0.xplane.pb is empty (0 bytes)" in error.message
 
 
-def test_truncated_file_says_where_it_ends_and_what_is_missing(save: Save) -> None:
+def test_truncated_file(save: Save) -> None:
     whole = save(cores=range(2), steps=500)
-    data = whole.read_bytes()
-    whole.write_bytes(data[:-12_300])
+    whole.write_bytes(whole.read_bytes()[:-12_300])
     error = refusal(whole)
     assert error.kind == "truncated"
-    assert f"ends after {plain(len(data) - 12_300, 'bytes')}" in error.message
-    assert "needs 12.3 kB more" in error.message
     assert not error.excludable
 
 
@@ -84,33 +78,6 @@ def test_flipped_bytes_never_escape_as_anything_but_a_sentence(save: Save) -> No
         path.write_bytes(data)
         with contextlib.suppress(IngestError):
             assert read_profile([path]).device.host_count == 1
-
-
-@pytest.mark.parametrize("cycle", [(1, 1), (4, 5), (3, 4, 5)])
-def test_child_id_cycle_is_found_before_the_converter_dies_of_it(save: Save, cycle: tuple[int, ...]) -> None:
-    space = tpu_xspace(OPS)
-    metadata = space.planes[0].event_metadata
-    for parent, child in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
-        metadata[parent].child_id.append(child)
-    error = refusal(save(space=space))
-    assert error.kind == "cycle"
-    assert "/device:TPU:0" in error.message
-
-
-def test_children_without_a_cycle_are_fine(save: Save) -> None:
-    space = tpu_xspace(OPS)
-    metadata = space.planes[0].event_metadata
-    metadata[1].child_id.extend([2, 3])
-    metadata[2].child_id.append(3)
-    assert len(read_profile([save(space=space)]).ops) == 3
-
-
-def test_millions_of_empty_planes(tmp_path: Path) -> None:
-    path = tmp_path / "zeros.xplane.pb"
-    path.write_bytes(b"\x0a\x00" * 5_000_000)
-    error = refusal(path)
-    assert error.kind == "format"
-    assert "more than 20,000 planes" in error.message
 
 
 def test_profile_without_planes(tmp_path: Path) -> None:
@@ -205,28 +172,6 @@ def test_too_many_ops_for_the_memory_are_refused_before_the_converter_starts(sav
     error = refusal(path, limits=tight, on_progress=lambda stage, *_: stages.append(stage))
     assert error.kind == "memory"
     assert "convert" not in stages
-
-
-@pytest.mark.parametrize("text", [
-    '{"traceEvents":' + "[" * 190_000 + "]" * 190_000 + "}",
-    '{"schemaVersion":1,"traceEvents":[{"ph":"X","args":' + '{"a":' * 65_000 + "1" + "}" * 65_000 + "}]}",
-])  # fmt: skip
-def test_a_small_file_nested_too_deeply_is_no_matter_of_steps(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "rank0.pt.trace.json"
-    path.write_text(text)
-    error = refusal(path)
-    assert "nested too deeply" in error.message and "Export" in error.next_step
-    assert "steps" not in error.line
-
-
-def test_brackets_in_strings_are_not_levels(tmp_path: Path) -> None:
-    """At every place of the chunks in which the file is read, escaped quotes and backslashes included."""
-    names = ["[" * 150, '\\"' + "{" * 150, "\\" * 3 + "]" * 150, "[" * 150 + "\\"]
-    events = [{"name": names[n % 4] + "x" * (n % 7), "args": {"deep": [[n]]}} for n in range(6_000)]
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"traceEvents": events}))
-    assert path.stat().st_size > 3 * stream.CHUNK_BYTES
-    assert list(stream.events(path, path.name)) == events
 
 
 def test_missing_path_and_folder(tmp_path: Path) -> None:

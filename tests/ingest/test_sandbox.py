@@ -16,8 +16,7 @@ import pytest
 
 from experiments.ingest import IngestError, Limits, read_profile
 from experiments.ingest.sandbox import FOLDER_PREFIX
-from experiments.xplane import XSpace
-from tests.ingest.conftest import OPS, Save
+from tests.ingest.conftest import Save
 from tests.ingest.xspaces import OpSpec, tpu_xspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_processes")]
@@ -214,44 +213,6 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def cyclic() -> XSpace:
-    space = tpu_xspace(OPS)
-    ops = [key for key, meta in space.planes[0].event_metadata.items() if meta.display_name in ("fusion.1", "copy.3")]
-    space.planes[0].event_metadata[ops[0]].child_id.append(ops[1])
-    space.planes[0].event_metadata[ops[1]].child_id.append(ops[0])
-    return space
-
-
-def test_xprof_itself_dies_of_what_is_checked_before(save: Save) -> None:
-    """Why the check for cycles exists: without it the converter ends by a signal."""
-    program = (
-        "import sys; from pathlib import Path; from experiments.ingest.convert import convert;"
-        "convert([Path(sys.argv[1])], 'x')"
-    )
-    path = save(space=cyclic())
-    ended = subprocess.run([sys.executable, "-c", program, str(path)], cwd=PROJECT, capture_output=True, check=False)
-    assert ended.returncode == -signal.SIGSEGV
-
-
-def test_a_host_the_converter_dies_of_is_named(save: Save) -> None:
-    """The converter is ended by a signal for the whole session, and when it tries worker-1 alone."""
-    paths = [save(f"worker-{n}.xplane.pb", host=f"worker-{n}") for n in range(3)]
-    texts: list[str] = []
-
-    def crash(stage: str, fraction: float | None, text: str) -> None:
-        texts.append(text)
-        if text in ("Converting 3 hosts with XProf", "Converting worker-1.xplane.pb alone"):
-            kill_children(signal.SIGSEGV)()
-
-    with pytest.raises(IngestError) as caught:
-        read_profile(paths, on_progress=crash)
-    assert sum("trying worker-" in text for text in texts) == 3
-    assert caught.value.kind == "crash"
-    assert caught.value.file == "worker-1.xplane.pb"
-    assert caught.value.excludable
-    assert "worker-1.xplane.pb, one of 3 hosts" in caught.value.message
 
 
 def test_limits_from_the_environment() -> None:

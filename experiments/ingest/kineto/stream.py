@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import ijson  # type: ignore[import-untyped]
-import numpy as np
 
 from experiments.ingest.errors import IngestError
 
@@ -25,39 +24,7 @@ _NO_NUMBER = re.compile(rb"([:,\[]\s*)-?(?:nan|NaN|inf|Infinity|\d{20,})(?=\s*(?
 #: Fields other than the events, anywhere in the file.
 _KEYS = ("deviceProperties", "distributedInfo", "host_name", "baseTimeNanoseconds")
 _VALUE_BYTES = 16 << 20
-#: Lists and objects within each other; traces have fewer than ten.
-MOST_LEVELS = 100
-_NO_BRACKETS = bytes(set(range(256)) - set(b'"[]{}'))
-_STEPS = np.zeros(256, np.int32)
-_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 EXPORT_AGAIN = "Export the trace again with prof.export_chrome_trace, and copy the whole file."
-
-
-class _TooDeep(Exception):
-    """The JSON is nested deeper than MOST_LEVELS."""
-
-
-class _Shallow:
-    """A file for the parser, whose memory grows with the square of the depth.  `read` raises _TooDeep."""
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
-        self._level = 0
-        self._in_string = False
-        self._escape = b""
-
-    def read(self, size: int = -1) -> bytes:
-        data: bytes = self._source.read(size)
-        text = (self._escape + data).replace(rb"\\", b"")
-        self._escape = b"\\" if text.endswith(b"\\") else b""
-        marks = np.frombuffer(text.replace(rb"\"", b"").translate(None, _NO_BRACKETS), np.uint8)
-        is_inside = (np.cumsum(marks == ord('"')) + self._in_string) % 2 == 1
-        levels = self._level + np.cumsum(np.where(is_inside, 0, _STEPS[marks]))
-        if len(marks):
-            self._in_string, self._level = bool(is_inside[-1]), int(levels[-1])
-            if levels.max() > MOST_LEVELS:
-                raise _TooDeep
-        return data
 
 
 class _Cleaned:
@@ -98,8 +65,9 @@ def events(path: Path, name: str, *, cleaned: bool = False) -> Iterator[dict[str
         prefix = "item" if source.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") else "traceEvents.item"
         source.seek(0)
         try:
-            text = _Shallow(_Cleaned(source) if cleaned else source)
-            for event in ijson.items(text, prefix, use_float=True, buf_size=CHUNK_BYTES):
+            for event in ijson.items(
+                _Cleaned(source) if cleaned else source, prefix, use_float=True, buf_size=CHUNK_BYTES
+            ):
                 if isinstance(event, dict):
                     yield event
         except ijson.JSONError as error:
@@ -121,8 +89,6 @@ def events(path: Path, name: str, *, cleaned: bool = False) -> Iterator[dict[str
                 kind="truncated",
                 detail=words,
             ) from error
-        except (_TooDeep, RecursionError) as error:
-            raise IngestError(f"{name} is nested too deeply to be a trace.", EXPORT_AGAIN, name) from error
 
 
 def header(path: Path) -> dict[str, Any]:
