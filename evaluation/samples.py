@@ -12,9 +12,8 @@ from pathlib import Path
 from evaluation.reconstruct.profile import write
 from evaluation.reconstruct.scenarios import SCENARIOS
 from evaluation.xplane_writer import SpaceWriter
-from experiments.record.recorder import record
-from experiments.record.spec import RecordSpec, parse_mesh
 from experiments.samples.samples import CONFIG_NAME, CPU_RUNS, FOLDER, CpuRun
+from experiments.trial.recording import record
 from experiments.xplane import XSpace
 
 #: Bookkeeping of XLA's thread pool: no op, no step, and most of the events.
@@ -50,10 +49,11 @@ def compact(space: XSpace, host: str) -> SpaceWriter:
 def record_sample(run: CpuRun, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        recording = record(RecordSpec(mesh=parse_mesh(run.mesh), steps=run.steps), Path(scratch) / "log")
-        for path in recording.profiles:
+        log = Path(scratch) / "log"
+        record(run.mesh, log, steps=run.steps)
+        for path in sorted(log.glob("plugins/profile/*/*.xplane.pb")):
             compact(XSpace.FromString(path.read_bytes()), run.key).write(folder / f"{run.key}.xplane.pb.gz")
-        (folder / CONFIG_NAME).write_text(recording.config.read_text())
+        (folder / CONFIG_NAME).write_text((log / CONFIG_NAME).read_text())
 
 
 def main(keys: list[str]) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from experiments.record.spec import PLATFORMS, RecordSpec, parse_mesh
+from asapweb.user_error import UserError
 
 _SIZES = {
     "layers": "transformer layers",
@@ -17,9 +16,8 @@ _SIZES = {
     "kv_heads": "key and value heads",
     "head_dim": "width of one head",
     "vocab": "vocabulary",
-    "batch": "sequences per step",
+    "global_batch": "sequences per step",
     "seq_len": "tokens per sequence",
-    "steps": "steps to record, after two warm-up steps",
 }
 
 
@@ -33,25 +31,27 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--out", type=Path, required=True, help="new folder for the profile and its config.json")
     parser.add_argument("--mesh", default="data=8", help="axes and sizes, major to minor (default data=8)")
     parser.add_argument(
-        "--platform", choices=PLATFORMS, default="cpu",
+        "--platform", choices=("cpu", "tpu", "gpu"), default="cpu",
         help="cpu emulates as many devices as the mesh needs; tpu and gpu use the devices present",
     )  # fmt: skip
-    defaults = {field.name: field.default for field in fields(RecordSpec)}
+    parser.add_argument("--steps", type=int, default=3, help="steps to record, after two warm-up steps (default 3)")
     for name, purpose in _SIZES.items():
-        option = "--" + name.replace("_", "-")
-        parser.add_argument(option, type=int, default=defaults[name], help=f"{purpose} (default {defaults[name]})")
+        option = "--batch" if name == "global_batch" else "--" + name.replace("_", "-")
+        parser.add_argument(option, type=int, dest=name, default=argparse.SUPPRESS, help=purpose)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    from experiments.record.recorder import record
+    from experiments.trial.process import CONFIG_NAME
+    from experiments.trial.recording import MAX_STEPS, record
 
-    sizes = {name: getattr(args, name) for name in _SIZES}
-    spec = RecordSpec(mesh=parse_mesh(args.mesh), platform=args.platform, **sizes)
-    recording = record(spec, args.out)
+    if not 1 <= args.steps <= MAX_STEPS:
+        raise UserError(f"--steps must be from 1 to {MAX_STEPS}.")
+    sizes = {name: size for name, size in vars(args).items() if name in _SIZES}
+    done = record(args.mesh, args.out, steps=args.steps, platform=args.platform, **sizes)
     return {
-        "folder": str(recording.folder),
-        "profiles": [str(path) for path in recording.profiles],
-        "config": str(recording.config),
-        "step_times_s": list(recording.step_times_s),
-        "losses": list(recording.losses),
+        "folder": str(args.out),
+        "profiles": sorted(map(str, args.out.glob("plugins/profile/*/*.xplane.pb"))),
+        "config": str(args.out / CONFIG_NAME),
+        "step_times_s": list(done.profiled_times_s),
+        "losses": list(done.losses),
     }

@@ -22,14 +22,14 @@ class RecordError(ValueError):
     is_user_error = True
 
 
-def empty_folder(folder: Path, option: str) -> None:
-    """Make the folder of a recording.  Raises RecordError that names the option where it cannot be, or holds files."""
+def empty_folder(folder: Path) -> None:
+    """Make the folder of a recording.  Raises RecordError where it cannot be made, or holds files."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RecordError(f"{option}: {folder} cannot be written ({error.strerror}); choose another folder.") from error
+        raise RecordError(f"{folder} cannot be written ({error.strerror}); choose another folder.") from error
     if any(folder.iterdir()):
-        raise RecordError(f"{option}: {folder} is not empty; name a new folder, so that no older profile is mixed in.")
+        raise RecordError(f"{folder} is not empty; name a new folder, so that no older profile is mixed in.")
 
 
 def python(arguments: list[str], platform: str, devices: int, timeout_s: float, too_long: str) -> child.Done[str]:
@@ -60,9 +60,8 @@ def said(done: child.Done[str]) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
-def keep_profile(folder: Path, config: dict[str, Any]) -> list[Path]:
-    """Leave the profiles of a recording with its configuration, ready to upload; returns the profiles."""
+def keep_profile(folder: Path, config: dict[str, Any]) -> None:
+    """Leave the profiles of a recording with its configuration, ready to upload."""
     for trace in folder.glob("plugins/profile/*/*.trace.json.gz"):
         trace.unlink()  # a second copy of the same events, for the trace viewer only
     (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
-    return sorted(folder.glob("plugins/profile/*/*.xplane.pb"))

@@ -16,7 +16,6 @@ from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
 from reference_step.step import UnsupportedStep
 
-PLATFORMS = ("cpu", "gpu", "tpu")
 MOST_CPU_DEVICES = 256
 WARM_UP, PROFILED = 2, 3
 #: What a scaled step may take on forced CPU devices: of all of them, and for one step.
@@ -31,7 +30,7 @@ class Trial:
     """step_times_s: every step that was timed, warm_up of them to be left out; without the profiler.
     peak_memory_bytes: per device, with how it is known; None where it is not.  failure: the last line of what the
     process said, None where it ran.  profile: a log directory, None where none was recorded.  scaled: what is smaller
-    than configured.  config: that ran.
+    than configured.  config: that ran.  profiled_times_s: of the steps in the profile; losses: of all steps.
     """
 
     config: ExperimentConfig
@@ -45,6 +44,8 @@ class Trial:
     scaled: tuple[str, ...]
     devices: str
     notes: tuple[str, ...] = ()
+    profiled_times_s: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -88,10 +89,11 @@ def run(
     elif needed > devices_at_hand["devices"]:
         kind = "forced CPU devices at most" if platform == "cpu" else f"{platform.upper()} devices here"
         raise RecordError(
-            f"The mesh needs {needed} devices and there are {devices_at_hand['devices']} {kind}; scale with --fit."
+            f"The mesh needs {needed} devices and there are {devices_at_hand['devices']} {kind}; choose a smaller "
+            "mesh, or scale it with asap trial --fit."
         )
     if folder is not None:
-        empty_folder(folder, "--profile")
+        empty_folder(folder)
     ran = config_to_json(scaled.config)
     request = {"config": ran, "warm_up": warm_up, "steps": steps,
                "profiled": profiled if folder else 0, "folder": str(folder or "")}  # fmt: skip
@@ -109,16 +111,21 @@ def run(
     return Trial(
         scaled.config, tuple(seen["step_times_s"]), warm_up, seen["peak_memory_bytes"], seen["peak_memory_source"],
         None, done.stderr, folder, scaled.changes, f"{seen['devices']} {seen['device_kind']} devices",
-        tuple(seen["notes"]),
+        tuple(seen["notes"]), tuple(seen["profiled_times_s"]), tuple(seen["losses"]),
     )  # fmt: skip
 
 
 def at_hand(platform: str) -> dict[str, Any]:
-    """devices: how many; bytes: of all of them together, None where they do not say.  Raises RecordError."""
+    """Return the devices of a platform.  Raises RecordError.
+
+    devices: how many; kind: of the first; coords: of each on its torus, where it has one; bytes: of all of them
+    together, None where they do not say.
+    """
     if platform == "cpu":
-        return {"devices": MOST_CPU_DEVICES, "bytes": None}
+        return {"devices": MOST_CPU_DEVICES, "kind": "cpu", "coords": [], "bytes": None}
     code = (
-        "import jax, json; d = jax.devices(); print(json.dumps({'devices': len(d), "
+        "import jax, json; d = jax.devices(); print(json.dumps({'devices': len(d), 'kind': d[0].device_kind, "
+        "'coords': [list(x.coords) for x in d if hasattr(x, 'coords')], "
         "'bytes': sum((x.memory_stats() or {}).get('bytes_limit', 0) for x in d)}))"
     )
     done = python(["-c", code], platform, 0, 300, _TOO_LONG.format("300 s"))

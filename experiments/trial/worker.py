@@ -53,8 +53,7 @@ def trial(request: dict[str, Any]) -> dict[str, Any]:
     peak, source = _peak(used, compiled)
     return {
         "step_times_s": times, "profiled_times_s": profiled_times, "losses": losses, "peak_memory_bytes": peak,
-        "peak_memory_source": source, "platform": used[0].platform, "device_kind": used[0].device_kind,
-        "coords": [list(device.coords) for device in devices] if hasattr(devices[0], "coords") else [],
+        "peak_memory_source": source, "device_kind": used[0].device_kind,
         "devices": len(used), "notes": list(reference.notes),
     }  # fmt: skip
 

@@ -1,1 +1,0 @@
-"""`asap record`: a small sharded transformer training step, recorded with `jax.profiler` on the devices at hand."""
