@@ -38,8 +38,8 @@ class Facts:
     Names: `chip` (key), `kind` (device type), `framework` (family: `jax` or `pytorch`), `devices` (of the whole
     program), `recorded` (devices in the profile), `seq_len_per_device`, `kv_len` (keys and values that attention
     reads), `batch_per_device` (sequences), `tokens_per_device`, `d_model`, `d_ff_per_device`, `heads_per_device`,
-    `kv_heads_per_device`, `head_dim`, `vocab_per_device`, `layers`, `remat`, `precision`, `flops_per_step`
-    (per device), `matmul_params` (weights of matmuls per device), `mesh` (a mesh that gives all groups).
+    `kv_heads_per_device`, `head_dim`, `vocab_per_device`, `layers`, `remat`, `precision`, `mesh` (a
+    mesh that gives all groups).
     patterns: groups of devices that communicate, with their share of the collectives' time.  unknown_groups: whether
     other collectives do not state theirs.  on_cpu: recorded on CPU devices, which stand for chips.
     """

@@ -8,7 +8,6 @@ meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, product
@@ -56,11 +55,6 @@ class Matmul:
     @property
     def flops(self) -> float:
         return 2.0 * prod(self.dims)
-
-    @property
-    def stated_flops(self) -> float | None:
-        """FLOPs of one occurrence as the profile states them."""
-        return self.op.flops / self.op.occurrences if self.op.flops and self.op.occurrences else None
 
     def other(self, pair: tuple[int, int]) -> int | None:
         """The dimension beside the two given ones; None where it does not have both."""
@@ -153,14 +147,6 @@ def _large(shapes: tuple[Shape, ...]) -> list[Shape]:
     """Arrays with at least two dimensions above one, the largest first."""
     arrays = [s for s in shapes if sum(d > 1 for d in s.dims) >= 2 and prod(s.dims) >= _SMALLEST**2]
     return sorted(arrays, key=lambda shape: -prod(shape.dims))[:_MOST_ARRAYS]
-
-
-def executed_flops(products: Sequence[Matmul]) -> tuple[float, ...]:
-    """FLOPs of one occurrence of each: 2·m·k·n, or as stated where that is less and other matmuls' FLOPs are stated in
-    full: the op is then only a part of the matmul whose arrays it names.
-    """
-    whole = any(m.stated_flops and abs(m.flops / m.stated_flops - 1.0) <= _TOLERANCE for m in products)
-    return tuple(min(m.flops, m.stated_flops) if whole and m.stated_flops else m.flops for m in products)
 
 
 @lru_cache(maxsize=65536)

@@ -36,8 +36,6 @@ LABELS = {
     "vocab_per_device": "Vocabulary per device",
     "precision": "Precision",
     "remat": "Remat",
-    "flops_per_step": "FLOPs per step and core",
-    "matmul_params": "Weights per device",
 }
 
 

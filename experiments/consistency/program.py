@@ -1,15 +1,14 @@
-"""What the program does beside its shapes: how many layers, what it recomputes, in which precision, how many FLOPs."""
+"""What the program does beside its shapes: how many layers, what it recomputes, in which precision."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from statistics import median
 
 import formatting
 from experiments.consistency.facts import Fact
-from experiments.consistency.matmuls import Matmul, executed_flops
+from experiments.consistency.matmuls import Matmul
 from experiments.consistency.names import short
 from experiments.hlo import text as hlo_text
 from experiments.passes import BACKWARD, FORWARD, RECOMPUTE, pass_of
@@ -152,40 +151,3 @@ def precision(products: Sequence[Matmul], on_cpu: bool) -> Fact | str:
     first = example[name]
     what = f"{formatting.share(part, 2)} of the matmul FLOPs have {first.dtype} operands, e.g. {short(first.op.name)}."
     return Fact(name, name, (what,))
-
-
-def flops_per_step(profile: StepProfile, products: Sequence[Matmul]) -> Fact | str:
-    """FLOPs of one step on one device (core), as counted by XLA, or why they are unavailable."""
-    if not any(op.flops for op in profile.ops):
-        return profile.not_measured.get("flops", "the profile contains no FLOP counts")
-    steps = len(profile.steps)
-    cores = profile.device.measured_cores
-    if not steps or not cores or profile.step_time_s is None:
-        return "no step markers, so there are no per-step values"
-    total = sum(op.flops or 0.0 for op in profile.ops) / steps / cores
-    basis = [f"Sum over all ops ÷ ({steps:,} steps × {cores:,} cores)."]
-    uncounted = sum(m.op.flops is None or m.op.flops <= 0 for m in products)
-    if uncounted:
-        basis.append(f"A lower bound: {uncounted:,} matmuls report no FLOPs.")
-    return Fact(total, f"{'at least ' if uncounted else ''}{formatting.plain(total, 'flops')}", tuple(basis))
-
-
-def matmul_params(products: Sequence[Matmul], tokens: int | None) -> Fact | str:
-    """Weights of the matmuls that one device multiplies its tokens with, from the forward pass: N = FLOPs / (2·tokens).
-
-    The attention scores are left out.  Occurrences are counted against those of ops that run once per step.
-    """
-    forward = [m for m in products if m.kind and m.phase == FORWARD and m.op.occurrences]
-    if tokens is None or not forward:
-        return "no forward matmuls with readable shapes and tokens"
-    once = [m.op.occurrences for m in products if m.kind and not _LOOP.search(m.op.op_name)]
-    if not once:
-        return "the number of steps is unknown"
-    steps = median(once)
-    flops = sum(each * m.op.occurrences for each, m in zip(executed_flops(forward), forward, strict=True))
-    params = flops / (2.0 * tokens * steps)
-    return Fact(
-        params,
-        f"{formatting.large(params)} weights",
-        (f"FLOPs per step of {len(forward):,} forward matmuls ÷ (2 × {tokens:,} tokens).",),
-    )

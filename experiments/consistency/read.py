@@ -50,9 +50,6 @@ def facts_of(profile: StepProfile) -> Facts:
     put("layers", program.layers(profile, matmul_ops))
     put("remat", program.remat(profile, matmul_ops))
     put("precision", program.precision(matmul_ops, on_cpu))
-    put("flops_per_step", program.flops_per_step(profile, matmul_ops))
-    tokens = facts.get("tokens_per_device")
-    put("matmul_params", program.matmul_params(matmul_ops, tokens.value if tokens else None))
     put("mesh", mesh_fact(profile, groups, facts, unavailable))
     return Facts(facts, unavailable, groups, any(map(_is_silent_collective, profile.ops)), on_cpu)
 
