@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 #: What an agent sent, and what it got: kept for as long as the team says.
@@ -69,137 +68,57 @@ def cut(text: Any, length: int = SHOWN) -> str:
     return line if len(line) <= length else line[: length - 1].rstrip() + "…"
 
 
-@dataclass(frozen=True)
-class RequestFacts:
-    """messages, tools: how many.  last: role and beginning of the last message."""
-
-    attempt: int | None = None
-    model: str | None = None
-    messages: int = 0
-    since: int | None = None
-    tools: int = 0
-    must_answer: bool = False
-    schema: str | None = None
-    last: Mapping[str, str | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ResponseFacts:
-    """calls: names and arguments of the tools that it calls."""
-
-    model: str | None = None
-    finish: str | None = None
-    calls: Sequence[Mapping[str, str]] = ()
-    text: str = ""
-    usage: Mapping[str, Any] | None = None
-    first_token_s: float | None = None
-
-
-@dataclass(frozen=True)
-class CallFacts:
-    result_id: str | None = None
-    name: str | None = None
-    arguments: str = ""
-
-
-@dataclass(frozen=True)
-class ResultFacts:
-    """result: see `outline`; truncated: in how many places."""
-
-    result_id: str | None = None
-    name: str | None = None
-    ok: bool | None = None
-    error: str | None = None
-    result: str = ""
-    truncated: int = 0
-
-
-@dataclass(frozen=True)
-class ComplaintFacts:
-    """complaints: the first of them; count: of all."""
-
-    repair: int | None = None
-    about: str | None = None
-    complaints: Sequence[str] = ()
-    count: int = 0
-
-
-@dataclass(frozen=True)
-class RetryFacts:
-    attempt: int | None = None
-    fault: str | None = None
-    sentence: str = ""
-    wait_s: float | None = None
-
-
-@dataclass(frozen=True)
-class StoppedFacts:
-    reason: str | None = None
-    sentence: str = ""
-
-
-@dataclass(frozen=True)
-class FinalFacts:
-    source: str | None = None
-    answer: str = ""
-    turns: int | None = None
-    tool_calls: int | None = None
-    usage: Mapping[str, Any] | None = None
-
-
-StepFacts = (
-    RequestFacts | ResponseFacts | CallFacts | ResultFacts | ComplaintFacts | RetryFacts | StoppedFacts | FinalFacts
-)
+#: Of a step's data, what a list shows as it is.
+_KEPT = {
+    "model_request": ("attempt", "model", "since", "schema"),
+    "model_response": ("model", "finish", "usage", "first_token_s"),
+    "tool_call": ("result_id",),
+    "tool_result": ("result_id", "name", "ok"),
+    "complaint": ("repair", "about"),
+    "retry": ("attempt", "wait_s"),
+    "stopped": ("reason",),
+    "final": ("source", "turns", "tool_calls", "usage"),
+}
 
 
 def brief(kind: str, data: Any) -> dict[str, Any] | None:
-    """The facts of a step that a list shows, small whatever the payload; None for kinds that are small themselves."""
+    """Return the facts of a step that a list shows, small whatever the payload; None for kinds that are small
+    themselves."""
     if kind not in PAYLOAD_KINDS or not isinstance(data, Mapping):
         return None
     place = {name: data[name] for name in ("thread", "message", "turn") if data.get(name) is not None}
-    return {**place, **vars(_facts(kind, data))}
+    return {**place, **{key: data.get(key) for key in _KEPT[kind]}, **_shortened(kind, data)}
 
 
-def _facts(kind: str, data: Mapping[str, Any]) -> StepFacts:
+def _shortened(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a step that are counted, or the beginning of a text."""
     if kind == "model_request":
         messages = _list(data.get("messages"))
         last = _dict(messages[-1]) if messages else {}
-        return RequestFacts(
-            attempt=data.get("attempt"), model=data.get("model"), messages=len(messages), since=data.get("since"),
-            tools=len(_list(data.get("tools"))), must_answer=data.get("tool_choice") == "none",
-            schema=data.get("schema"), last={"role": last.get("role"), "text": cut(last.get("text") or "")},
-        )  # fmt: skip
+        return {
+            "messages": len(messages), "tools": len(_list(data.get("tools"))),
+            "must_answer": data.get("tool_choice") == "none",
+            "last": {"role": last.get("role"), "text": cut(last.get("text") or "")},
+        }  # fmt: skip
     if kind == "model_response":
         message = _dict(data.get("said"))
-        return ResponseFacts(
-            model=data.get("model"), finish=data.get("finish"), text=cut(message.get("text") or ""),
-            calls=[_call(call) for call in _list(message.get("tool_calls"))[:12]], usage=data.get("usage"),
-            first_token_s=data.get("first_token_s"),
-        )  # fmt: skip
+        calls = [_call(call) for call in _list(message.get("tool_calls"))[:12]]
+        return {"text": cut(message.get("text") or ""), "calls": calls}
     if kind == "tool_call":
-        return CallFacts(result_id=data.get("result_id"), **_call(data.get("call")))
+        return _call(data.get("call"))
     if kind == "tool_result":
-        return ResultFacts(
-            result_id=data.get("result_id"), name=data.get("name"), ok=data.get("ok"),
-            error=cut(data["error"]) if data.get("error") else None, result=outline(data.get("result")),
-            truncated=len(_list(data.get("truncated"))),
-        )  # fmt: skip
+        error = cut(data["error"]) if data.get("error") else None
+        return {"error": error, "result": outline(data.get("result")), "truncated": len(_list(data.get("truncated")))}
     if kind == "complaint":
         told = _list(data.get("complaints"))
-        shown = [cut(each) for each in told[:3]]
-        return ComplaintFacts(repair=data.get("repair"), about=data.get("about"), complaints=shown, count=len(told))
+        return {"complaints": [cut(each) for each in told[:3]], "count": len(told)}
     if kind == "retry":
         fault = _dict(data.get("fault"))
-        return RetryFacts(
-            attempt=data.get("attempt"), fault=fault.get("kind"), sentence=cut(fault.get("sentence", "")),
-            wait_s=data.get("wait_s"),
-        )  # fmt: skip
+        sentence, note = cut(fault.get("sentence", "")), cut(data.get("note") or "")
+        return {"fault": fault.get("kind"), "sentence": sentence, "note": note}
     if kind == "stopped":
-        return StoppedFacts(reason=data.get("reason"), sentence=cut(data.get("sentence", ""), 600))
-    return FinalFacts(
-        source=data.get("source"), answer=cut(_plain(data.get("answer"))), turns=data.get("turns"),
-        tool_calls=data.get("tool_calls"), usage=data.get("usage"),
-    )  # fmt: skip
+        return {"sentence": cut(data.get("sentence", ""), 600)}
+    return {"answer": cut(_plain(data.get("answer")))}
 
 
 def remaining(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,10 +76,9 @@ def describe(event: Event, experiment: Experiment) -> Line:
     Reads `brief` where the event has one, and its data only where it has none.
     """
     data = facts(event)
-    of_step = _OF_STEPS.get(event.kind)
-    if of_step is not None:
-        kind, worded = of_step
-        code, title, text, tone = worded(kind(**{key: data[key] for key in data.keys() & vars(kind()).keys()}))
+    worded = _OF_STEPS.get(event.kind)
+    if worded is not None:
+        code, title, text, tone = worded(data)
     else:
         code, (title, text, tone) = "", _words(event, data, _actor_name(event, experiment))
     return Line(
@@ -238,70 +237,73 @@ def _launch(data: Mapping[str, Any], who: str) -> tuple[str, str]:
     return f"Verdict on {what}: {str(data.get('outcome', '')).replace('_', ' ')}", str(data.get("sentence", ""))
 
 
-# The steps of an agent: (code, title, text, tone).
+# The steps of an agent: (code, title, text, tone).  Texts are absent once the payload was removed.
 
 Step = tuple[str, str, str, str]
+Facts = Mapping[str, Any]
 
 
-def _request(data: event_text.RequestFacts) -> Step:
-    parts = [counted(data.messages, "more message" if data.since else "message")]
-    parts.append("no tools offered" if data.must_answer and data.tools else f"{data.tools} tools offered")
-    if data.schema:
-        parts.append(f"structured output {data.schema}")
-    said = f" Last: {data.last['role']}, {_quoted(data.last['text'])}." if data.last.get("text") else ""
-    return "", f"Asked {data.model or 'the model'}", f"{', '.join(parts).capitalize()}.{said}", ""
+def _request(data: Facts) -> Step:
+    last, tools = data.get("last") or {}, data.get("tools") or 0
+    parts = [counted(data.get("messages") or 0, "more message" if data.get("since") else "message")]
+    parts.append("no tools offered" if data.get("must_answer") and tools else f"{tools} tools offered")
+    if data.get("schema"):
+        parts.append(f"structured output {data['schema']}")
+    said = f" Last: {last['role']}, {_quoted(last['text'])}." if last.get("text") else ""
+    return "", f"Asked {data.get('model') or 'the model'}", f"{', '.join(parts).capitalize()}.{said}", ""
 
 
-def _response(data: event_text.ResponseFacts) -> Step:
-    model, text = data.model or "The model", _quoted(data.text)
-    if data.calls:
-        names = ", ".join(f"`{call.get('name')}`" for call in data.calls)
-        return "", f"{model} called {counted(len(data.calls), 'tool')}", f"{names}. {text}".strip(), ""
-    cut_off = " and was cut off" if data.finish == "length" else ""
+def _response(data: Facts) -> Step:
+    model, text, calls = data.get("model") or "The model", _quoted(data.get("text")), data.get("calls")
+    if calls:
+        names = ", ".join(f"`{call.get('name')}`" for call in calls)
+        return "", f"{model} called {counted(len(calls), 'tool')}", f"{names}. {text}".strip(), ""
+    cut_off = " and was cut off" if data.get("finish") == "length" else ""
     return "", f"{model} answered{cut_off}", text, "err" if cut_off else ""
 
 
-def _call(data: event_text.CallFacts) -> Step:
-    shown = f"`{data.arguments}`" if data.arguments not in ("", "{}") else ""
-    return data.name or "tool", "called", shown, ""
+def _call(data: Facts) -> Step:
+    arguments = data.get("arguments")
+    return data.get("name") or "tool", "called", f"`{arguments}`" if arguments not in (None, "", "{}") else "", ""
 
 
-def _result(data: event_text.ResultFacts) -> Step:
-    name = data.name or "tool"
-    if data.ok is False:
-        return name, "refused", data.error or "", "err"
-    more = f" Truncated in {counted(data.truncated, 'place')}." if data.truncated else ""
-    return name, "returned", f"{data.result}{more}", ""
+def _result(data: Facts) -> Step:
+    name = data.get("name") or "tool"
+    if data.get("ok") is False:
+        return name, "refused", data.get("error") or "", "err"
+    more = f" Truncated in {counted(data['truncated'], 'place')}." if data.get("truncated") else ""
+    return name, "returned", f"{data.get('result') or ''}{more}", ""
 
 
-def _complaint(data: event_text.ComplaintFacts) -> Step:
-    what = "format" if data.about == "form" else "content"
-    left = data.count - len(data.complaints)
-    more = f" And {left} more." if data.complaints and left > 0 else ""
-    return "", f"Answer rejected for its {what}", " ".join(data.complaints) + more, "err"
+def _complaint(data: Facts) -> Step:
+    what = "format" if data.get("about") == "form" else "content"
+    shown = data.get("complaints") or ()
+    left = data.get("count", 0) - len(shown)
+    more = f" And {left} more." if shown and left > 0 else ""
+    return "", f"Answer rejected for its {what}", " ".join(shown) + more, "err"
 
 
-def _retry(data: event_text.RetryFacts) -> Step:
-    fault = _FAULTS.get(data.fault or "", (data.fault or "it failed").replace("_", " "))
-    wait = f" Retried after {formatting.duration(data.wait_s)}." if data.wait_s else " Retried immediately."
-    return "", f"Request failed: {fault}", f"{data.sentence}{wait}".strip(), "err"
+def _retry(data: Facts) -> Step:
+    kind = data.get("fault") or "it failed"
+    wait = f" Retried after {formatting.duration(data['wait_s'])}." if data.get("wait_s") else " Retried immediately."
+    note = f" {data['note'].capitalize()}." if data.get("note") else ""
+    title = f"Request failed: {_FAULTS.get(kind, kind.replace('_', ' '))}"
+    return "", title, f"{data.get('sentence') or ''}{note}{wait}".strip(), "err"
 
 
-def _stopped(data: event_text.StoppedFacts) -> Step:
-    reason = data.reason or ""
-    return "", f"Stopped: {_REASONS.get(reason, reason)}", data.sentence, "err"
+def _stopped(data: Facts) -> Step:
+    reason = data.get("reason") or ""
+    return "", f"Stopped: {_REASONS.get(reason, reason)}", data.get("sentence") or "", "err"
 
 
-def _final(data: event_text.FinalFacts) -> Step:
-    source = "Final answer by the model" if data.source == "model" else "Final answer by the built-in rules"
-    return "", source, _quoted(data.answer), "ok"
+def _final(data: Facts) -> Step:
+    source = "the model" if data.get("source") == "model" else "the built-in rules"
+    return "", f"Final answer by {source}", _quoted(data.get("answer")), "ok"
 
 
-_OF_STEPS: dict[str, tuple[type[event_text.StepFacts], Callable[[Any], Step]]] = {
-    "model_request": (event_text.RequestFacts, _request), "model_response": (event_text.ResponseFacts, _response),
-    "tool_call": (event_text.CallFacts, _call), "tool_result": (event_text.ResultFacts, _result),
-    "complaint": (event_text.ComplaintFacts, _complaint), "retry": (event_text.RetryFacts, _retry),
-    "stopped": (event_text.StoppedFacts, _stopped), "final": (event_text.FinalFacts, _final),
+_OF_STEPS: dict[str, Callable[[Facts], Step]] = {
+    "model_request": _request, "model_response": _response, "tool_call": _call, "tool_result": _result,
+    "complaint": _complaint, "retry": _retry, "stopped": _stopped, "final": _final,
 }  # fmt: skip
 
 
