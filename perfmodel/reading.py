@@ -162,7 +162,8 @@ def _sentence(item: ErrorDetails, hint: str) -> str:
     most = f"{most:g}" if isinstance(most, float) else f"{most or 0:,}"
     whole = "whole " if isinstance(values.get("ge"), int) else ""
     given = {"input": shown(item["input"]), "length": len(str(item["input"])), "most": most, "whole": whole}
-    return _SENTENCES.get(item["type"], item["msg"]).format(**values, **given)
+    sentence = _SENTENCES.get(item["type"])
+    return sentence.format(**values, **given) if sentence else item["msg"]
 
 
 Row = TypeVar("Row")

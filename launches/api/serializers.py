@@ -70,23 +70,6 @@ class FileSerializer(serializers.ModelSerializer[ReportFile]):
         read_only_fields = fields
 
 
-class ReportRequest(serializers.Serializer[Any]):
-    """The report of one rank.  The run is evaluated once all `ranks` have reported."""
-
-    rank = serializers.IntegerField(min_value=0, default=0)
-    ranks = serializers.IntegerField(min_value=1, default=1)
-    step_times_s = serializers.ListField(child=serializers.FloatField(), default=list, help_text="Warm-up included.")
-    warm_up = serializers.IntegerField(allow_null=True, required=False, help_text="Number of warm-up steps to exclude.")
-    peak_memory_bytes = serializers.IntegerField(
-        allow_null=True, required=False, help_text="Peak memory of one device."
-    )
-    failure = serializers.CharField(allow_null=True, required=False, help_text="Why the run did not finish.")
-    host = serializers.CharField(required=False, allow_blank=True)
-    files = serializers.ListField(
-        child=serializers.CharField(), default=list, help_text="SHA-256 of each uploaded file."
-    )
-
-
 class ReportAnswer(serializers.Serializer[Any]):
     status = serializers.CharField(help_text="Status of the run.")
     missing_ranks = serializers.IntegerField(help_text="Ranks that have not reported yet.")

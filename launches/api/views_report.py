@@ -21,7 +21,7 @@ from accounts.rest import Detail, Invalid, validated
 from accounts.text import whole_number
 from experiments.api.common import ConfigErrors
 from launches.api.parsers import Bytes
-from launches.api.serializers import FileRequest, FileSerializer, ReportAnswer, ReportRequest
+from launches.api.serializers import FileRequest, FileSerializer, ReportAnswer
 from launches.models import ArmRun, Launch
 from launches.services import reporting
 
@@ -89,7 +89,7 @@ class FileView(_Report):
 
 class ReportView(_Report):
     @extend_schema(
-        operation_id="report", request=ReportRequest,
+        operation_id="report", request=reporting.RankReport,
         responses={200: ReportAnswer, 400: Detail, 403: Detail, 409: Detail}, tags=["launches"],
     )  # fmt: skip
     def put(self, request: Request, pk: int, arm: str, repeat: int) -> Response:

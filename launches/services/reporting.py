@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 from django.db import transaction
 from django.http import Http404
 from django.utils import timezone
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from accounts.refusals import Refused
 from accounts.text import display_name
@@ -24,6 +24,8 @@ from experiments.services.text import clean
 from formatting import limit
 from launches.models import ArmRun, Launch, ReportFile
 from launches.services import queue
+from perfmodel.config import ConfigError
+from perfmodel.reading import complaints
 
 FOLDER = "launches"
 #: Of one PATCH; a piece that is lost is sent again.
@@ -41,61 +43,52 @@ class ReportError(Refused):
         self.offset = offset
 
 
-@dataclass(frozen=True)
-class RankReport:
-    """What one rank says of its run.
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Seconds = Annotated[float, Field(ge=1e-9, le=1e7, allow_inf_nan=False)]
 
-    step_times_s: seconds per step in order, warm-up included; empty where this rank timed none.  warm_up: steps at the
-    beginning to leave out, None: to be found.  peak_memory_bytes: per device.  failure: a sentence, None where it
-    finished.  files: SHA-256 of each file it sent.
-    """
 
-    rank: int
-    ranks: int
-    step_times_s: tuple[float, ...]
-    warm_up: int | None
-    peak_memory_bytes: int | None
-    failure: str | None
-    host: str
-    files: tuple[str, ...]
+class RankReport(BaseModel):
+    """The report of one rank.  The run is evaluated once all `ranks` have reported."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    rank: int = Field(default=0, ge=0)
+    ranks: int = Field(default=1, ge=1, le=MOST_RANKS)
+    step_times_s: list[Seconds] = Field(default=[], max_length=MOST_STEPS, description="Warm-up included.")
+    warm_up: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = Field(
+        default=None, description="Number of warm-up steps to exclude; null: detected."
+    )
+    peak_memory_bytes: Annotated[int, Field(ge=1, le=2**62)] | SkipJsonSchema[None] = Field(
+        default=None, description="Peak memory of one device."
+    )
+    failure: str | SkipJsonSchema[None] = Field(default=None, description="Why the run did not finish.")
+    host: str = ""
+    files: list[Sha256] = Field(default=[], max_length=MOST_FILES, description="SHA-256 of each uploaded file.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, data: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in data.items() if value is not None}
+
+    @field_validator("failure", "host")
+    @classmethod
+    def _as_stored(cls, text: str, info: ValidationInfo) -> str | None:
+        return clean(text)[:100] if info.field_name == "host" else secrets.redact(clean(text.strip()))[:2000] or None
+
+    @model_validator(mode="after")
+    def _counts_agree(self) -> RankReport:
+        if self.rank >= self.ranks or (self.warm_up or 0) > len(self.step_times_s):
+            field, most = ("rank", self.ranks - 1) if self.rank >= self.ranks else ("warm_up", len(self.step_times_s))
+            raise ConfigError(field, f"must be a whole number from 0 to {most:,}")
+        return self
 
     @classmethod
     def read(cls, data: dict[str, Any]) -> RankReport:
         """Raises ReportError with the key at fault."""
-        known = {"rank", "ranks", "step_times_s", "warm_up", "peak_memory_bytes", "failure", "host", "files"}
-        if extra := sorted(set(data) - known):
-            raise ReportError(
-                f"{display_name(extra[0])[:60]} is not a key of a report; use {', '.join(sorted(known))}."
-            )
-        ranks = _whole(data, "ranks", 1, MOST_RANKS, 1)
-        times = data.get("step_times_s") or []
-        good = isinstance(times, list) and len(times) <= MOST_STEPS and all(_is_time(value) for value in times)
-        if not good:
-            raise ReportError(f"step_times_s must be at most {MOST_STEPS:,} positive numbers of seconds.")
-        files = data.get("files") or []
-        if not isinstance(files, list) or len(files) > MOST_FILES or not all(_is_digest(item) for item in files):
-            raise ReportError(f"files must be at most {MOST_FILES} SHA-256 sums of 64 hexadecimal digits.")
-        failure, host = data.get("failure"), data.get("host") or ""
-        if not isinstance(failure, str | None) or not isinstance(host, str):
-            raise ReportError("failure and host must be text.")
-        first, peak = data.get("warm_up"), data.get("peak_memory_bytes")
-        return cls(
-            rank=_whole(data, "rank", 0, ranks - 1, 0),
-            ranks=ranks,
-            step_times_s=tuple(float(value) for value in times),
-            warm_up=None if first is None else _whole(data, "warm_up", 0, len(times), 0),
-            peak_memory_bytes=None if peak is None else _whole(data, "peak_memory_bytes", 1, 2**62, 0),
-            failure=secrets.redact(clean(failure.strip()))[:2000] or None if failure else None,
-            host=clean(host)[:100],
-            files=tuple(files),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "ranks": self.ranks, "step_times_s": list(self.step_times_s), "warm_up": self.warm_up,
-            "peak_memory_bytes": self.peak_memory_bytes, "failure": self.failure, "host": self.host,
-            "files": list(self.files),
-        }  # fmt: skip
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise ReportError(f"{complaints(error)[0]}.") from error
 
 
 def run_of(launch: Launch, arm: str, repeat: int) -> ArmRun:
@@ -177,7 +170,7 @@ def report(run: ArmRun, given: RankReport) -> ArmRun:
     """
     with transaction.atomic():
         locked = ArmRun.objects.select_for_update(of=("self",)).get(pk=run.pk)
-        key, value = str(given.rank), given.to_json()
+        key, value = str(given.rank), given.model_dump(exclude={"rank"})
         if locked.reports.get(key) == value:
             return locked
         _must_be_open(locked)
@@ -218,14 +211,3 @@ def _digest(path: Path) -> str:
 
 def _is_digest(value: Any) -> bool:
     return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and 0 < value < 1e7
-
-
-def _whole(data: dict[str, Any], key: str, low: int, high: int, default: int) -> int:
-    value = data.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ReportError(f"{key} must be a whole number from {low:,} to {high:,}.")
-    return value
