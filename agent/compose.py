@@ -18,8 +18,6 @@ EMPTY = "The answer is empty."
 NOTHING = "(no answer)"
 CANCELLED = "The run was stopped."
 
-_DAY_S = 86_400.0
-
 
 def complaint(complaints: Sequence[str]) -> str:
     listed = "\n".join(f"{number}. {each}" for number, each in enumerate(complaints, 1))
@@ -42,20 +40,10 @@ def bound(reason: str, limits: Limits) -> str:
 
 
 def rejected(repairs: int, complaints: Sequence[str]) -> str:
-    times = {0: "", 1: " once"}.get(repairs, f" {repairs} times")
-    sent = f" and was sent back{times}" if repairs else ""
+    sent = f" and was sent back {repairs} time{'s' if repairs > 1 else ''}" if repairs else ""
     first = " ".join(complaints[0].split())
     return f"The language model's answer was not accepted{sent}: {first[:300]}"
 
 
-def gave_up(fault: Fault, attempts: int) -> str:
-    return fault.sentence if attempts == 1 else f"{fault.sentence} (tried {attempts} times)"
-
-
 def wait_too_long(fault: Fault, wait_s: float) -> str:
-    asked = plain(wait_s, "s") if wait_s < _DAY_S else "more than a day"
-    return f"{fault.sentence} (asks to wait {asked}, longer than the time left for this run)"
-
-
-def tool_failed(name: str) -> str:
-    return f"The tool {name} failed with an internal error; it has been logged."
+    return f"{fault.sentence} (asks to wait {plain(wait_s, 's')}, longer than the time left for this run)"

@@ -190,7 +190,8 @@ class _Loop:
                 retries += 1
             failed[fault.kind] += 1
             if failed[fault.kind] >= fault.attempts or retries > self.limits.retries:
-                raise _Stop("fault", compose.gave_up(fault, attempt), fault)
+                tried = f" (tried {attempt} times)" if attempt > 1 else ""
+                raise _Stop("fault", f"{fault.sentence}{tried}", fault)
             wait_s = self._wait_s(fault, retries)
             if wait_s >= self.meter.remaining_s(now_s):
                 raise _Stop("fault", compose.wait_too_long(fault, wait_s), fault)
@@ -279,7 +280,7 @@ class _Loop:
                 try:
                     returned = call_tool(self.tools, call, result_id, self.meter.turns)
                 except Exception:
-                    yield Stopped("bug", compose.tool_failed(call.name))
+                    yield Stopped("bug", f"The tool {call.name} failed with an internal error; it has been logged.")
                     raise
             returned = replace(returned, duration_s=self.clock.now() - started_s)
             self.results.append(returned)

@@ -131,5 +131,7 @@ def question_url(experiment: int, key: str, arguments: Mapping[str, Any] | None 
 
 
 def as_typed(value: Any) -> Any:
-    """Return an argument as a form or an address has it: sizes as `fsdp=16,tp=4`."""
+    """Return an argument as a form or an address has it: sizes as `fsdp=16,tp=4`, numbers as `64,128`."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
     return ",".join(f"{key}={each}" for key, each in value.items()) if isinstance(value, Mapping) else value

@@ -7,10 +7,11 @@ endpoint does not know (usage in streams, names of parameters) is found out by i
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -46,22 +47,8 @@ FAILURES = (
 )  # fmt: skip
 
 
-@dataclass
-class Abilities:
-    """Parameters that an endpoint has been found not to know, shared by all agents that use it."""
-
-    unknown: set[str] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def learn(self, words: str, sent: dict[str, Any]) -> str | None:
-        """Do without the parameter that the server's words refuse; returns it, None where they say something else."""
-        words = words.replace("include_usage", "stream_options")
-        with self._lock:
-            for name in ("stream_options", "max_completion_tokens", "max_tokens", "tool_choice"):
-                if name in sent and name in words:
-                    self.unknown.add(name)
-                    return name
-        return None
+#: Parameters that an endpoint may not know.
+OPTIONAL = ("stream_options", "max_completion_tokens", "max_tokens", "tool_choice")
 
 
 class OpenAIProvider:
@@ -73,7 +60,7 @@ class OpenAIProvider:
         self.settings = settings
         self.model = settings.model_for(agent)
         self.price: Price | None = settings.prices.get(self.model)
-        self._abilities: dict[str, Abilities] = {}
+        self._unknown: dict[str, set[str]] = defaultdict(set)  # parameters by model, shared by all agents
         self._current = threading.local()
         self._longest_bytes = max(_LONGEST_BYTES, _BYTES_PER_TOKEN * settings.limits.answer_tokens)
         http_client = bounded_client(self._longest_bytes, lambda: getattr(self._current, "line", None))
@@ -90,11 +77,6 @@ class OpenAIProvider:
         other.model = self.settings.model_for(agent)
         other.price = self.settings.prices.get(other.model)
         return other
-
-    @property
-    def abilities(self) -> Abilities:
-        """What this endpoint has been found to understand with this model."""
-        return self._abilities.setdefault(self.model, Abilities())
 
     def models(self) -> list[str]:
         """Names that the endpoint lists, sorted.  Raises what the SDK raises."""
@@ -161,7 +143,7 @@ class OpenAIProvider:
                 yield chunk.to_dict(mode="json", warnings=False)
 
     def _parameters(self, request: Request) -> dict[str, Any]:
-        unknown = self.abilities.unknown
+        unknown = self._unknown[self.model]
         sent: dict[str, Any] = {"model": self.model, "messages": [*map(wire_message, request.messages)], "stream": True}
         limit = "max_tokens" if "max_completion_tokens" in unknown else "max_completion_tokens"
         sent |= {"stream_options": {"include_usage": True}, limit: request.max_tokens}
@@ -180,8 +162,9 @@ class OpenAIProvider:
             return self._spent(faults.cut_fault(self.settings, line.cut_by, timeout_s), assembly)
         fault = faults.api_fault(error, self.settings, self.model)
         if fault.kind == "bad_request" and isinstance(error, openai.APIStatusError):
-            words = f"{faults.words_of(error)} {error.param or ''}"
-            if (learnt := self.abilities.learn(words, sent)) is not None:
+            words = f"{faults.words_of(error)} {error.param or ''}".replace("include_usage", "stream_options")
+            if learnt := next((name for name in OPTIONAL if name in sent and name in words), None):
+                self._unknown[self.model].add(learnt)
                 return ProviderError(faults.fault("unsupported", self.settings, learnt, wait_s=0.0))
         return self._spent(fault, assembly)
 

@@ -28,7 +28,7 @@ COMMANDS = {
     "campaign": "tune a configuration trial by trial, each chosen by expected improvement",
     "compile": "compile the training step for the real topology: does it fit, and which collectives does it run",
     "failure": "find the cause in the log of a failed run",
-    "mcp": "serve runs, computations, history and knowledge to other agents (Model Context Protocol)",
+    "mcp": "serve runs, tools, history and knowledge to other agents (Model Context Protocol)",
     "trial": "run the reference step of a configuration on this machine, time it and record a profile",
     "report": "report step times, log, failure and profile of a launch (the one-file asap_report.py)",
     "record": "record a profile of a small sharded training step on this machine",

@@ -1,4 +1,4 @@
-"""`asap mcp`: serve runs, capabilities, history and knowledge to other agents."""
+"""`asap mcp`: serve runs, tools, history and knowledge to other agents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from formatting.numbers import whole_number
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "mcp",
-        help="serve runs, capabilities, history and knowledge to other agents (Model Context Protocol)",
+        help="serve runs, tools, history and knowledge to other agents (Model Context Protocol)",
         description=(
             "Serves the Model Context Protocol over standard input and output, with the permissions of the token in "
             "ASAP_TOKEN (Settings → API tokens). With --listen it serves streamable HTTP at /mcp instead, and each "

@@ -21,7 +21,7 @@ from perfmodel.chips import load_chips
 from perfmodel.workload import REMAT, SHARDING
 from proposals.agents.settings import SETTING_WORDS, Settings, axis_of, parse
 from proposals.agents.tools.look import kpi_name
-from proposals.agents.tools.shared import Configuration, arguments_of, as_tool_error
+from proposals.agents.tools.shared import Configuration, arguments_of, as_tool_error, proposal
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate, keeps
 
@@ -52,6 +52,8 @@ _ORDINALS = {
     "finding": re.compile(rf"\bfindings?,?\s*(?:#|nr\.?|number)?\s*[1-9]\d?{_AND}\b", re.IGNORECASE),
 }
 _DIGITS = re.compile(r"\d+")
+#: The proposal that a configuration is a change of.
+_ON_TOP = re.compile(r"\b(?:top of|with|to|reprice|from)\s+proposal\s+#?([1-9])\b", re.IGNORECASE)
 #: What a training run takes: tokens, and money for a chip and hour.
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _AMOUNTS = {
@@ -64,7 +66,7 @@ _POWERS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 #: Ops, longest first, whose kind a text may name.
 KINDS = 40
 _BY_KEY = {item.key: item for item in TABLE}
-_WORD = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_WORD = re.compile(r"[a-z0-9](?:[a-z0-9_.-]|\+(?=[a-z]))*")
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ def matches(bench: Workbench, text: str) -> list[Match]:
     A computation counts by how near its own questions are to the text, and by the arguments that the text names.
     """
     asked = [settings for part in _parts(text, bench) if (settings := parse(part, bench.config))]
-    priced = [match for settings in asked for match in _of_settings(bench, settings)]
+    base = _ON_TOP.search(text)
+    priced = [match for settings in asked for match in _of_settings(bench, settings, int(base[1]) if base else 0)]
     words = words_of(text)
     rest = words_of(" ".join(word for settings in asked for word in settings.rest)) if priced else words
     priced += _variants(bench, rest)
@@ -121,6 +124,11 @@ def matches(bench: Workbench, text: str) -> list[Match]:
     found = []
     for place, of in enumerate(TABLE):
         given, named = _filled(of, words, bench, text)
+        if of.key == "other_chip" and named:
+            counts = re.findall(rf"\b(\d{{1,5}})\s*(?:x\s*)?(?:chips|[gt]pus|{given['chip']})\b", text, re.IGNORECASE)
+            there: dict[str, Any] = {"chips": [int(counts[0])]} if counts else {}
+            there |= {"mesh": asked[0].sizes, "changes": dict(asked[0].changes)} if asked else {}
+            given |= {key: value for key, value in there.items() if value}
         near_it = near[of.key] + NAMED * named + WORD * score(words, (of.title, 3.0), (" ".join(ASKED[of.key]), 2.0))
         own = [match for match in priced if match.computation is of]
         if own:
@@ -164,11 +172,15 @@ def _parts(text: str, bench: Workbench) -> list[str]:
     return parts if has_meshes else [text]
 
 
-def _of_settings(bench: Workbench, settings: Settings) -> list[Match]:
-    sizes = {**settings.ici, **{f"dcn.{axis}": size for axis, size in settings.dcn.items()}}
+def _of_settings(bench: Workbench, settings: Settings, on: int) -> list[Match]:
+    """Return the computations of a configuration.  on: number of the proposal that it changes; 0: the current one."""
+    sizes, changes = settings.sizes, dict(settings.changes)
     try:
         with as_tool_error():
-            of = Configuration(mesh=sizes, changes=dict(settings.changes)).candidate(bench.config)
+            if on:
+                first = arguments_of(bench.config, proposal(bench, on).proposal)
+                sizes, changes = {**first["mesh"], **sizes}, {**first.get("changes", {}), **changes}
+            of = Configuration(mesh=sizes, changes=changes).candidate(bench.config)
     except ToolError as error:
         return [Match(_BY_KEY["price"], {}, problem=str(error))]
     if not sizes and keeps(bench.config, of):  # settings as they are now: spoken of, not asked for
@@ -201,7 +213,7 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
     ops = [op.name for op in bench.diagnosis.ops if len(op.name) > 3 and op.name.lower() in text.lower()]
     spoken = {op.name: kind for op in bench.diagnosis.ops[:KINDS] if _is_in(kind := _base(op.name), text)}
     ops = ops or [name for name, kind in spoken.items() if "_" in kind]
-    axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn"}
+    axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn", *(each.axis for each in bench.diagnosis.collectives)}
     figures = {key: kpi_name(key) for key in bench.diagnosis.kpis}
     named: dict[str, tuple[str, float, list[str]]] = {
         "axis": ("axis", 1.0, [found for word in words if (found := axis_of(mesh, word) or word) in axes]),

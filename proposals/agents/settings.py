@@ -35,7 +35,8 @@ SETTING_WORDS = {
     "context_length": "seq_len", "remat": "remat", "remat_policy": "remat", "recompute": "remat",
     "recompute_granularity": "remat", "micro_batch": "micro_batch", "mbs": "micro_batch",
     "micro_batch_size": "micro_batch", "grad_accum": "grad_accum", "gradient_accumulation_steps": "grad_accum",
-    "micro_batches": "grad_accum", "microbatches": "grad_accum", "precision": "precision", "dtype": "precision",
+    "micro_batches": "grad_accum", "microbatches": "grad_accum", "vpp": "virtual_stages",
+    "virtual_stages": "virtual_stages", "precision": "precision", "dtype": "precision",
     "optimizer": "optimizer", "weight_sharding": "weight_sharding", "sharding": "weight_sharding",
 }  # fmt: skip
 #: Values that a framework writes otherwise.
@@ -57,6 +58,7 @@ _PHRASES = (
     (re.compile(r"\b(\d+k)[- ](?:context|sequences?|seq)\b", re.IGNORECASE), r"seq_len \1"),
     (re.compile(r"\bremat_policy=none\b"), "remat=full"),
     (re.compile(r"(\d+)\s*(?:->|→|to)\s*(\d+)"), r"\2"),  # from the one to the other
+    (re.compile(r"\b(?:instead of|rather than|on top of)\b[^,;.?]*", re.IGNORECASE), ""),
 )
 _BETWEEN = frozenset(("of", "size", "is", "be", "to", "at", "from", "must", "remain", "remains", "stay", "stays"))
 _WITHOUT = frozenset(("no", "without", "off", "w/o", "disable", "drop"))
@@ -75,6 +77,11 @@ class Settings:
 
     def __bool__(self) -> bool:
         return bool(self.ici or self.dcn or self.changes)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return all axes, those across slices as `dcn.data`."""
+        return {**self.ici, **{f"dcn.{axis}": size for axis, size in self.dcn.items()}}
 
 
 def parse(text: str, config: ExperimentConfig) -> Settings:
@@ -98,8 +105,11 @@ def parse(text: str, config: ExperimentConfig) -> Settings:
         if match:
             scope, name = match[1] or "", match[2]
         axis = axis_of(config.mesh, name)
-        size = whole_number(value, digits=9)
-        if axis and size:
+        size = whole_number(value.rstrip("."), digits=9)
+        if name == "seq" and size and config.hardware.chips_per_slice % size:
+            changes["seq_len"] = size  # no axis has this size
+            tokens.pop(0)
+        elif axis and size:
             (dcn if scope == "dcn" else ici)[axis] = size
             tokens.pop(0)
         elif word == "per_device_batch_size" and size:
@@ -131,11 +141,12 @@ def _split(token: str, mesh: Mesh) -> list[str]:
 
 def _value(key: str, text: str) -> Any:
     """The value of a training key; None where it cannot be one."""
-    if key in ("global_batch", "seq_len", "micro_batch", "grad_accum"):
-        number = whole_number(text.lower().removesuffix("k"), digits=9)
-        return number * (1024 if text.lower().endswith("k") else 1) if number else None
-    word = VALUE_WORDS.get(text.lower(), text.lower())
-    return word.rstrip(".") if word.rstrip(".") in _VALUES[key] else None
+    text = text.lower().rstrip(".")
+    if key not in _VALUES:
+        number = whole_number(text.removesuffix("k"), digits=9)
+        return number * (1024 if text.endswith("k") else 1) if number else None
+    word = VALUE_WORDS.get(text, text)
+    return word if word in _VALUES[key] else None
 
 
 def typed_value(text: str) -> int | str:

@@ -87,11 +87,11 @@ def test_a_report_in_references_is_printed_and_is_the_models(write: Write) -> No
     assert [e.complaints for e in events if isinstance(e, Complaint)] == []
     assert (reported.source, reported.struck, reported.sentence) == ("model", 0, "")
     assert list(reported.sections) == [DETAILS, HEALTH, IDENTIFICATION, CORRELATION]
-    assert reported.claims == 11 and reported.outcome.usage.tokens > 0
+    assert reported.outcome.usage.tokens > 0
     config, longest = bench().config, bench().diagnosis.ops[0]
     assert f"{config.hardware.chip}, `{config.mesh.text()}`, {config.hardware.chips} chips" in said(reported)
     (line,) = reported.sections[IDENTIFICATION]
-    assert longest.name in line.text and line.results == ("r2",) and line.claims == 3
+    assert longest.name in line.text and line.results == ("r2",)
     assert {"ops", "look"} <= set(server.requests[0].tool_names)
     assert not {"price", "search", "hold", "approve", "add"} & set(server.requests[0].tool_names)
 

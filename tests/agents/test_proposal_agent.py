@@ -112,7 +112,7 @@ def test_what_a_model_proposes_stands_with_the_numbers_of_the_performance_model(
     events, found, server = propose(prices_then(lambda body: answer(agreeing())))
     assert told(events) == []
     assert (found.source, found.struck, found.sentence) == ("model", 0, "")
-    assert found.claims > 0 and found.outcome.usage.tokens > 0
+    assert found.outcome.usage.tokens > 0
     for number, item in enumerate(found.proposals, start=1):
         own = bench().pricer.evaluate(item.plan)
         assert item.plan.rank == number

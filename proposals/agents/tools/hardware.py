@@ -29,7 +29,7 @@ from perfmodel.search import Candidate, search
 from perfmodel.space import SearchBounds, changed, prime_powers
 from proposals import facts
 from proposals.agents.tool_result import Result, about, taken
-from proposals.agents.tools.shared import Keys, Sizes, broken_rule
+from proposals.agents.tools.shared import Counts, Keys, Sizes, broken_rule
 from proposals.agents.workbench import Workbench
 from proposals.proposer.changes import given_changes
 
@@ -39,7 +39,7 @@ MOST_CHIPS = 8192
 
 class OtherHardware(Arguments):
     chip: str = Field("", max_length=40, description="v5p, v6e, h100 …; all: every chip of the kind; empty: the same.")
-    chips: tuple[int, ...] = Field((), max_length=6, description="Numbers of chips; empty: as many as now.")
+    chips: Counts = Field((), max_length=6, description="Numbers of chips; empty: as many as now.")
     mesh: Sizes = Field(default_factory=dict, description="Mesh there; empty: the fastest, with its remat.")
     changes: Keys = Field(default_factory=dict, description="Training keys that change too.")
 

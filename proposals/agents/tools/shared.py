@@ -35,6 +35,10 @@ def _pairs(value: object) -> object:
 
 Sizes = Annotated[dict[str, Annotated[int, Field(ge=1, le=1_000_000)]], BeforeValidator(_pairs)]
 Keys = Annotated[dict[str, Any], BeforeValidator(_pairs)]
+#: Whole numbers, also as `64,128`.
+Counts = Annotated[
+    tuple[int, ...], BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)
+]
 
 
 class Configuration(Arguments):
