@@ -1,7 +1,8 @@
 """What limits the step: what its exclusive breakdown says.
 
 1. Where the device loses 30 % of the step or more, to input, host (host transfers included), idle time and exposed
-   communication together, the largest of these.
+   communication together, the largest of these.  One or two long gaps, as a first call leaves, are no part of the step;
+   where they are nearly all of a recording, nothing is concluded from the rest.
 2. Otherwise the larger of compute and HBM time: a device that works for most of the step is limited by its work, and
    smaller losses are findings.
 3. Where the profile lists only some of the ops, most of the breakdown is open.  What is listed is then read as a
@@ -16,7 +17,7 @@ from diagnosis.analyzer import statement
 from diagnosis.analyzer.breakdown import group_of
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.links import wire_bytes
-from diagnosis.analyzer.verdict import Verdict
+from diagnosis.analyzer.verdict import LEAST_LEFT, Verdict
 from diagnosis.report import Bottleneck, Finding
 from experiments.sentences import say
 
@@ -72,11 +73,14 @@ def decide(facts: Facts) -> Verdict:
         groups["communication"] -= bubble
         groups["idle"] = groups.get("idle", 0.0) + bubble
     losses = {name: groups[name] for name in LOSSES if groups.get(name, 0.0) > 0}
-    lost = sum(losses.values())
+    lost, left = sum(losses.values()), 1.0 - facts.once
+    threshold = LOST * left
     work = max(("compute", "memory"), key=lambda name: groups.get(name, 0.0))
-    if lost >= LOST:
+    if left < LEAST_LEFT:
+        return Verdict("unknown", 0.0, min(quality, 0.4), groups)
+    if lost >= threshold:
         primary, *others = sorted(losses, key=lambda name: -losses[name])
-        margin = min(1.0, 0.4 + (lost - LOST) / LOST)
+        margin = min(1.0, 0.4 + (lost - threshold) / threshold)
         if others:  # the second is nearly as large: it may be the first
             margin = min(margin, (losses[primary] - losses[others[0]]) / losses[primary] + 0.1)
         second = max((work, *others), key=lambda name: groups.get(name, 0.0))
@@ -86,13 +90,14 @@ def decide(facts: Facts) -> Verdict:
     compute, memory = groups.get("compute", 0.0), groups.get("memory", 0.0)
     if facts.thin and abs(compute - memory) <= groups.get("other", 0.0):
         return _of_a_sample(facts, groups, quality)
-    if max(compute, memory) <= UNKNOWN_FROM * groups.get("other", 0.0):
+    other = max(0.0, groups.get("other", 0.0) - facts.once)
+    if max(compute, memory) <= UNKNOWN_FROM * other:
         return Verdict("unknown", 0.0, min(quality, 0.4), groups, work if max(compute, memory) > 0 else None)
     margin = abs(compute - memory) / (compute + memory)
     # Near the threshold the verdict is as unsure as the threshold; what no label judges may be either.
-    if lost > 0.6 * LOST:
-        margin *= (LOST - lost) / (0.4 * LOST)
-    margin = min(margin, max(0.0, (max(compute, memory) - groups.get("other", 0.0)) / (compute + memory)))
+    if lost > 0.6 * threshold:
+        margin *= (threshold - lost) / (0.4 * threshold)
+    margin = min(margin, max(0.0, (max(compute, memory) - other) / (compute + memory)))
     rest = sorted((value, name) for name, value in groups.items() if name not in (work, "other") and value >= NOTABLE)
     return Verdict(work, margin, quality, groups, rest[-1][1] if rest else None, "larger", bubble)
 
@@ -160,6 +165,8 @@ def judge(facts: Facts, findings: Sequence[Finding] = ()) -> Bottleneck:
     verdict = decide(facts)
     largest = _larger(verdict, findings)
     text, confidence = statement.state(facts, verdict), verdict.confidence
+    if facts.once >= NOTABLE:
+        text = say("{} {}", text, statement.once(facts))
     if largest is not None:
         text = say("{} {}", text, statement.larger(facts, verdict, largest))
         if (largest.saving_share or 0.0) >= FAR_LARGER * verdict.groups.get(verdict.primary, 0.0):

@@ -40,7 +40,8 @@ def axis_label(fact: OpFacts) -> str:
 def stalls(profile: StepProfile, ops: Sequence[OpFacts], kpis: Mapping[str, float | None]) -> dict[str, float]:
     """Shares of the step in which the device did no work of the program: input, host, host_transfer, idle, exclusive.
 
-    XProf's own split of the step comes first, KPIs second, infeed and outfeed ops third.
+    XProf's own split of the step comes first, KPIs second, infeed and outfeed ops third.  once: what happens once in
+    the recording, which no step waits for again, and so no term of the breakdown.
     """
     parts = _mean_parts(profile) or _gaps(profile)
     on_device = total_share(op for op in ops if op.family == "input")
@@ -60,7 +61,9 @@ def stalls(profile: StepProfile, ops: Sequence[OpFacts], kpis: Mapping[str, floa
         # Steps split by another rule than the KPI may call idle what the ops show as busy.
         gaps = min(gaps, max(idle, 1.0 - sum(op.op.time_share for op in ops) - waited))
     rest = max(gaps, (idle or 0.0) - waited)
-    waits = {"input": input_share, "host": host_share, "host_transfer": offload, "idle": max(0.0, rest)}
+    once = min(host_share, profile.recorded.gaps.get("rare", 0.0))
+    waits = {"input": input_share, "host": host_share - once, "host_transfer": offload, "idle": max(0.0, rest)}
+    waits |= {"once": once}
     total = sum(waits.values())
     return {key: value / max(1.0, total) for key, value in waits.items()}
 
@@ -93,6 +96,7 @@ def shares(
         bar = axis_label(op) if op.collective else (op.resource if op.resource in ("compute", "hbm") else "other")
         bars[bar] = bars.get(bar, 0.0) + (op.exposed_share if op.collective else op.share)
     busy = max(0.0, 1.0 - sum(lost.values()))
+    lost.pop("once")
     _hide_overlap(bars, kpis)
     stated = profile.kpis.get("communication")
     if stated is not None and (not complete or kpis.get("communication_exposed") is None):
@@ -146,7 +150,8 @@ def goodput(profile: StepProfile, kpis: Mapping[str, float | None], shares: Mapp
     split = kpis.get("input") is not None or kpis.get("host") is not None or marked
     if kpis.get("idle") is None or not split:
         return None
-    return max(0.0, 1.0 - sum(shares.get(bar, 0.0) for bar in ("input", "host", "host_transfer", "idle")))
+    lost = sum(shares.get(bar, 0.0) for bar in ("input", "host", "host_transfer", "idle"))
+    return max(0.0, 1.0 - lost - profile.recorded.gaps.get("rare", 0.0))
 
 
 def costliest_axis(ops: Sequence[OpFacts]) -> tuple[str, float] | None:

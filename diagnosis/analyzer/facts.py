@@ -141,6 +141,11 @@ class Facts:
         return self.config
 
     @property
+    def once(self) -> float:
+        """Share of the recording in one or two long gaps, as a first call leaves: no step waits for them again."""
+        return self.profile.recorded.gaps.get("rare", 0.0)
+
+    @property
     def bubble(self) -> float | None:
         """Share of the step that stages wait by the pipeline's schedule (book 5.5); None without stages."""
         stages = self.axis_size("pipeline")

@@ -23,6 +23,8 @@ HIGH, LOW = 300.0, 15.0
 FLOPS_PER_ROW_AND_BYTE = 4.0
 #: Families whose limit depends on their shapes.
 _BY_SHAPE = ("matmul", "attention kernel")
+#: Families that stream tensors on an accelerator; on a processor their tensors may lie in caches.
+_SMALL_WORK = ("elementwise", "reduction", "scatter")
 
 
 def with_evidence(
@@ -31,7 +33,10 @@ def with_evidence(
     """The ops; those whose limit is a guess by category only with what shows it, else without a limit."""
     judged = []
     for op in ops:
-        if op.family in _BY_SHAPE and op.limit_source == "category":
+        by_category = op.limit_source == "category"
+        if by_category and recording.platform == "cpu" and op.family in _SMALL_WORK:
+            op = replace(op, limit="", limit_source="")
+        elif by_category and op.family in _BY_SHAPE:
             limit, source = _limit(op, recording, config, chip)
             op = replace(op, limit=limit, limit_source=source)
         judged.append(op)
@@ -48,7 +53,8 @@ def _limit(op: OpFacts, recording: Recording, config: ExperimentConfig | None, c
     if recording.platform == "cpu" and op.category == "convolution":
         return "compute", "category"
     # By its shapes, where the device's peaks are unknown.
-    if (intensity := op.op.operational_intensity) is not None and not LOW <= intensity <= HIGH:
+    low = 0.0 if recording.platform == "cpu" else LOW
+    if (intensity := op.op.operational_intensity) is not None and not low <= intensity <= HIGH:
         return ("compute" if intensity > HIGH else "hbm"), "shapes"
     if op.family == "matmul" and (tile := _TILE.search(_SHAPES.sub("", op.op.name))):
         least = min(int(tile[1]), int(tile[2]))

@@ -20,8 +20,11 @@ from perfmodel.roofline import mfu
 #: Convolutions as XLA, PyTorch, cuDNN and MIOpen name them.  XLA on TPUs also calls each matmul a convolution, but
 #: keeps the program's own name for it (`dot_general`).
 _CONVOLUTION = re.compile(r"conv_general_dilated|aten::\w*conv(olution|[123]d)|(cudnn|miopen)\w*\$?conv", re.IGNORECASE)
-#: Kernels that write or read the keys and values of earlier tokens, which only a serving engine keeps.
-_KV_CACHE = re.compile(r"reshape_and_cache|paged_?(attention|kv)|kv_?cache|append_paged|mla_decode", re.IGNORECASE)
+#: What only a serving engine runs: kernels that write or read the keys and values of earlier tokens, TensorRT's calls.
+_SERVES = re.compile(
+    r"reshape_and_cache|paged_?(attention|kv)|kv_?cache|append_paged|mla_decode|ExecutionContext::(execute|enqueue)",
+    re.IGNORECASE,
+)
 #: Kernels of a backward pass or an optimizer, where no framework op is recorded that tells the pass.
 _TRAINS = re.compile(
     r"backward|(?<![a-z])bwd|[wd]grad|multi_?tensor_?apply|fused_?adam|adamw?_kernel|transpose\(jvp", re.IGNORECASE
@@ -135,8 +138,9 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
         if "input waits" in recorded.has:
             return "data_loading", "a data loader was recorded, and no device activity"
         return UNDECIDED, ""
-    if cache := next((op for op in ops if _KV_CACHE.search(op.op.name) or _KV_CACHE.search(op.path)), None):
-        return "inference", f"the profile keeps keys and values of earlier tokens ({cache.op.name[:60]})"
+    served = (found for op in ops if (found := _SERVES.search(op.op.name) or _SERVES.search(op.path)))
+    if found := next(served, None):
+        return "inference", f"only a serving engine runs {found[0]}"
     named = profile.source_kind in (*XLA_PROFILES, "kineto") and any(op.op.op_name for op in ops)
     if not named:
         return UNDECIDED, ""

@@ -6,7 +6,7 @@ from diagnosis.analyzer.breakdown import costliest_axis
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.host_copies import host_copies, host_link_rate
 from diagnosis.analyzer.quantity import OPS, count_of, evidence, share_of
-from diagnosis.analyzer.verdict import Verdict
+from diagnosis.analyzer.verdict import LEAST_LEFT, Verdict
 from diagnosis.recording import KINDS
 from diagnosis.report import Finding
 from experiments.sentences import Sentence, join, say
@@ -83,9 +83,12 @@ def _unknown(facts: Facts, verdict: Verdict) -> Sentence:
     listed = count_of("ops in the profile", len(facts.ops), OPS)
     if not facts.ops:
         return say("The bottleneck cannot be determined: no work of a device was recorded ({} ops).", listed)
+    if 1.0 - facts.once < LEAST_LEFT:
+        return say("The bottleneck cannot be determined: too little of the recording shows the program at work.")
     unlabelled = share_of(
-        "time without a known limit", verdict.groups.get("other", 0.0), "1 − Σ all other terms of the breakdown"
-    )
+        "time without a known limit", max(0.0, verdict.groups.get("other", 0.0) - facts.once),
+        "1 − Σ all other terms of the breakdown",
+    )  # fmt: skip
     known = []
     for name, words in _GROUP_WORDS.items():
         if (value := verdict.groups.get(name, 0.0)) >= 0.0005:
@@ -187,7 +190,7 @@ def _roofline(facts: Facts, verdict: Verdict) -> Sentence:
             _labelled(facts, other_limit),
         )
         text += say("; {}-bound ops take {}", other_bound, row)
-    if (unlabelled := facts.shares.get("other", 0.0)) >= 0.1:
+    if (unlabelled := facts.shares.get("other", 0.0) - facts.once) >= 0.1:
         row = share_of("ops without a known limit", unlabelled, "1 − Σ all other terms of the breakdown")
         text += say("; {} has no known limit", row)
     if best := max((op for op in ops if op.efficiency), key=lambda op: op.share, default=None):
@@ -260,13 +263,13 @@ def unexplained(facts: Facts) -> str:
     return f", and {known[0]} time does not explain it; {other} time was not measured"
 
 
-def _rare(facts: Facts) -> Sentence | str:
-    """Say how much of the host's time lies in one or two long gaps, which need not recur."""
-    rare = min(facts.profile.recorded.gaps.get("rare", 0.0), facts.shares.get("host", 0.0))
-    if not rare:
-        return ""
-    row = evidence("in one or two long gaps", rare, "share", "measured", "Σ such gaps ÷ profiled time", "trace")
-    return say("; {} in one or two long gaps, as a first call, loading, compilation or preprocessing leaves", row)
+def once(facts: Facts) -> Sentence:
+    """Return what is left out of the verdict, since it happens once."""
+    row = evidence("one or two long gaps", facts.once, "share", "measured", "Σ such gaps ÷ profiled time", "trace")
+    return say(
+        "Left out: {} {} is one or two long gaps, as a first call, loading, compilation or preprocessing leaves.",
+        row, facts.base,
+    )  # fmt: skip
 
 
 def _stall(facts: Facts, name: str) -> Sentence:
@@ -278,9 +281,7 @@ def _stall(facts: Facts, name: str) -> Sentence:
                    facts.base)  # fmt: skip
     text = {
         "input": say("The device waits for input {} {}.", share, facts.base),
-        "host": say(
-            "The device waits for the host (dispatch, transfers, callbacks) {} {}{}.", share, facts.base, _rare(facts)
-        ),
+        "host": say("The device waits for the host (dispatch, transfers, callbacks) {} {}.", share, facts.base),
         "idle": say("The device is idle {} {}{}.", share, facts.base, unexplained(facts)),
     }[name]
     return text

@@ -10,6 +10,8 @@ from math import exp
 MOST_CONFIDENT = 0.97
 #: Of a sample of the ops nobody knows whether it stands for the rest.
 MOST_CONFIDENT_OF_A_SAMPLE = 0.6
+#: What is left of a recording beside one or two long gaps must be more than this to tell anything.
+LEAST_LEFT = 0.2
 
 
 @dataclass(frozen=True)

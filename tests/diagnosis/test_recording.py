@@ -150,6 +150,14 @@ def test_idle_time_has_the_cause_that_its_launches_tell() -> None:
     assert "launched in time" in finding.insight and "host threads" not in finding.action
 
 
+@pytest.mark.parametrize(("rare", "limit"), [(0.5, "compute"), (0.9, "unknown")])
+def test_what_happens_once_limits_no_step(rare: float, limit: str) -> None:
+    gaps, kpis = {"rare": rare}, {"duty_cycle": 1.0 - rare, "input": 0.0, "host": rare}
+    found = diagnose(kineto(gemm(share=1.0 - rare, path="backward/aten::mm"), kpis=kpis, gaps=gaps))
+    assert found.bottleneck.primary == limit
+    assert all(finding.saving_share is None for finding in found.findings if finding.rule == "host_gaps")
+
+
 def test_profiles_of_earlier_versions_are_not_said_to_lack_launches() -> None:
     before = replace(kineto(gemm()), recorded=Recorded())
     assert "launch" not in " ".join(item.what for item in diagnose(before).recording.missing)

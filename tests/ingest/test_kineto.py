@@ -264,8 +264,8 @@ def test_one_long_gap_among_many_is_no_dispatch(read: Read) -> None:
     window = 29 * 20 + 4980 + 300
     assert profile.recorded.gaps["rare"] == pytest.approx(5000 / window, rel=1e-2)
     found = diagnose(profile)
-    assert found.bottleneck.primary == "host"
-    assert not any("CUDA graph" in finding.action for finding in found.findings if (finding.saving_share or 0) > 0.5)
+    assert found.bottleneck.primary == "unknown"
+    assert all((finding.saving_share or 0.0) < 0.2 for finding in found.findings)
 
 
 def test_a_device_that_lost_most_launches_is_not_idle(read: Read) -> None:
@@ -322,8 +322,8 @@ def test_what_kineto_writes_beyond_json_is_read(tmp_path: Path) -> None:
     [
         (json.dumps(training().document())[:-200], "truncated"),
         ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "a"b"}]}', "not valid JSON"),
-        ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "GC", "ts": 1, "dur": 2}]}', "without any event"),
-        ('{"schemaVersion": 1, "traceEvents": []}', "without any event"),
+        ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "GC", "ts": 1, "dur": 2}]}', "nothing was recorded"),
+        ('{"schemaVersion": 1, "traceEvents": []}', "nothing was recorded"),
         ('{"displayTimeUnit": "ns", "traceEvents": []}', "trace viewer"),
     ],
 )

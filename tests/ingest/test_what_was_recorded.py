@@ -161,6 +161,19 @@ def test_iterations_of_a_serving_engine_are_steps(read: Read) -> None:
     assert "serving engine" in profile.computed["steps"]
 
 
+def test_a_file_of_the_capture_is_left_out_beside_that_of_the_replay(tmp_path: Path) -> None:
+    capture, replay = Trace(0), Trace(0)
+    capture.host("cuda_runtime", "cudaStreamBeginCapture", 5, 2)
+    capture.kernel(GEMM, 20, 10, launch=15)
+    replay.kernel(GEMM, 20, 500, launch=15)
+    files = [tmp_path / "capture.json", tmp_path / "decode.json"]
+    for path, trace in zip(files, (capture, replay), strict=True):
+        path.write_text(json.dumps(trace.document()))
+    profile = read_profile(files)
+    assert sum(op.self_time_s for op in profile.ops) == pytest.approx(500e-6)
+    assert any("capture.json" in note.message for note in profile.notes)
+
+
 def test_files_that_were_recorded_apart_are_separate_runs(tmp_path: Path) -> None:
     def saved(rank: int, begin_s: int) -> Path:
         trace = Trace(rank, 2)
@@ -262,7 +275,7 @@ def test_parts_of_an_older_pod_viewer(tmp_path: Path) -> None:
         ("t.json", "[[1, 2, 3], [[0, 1]]]", "memory timeline"),
         ("raw.json", "[[-1, 1, 37888, 7], [-1, 1, 512, 7]]", "memory timeline"),
         ("log.txt", "==18148== NVPROF is profiling process 18148, command: python train.py", "nvprof"),
-        ("e.json", '{"schemaVersion": 1, "traceEvents": [{"name": "t", "ph": "M", "pid": 1}]}', "without any event"),
+        ("e.json", '{"schemaVersion": 1, "traceEvents": [{"name": "t", "ph": "M", "pid": 1}]}', "nothing was recorded"),
         ("s.pickle", "\x80\x04\x95", "never unpickled"),
         ("h.html", "<!DOCTYPE html><html></html>", "web page"),
         ("k.ncu-rep", "NVR\x00 report", "Nsight Compute"),

@@ -61,7 +61,8 @@ def optimizer_update(facts: Facts) -> Iterator[Claim]:
     if share < 0.05:
         return
     cost = time_of("optimizer update", ops)
-    sharded = facts.config is not None and facts.config.training.weight_sharding != "none"
+    alone = (facts.recording.run_devices or facts.recording.devices) < 2
+    sharded = alone or (facts.config is not None and facts.config.training.weight_sharding != "none")
     yield claim(
         facts, "optimizer_update", "Long optimizer update",
         say(

@@ -34,18 +34,27 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
     host, idle = facts.shares.get("host", 0.0), facts.shares.get("idle", 0.0)
     transfers = total_share(facts.where(lambda op: op.family in ("output", "host")))
     own = max(0.0, host - transfers)
+    graphs = " or CUDA graph" if facts.on_gpu else ""
+    program = "jit" if facts.of_xla else f"compiled program{graphs}"
+    if facts.once >= WORTH_SAYING:
+        row = evidence("long gaps", facts.once, "share", "measured", "Σ such gaps ÷ profiled time", "trace")
+        yield claim(
+            facts, "host_gaps", "Long gaps that happen once",
+            say("One or two long gaps take {} {}, before the launch that follows.", row, facts.base),
+            "Look at them on the timeline, and record again after a warm-up: what happens once costs no later step. If "
+            "they come back, load and preprocess ahead.",
+            None, impact="No later step waits for what happens once, so no saving is stated.",
+        )  # fmt: skip
     if own >= WORTH_SAYING:
         cost = evidence("host time", own, "share", "measured", "host, launch and compile time ÷ step time", _OVERVIEW)
         causes, actions = _host_causes(facts, own)
-        rare = facts.profile.recorded.gaps.get("rare", 0.0)
         yield claim(
             facts, "host_gaps", "Host-bound gaps",
             say("The device waits for the host (dispatch, kernel launches and other work) {} {}{}.", cost, facts.base,
                 causes),
-            actions if rare >= 0.5 * own else actions
+            actions
             + "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one "
-            f"{'jit' if facts.of_xla else 'compiled program or CUDA graph'}, avoid recompilation with fixed shapes, "
-            "move callbacks and checkpointing to another thread.",
+            f"{program}, avoid recompilation with fixed shapes, move callbacks and checkpointing to another thread.",
             own,
         )  # fmt: skip
     if idle >= 0.05 and facts.axis_size("pipeline") < 2:
@@ -77,11 +86,6 @@ _HOST_CAUSES = {
     ),
     "optimizer": ("in the optimizer's host code", "Use a fused or foreach optimizer. "),
     "checkpoint": ("while a checkpoint is saved", "Save checkpoints asynchronously. "),
-    "rare": (
-        "in one or two long gaps",
-        "Look at the long gaps on the timeline, and record again after a warm-up: what happens once costs no later "
-        "step. If they come back, load and preprocess ahead. ",
-    ),
 }
 
 

@@ -61,12 +61,16 @@ def profile(
 
     Raises IngestError where a device is in two recordings.
     """
-    recordings = joined(recordings)
+    replayed = {each.rank for each in recordings if "graph capture" not in each.recorded.has} - {None}
+    captures = [each for each in recordings if "graph capture" in each.recorded.has and each.rank in replayed]
+    # A serving engine writes a file of the capture beside that of the replay.
+    recordings = joined([each for each in recordings if each not in captures])
     refuse_twice(((str(each.rank), each.file) for each in recordings if each.rank is not None), "rank")
     traces = [trace for recording in recordings for trace in recording.devices if len(trace.kind)]
     # Beside devices, what a host did itself is no device.
     traces = [trace for trace in traces if trace.device_name != CPU] or traces
     said = [*notes, *_notes(recordings, traces)]
+    said += [Note("info", f"{each.file} captures the graph that another file replays: not used.") for each in captures]
     marked: list[Steps] = []
     for trace in traces:
         steps, left_out = device_steps(trace)

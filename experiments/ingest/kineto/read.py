@@ -39,6 +39,13 @@ def read(path: Path, name: str) -> TraceFile:
         with path.open("rb") as source:
             if other := named_format(name, source.read(HEAD_BYTES)):
                 raise IngestError(*other, name, kind="format")
+        if "schemaVersion" in head:
+            raise IngestError(
+                f"{name} is a trace of the PyTorch profiler in which nothing was recorded.",
+                "Run steps while the profiler is active, more than its schedule waits and warms up.",
+                name,
+                kind="empty",
+            )
         raise IngestError(
             f"{name} is a trace without any event of the PyTorch profiler (cpu_op, kernel, …).",
             "Record steps while the profiler is active and upload what prof.export_chrome_trace or "

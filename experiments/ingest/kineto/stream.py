@@ -22,7 +22,7 @@ from experiments.ingest.errors import IngestError
 CHUNK_BYTES = 1 << 18
 _NO_NUMBER = re.compile(rb"([:,\[]\s*)-?(?:nan|NaN|inf|Infinity|\d{20,})(?=\s*(?:[,}\]]|\Z))")
 #: Fields other than the events, anywhere in the file.
-_KEYS = ("deviceProperties", "distributedInfo", "host_name", "baseTimeNanoseconds")
+_KEYS = ("deviceProperties", "distributedInfo", "host_name", "baseTimeNanoseconds", "schemaVersion")
 _VALUE_BYTES = 16 << 20
 EXPORT_AGAIN = "Export the trace again with prof.export_chrome_trace, and copy the whole file."
 
